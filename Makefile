@@ -1,0 +1,60 @@
+# Each target makes .venv first if it is missing or older than its pins.
+
+PYTHON ?= python3.11
+PY := .venv/bin/python
+STAMP := .venv/.installed
+# by its path: -m would import torch first, which takes two seconds
+COURSE := $(PY) -P manual_dp/lab/course.py
+LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
+# cells of one notebook must stay together, which is what loadfile does
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120
+
+.PHONY: help course lab test refresh lint bench
+
+help:
+	@echo 'make course   run every lesson, write build/course/index.html  (LESSON=03: one)'
+	@echo 'make lab      open the first lesson in JupyterLab'
+	@echo 'make test     lint, unit tests, then every lesson against its stored outputs'
+	@echo 'make refresh  run every lesson and store its outputs           (LESSON=03: one)'
+	@echo 'make lint     ruff, notebooks too'
+	@echo 'make bench    the figures of the course, as ratios'
+
+course: $(STAMP)
+	@$(COURSE) $(LESSON_FLAG)
+
+lab: $(STAMP)
+	@$(PY) -m jupyterlab notebooks/00_start_here.ipynb
+
+test: lint
+	$(PYTEST) tests
+	$(PYTEST) $(NBVAL) notebooks/*.ipynb
+
+refresh: $(STAMP)
+	@$(COURSE) --refresh $(LESSON_FLAG)
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+
+bench: $(STAMP)
+	@$(PY) -m manual_dp bench
+
+# The stamp holds the folder's name: in a copied or moved tree the old .venv would
+# run the old folder's module.
+ifneq "$(shell cat $(STAMP) 2>/dev/null)" "$(CURDIR)"
+.PHONY: $(STAMP)
+endif
+
+# An install that was cut short left no stamp: it starts again from nothing.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo 'make: $(PYTHON) not found. Install Python 3.11, or say PYTHON=path/to/it'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	    { echo 'make: $(PYTHON) is not Python 3.11, which the course needs'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo 'make: $(PYTHON) has no venv. On Debian and Ubuntu: apt install python3.11-venv'; exit 1; }
+	@echo 'Installing into .venv: a few minutes, once.'
+	@grep -qsxF '$(CURDIR)' $@ || $(PYTHON) -m venv --clear .venv
+	@rm -f $@
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[course]'
+	@printf '%s\n' '$(CURDIR)' > $@

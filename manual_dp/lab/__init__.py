@@ -1,0 +1,1 @@
+"""Instruments that look at the floors below."""

@@ -1,0 +1,265 @@
+"""pyproject.toml, constraints.txt, environment.yml and Makefile agree, and install.
+
+The Makefile is tested in an empty folder with a stub in place of Python, which writes
+down what it is asked to do.
+"""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+import rattler
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+REQUIREMENTS = [Requirement(line) for line in sum(EXTRAS.values(),
+                                                  PROJECT["dependencies"])]
+CONSTRAINTS = [Requirement(line) for line in re.findall(
+    r"^[^#\s]+", (ROOT / "constraints.txt").read_text(), re.M)]
+PINS = {canonicalize_name(pin.name): pin for pin in CONSTRAINTS}
+ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
+CONDA = [line for line in ENVIRONMENT["dependencies"] if isinstance(line, str)]
+PIP = [line for part in ENVIRONMENT["dependencies"] if isinstance(part, dict)
+       for line in part["pip"]]
+
+
+def version(pin):
+    [specifier] = pin.specifier
+    return Version(specifier.version)
+
+
+def installed(requirement):
+    try:
+        return distribution(requirement.name)
+    except PackageNotFoundError:
+        return None
+
+
+def test_every_constraint_is_one_exact_public_version_and_nothing_else():
+    text = (ROOT / "constraints.txt").read_text()
+    lines = [re.sub(r" *#.*", "", line) for line in text.splitlines()]
+    assert [line for line in lines
+            if not re.fullmatch(r"(\w[\w.-]*==\d[\w.]*)?", line)] == []
+
+
+def test_no_package_is_pinned_twice():
+    assert len(PINS) == len(CONSTRAINTS)
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=str)
+def test_a_requirement_is_pinned_to_a_version_that_it_allows(requirement):
+    pin = PINS[canonicalize_name(requirement.name)]
+    assert requirement.specifier.contains(version(pin), prereleases=True)
+
+
+def test_everything_that_a_requirement_brings_is_pinned_too():
+    seen, todo = set(), list(REQUIREMENTS)
+    while todo:
+        requirement = todo.pop()
+        key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+        if key in seen or installed(requirement) is None:
+            continue
+        seen.add(key)
+        for line in installed(requirement).requires or []:
+            child = Requirement(line)
+            if child.marker is None or any(child.marker.evaluate({"extra": extra})
+                                           for extra in requirement.extras or {""}):
+                todo.append(child)
+    names = {name for name, _ in seen}
+    assert len(names) > 100
+    assert names - set(PINS) == set()
+
+
+def test_what_is_installed_is_what_is_pinned():
+    # without the local suffix, which says how it was built
+    found = {pin.name: Version(installed(pin).version).public
+             for pin in CONSTRAINTS if installed(pin)}
+    assert len(found) > 100
+    assert found == {name: str(version(PINS[canonicalize_name(name)]))
+                     for name in found}
+
+
+def test_the_core_needs_torch_alone():
+    assert [Requirement(line).name for line in PROJECT["dependencies"]] == ["torch"]
+
+
+@pytest.mark.parametrize("name", ["torch", "torchvision", "d2l", "scikit-learn"])
+def test_what_outputs_depend_on_is_pinned_without_constraints_too(name):
+    [own] = [r for r in map(Requirement, EXTRAS["course"]) if r.name == name]
+    assert own.specifier == PINS[name].specifier
+
+
+@pytest.mark.parametrize("name", [*FILES[2:], "README.md"])
+def test_every_extra_that_is_named_exists(name):
+    # pip only warns about an extra that it does not know, and installs nothing
+    if name == "README.md" and not (ROOT / name).exists():
+        pytest.skip("no README.md yet")
+    groups = re.findall(r"(?<=\.\[)[\w,-]+(?=\])", (ROOT / name).read_text())
+    assert groups or name == "README.md"
+    assert set(",".join(groups).split(",")) - {""} <= set(EXTRAS)
+
+
+@pytest.mark.parametrize("spec", CONDA)
+def test_conda_reads_every_spec(spec):
+    rattler.MatchSpec(spec, strict=True)
+
+
+def test_conda_brings_python_and_pip_and_no_package():
+    names = [rattler.MatchSpec(spec).name.normalized for spec in CONDA]
+    assert sorted(names) == ["pip", "python"]
+    assert ENVIRONMENT["channels"] == ["conda-forge", "nodefaults"]
+    assert sorted(ENVIRONMENT) == ["channels", "dependencies", "name"]
+
+
+@pytest.mark.parametrize("line", PIP)
+def test_a_pip_line_needs_no_file_but_the_project(line):
+    # conda and micromamba put these lines into a file in different folders, where
+    # -r and -c would look for theirs
+    if line.startswith("-"):
+        assert re.fullmatch(r"-e \.\[[\w,]+\]", line)
+    else:
+        Requirement(line)
+
+
+def test_the_project_is_installed_by_the_environment_file():
+    assert "-e .[course]" in PIP
+
+
+def test_every_file_means_the_same_python():
+    [conda] = [spec for spec in CONDA if spec.startswith("python=")]
+    wanted = conda.removeprefix("python=")
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^PYTHON \?= python(\S+)$", makefile, re.M)[1] == wanted
+    assert str(tuple(map(int, wanted.split(".")))) in makefile
+    any_python = Requirement(f"python{PROJECT['requires-python']}").specifier
+    assert any_python.contains(wanted)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_names_no_address_no_index_and_no_place_on_a_disk(name):
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    assert not re.search(r"index-url|find-links|pypi", text, re.I)
+    assert re.findall(r"(?<![\w.*)}/-])/(?!dev/null)\w+", text) == []
+
+
+STUB = """#!/bin/sh
+echo "$@" >> calls
+case "$*" in
+    *"import sys"*) test ! -e other-version ;;
+    *"import ensurepip"*) test ! -e no-venv ;;
+    "-m venv --clear .venv")
+        rm -rf .venv && mkdir -p .venv/bin && cp stub .venv/bin/python ;;
+    "-m pip"*) test ! -e no-network ;;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the files that make needs and a stub of Python."""
+    if shutil.which("make") is None:
+        pytest.skip("no make here")
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "stub").write_text(STUB)
+    (folder / "stub").chmod(0o755)
+    return folder
+
+
+def make(folder, *words, python="./stub"):
+    """Run make; return its exit status, what it said, and what the stub was asked."""
+    (folder / "calls").write_text("")
+    done = subprocess.run(["make", f"PYTHON={python}", *words], cwd=folder,
+                          capture_output=True, text=True)
+    asked = [call for call in (folder / "calls").read_text().splitlines()
+             if not call.startswith("-c")]
+    return done.returncode, done.stdout, asked
+
+
+VENV = "-m venv --clear .venv"
+PIP_INSTALL = "-m pip install --quiet --constraint constraints.txt --editable .[course]"
+RUFF = "-m ruff check ."
+
+
+def test_the_first_make_installs_and_the_second_does_not(folder):
+    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, RUFF])
+    assert make(folder, "lint")[::2] == (0, [RUFF])
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+def test_new_requirements_are_installed_into_the_same_folder(folder, name):
+    make(folder, "lint")
+    newer = make(folder, "lint", f"--what-if={name}")
+    assert newer[::2] == (0, [PIP_INSTALL, RUFF])
+
+
+@pytest.mark.parametrize("words", [["lint"], ["lint", "--what-if=constraints.txt"]])
+def test_an_install_that_was_cut_short_starts_again(folder, words):
+    if len(words) > 1:  # the second install, after a change of the pins
+        make(folder, "lint")
+    (folder / "no-network").touch()
+    status, _, asked = make(folder, *words)
+    assert status == 2 and asked[-1] == PIP_INSTALL
+    (folder / "no-network").unlink()
+    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, RUFF])
+
+
+def test_a_copied_folder_gets_an_environment_of_its_own(folder):
+    make(folder, "lint")
+    copy = shutil.copytree(folder, folder.parent / "copy")
+    assert make(copy, "lint")[::2] == (0, [VENV, PIP_INSTALL, RUFF])
+
+
+@pytest.mark.parametrize("fault, words", [
+    (None, "no-such-python not found"), ("other-version", "is not Python 3.11"),
+    ("no-venv", "has no venv")])
+def test_an_unfit_python_is_one_clear_line(folder, fault, words):
+    python = "./stub" if fault else "no-such-python"
+    if fault:
+        (folder / fault).touch()
+    status, said, asked = make(folder, "lint", python=python)
+    assert status == 2 and asked == []
+    assert len(said.splitlines()) == 1 and words in said
+
+
+def test_make_alone_lists_every_target(folder):
+    status, said, asked = make(folder)
+    assert status == 0 and asked == []
+    [phony] = re.findall(r"^\.PHONY: (help .*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert [line.split()[1] for line in said.splitlines()] == phony.split()[1:]
+
+
+@pytest.mark.parametrize("target", ["course", "refresh"])
+def test_a_lesson_can_be_named(folder, target):
+    assert make(folder, target)[2][-1].endswith("course.py" + " --refresh" *
+                                                (target == "refresh"))
+    assert make(folder, target, "LESSON=03")[2][-1].endswith(" --lesson 03")
+
+
+def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
+    asked = make(folder, "test")[2][2:]
+    assert asked[0] == RUFF
+    assert asked[1].startswith("-m pytest") and asked[1].endswith(" tests")
+    assert "--nbval --nbval-current-env --nbval-cell-timeout=120" in asked[2]
+    assert asked[2].endswith(" notebooks/*.ipynb")
+    # cells of one notebook that part ways over two workers fail
+    assert all("-n" not in call.split() or "--dist loadfile" in call for call in asked)
+
+
+def test_ci_runs_make_test():
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert script.read_text().splitlines()[-1] == "make test"
