@@ -1,0 +1,148 @@
+"""The command line: `python -m manual_dp train` and `python -m manual_dp bench`."""
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+
+def main(argv=None):
+    """Run a command; return the exit status."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        return args.command(args) or 0
+    except (OSError, ValueError, ImportError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "\ninterrupted; finished runs are kept\n")
+
+
+def train_command(args):
+    """Train once for each world size and seed; print a table, write JSON."""
+    from manual_dp.data import load_data
+    from manual_dp.devices import try_devices
+    from manual_dp.train import train
+
+    load_data(args.data, root=args.data_dir)  # fails here rather than in a run
+    settings = {name: getattr(args, name)
+                for name in ("data", "batch_size", "lr", "epochs", "scale")}
+    runs = []
+    for seed in args.seeds:
+        for world_size in args.world_size:
+            data = load_data(args.data, args.batch_size, seed, args.data_dir)
+            run = train(try_devices(world_size), args.batch_size, args.lr, args.epochs,
+                        data, seed, args.scale, verbose=False, progress=_bar)
+            runs.append({"seed": seed, **run})
+            if args.out:
+                write_json(args.out, {"settings": settings, "runs": runs})
+    print(table(runs))
+
+
+def table(runs):
+    """Return the runs as the lines of a table."""
+    lines = ["devices  seed  best acc  last acc  last loss  sec/epoch"]
+    for run in runs:
+        acc, seconds = run["test_acc"], run["seconds"]
+        lines.append(f"{run['world_size']:7d}  {run['seed']:4d}  {max(acc):8.3f}  "
+                     f"{acc[-1]:8.3f}  {run['loss'][-1]:9.4f}  "
+                     f"{sum(seconds) / len(seconds):9.2f}")
+    return "\n".join(lines)
+
+
+def write_json(path, value):
+    """Write `value` to `path`: the whole of it or, if interrupted, none."""
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(json.dumps(value, indent=1) + "\n")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def bench_command(args):
+    """Print the course's figures as ratios, each from one run."""
+    from manual_dp.lab.bench import bench
+    report = bench(args.only, args.repeat, args.data_dir)
+    if args.out:
+        write_json(args.out, report)
+
+
+def _bar(batches, label):
+    try:
+        from tqdm import tqdm
+    except ImportError:  # the core needs torch only
+        return batches
+    return tqdm(batches, desc=label, leave=False, disable=not sys.stderr.isatty())
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m manual_dp",
+        description="Train one network on many devices, by hand.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train LeNet on one device, on two, ...",
+                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    train.add_argument("--world-size", type=_count, nargs="+", default=[1, 2],
+                       metavar="N", help="numbers of devices, one run for each")
+    train.add_argument("--data", choices=["digits", "fashion-mnist"], default="digits",
+                       help="what to train on")
+    train.add_argument("--data-dir", type=Path, metavar="DIR",
+                       help="folder of Fashion-MNIST's four .gz files")
+    train.add_argument("--epochs", type=_count, default=10, metavar="N", help="epochs")
+    train.add_argument("--batch-size", type=_count, default=256, metavar="N",
+                       help="examples in a minibatch, over all devices")
+    train.add_argument("--lr", type=_rate, default=0.2, metavar="R", help="learning rate")
+    train.add_argument("--scale", type=_scale, default="he", metavar="S",
+                       help='spread of the initial weights: a number (the book: 0.01) '
+                            'or "he"')
+    train.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N",
+                       help="one run for each seed")
+    train.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
+    train.set_defaults(command=train_command)
+
+    bench = commands.add_parser("bench", help="time what the course claims, as ratios",
+                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    bench.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
+    bench.add_argument("--repeat", type=_count, default=15, metavar="N",
+                       help="timed runs of each pair")
+    bench.add_argument("--data-dir", type=Path, metavar="DIR",
+                       help="folder of Fashion-MNIST's four .gz files")
+    bench.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
+    bench.set_defaults(command=bench_command)
+    return parser
+
+
+def _count(text):
+    if not text.isdecimal() or not 1 <= int(text) <= 10**6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 10^6")
+    return int(text)
+
+
+def _rate(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number >= 0")
+    return value
+
+
+def _scale(text):
+    return text if text == "he" else _rate(text)
+
+
+def _file(text):
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no file in an existing folder")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""All-reduce over a list of tensors, one per rank, inside one process.
+
+Every function takes `tensors`, a list of `world_size` tensors of one shape and
+dtype; `tensors[rank]` lives on that rank's device. Each works in place and
+returns None, as `torch.distributed.all_reduce` does.
+
+    allreduce       star: rank 0 adds, then sends the sum back. d2l.ai 12.5.4
+    ring_allreduce  ring: reduce_scatter, then allgather. Patarasuk & Yuan 2009
+    tree_allreduce  tree: pairs, then pairs of pairs, and back. Binomial tree
+
+For a tensor of B bytes on N ranks:
+
+                    bytes out of the busiest rank       steps, one after another
+    allreduce       (N - 1) * B                         2 * (N - 1)
+    ring_allreduce  2 * (N - 1) / N * B, never 2 * B    2 * (N - 1)
+    tree_allreduce  ceil(log2(N)) * B                   2 * ceil(log2(N))
+"""
+
+import torch
+
+
+@torch.no_grad()
+def allreduce(tensors):
+    """Replace every tensor by the sum over ranks, through rank 0.
+
+    tensors: list of `world_size` tensors, one shape, one dtype, any layout.
+    Raises ValueError if the list is empty, if shapes differ, or if two ranks share
+    memory; TypeError, with the rank, for another dtype or for what cannot be summed.
+    """
+    _check(tensors)
+    root = tensors[0]
+    for tensor in tensors[1:]:
+        root.add_(tensor.to(root.device))
+    for tensor in tensors[1:]:
+        tensor.copy_(root)
+
+
+@torch.no_grad()
+def ring_allreduce(tensors):
+    """Replace every tensor by the sum over ranks, passing chunks round a ring.
+
+    tensors: list of `world_size` contiguous tensors, one shape, one dtype.
+    Raises as `allreduce` does, and ValueError if a tensor is not contiguous.
+
+    Every rank ends with the same bits, since each chunk is summed once and then
+    copied. The order of the additions is not `allreduce`'s, so the last bits of
+    a float may not be either.
+    """
+    _check(tensors)
+    for rank, tensor in enumerate(tensors):
+        if not tensor.is_contiguous():
+            raise ValueError(f"ring_allreduce needs contiguous tensors; rank {rank}'s "
+                             f"has strides {tensor.stride()}")
+    # view, not reshape: a silent copy would swallow the sum
+    chunks = [tensor.view(-1).tensor_split(len(tensors)) for tensor in tensors]
+    reduce_scatter(chunks)
+    allgather(chunks)
+
+
+@torch.no_grad()
+def tree_allreduce(tensors):
+    """Replace every tensor by the sum over ranks, up a binary tree and down again.
+
+    tensors, errors: as `allreduce`. At distance 1, 2, 4, ... every second rank that
+    is left hands its sum to the one before it, until rank 0 has the whole.
+    """
+    _check(tensors)
+    world_size = len(tensors)
+    distances = [2**level for level in range((world_size - 1).bit_length())]
+    for distance in distances:
+        for rank in range(0, world_size - distance, 2 * distance):
+            tensors[rank].add_(tensors[rank + distance].to(tensors[rank].device))
+    for distance in reversed(distances):
+        for rank in range(0, world_size - distance, 2 * distance):
+            tensors[rank + distance].copy_(tensors[rank])
+
+
+@torch.no_grad()
+def reduce_scatter(chunks):
+    """Leave the finished sum of chunk `rank` in `chunks[rank][rank]`.
+
+    chunks: `world_size` ranks of `world_size` chunks each, changed in place; chunk i
+    has one shape on all ranks. What the other places hold afterwards is unfinished.
+    Takes `world_size - 1` steps. In a step every rank sends one chunk to the
+    next rank, which adds it to its own copy. No rank sends the chunk it is
+    receiving, so looping over the ranks equals sending all at once.
+    """
+    _check_chunks(chunks)
+    world_size = len(chunks)
+    for step in range(world_size - 1):
+        for rank in range(world_size):
+            peer = (rank + 1) % world_size
+            i = (rank - 1 - step) % world_size
+            chunks[peer][i].add_(chunks[rank][i].to(chunks[peer][i].device))
+
+
+@torch.no_grad()
+def allgather(chunks):
+    """Copy `chunks[rank][rank]` to every other rank, round the ring.
+
+    chunks: as `reduce_scatter` leaves them, changed in place.
+    Takes `world_size - 1` steps.
+    """
+    _check_chunks(chunks)
+    world_size = len(chunks)
+    for step in range(world_size - 1):
+        for rank in range(world_size):
+            peer = (rank + 1) % world_size
+            i = (rank - step) % world_size
+            chunks[peer][i].copy_(chunks[rank][i])
+
+
+def _check(tensors, name="rank {}"):
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"need a list of tensors, got {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError("need a tensor for each rank, got an empty list")
+    for rank, tensor in enumerate(tensors):
+        who = name.format(rank)
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{who} holds a {type(tensor).__name__}, not a tensor")
+        if tensor.is_meta or tensor.layout != torch.strided:
+            raise TypeError(f"{who} holds a tensor without numbers in memory: "
+                            f"{tensor.device}, {tensor.layout}")
+        if not (tensor.is_floating_point() or tensor.dtype == torch.int64):
+            raise TypeError(f"{who} holds {tensor.dtype}, whose sums may overflow; "
+                            "use a float or int64")
+        if tensor.dtype != tensors[0].dtype:
+            raise TypeError(f"{who} holds {tensor.dtype}, "
+                            f"{name.format(0)} holds {tensors[0].dtype}")
+        if tensor.shape != tensors[0].shape:
+            raise ValueError(f"{who} holds shape {tuple(tensor.shape)}, "
+                             f"{name.format(0)} holds {tuple(tensors[0].shape)}")
+    _check_memory(tensors)
+
+
+def _check_memory(tensors):
+    # Two ranks on the same memory would add one gradient twice.
+    homes = [t.untyped_storage().data_ptr() for t in tensors if t.numel()]
+    if len(set(homes)) == len(homes) and not any(0 in t.stride() for t in tensors):
+        return
+    places = [(home, place) for home, t in zip(homes, [t for t in tensors if t.numel()])
+              for place in _places(t)]
+    if len(set(places)) != len(places):
+        raise ValueError("two ranks share memory; copy the tensor for each rank")
+
+
+def _places(tensor):
+    items = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.arange(items).as_strided(
+        tensor.shape, tensor.stride(), tensor.storage_offset()).flatten().tolist()
+
+
+def _check_chunks(chunks):
+    if not len(chunks):
+        raise ValueError("need a list of chunks for each rank, got an empty list")
+    for rank, row in enumerate(chunks):
+        if len(row) != len(chunks):
+            raise ValueError(f"rank {rank} holds {len(row)} chunks; {len(chunks)} ranks "
+                             "need as many chunks each")
+    for i, column in enumerate(zip(*chunks)):
+        _check(column, f"chunk {i} of rank {{}}")

@@ -1,0 +1,107 @@
+"""The book's way, to compare with: the loop of d2l.ai 12.5 made to run on a CPU.
+
+    split_batch     `chunk` where the book calls nn.parallel.scatter (GPUs only)
+    get_params      with the `clone` that the book's `.to` needs on one device
+    allreduce       one call a parameter, through slice assignment
+    train_batch     all forwards, all backwards, all-reduce, update
+    train           epochs of it over torch's DataLoader
+    load_data       d2l's loader, over any images
+
+After the sample code of "Dive into Deep Learning" (modified MIT licence). Needs d2l,
+whose `sgd`, `Timer` and `evaluate_accuracy_gpu` it calls. Not part of the course's
+own code: nothing but comparisons imports this file.
+"""
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+
+from manual_dp.data import ensure_torchvision
+from manual_dp.lenet import lenet
+from manual_dp.lenet import loss as plain_loss
+
+
+def library():
+    """Import d2l's PyTorch library and return it."""
+    ensure_torchvision()
+    from d2l import torch as d2l
+    return d2l
+
+
+def split_batch(X, y, devices):
+    """Cut X and y as `nn.parallel.scatter` does, perhaps into fewer shards."""
+    return ([shard.to(device) for shard, device in zip(tensor.chunk(len(devices)), devices)]
+            for tensor in (X, y))
+
+
+def get_params(params, device):
+    """Copy `params` to `device` and ask for gradients."""
+    return [p.clone().to(device).requires_grad_() for p in params]
+
+
+def allreduce(data):
+    """Sum into data[0], then assign the sum to the others."""
+    for i in range(1, len(data)):
+        data[0][:] += data[i].to(data[0].device)
+    for i in range(1, len(data)):
+        data[i][:] = data[0].to(data[i].device)
+
+
+def train_batch(X, y, device_params, devices, lr):
+    """Take the book's step; gradients must be None or zero before it."""
+    ls = [plain_loss(lenet(X_shard, params), y_shard).sum()
+          for X_shard, y_shard, params in zip(*split_batch(X, y, devices), device_params)]
+    for l in ls:
+        l.backward()
+    with torch.no_grad():
+        for i in range(len(device_params[0])):
+            allreduce([params[i].grad for params in device_params])
+    for params in device_params:
+        library().sgd(params, lr, X.shape[0])
+
+
+def train(devices, params, data, lr, num_epochs):
+    """Train as the book does; return (seconds an epoch, test accuracy an epoch)."""
+    d2l = library()
+    train_iter, test_iter = data
+    device_params = [get_params(params, device) for device in devices]
+    timer, accuracy = d2l.Timer(), []
+    for _ in range(num_epochs):
+        timer.start()
+        for X, y in train_iter:
+            train_batch(X, y, device_params, devices, lr)
+        timer.stop()
+        accuracy.append(d2l.evaluate_accuracy_gpu(
+            lambda X: lenet(X, device_params[0]), test_iter, devices[0]))
+    return timer.times, accuracy
+
+
+def load_data(X, y, batch_size):
+    """Return the training loader that d2l.load_data_fashion_mnist builds, over X and y.
+
+    X: (n, 1, 28, 28) from 0 to 1, y: (n,). d2l downloads unless it finds raw files in
+    ../data, so it is called from a private folder beside such files, and comes back.
+    """
+    d2l, home = library(), os.getcwd()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        raw, work = Path(folder, "data/FashionMNIST/raw"), Path(folder, "work")
+        for path in (raw, work):
+            path.mkdir(parents=True)
+        for part in ("train", "t10k"):
+            _write_idx(raw / f"{part}-images-idx3-ubyte", (X[:, 0] * 255).round())
+            _write_idx(raw / f"{part}-labels-idx1-ubyte", y)
+        warnings.simplefilter("ignore")  # four workers, whatever the machine
+        try:
+            os.chdir(work)
+            return d2l.load_data_fashion_mnist(batch_size)[0]
+        finally:
+            os.chdir(home)
+
+
+def _write_idx(path, tensor):
+    sizes = b"".join(size.to_bytes(4, "big") for size in tensor.shape)
+    path.write_bytes(bytes([0, 0, 8, tensor.dim()]) + sizes
+                     + tensor.to(torch.uint8).numpy().tobytes())

@@ -1,0 +1,106 @@
+"""Count what crosses between devices.
+
+    traffic     bytes from every rank to every other while a function runs
+    busiest     the bytes out of the rank that sends most
+    operations  how many tensor operations a function starts
+    Wire        send tensors from device to device, and count, both ways
+
+An operation runs where its first tensor lives; whatever else it reads from another
+rank has to be sent there. That rule is enough to count on one CPU what several
+devices would send one another.
+"""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def traffic(function, tensors):
+    """Call `function(tensors)`; return sent, where sent[a][b] is bytes from a to b.
+
+    tensors: one for each rank, each in memory of its own. What the function makes of
+    them belongs to the rank that computes it, so temporaries are counted as well.
+    """
+    with _Meter(tensors) as meter:
+        function(tensors)
+    return meter.sent
+
+
+def busiest(sent):
+    """Return the bytes that leave the busiest rank."""
+    return max(sum(row) for row in sent)
+
+
+def operations(function):
+    """Call `function()`; return how many tensor operations it started on the CPU.
+
+    Forward and backward; views, which compute nothing, are not counted. On a GPU each
+    one is at least a kernel that Python has to launch.
+    """
+    with _Counter() as counter:
+        function()
+    return counter.count
+
+
+class _Counter(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+class _Meter(TorchDispatchMode):
+    def __init__(self, tensors):
+        super().__init__()
+        self.owner = {_home(tensor): rank for rank, tensor in enumerate(tensors)}
+        self.keep = list(tensors)  # a freed home could be given to another rank
+        self.sent = [[0] * len(tensors) for _ in tensors]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        read = [t for t in _tensors(args) if _home(t) in self.owner]
+        if read:
+            here = self.owner[_home(read[0])]
+            for t in read[1:]:
+                there = self.owner[_home(t)]
+                if there != here:
+                    self.sent[there][here] += t.numel() * t.element_size()
+            for t in _tensors([out]):
+                self.owner.setdefault(_home(t), here)
+                self.keep.append(t)
+        return out
+
+
+def _home(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+def _tensors(values):
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+class Wire:
+    """Send tensors to devices; count bytes and sends, forward and backward.
+
+    `wire.send(tensor, device)` copies, also to the device where the tensor is. When
+    backward brings the copy's gradient back over the same wire, that counts too.
+    """
+
+    def __init__(self):
+        self.bytes = self.sends = 0
+
+    def send(self, tensor, device):
+        """Return a copy of `tensor` on `device`, through which gradients flow back."""
+        self._count(tensor)
+        copy = tensor.to(device, copy=True)
+        if copy.requires_grad:
+            copy.register_hook(self._count)
+        return copy
+
+    def _count(self, tensor):
+        self.bytes += tensor.numel() * tensor.element_size()
+        self.sends += 1

@@ -1,0 +1,76 @@
+"""Replicas: every rank holds a full copy of the parameters.
+
+    get_params      copy parameters to a device, ready for gradients. d2l.ai 12.5.4
+    pack_grads      give a replica's gradients one flat home, filled with zeros
+    check_replicas  refuse replicas that differ, or that are secretly one
+
+A replica is a plain list of leaf tensors; `device_params[rank]` is rank's.
+"""
+
+import torch
+
+
+def get_params(params, device):
+    """Copy `params` to `device` as new leaf tensors that want a gradient.
+
+    Always copies, also from a device to itself, where a bare `.to(device)` would
+    hand back the same tensor: then k replicas are one, and a step is 2^(k-1) times
+    too large. `params` is left as it was; gradients start as None.
+    Raises TypeError naming the index of what is not a floating-point tensor.
+    """
+    _check(params)
+    return [p.detach().to(device, copy=True).requires_grad_() for p in params]
+
+
+def pack_grads(params):
+    """Point every gradient into one flat tensor of zeros, and return that tensor.
+
+    The gradients are views: backward adds into them, so it fills the flat tensor,
+    and one all-reduce of the flat tensor sums them all. DDP calls this a bucket.
+    A parameter that backward does not reach keeps its zeros.
+    """
+    flat = torch.zeros(sum(p.numel() for p in params),
+                       dtype=params[0].dtype, device=params[0].device)
+    for p, grad in zip(params, flat.split([p.numel() for p in params])):
+        p.grad = grad.view_as(p)
+    return flat
+
+
+@torch.no_grad()
+def check_replicas(device_params, values=True):
+    """Raise ValueError, naming rank and index, unless replicas are equal and separate.
+
+    Compares the number of parameters, shapes, dtypes, and with `values` every bit.
+    Two parameters on the same memory are refused: each step would count twice.
+    """
+    first, homes = device_params[0], {}
+    for rank, params in enumerate(device_params):
+        if len(params) != len(first):
+            raise ValueError(f"rank {rank} has {len(params)} parameters, "
+                             f"rank 0 has {len(first)}")
+        for i, (p, p0) in enumerate(zip(params, first)):
+            who = f"parameter {i} of rank {rank}"
+            if not p.is_leaf or not p.requires_grad:
+                raise ValueError(f"{who} is not a leaf that wants a gradient; "
+                                 "make replicas with get_params")
+            if p.shape != p0.shape or p.dtype != p0.dtype:
+                raise ValueError(f"{who} is {p.dtype} {tuple(p.shape)}, "
+                                 f"rank 0's is {p0.dtype} {tuple(p0.shape)}")
+            home = homes.setdefault((p.device, p.data_ptr()), who)
+            if p.numel() and home != who:
+                raise ValueError(f"{who} shares memory with {home}; "
+                                 "make replicas with get_params")
+            if values and not torch.equal(p, p0.to(p.device)):
+                raise ValueError(f"{who} differs from rank 0's")
+
+
+def _check(params):
+    if isinstance(params, torch.Tensor) or not len(params):
+        raise ValueError("params must be a list of at least one tensor")
+    for i, p in enumerate(params):
+        if not isinstance(p, torch.Tensor):
+            raise TypeError(f"params[{i}] is a {type(p).__name__}, not a tensor")
+        if not p.is_floating_point():
+            raise TypeError(f"params[{i}] is {p.dtype}; only floats have gradients")
+        if p.is_meta:
+            raise TypeError(f"params[{i}] is on the meta device and holds no numbers")
