@@ -96,7 +96,8 @@ def _parser():
     train.add_argument("--epochs", type=_count, default=10, metavar="N", help="epochs")
     train.add_argument("--batch-size", type=_count, default=256, metavar="N",
                        help="examples in a minibatch, over all devices")
-    train.add_argument("--lr", type=_rate, default=0.2, metavar="R", help="learning rate")
+    train.add_argument("--lr", type=_rate, default=0.2, metavar="R",
+                       help="learning rate")
     train.add_argument("--scale", type=_scale, default="he", metavar="S",
                        help='spread of the initial weights: a number (the book: 0.01) '
                             'or "he"')

@@ -47,10 +47,7 @@ def ring_allreduce(tensors):
     a float may not be either.
     """
     _check(tensors)
-    for rank, tensor in enumerate(tensors):
-        if not tensor.is_contiguous():
-            raise ValueError(f"ring_allreduce needs contiguous tensors; rank {rank}'s "
-                             f"has strides {tensor.stride()}")
+    _check_contiguous(tensors)
     # view, not reshape: a silent copy would swallow the sum
     chunks = [tensor.view(-1).tensor_split(len(tensors)) for tensor in tensors]
     reduce_scatter(chunks)
@@ -134,21 +131,33 @@ def _check(tensors, name="rank {}"):
     _check_memory(tensors)
 
 
+def _check_contiguous(tensors):
+    for rank, tensor in enumerate(tensors):
+        if not tensor.is_contiguous():
+            raise ValueError(f"ring_allreduce needs contiguous tensors; rank {rank}'s "
+                             f"has strides {tensor.stride()}")
+
+
 def _check_memory(tensors):
     # Two ranks on the same memory would add one gradient twice.
-    homes = [t.untyped_storage().data_ptr() for t in tensors if t.numel()]
-    if len(set(homes)) == len(homes) and not any(0 in t.stride() for t in tensors):
+    tensors = sorted((t for t in tensors if t.numel()), key=torch.Tensor.data_ptr)
+    apart = all(t.data_ptr() + _reach(t) * t.element_size() <= after.data_ptr()
+                for t, after in zip(tensors, tensors[1:]))
+    if apart and not any(0 in t.stride() for t in tensors):
         return
-    places = [(home, place) for home, t in zip(homes, [t for t in tensors if t.numel()])
-              for place in _places(t)]
+    places = [place for t in tensors for place in _places(t)]
     if len(set(places)) != len(places):
         raise ValueError("two ranks share memory; copy the tensor for each rank")
 
 
+def _reach(tensor):
+    return 1 + sum((size - 1) * stride
+                   for size, stride in zip(tensor.shape, tensor.stride()))
+
+
 def _places(tensor):
-    items = tensor.untyped_storage().nbytes() // tensor.element_size()
-    return torch.arange(items).as_strided(
-        tensor.shape, tensor.stride(), tensor.storage_offset()).flatten().tolist()
+    places = torch.arange(_reach(tensor)).as_strided(tensor.shape, tensor.stride())
+    return (tensor.data_ptr() + places.flatten() * tensor.element_size()).tolist()
 
 
 def _check_chunks(chunks):
@@ -156,7 +165,7 @@ def _check_chunks(chunks):
         raise ValueError("need a list of chunks for each rank, got an empty list")
     for rank, row in enumerate(chunks):
         if len(row) != len(chunks):
-            raise ValueError(f"rank {rank} holds {len(row)} chunks; {len(chunks)} ranks "
-                             "need as many chunks each")
+            raise ValueError(f"rank {rank} holds {len(row)} chunks; "
+                             f"{len(chunks)} ranks need as many chunks each")
     for i, column in enumerate(zip(*chunks)):
         _check(column, f"chunk {i} of rank {{}}")

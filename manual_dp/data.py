@@ -138,8 +138,8 @@ def _read_idx(path, digest):
     packed = path.read_bytes()
     found = hashlib.sha256(packed).hexdigest()
     if found != digest:
-        raise ValueError(f"{path} is damaged: {len(packed)} bytes with SHA-256 {found}, "
-                         f"not {digest}; delete it and try again")
+        raise ValueError(f"{path} is damaged: {len(packed)} bytes with SHA-256 "
+                         f"{found}, not {digest}; delete it and try again")
     raw = bytearray(gzip.decompress(packed))
     dims = raw[3]
     shape = [int.from_bytes(raw[4 + 4 * i:8 + 4 * i], "big") for i in range(dims)]
@@ -163,8 +163,9 @@ def ensure_torchvision():
             torch.library.define(
                 f"torchvision::{name}",
                 "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
+        for name in list(sys.modules):
+            if name.split(".")[0] == "torchvision":
+                del sys.modules[name]
         import torchvision
     return torchvision
 

@@ -29,7 +29,8 @@ def init_params(scale=0.01, generator=None, dtype=torch.float32):
     Draws in float64 and rounds, so float32 and float64 start from the same numbers.
     They live on the CPU, and want no gradient: `get_params` makes the replicas.
     """
-    if scale != "he" and not (isinstance(scale, (int, float)) and 0 <= scale < math.inf):
+    number = isinstance(scale, (int, float)) and 0 <= scale < math.inf
+    if not number and scale != "he":
         raise ValueError(f'scale must be a finite number >= 0 or "he", got {scale!r}')
     params = []
     for shape in SHAPES:
@@ -78,7 +79,8 @@ def check_labels(y, classes=10):
     if y.dtype != torch.int64:
         raise TypeError(f"y must be int64 labels, got {y.dtype}")
     if y.dim() != 1:
-        raise ValueError(f"y must have one label an example, got shape {tuple(y.shape)}")
+        raise ValueError("y must have one label an example, "
+                         f"got shape {tuple(y.shape)}")
     wrong = (y < 0) | (y >= classes)
     if wrong.any():
         i = int(wrong.nonzero()[0])

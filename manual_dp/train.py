@@ -94,7 +94,8 @@ def train(devices, batch_size, lr, num_epochs=10, data="digits", seed=0, scale="
         history["test_acc"].append(evaluate_accuracy(device_params, test_iter, devices))
     if verbose and num_epochs:
         print(f"test acc: {history['test_acc'][-1]:.2f}, "
-              f"{sum(history['seconds']) / num_epochs:.1f} sec/epoch on {list(devices)}")
+              f"{sum(history['seconds']) / num_epochs:.1f} sec/epoch "
+              f"on {list(devices)}")
     return history
 
 
@@ -170,4 +171,5 @@ def _check_finite(grads):
     for rank, grad in enumerate(grads):
         if not grad.isfinite().all():
             raise ValueError(f"the summed gradient on rank {rank} is not finite "
-                             "(NaN or inf in X, or too large a step); nothing was updated")
+                             "(NaN or inf in X, or too large a step); "
+                             "nothing was updated")

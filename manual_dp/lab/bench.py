@@ -181,7 +181,7 @@ def _clock():
 
 
 def _replicas(devices):
-    params = init_params("he")
+    params = init_params("he", torch.Generator())
     return [get_params(params, device) for device in devices]
 
 

@@ -92,6 +92,7 @@ class Wire:
 
     def __init__(self):
         self.bytes = self.sends = 0
+        self.nodes = set()  # the sends, as nodes of the autograd graph
 
     def send(self, tensor, device):
         """Return a copy of `tensor` on `device`, through which gradients flow back."""
@@ -99,7 +100,27 @@ class Wire:
         copy = tensor.to(device, copy=True)
         if copy.requires_grad:
             copy.register_hook(self._count)
+            self.nodes.add(copy.grad_fn)
         return copy
+
+    def waits(self, result):
+        """Return how often a device waits for another until `result` and back.
+
+        That is the longest chain of sends, each of which needs the one before it,
+        counted in the autograd graph; backward goes the same way again.
+        """
+        longest = {}
+        stack = [result.grad_fn]
+        while stack:
+            node = stack.pop()
+            before = [n for n, _ in node.next_functions if n is not None]
+            unknown = [n for n in before if n not in longest]
+            if unknown:
+                stack += [node, *unknown]
+            else:
+                longest[node] = (node in self.nodes) + max(
+                    (longest[n] for n in before), default=0)
+        return 2 * longest[result.grad_fn]
 
     def _count(self, tensor):
         self.bytes += tensor.numel() * tensor.element_size()

@@ -71,7 +71,7 @@ async def execute(nb, folder, timeout, bar):
 async def _execute_cells(client, bar):
     for i, cell in enumerate(client.nb.cells):
         try:
-            await client.async_execute_cell(cell, i, client.code_cells_executed + 1)
+            await client.async_execute_cell(cell, i)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             if asyncio.current_task().cancelling():
                 raise asyncio.CancelledError from None  # by Ctrl-C: not a dead kernel

@@ -3,6 +3,7 @@
     step        one step of data parallel training, left to right     lesson 00
     three_ways  LeNet split by layer, inside a layer, by data          lesson 01
     pipeline    who works when, with p stages and m micro-batches      lesson 01
+    tables      numbers as shades, one table beside the other         lesson 02
     holdings    who holds what after each step of an all-reduce        lesson 03
     shards      the rows of a minibatch, coloured by rank              lesson 04
 """
@@ -39,7 +40,7 @@ def arrow(ax, start, end, colour=INK, style="-|>", bend=0.0):
         "connectionstyle": f"arc3,rad={bend}"})
 
 
-def step(world_size=2):
+def step(world_size=2, rows=4):
     """Draw one step: split, forward and backward, all-reduce, update."""
     ax = canvas(7.6, 0.9 + 0.75 * world_size, (0, 11.3), (-0.1, world_size + 0.55))
     heads = [(0.7, "minibatch"), (2.65, "shards"), (5.0, "replicas"),
@@ -48,10 +49,10 @@ def step(world_size=2):
         ax.text(x, world_size + 0.25, text, ha="center", fontsize=10, color=INK)
     for rank in range(world_size):
         colour, y = COLOURS[rank], world_size - 1 - rank
-        for i in range(4):
-            row = y + 0.12 + i * 0.2
-            box(ax, 0.1, row, 1.2, 0.2, colour=colour)
-            box(ax, 2.05, row, 1.2, 0.2, colour=colour)
+        for i in range(rows):
+            row, thick = y + 0.12 + i * 0.8 / rows, 0.8 / rows
+            box(ax, 0.1, row, 1.2, thick, colour=colour)
+            box(ax, 2.05, row, 1.2, thick, colour=colour)
         arrow(ax, (1.35, y + 0.5), (2.05, y + 0.5), colour)
         arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
         box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
@@ -90,6 +91,21 @@ def three_ways():
                                  "gradients cross, at the end"][i],
                 ha="center", fontsize=8.5, color=INK)
     return ax
+
+
+def tables(values_by_label, xlabel, ylabel):
+    """Shade each table's numbers by their size, all tables on one scale."""
+    import matplotlib.pyplot as plt
+    figure, grid = plt.subplots(1, len(values_by_label), figsize=(7.0, 2.9), dpi=110,
+                                layout="constrained", squeeze=False)
+    reach = max(float(values.abs().max()) for values in values_by_label.values())
+    for ax, (label, values) in zip(grid[0], values_by_label.items()):
+        image = ax.imshow(values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto")
+        ax.set_title(label, fontsize=10, color=INK)
+        ax.set_xlabel(xlabel, color=INK)
+        ax.set_ylabel(ylabel, color=INK)
+        ax.spines[:].set_visible(False)
+    figure.colorbar(image, ax=grid[0][-1], label="score")
 
 
 def pipeline(stages, micro_batches):

@@ -1,0 +1,38 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_prints_what_stands_below_it():
+    code, printed = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.S).groups()
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True,
+                         text=True, check=True, timeout=120)
+    assert run.stdout.splitlines() == [line[4:] for line in printed.splitlines()]
+
+
+def test_the_example_has_twelve_lines():
+    code = re.search(r"```python\n(.*?)```", README, re.S)[1]
+    assert len(code.splitlines()) == 12
+
+
+def test_every_link_leads_to_a_file():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_make_target_that_is_named_exists():
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
+    named = set(re.findall(r"make (course|test|lab|refresh|bench|lint)\b", README))
+    assert {"course", "test"} <= named <= set(targets)
+
+
+def test_the_command_of_the_book_is_understood():
+    from manual_dp.__main__ import _parser
+    line = re.search(r"python -m manual_dp (train .*)", README)[1]
+    args = _parser().parse_args(line.split())
+    assert args.world_size == [1, 2, 4] and args.epochs == 10
