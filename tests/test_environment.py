@@ -4,6 +4,7 @@ The Makefile is tested in an empty folder with a stub in place of Python, which 
 down what it is asked to do.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -155,6 +156,7 @@ def test_a_file_names_no_address_no_index_and_no_place_on_a_disk(name):
 
 STUB = """#!/bin/sh
 echo "$@" >> calls
+echo "$OMP_NUM_THREADS" > threads
 case "$*" in
     *"import sys"*) test ! -e other-version ;;
     *"import ensurepip"*) test ! -e no-venv ;;
@@ -182,8 +184,10 @@ def folder(tmp_path):
 def make(folder, *words, python="./stub"):
     """Run make; return its exit status, what it said, and what the stub was asked."""
     (folder / "calls").write_text("")
+    # nothing of the make that may run these tests
     done = subprocess.run(["make", f"PYTHON={python}", *words], cwd=folder,
-                          capture_output=True, text=True)
+                          env={"PATH": os.environ["PATH"]}, capture_output=True,
+                          text=True)
     asked = [call for call in (folder / "calls").read_text().splitlines()
              if not call.startswith("-c")]
     return done.returncode, done.stdout, asked
@@ -191,7 +195,7 @@ def make(folder, *words, python="./stub"):
 
 VENV = "-m venv --clear .venv"
 PIP_INSTALL = "-m pip install --quiet --constraint constraints.txt --editable .[course]"
-RUFF = "-m ruff check ."
+RUFF = "-m ruff check --output-format=concise ."
 
 
 def test_the_first_make_installs_and_the_second_does_not(folder):
@@ -249,6 +253,12 @@ def test_a_lesson_can_be_named(folder, target):
     assert make(folder, target, "LESSON=03")[2][-1].endswith(" --lesson 03")
 
 
+def test_make_lab_opens_the_first_lesson_with_the_module_beside_it(folder):
+    assert make(folder, "lab")[2][-1] == (
+        "-m jupyterlab --LabApp.default_url=lab/tree/notebooks/00_start_here.ipynb")
+    assert (ROOT / "notebooks" / "00_start_here.ipynb").exists()
+
+
 def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
     asked = make(folder, "test")[2][2:]
     assert asked[0] == RUFF
@@ -257,6 +267,15 @@ def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
     assert asked[2].endswith(" notebooks/*.ipynb")
     # cells of one notebook that part ways over two workers fail
     assert all("-n" not in call.split() or "--dist loadfile" in call for call in asked)
+
+
+@pytest.mark.parametrize("target, threads", [
+    ("course", "1"), ("refresh", "1"), ("test", "1"), ("lab", "1"), ("bench", "")])
+def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threads):
+    make(folder, target)
+    assert (folder / "threads").read_text() == f"{threads}\n"
+    make(folder, target, "OMP_NUM_THREADS=3")
+    assert (folder / "threads").read_text() == "3\n"
 
 
 def test_ci_runs_make_test():

@@ -1,0 +1,266 @@
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import manual_dp.data
+from manual_dp.__main__ import main, table, write_json
+
+ROOT = Path(__file__).parents[1]
+train_module = importlib.import_module("manual_dp.train")
+NAMES = list(manual_dp.data.FASHION_MNIST)
+
+
+def refuses(capsys, *arguments):
+    """Return the last line that the command prints when it refuses."""
+    with pytest.raises(SystemExit) as caught:
+        main(list(arguments))
+    out, err = capsys.readouterr()
+    assert caught.value.code == 2
+    assert out == "" and "Traceback" not in err
+    return err.splitlines()[-1]
+
+
+# wrong arguments
+
+@pytest.mark.parametrize("arguments, message", [
+    ([], "the following arguments are required: COMMAND"),
+    (["fly"], "invalid choice: 'fly'"),
+    (["train", "--fly"], "unrecognized arguments: --fly"),
+    (["train", "--world-size"], "--world-size: expected at least one argument"),
+    (["train", "--world-size", "0"], "--world-size: '0' is no whole number from 1"),
+    (["train", "--world-size", "2", "-1"], "--world-size: '-1' is no whole number"),
+    (["train", "--world-size", "2", "two"], "--world-size: 'two' is no whole number"),
+    (["train", "--world-size", "1.5"], "--world-size: '1.5' is no whole number"),
+    (["train", "--world-size", "\u00b2"], "--world-size: '\u00b2' is no whole"),
+    (["train", "--world-size", "9" * 30], "9' is no whole number from 1 to 10^6"),
+    (["train", "--epochs", "0"], "--epochs: '0' is no whole number from 1 to 10^6"),
+    (["train", "--batch-size", "0"], "--batch-size: '0' is no whole number"),
+    (["train", "--batch-size", "many"], "--batch-size: 'many' is no whole number"),
+    (["train", "--lr", "fast"], "--lr: 'fast' is not a finite number >= 0"),
+    (["train", "--lr=-0.1"], "--lr: '-0.1' is not a finite number >= 0"),
+    (["train", "--lr", "nan"], "--lr: 'nan' is not a finite number >= 0"),
+    (["train", "--lr", "inf"], "--lr: 'inf' is not a finite number >= 0"),
+    (["train", "--scale", "xavier"], "--scale: 'xavier' is not a finite number >= 0"),
+    (["train", "--scale", "nan"], "--scale: 'nan' is not a finite number >= 0"),
+    (["train", "--seeds", "x"], "--seeds: invalid int value: 'x'"),
+    (["train", "--data", "mnist"], "--data: invalid choice: 'mnist'"),
+    (["train", "--out", "."], "--out: '.' is no file in an existing folder"),
+    (["train", "--out", "no/such/folder/x.json"], "is no file in an existing folder"),
+    (["bench", "--repeat", "0"], "--repeat: '0' is no whole number"),
+    (["bench", "--out", "."], "--out: '.' is no file in an existing folder"),
+])
+def test_a_wrong_argument_is_one_line(capsys, arguments, message):
+    line = refuses(capsys, *arguments)
+    assert line.startswith("python -m manual_dp") and ": error: " in line
+    assert message in line
+
+
+def no_network(monkeypatch):
+    def unreachable():
+        raise OSError("no route to host")
+    monkeypatch.setattr(manual_dp.data, "ensure_torchvision", unreachable)
+
+
+def test_missing_files_are_one_line_that_helps(monkeypatch, capsys, tmp_path):
+    no_network(monkeypatch)
+    line = refuses(capsys, "train", "--data", "fashion-mnist", "--data-dir",
+                   str(tmp_path / "here"))
+    assert line.startswith("python -m manual_dp: error: Fashion-MNIST is not in ")
+    assert all(name in line for name in NAMES) and 'data="digits"' in line
+
+
+def test_a_damaged_file_is_one_line(capsys, tmp_path):
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"not this")
+    line = refuses(capsys, "train", "--data", "fashion-mnist", "--data-dir",
+                   str(tmp_path))
+    assert f"{NAMES[0]} is damaged: 8 bytes" in line
+
+
+def test_a_run_that_diverges_is_one_line(capsys):
+    line = refuses(capsys, "train", "--world-size", "1", "--epochs", "1",
+                   "--lr", "1e300")
+    assert "the summed gradient on rank 0 is not finite" in line
+
+
+def test_wrong_arguments_of_the_real_command_leave_no_traceback():
+    run = subprocess.run([sys.executable, "-m", "manual_dp", "train", "--lr", "fast"],
+                         cwd=ROOT, timeout=60, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.endswith("python -m manual_dp train: error: argument --lr: "
+                               "'fast' is not a finite number >= 0\n")
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"],
+                                       ["bench", "--help"]])
+def test_help_is_printed(capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: python -m manual_dp")
+
+
+# runs
+
+def test_the_digits_train_on_one_device_and_on_two(capsys, tmp_path):
+    out = tmp_path / "digits.json"
+    status = main(["train", "--world-size", "1", "2", "--epochs", "1", "--lr", "0.05",
+                   "--out", str(out)])
+    assert status == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split("  ") == ["devices", "seed", "best acc", "last acc",
+                                      "last loss", "sec/epoch"]
+    assert [line.split()[:2] for line in printed[1:]] == [["1", "0"], ["2", "0"]]
+    written = json.loads(out.read_text())
+    assert written["settings"] == {"data": "digits", "batch_size": 256, "lr": 0.05,
+                                   "epochs": 1, "scale": "he"}
+    one, two = written["runs"]
+    assert (one["world_size"], two["world_size"]) == (1, 2)
+    # float32, and six steps: the runs have not parted yet
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-5)
+    assert os.listdir(tmp_path) == ["digits.json"]
+
+
+def one_run(world_size, seed, accs=(0.25, 0.5, 0.375), seconds=(1.0, 2.0, 3.0)):
+    return {"seed": seed, "world_size": world_size, "loss": [3.0, 2.0, 1.0],
+            "test_acc": list(accs), "seconds": list(seconds)}
+
+
+def test_the_table_by_hand():
+    assert table([one_run(1, 0), one_run(16, 42, (1.0,), (12.345,))]).splitlines() == [
+        "devices  seed  best acc  last acc  last loss  sec/epoch",
+        "      1     0     0.500     0.375     1.0000       2.00",
+        "     16    42     1.000     1.000     1.0000      12.35"]
+
+
+@pytest.fixture
+def fake_runs(monkeypatch):
+    """Put a quick fake in the place of `train`; `asked` says what was asked of it."""
+    asked = []
+
+    def fake(devices, batch_size, lr, num_epochs, data, seed, scale, verbose, progress):
+        asked.append((len(devices), batch_size, lr, num_epochs, seed, scale))
+        if len(asked) == fake.breaks_at:
+            raise fake.error
+        run = one_run(len(devices), seed)
+        del run["seed"]
+        return run
+    fake.asked, fake.breaks_at, fake.error = asked, None, None
+    monkeypatch.setattr(train_module, "train", fake)
+    return fake
+
+
+def test_every_seed_runs_on_every_world_size(capsys, fake_runs):
+    assert main(["train", "--world-size", "1", "4", "--seeds", "3", "5", "--lr", "0.1",
+                 "--epochs", "2", "--batch-size", "8", "--scale", "0.01"]) == 0
+    assert fake_runs.asked == [(world_size, 8, 0.1, 2, seed, 0.01)
+                               for seed in (3, 5) for world_size in (1, 4)]
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [["1", "3"], ["4", "3"], ["1", "5"],
+                                                    ["4", "5"]]
+
+
+def test_the_books_experiment_is_the_default(fake_runs):
+    main(["train"])
+    assert fake_runs.asked == [(k, 256, 0.2, 10, 0, "he") for k in (1, 2)]
+
+
+def runs_in(path):
+    return [run["world_size"] for run in json.loads(path.read_text())["runs"]]
+
+
+def test_the_file_grows_with_every_run(monkeypatch, tmp_path, fake_runs):
+    out, seen = tmp_path / "out.json", []
+    quick = train_module.train
+
+    def watched(*args, **kwargs):
+        seen.append(runs_in(out) if out.exists() else [])
+        return quick(*args, **kwargs)
+    monkeypatch.setattr(train_module, "train", watched)
+    main(["train", "--world-size", "1", "2", "3", "--out", str(out)])
+    assert seen == [[], [1], [1, 2]]
+    assert runs_in(out) == [1, 2, 3]
+
+
+def test_an_interruption_keeps_the_runs_that_finished(capsys, tmp_path, fake_runs):
+    out = tmp_path / "out.json"
+    fake_runs.breaks_at, fake_runs.error = 3, KeyboardInterrupt
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--world-size", "1", "2", "4", "--out", str(out)])
+    assert caught.value.code == 130
+    assert capsys.readouterr() == ("", "\ninterrupted; finished runs are kept\n")
+    assert runs_in(out) == [1, 2]
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+def test_an_error_keeps_the_runs_that_finished(capsys, tmp_path, fake_runs):
+    out = tmp_path / "out.json"
+    fake_runs.breaks_at, fake_runs.error = 2, ValueError("diverged")
+    line = refuses(capsys, "train", "--world-size", "1", "2", "--out", str(out))
+    assert line == "python -m manual_dp: error: diverged"
+    assert runs_in(out) == [1]
+
+
+@pytest.mark.parametrize("stage", ["write_text", "replace"])
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage, error):
+    path = tmp_path / "out.json"
+    write_json(path, {"old": 1})
+    before = path.read_text()
+    with monkeypatch.context() as patch:
+        def fail(part, *args):
+            Path(part).touch()
+            raise error
+        patch.setattr(*((Path, "write_text") if stage == "write_text" else
+                        (os, "replace")), fail)
+        with pytest.raises(type(error)):
+            write_json(path, {"new": 2})
+    assert path.read_text() == before
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+def test_bench_asks_for_rows_and_writes_its_report(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("manual_dp.lab.bench.bench",
+                        lambda *arguments: asked.append(arguments) or {"rows": {}})
+    out = tmp_path / "bench.json"
+    assert main(["bench", "--only", "step-2", "import", "--repeat", "3", "--data-dir",
+                 "here", "--out", str(out)]) == 0
+    assert main(["bench"]) == 0
+    assert asked == [(["step-2", "import"], 3, Path("here")), (None, 15, None)]
+    assert json.loads(out.read_text()) == {"rows": {}}
+
+
+def test_a_row_that_bench_does_not_know_is_one_line(capsys):
+    assert "no row is called 'speed'" in refuses(capsys, "bench", "--only", "speed")
+
+
+def test_json_is_written_beside_its_place_and_ends_a_line(tmp_path, monkeypatch):
+    moved, replace = [], os.replace
+
+    def watched(part, path):
+        moved.append((part, path))
+        replace(part, path)
+    monkeypatch.setattr(os, "replace", watched)
+    write_json(str(tmp_path / "out.json"), [1, 2])
+    [(part, path)] = moved
+    assert part.parent == path.parent == tmp_path and part.name.startswith(".out.json.")
+    assert (tmp_path / "out.json").read_text() == "[\n 1,\n 2\n]\n"
+
+
+def test_the_progress_bar_shows_nothing_where_nobody_looks(capfd):
+    assert main(["train", "--world-size", "1", "--epochs", "1"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_without_tqdm_training_runs_all_the_same(monkeypatch):
+    from manual_dp.__main__ import _bar
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    batches = [1, 2]
+    assert _bar(batches, "label") is batches

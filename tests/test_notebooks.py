@@ -1,0 +1,479 @@
+"""What every lesson must look like in git, whatever it teaches.
+
+A rule is a function from a notebook to the list of what breaks it. Each lesson is held
+to each rule, and each rule is tried on a small lesson that keeps it and on one that
+does not.
+"""
+
+import ast
+import copy
+import inspect
+import json
+import platform
+import re
+import textwrap
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import manual_dp
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+LESSONS = ["00_start_here", "01_split_the_work", "02_replicas", "03_allreduce",
+           "04_split_the_batch", "05_one_step", "06_train"]
+
+
+def code_cells(nb):
+    return [cell for cell in nb["cells"] if cell["cell_type"] == "code"]
+
+
+def markdown_cells(nb):
+    return [cell for cell in nb["cells"] if cell["cell_type"] == "markdown"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def tags(cell):
+    return cell["metadata"].get("tags", [])
+
+
+def tree(cell):
+    """Parse a code cell, its magics left out."""
+    return ast.parse(re.sub(r"^\s*[%!].*$", "", source(cell), flags=re.M))
+
+
+def texts(output):
+    """Return what an output says, in the words that a reader or nbval sees."""
+    data = output.get("data", {})
+    return "".join(output.get("text", [])) + "".join(data.get("text/plain", []))
+
+
+def everything(output):
+    """Return all that an output holds, but for pictures."""
+    values = [output.get("text", "")] + [
+        value for kind, value in output.get("data", {}).items()
+        if not kind.startswith("image/")]
+    return "\n".join("".join(map(str, value)) for value in values)
+
+
+# rules: size
+
+def it_is_a_valid_notebook(nb):
+    try:
+        nbformat.validate(copy.deepcopy(nb))
+    except nbformat.ValidationError as error:
+        return [str(error).splitlines()[0]]
+    return [] if (nb["nbformat"], nb["nbformat_minor"]) >= (4, 5) else ["no cell ids"]
+
+
+def it_has_at_most_40_cells(nb):
+    return [] if len(nb["cells"]) <= 40 else [f"{len(nb['cells'])} cells"]
+
+
+def code_is_at_most_15_lines_a_cell(nb):
+    return [cell["id"] for cell in code_cells(nb)
+            if len(source(cell).strip().splitlines()) > 15]
+
+
+def words(text):
+    """Count words of prose: no code, no tags, no tables, no addresses of links."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    text = re.sub(r"^\s*\|.*$", "", text, flags=re.M)
+    text = re.sub(r"</?\w[^>]*>", " ", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def text_is_at_most_120_words_a_cell(nb):
+    return [f"{cell['id']}: {words(source(cell))}" for cell in markdown_cells(nb)
+            if words(source(cell)) > 120]
+
+
+# rules: how it is stored
+
+def only_the_kernel_is_kept_as_metadata(nb):
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python",
+              "name": "python3"}
+    return [] if nb["metadata"] == {"kernelspec": kernel} else sorted(nb["metadata"])
+
+
+def cells_keep_only_their_tags(nb):
+    return [cell["id"] for cell in nb["cells"] if set(cell["metadata"]) - {"tags"}
+            or cell.get("attachments")]
+
+
+def ids_are_words_and_differ(nb):
+    ids = [cell["id"] for cell in nb["cells"]]
+    return [i for i in ids if ids.count(i) > 1 or re.fullmatch("[0-9a-f]{8}", i)
+            or not re.fullmatch("[a-z]+[0-9]*(-[a-z0-9]+)*", i)]
+
+
+def cells_were_run_once_in_order(nb):
+    counts = [cell["execution_count"] for cell in code_cells(nb)]
+    shown = [output["execution_count"] for cell in code_cells(nb)
+             for output in cell["outputs"] if output["output_type"] == "execute_result"
+             if output["execution_count"] != cell["execution_count"]]
+    return [] if counts == list(range(1, len(counts) + 1)) and not shown else [counts]
+
+
+def nothing_ends_in_an_error_or_on_stderr(nb):
+    return [cell["id"] for cell in code_cells(nb) for output in cell["outputs"]
+            if output["output_type"] == "error" or output.get("name") == "stderr"]
+
+
+def no_place_of_a_machine_is_named(nb):
+    # a path below somebody's home, or this machine, if its name is no plain word
+    here = r"/(?:home|Users|root|tmp)/\w|\b[A-Z]:\\\w"
+    if re.search(r"\d", platform.node()):
+        here += "|" + re.escape(platform.node())
+    return [cell["id"] for cell in nb["cells"]
+            if re.search(here, source(cell))
+            or re.search(here, "".join(map(everything, cell.get("outputs", []))))]
+
+
+def no_device_is_printed(nb):
+    # but in the source of a function that is shown
+    found = r"(?m)device\(type=|device='|\bcuda\b|\bmps\b|^cpu$|NVIDIA|GeForce|Tesla"
+    return [cell["id"] for cell in code_cells(nb) for output in cell["outputs"]
+            if "text/markdown" not in output.get("data", {})
+            and re.search(found, texts(output))]
+
+
+def nine_in_ten_outputs_are_compared(nb):
+    shown = [cell for cell in code_cells(nb) if cell["outputs"]]
+    loose = [cell["id"] for cell in shown
+             if {"nbval-ignore-output", "nbval-skip"} & set(tags(cell))]
+    return loose if 10 * len(loose) > len(shown) else []
+
+
+# rules: code
+
+def it_starts_with_the_set_up(nb):
+    lines = source(code_cells(nb)[0]).splitlines()
+    if lines[0] == "%matplotlib inline" and "_ = torch.manual_seed(0)" in lines:
+        return []
+    return lines
+
+
+def parameters_come_second_and_are_literals(nb):
+    cell = code_cells(nb)[1]
+    if [c["id"] for c in code_cells(nb) if "parameters" in tags(c)] != [cell["id"]]:
+        return ["the second code cell, and no other, is tagged parameters"]
+    return [ast.unparse(node) for node in tree(cell).body if not is_literal(node)]
+
+
+def is_literal(node):
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+        return False
+    try:
+        ast.literal_eval(node.value)
+    except ValueError:
+        return False
+    return len(node.targets) == 1
+
+
+def no_cell_leaves_python_or_ends_it(nb):
+    magics = [line for cell in code_cells(nb) for line in source(cell).splitlines()
+              if re.match(r"\s*[%!]", line) and line != "%matplotlib inline"]
+    ends = (r"\b(?:(?:sys\.|os\._)?exit|quit)\b\s*(?:\(|$)"
+            r"|SystemExit|get_ipython|os\.(?:kill|abort)")
+    return magics + [cell["id"] for cell in code_cells(nb)
+                     if re.search(ends, source(cell), re.M)]
+
+
+def body(function):
+    """Return the statements of a function as text, without its docstring."""
+    statements = function.body
+    if ast.get_docstring(function):
+        statements = statements[1:]
+    return "\n".join(map(ast.unparse, statements))
+
+
+def no_public_function_is_retyped(nb):
+    ours = {}
+    for name in manual_dp.__all__:
+        text = textwrap.dedent(inspect.getsource(getattr(manual_dp, name)))
+        ours[name] = body(ast.parse(text).body[0])
+    return [f"{cell['id']}: {node.name}" for cell in code_cells(nb)
+            for node in ast.walk(tree(cell)) if isinstance(node, ast.FunctionDef)
+            and ours.get(node.name) == body(node)]
+
+
+def a_figure_follows_the_numbers_that_it_draws(nb):
+    wrong = []
+    for cell in code_cells(nb):
+        kinds = [set(output.get("data", {})) for output in cell["outputs"]]
+        if any("image/svg+xml" in kind or "image/jpeg" in kind for kind in kinds):
+            wrong.append(f"{cell['id']}: PNG only")
+        if any("image/png" in kind for kind in kinds):
+            if "image/png" in kinds[0] or not texts(cell["outputs"][0]).strip():
+                wrong.append(cell["id"])
+    return wrong
+
+
+# rules: the frame
+
+def it_says_what_you_will_do_learn_and_need(nb):
+    head = source(nb["cells"][0])
+    frame = [r"\A# \d+\. \S", r"^\*You will do:?\*", r"^\*You will learn:?\*",
+             r"^\*You need:?\*"]
+    return [line for line in frame if not re.search(line, head, re.M)]
+
+
+def it_ends_with_summary_questions_and_sources(nb):
+    text = "\n\n".join(map(source, markdown_cells(nb)))
+    summary = re.search(r"^## Summary\n(.*?)(?=^## )", text, re.M | re.S)
+    questions = re.search(r"^## Questions\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    wrong = []
+    if not summary or len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
+        wrong.append("a summary of three bullets")
+    if not questions or questions[1].count("<details>") != 3:
+        wrong.append("three questions with their answers in <details>")
+    if not re.search(r"^\*\*Sources", text, re.M):
+        wrong.append("sources")
+    return wrong
+
+
+def every_fold_is_closed_and_has_a_title(nb):
+    return [cell["id"] for cell in markdown_cells(nb)
+            if not source(cell).count("<details>") == source(cell).count("</details>")
+            == source(cell).count("<summary>") == source(cell).count("</summary>")]
+
+
+RULES = [
+    it_is_a_valid_notebook, it_has_at_most_40_cells, code_is_at_most_15_lines_a_cell,
+    text_is_at_most_120_words_a_cell, only_the_kernel_is_kept_as_metadata,
+    cells_keep_only_their_tags, ids_are_words_and_differ, cells_were_run_once_in_order,
+    nothing_ends_in_an_error_or_on_stderr, no_place_of_a_machine_is_named,
+    no_device_is_printed, nine_in_ten_outputs_are_compared, it_starts_with_the_set_up,
+    parameters_come_second_and_are_literals, no_cell_leaves_python_or_ends_it,
+    no_public_function_is_retyped, a_figure_follows_the_numbers_that_it_draws,
+    it_says_what_you_will_do_learn_and_need, it_ends_with_summary_questions_and_sources,
+    every_fold_is_closed_and_has_a_title,
+]
+NAMED = {"ids": [rule.__name__ for rule in RULES]}
+
+
+def stored(lesson):
+    return json.loads((FOLDER / f"{lesson}.ipynb").read_text(encoding="utf-8"))
+
+
+def test_the_lessons_are_all_there():
+    found = {path.stem for path in FOLDER.glob("[0-9][0-9]_*.ipynb")}
+    assert sorted(found)[:len(LESSONS)] == LESSONS
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_is_at_most_200_kilobytes(lesson):
+    assert (FOLDER / f"{lesson}.ipynb").stat().st_size <= 200_000
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_has_its_own_number(lesson):
+    title = source(stored(lesson)["cells"][0]).splitlines()[0]
+    assert title.startswith(f"# {int(lesson[:2])}. ")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_links_only_to_what_there_is(lesson):
+    text = "\n".join(map(source, markdown_cells(stored(lesson))))
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    assert [link for link in links if not (FOLDER / link).exists()] == []
+
+
+@pytest.mark.parametrize("rule", RULES, **NAMED)
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_keeps_the_rule(lesson, rule):
+    assert rule(stored(lesson)) == []
+
+
+# the rules, tried
+
+def a_cell(kind, name, text, outputs=(), tagged=()):
+    cell = {"cell_type": kind, "id": name, "source": text,
+            "metadata": {"tags": list(tagged)} if tagged else {}}
+    if kind == "code":
+        cell |= {"execution_count": None, "outputs": list(outputs)}
+    return cell
+
+
+def said(text):
+    return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+def drawn(kind="image/png"):
+    return {"output_type": "display_data", "metadata": {},
+            "data": {kind: "iVBORw0KGgo=", "text/plain": "<Figure>"}}
+
+
+def small_lesson():
+    """Return a lesson that keeps every rule."""
+    folds = "\n\n".join(f"<details><summary>{i}. Why?</summary>\nSo.\n</details>"
+                        for i in range(3))
+    cells = [
+        a_cell("markdown", "title", "# 7. Try\n\n*You will do:* a\n\n"
+                                    "*You will learn:* b\n\n*You need:* c"),
+        a_cell("code", "setup", "%matplotlib inline\nimport torch\n\n"
+                                "_ = torch.manual_seed(0)"),
+        a_cell("code", "parameters", "world_size = 4  # any\nnames = ['a', 'b']",
+               tagged=["parameters"]),
+        *(a_cell("code", f"run-{i}", f"print({i})", [said(f"{i}\n")])
+          for i in range(9)),
+        a_cell("code", "time", "print('fast')", [said("fast\n")],
+               tagged=["nbval-ignore-output"]),
+        a_cell("code", "figure", "print([1])\nplt.show()", [said("[1]\n"), drawn()]),
+        a_cell("code", "own", "def allreduce(data):\n    data[0] = sum(data)"),
+        a_cell("markdown", "summary", "## Summary\n\n- a\n- b\n- c"),
+        a_cell("markdown", "questions", f"## Questions\n\n{folds}"),
+        a_cell("markdown", "foot", "## On your own\n\nTry.\n\n**Sources.** d2l.ai"),
+    ]
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python",
+              "name": "python3"}
+    nb = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4,
+          "nbformat_minor": 5}
+    for count, cell in enumerate(code_cells(nb), 1):
+        cell["execution_count"] = count
+    return nb
+
+
+@pytest.mark.parametrize("rule", RULES, **NAMED)
+def test_a_small_lesson_keeps_the_rule(rule):
+    assert rule(small_lesson()) == []
+
+
+def find(nb, name):
+    return next(cell for cell in nb["cells"] if cell["id"] == name)
+
+
+def with_source(name, text):
+    def change(nb):
+        find(nb, name)["source"] = text
+    return change
+
+
+def with_outputs(name, *outputs):
+    def change(nb):
+        find(nb, name)["outputs"] = list(outputs)
+    return change
+
+
+def with_key(name, key, value):
+    def change(nb):
+        find(nb, name)[key] = value
+    return change
+
+
+def twice_the_cells(nb):
+    nb["cells"] += [a_cell("markdown", f"more-{i}", "more") for i in range(30)]
+
+
+def an_untagged_first_and_a_tagged_third(nb):
+    find(nb, "parameters")["metadata"] = {}
+    find(nb, "run-0")["metadata"] = {"tags": ["parameters"]}
+
+
+def another_timing(nb):
+    find(nb, "run-0")["metadata"] = {"tags": ["nbval-skip"]}
+
+
+def language_info(nb):
+    nb["metadata"]["language_info"] = {"version": "3.11.7"}
+
+
+def retyped():
+    text = textwrap.dedent(inspect.getsource(manual_dp.sgd))
+    return text.split('"""')[0] + text.split('"""')[2]
+
+
+AN_ERROR = {"output_type": "error", "ename": "E", "evalue": "", "traceback": []}
+HTML = {"output_type": "display_data", "metadata": {},
+        "data": {"text/html": "<a href='/home" "/alice/x'>", "text/plain": "x"}}
+RESULT = {"output_type": "execute_result", "metadata": {}, "execution_count": 99,
+          "data": {"text/plain": "0"}}
+BROKEN = [
+    (it_is_a_valid_notebook, with_key("setup", "outputs", [{"output_type": "new"}])),
+    (it_has_at_most_40_cells, twice_the_cells),
+    (code_is_at_most_15_lines_a_cell, with_source("run-0", "x = 1\n" * 16)),
+    (text_is_at_most_120_words_a_cell, with_source("foot", "word " * 121)),
+    (only_the_kernel_is_kept_as_metadata, language_info),
+    (cells_keep_only_their_tags, with_key("run-0", "metadata", {"execution": {}})),
+    (cells_keep_only_their_tags, with_key("foot", "attachments", {"a.png": {}})),
+    (ids_are_words_and_differ, with_key("run-0", "id", "run-1")),
+    (ids_are_words_and_differ, with_key("run-0", "id", "3f9c1a2b")),
+    (ids_are_words_and_differ, with_key("run-0", "id", "deadbeef")),
+    (ids_are_words_and_differ, with_key("run-0", "id", "Run_0")),
+    (cells_were_run_once_in_order, with_key("run-0", "execution_count", None)),
+    (cells_were_run_once_in_order, with_key("run-0", "execution_count", 7)),
+    (cells_were_run_once_in_order, with_outputs("run-0", RESULT)),
+    (nothing_ends_in_an_error_or_on_stderr, with_outputs("run-0", AN_ERROR)),
+    (nothing_ends_in_an_error_or_on_stderr,
+     with_outputs("run-0", {**said("warning"), "name": "stderr"})),
+    (no_place_of_a_machine_is_named, with_outputs("run-0", said("/home" "/alice/x"))),
+    (no_place_of_a_machine_is_named, with_outputs("run-0", HTML)),
+    (no_place_of_a_machine_is_named, with_source("run-0", "open('/Users" "/bob/x')")),
+    (no_place_of_a_machine_is_named, with_source("foot", "see /tmp" "/x")),
+    (no_place_of_a_machine_is_named, with_source("foot", r"on C:" r"\data")),
+    (no_device_is_printed, with_outputs("run-0", said("[device(type='cpu')]"))),
+    (no_device_is_printed, with_outputs("run-0", said("on cuda:0"))),
+    (no_device_is_printed, with_outputs("run-0", said("1\ncpu\n"))),
+    (no_device_is_printed, with_outputs("run-0", said("NVIDIA H100"))),
+    (nine_in_ten_outputs_are_compared, another_timing),
+    (it_starts_with_the_set_up,
+     with_source("setup", "x = 1\n%matplotlib inline\n_ = torch.manual_seed(0)")),
+    (it_starts_with_the_set_up,
+     with_source("setup", "%matplotlib inline\ntorch.manual_seed(0);")),
+    (parameters_come_second_and_are_literals, an_untagged_first_and_a_tagged_third),
+    (parameters_come_second_and_are_literals,
+     with_source("parameters", "world_size = torch.cuda.device_count()")),
+    (parameters_come_second_and_are_literals, with_source("parameters", "print(1)")),
+    *((no_cell_leaves_python_or_ends_it, with_source("run-0", text)) for text in (
+        "!ls", "%time f()", "x = 1\n  !ls", "exit()", "quit()", "exit", "sys.exit(0)",
+        "import os\nos._exit(0)", "raise SystemExit", "get_ipython().system('ls')")),
+    (no_public_function_is_retyped, with_source("run-0", retyped())),
+    (a_figure_follows_the_numbers_that_it_draws, with_outputs("figure", drawn())),
+    (a_figure_follows_the_numbers_that_it_draws,
+     with_outputs("figure", drawn(), said("[1]\n"))),
+    (a_figure_follows_the_numbers_that_it_draws,
+     with_outputs("figure", said("[1]\n"), drawn("image/svg+xml"))),
+    (it_says_what_you_will_do_learn_and_need, with_source("title", "# Try")),
+    (it_says_what_you_will_do_learn_and_need,
+     with_source("title", "# 7. Try\n\n*You will do:* a\n\n*You need:* c")),
+    (it_ends_with_summary_questions_and_sources,
+     with_source("summary", "## Summary\n\n- a\n- b")),
+    (it_ends_with_summary_questions_and_sources,
+     with_source("questions", "## Questions\n\nWhy? So.")),
+    (it_ends_with_summary_questions_and_sources, with_source("foot", "Done.")),
+    (every_fold_is_closed_and_has_a_title,
+     with_source("foot", "<details><summary>Why</summary>\nSo.")),
+    (every_fold_is_closed_and_has_a_title,
+     with_source("foot", "<details>So.</details>")),
+]
+
+
+@pytest.mark.parametrize("rule, change", BROKEN,
+                         ids=[rule.__name__ for rule, _ in BROKEN])
+def test_a_lesson_that_breaks_the_rule_is_seen(rule, change):
+    nb = small_lesson()
+    change(nb)
+    assert rule(nb) != []
+
+
+def test_every_rule_was_tried_on_a_lesson_that_breaks_it():
+    assert {rule for rule, _ in BROKEN} == set(RULES)
+
+
+def test_words_are_counted_as_a_reader_counts():
+    text = textwrap.dedent("""\
+        Two *words*, then code:
+        ```python
+        not counted at all
+        ```
+        | a | table |
+        |---|---|
+        <details><summary>One</summary></details>
+        - [a link](https://d2l.ai/not/counted) and `x = 1`
+        """)
+    assert words(text) == 4 + 1 + 3 + 2
