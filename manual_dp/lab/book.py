@@ -33,7 +33,8 @@ def library():
 
 def split_batch(X, y, devices):
     """Cut X and y as `nn.parallel.scatter` does, perhaps into fewer shards."""
-    return ([shard.to(device) for shard, device in zip(tensor.chunk(len(devices)), devices)]
+    return ([shard.to(device)
+             for shard, device in zip(tensor.chunk(len(devices)), devices)]
             for tensor in (X, y))
 
 
@@ -52,8 +53,9 @@ def allreduce(data):
 
 def train_batch(X, y, device_params, devices, lr):
     """Take the book's step; gradients must be None or zero before it."""
+    X_shards, y_shards = split_batch(X, y, devices)
     ls = [plain_loss(lenet(X_shard, params), y_shard).sum()
-          for X_shard, y_shard, params in zip(*split_batch(X, y, devices), device_params)]
+          for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)]
     for l in ls:
         l.backward()
     with torch.no_grad():

@@ -57,12 +57,13 @@ def step(world_size=2, rows=4):
         arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
         box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
         arrow(ax, (6.0, y + 0.5), (6.6, y + 0.5), colour)
-        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white", alpha=0.75)
+        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white",
+            alpha=0.75)
         arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5), INK)
         box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same", FAINT)
     box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
-    ax.text(8.71, world_size / 2, "all-reduce: sum", rotation=90, ha="center", va="center",
-            fontsize=8.5, color="white")
+    ax.text(8.71, world_size / 2, "all-reduce: sum", rotation=90, ha="center",
+            va="center", fontsize=8.5, color="white")
     return ax
 
 
@@ -87,25 +88,25 @@ def three_ways():
             arrow(ax, (x + 2.3, 2.55), (x + 2.3, 2.1), INK)
         if i == 2:
             arrow(ax, (x + 1.7, -0.2), (x + 2.9, -0.2), INK, "<|-|>")
-        ax.text(x + 2.3, -0.75, ["activations cross once", "activations cross at each layer",
-                                 "gradients cross, at the end"][i],
-                ha="center", fontsize=8.5, color=INK)
+        crosses = ["activations cross once", "activations cross at each layer",
+                   "gradients cross, at the end"]
+        ax.text(x + 2.3, -0.75, crosses[i], ha="center", fontsize=8.5, color=INK)
     return ax
 
 
 def tables(values_by_label, xlabel, ylabel):
-    """Shade each table's numbers by their size, all tables on one scale."""
+    """Shade each table's numbers by their size, each on a scale of its own."""
     import matplotlib.pyplot as plt
-    figure, grid = plt.subplots(1, len(values_by_label), figsize=(7.0, 2.9), dpi=110,
+    figure, grid = plt.subplots(1, len(values_by_label), figsize=(7.4, 2.9), dpi=110,
                                 layout="constrained", squeeze=False)
-    reach = max(float(values.abs().max()) for values in values_by_label.values())
     for ax, (label, values) in zip(grid[0], values_by_label.items()):
+        reach = float(values.abs().max())
         image = ax.imshow(values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto")
         ax.set_title(label, fontsize=10, color=INK)
         ax.set_xlabel(xlabel, color=INK)
         ax.set_ylabel(ylabel, color=INK)
         ax.spines[:].set_visible(False)
-    figure.colorbar(image, ax=grid[0][-1], label="score")
+        figure.colorbar(image, ax=ax, label="score")
 
 
 def pipeline(stages, micro_batches):
@@ -124,7 +125,7 @@ def pipeline(stages, micro_batches):
 
 
 def holdings(states, titles):
-    """Draw tables side by side: states[s][rank][chunk] ranks are summed there so far."""
+    """Draw tables side by side: in s, states[s][rank][chunk] ranks are summed there."""
     world_size = len(states[0])
     wide = world_size + 0.9
     ax = canvas(7.6, 0.6 + 0.3 * world_size, (-1.3, wide * len(states)),
@@ -145,7 +146,7 @@ def holdings(states, titles):
 
 
 def shards(sizes_by_case):
-    """Draw the rows of each case as squares in the colour of the rank that gets them."""
+    """Draw each case's rows as squares, in the colour of the rank that gets them."""
     cases = list(sizes_by_case.items())
     most = max(sum(sizes) for _, sizes in cases)
     ax = canvas(7.0, 0.3 + 0.34 * len(cases), (-3.2, max(most, 12) + 3.6),

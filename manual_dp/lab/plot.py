@@ -43,11 +43,13 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
         ends.append((values[-1], label, colour, x[len(values) - 1]))
     if log:
         ax.set_yscale("log")
+    _whole_ticks(ax)
     _label_ends(ax, ends)
     return ax
 
 
-def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None, **size):
+def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
+         **size):
     """Draw a bar for each label, the number above it."""
     ax = axes(xlabel, ylabel, title, **size)
     colours = colours or [COLOURS[0]] * len(values)
@@ -61,20 +63,28 @@ def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
     return ax
 
 
-def band(x, rows, xlabel, ylabel, title="", **size):
+def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
     """Draw for each label the mean of its runs, and the band between their extremes."""
-    ax = axes(xlabel, ylabel, title, **size)
+    ax = ax or axes(xlabel, ylabel, title, **size)
     ends = []
     for i, (label, runs) in enumerate(rows.items()):
         colour = COLOURS[i % len(COLOURS)]
         columns = list(zip(*runs))
         mean = [sum(column) / len(column) for column in columns]
-        ax.fill_between(x, [min(column) for column in columns],
-                        [max(column) for column in columns], color=colour, alpha=0.18, lw=0)
+        low, high = [min(c) for c in columns], [max(c) for c in columns]
+        ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
         ax.plot(x, mean, color=colour, lw=1.8)
         ends.append((mean[-1], label, colour, x[-1]))
+    ax.set_ylim(ylim)
+    _whole_ticks(ax)
     _label_ends(ax, ends)
     return ax
+
+
+def _whole_ticks(ax):
+    """Mark whole numbers only: there is no half rank and no half epoch."""
+    from matplotlib.ticker import MaxNLocator
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _label_ends(ax, ends):
