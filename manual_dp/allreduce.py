@@ -112,22 +112,23 @@ def _check(tensors, name="rank {}"):
         raise TypeError(f"need a list of tensors, got {type(tensors).__name__}")
     if not tensors:
         raise ValueError("need a tensor for each rank, got an empty list")
+    who = name.format  # called only to complain: the check stands in every step
     for rank, tensor in enumerate(tensors):
-        who = name.format(rank)
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{who} holds a {type(tensor).__name__}, not a tensor")
+            raise TypeError(f"{who(rank)} holds a {type(tensor).__name__}, "
+                            "not a tensor")
         if tensor.is_meta or tensor.layout != torch.strided:
-            raise TypeError(f"{who} holds a tensor without numbers in memory: "
+            raise TypeError(f"{who(rank)} holds a tensor without numbers in memory: "
                             f"{tensor.device}, {tensor.layout}")
         if not (tensor.is_floating_point() or tensor.dtype == torch.int64):
-            raise TypeError(f"{who} holds {tensor.dtype}, whose sums may overflow; "
-                            "use a float or int64")
+            raise TypeError(f"{who(rank)} holds {tensor.dtype}, whose sums may "
+                            "overflow; use a float or int64")
         if tensor.dtype != tensors[0].dtype:
-            raise TypeError(f"{who} holds {tensor.dtype}, "
-                            f"{name.format(0)} holds {tensors[0].dtype}")
+            raise TypeError(f"{who(rank)} holds {tensor.dtype}, "
+                            f"{who(0)} holds {tensors[0].dtype}")
         if tensor.shape != tensors[0].shape:
-            raise ValueError(f"{who} holds shape {tuple(tensor.shape)}, "
-                             f"{name.format(0)} holds {tuple(tensors[0].shape)}")
+            raise ValueError(f"{who(rank)} holds shape {tuple(tensor.shape)}, "
+                             f"{who(0)} holds {tuple(tensors[0].shape)}")
     _check_memory(tensors)
 
 

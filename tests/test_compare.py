@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from manual_dp.lab.compare import largest_difference
@@ -16,3 +17,9 @@ def test_leaves_that_want_gradients_are_compared_outside_the_graph(replicas):
     second[7].data[3] += 0.5
     difference = largest_difference(first, second)
     assert isinstance(difference, float) and difference == 0.5
+
+
+def test_a_parameter_too_few_is_no_agreement(replicas):
+    [params] = replicas(1)
+    with pytest.raises(ValueError, match="shorter"):
+        largest_difference(params, params[:7])

@@ -106,6 +106,11 @@ def test_only_the_training_set_is_shuffled_by_its_seed():
     assert torch.equal(torch.cat([y for _, y in first[1]]), other[1].y)
 
 
+def test_digits_in_minibatches_of_256_are_the_default():
+    assert [batches.batch_size for batches in load_data()] == [256, 256]
+    assert len(load_data()[1].y) == len(load_data("digits")[1].y)
+
+
 def test_images_come_in_the_dtype_asked_for():
     single, double = (load_data("digits", dtype=dtype)[1].X
                       for dtype in (torch.float32, torch.float64))
@@ -408,5 +413,6 @@ def test_another_fault_of_torchvision_is_not_hidden(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    monkeypatch.setattr(torch.library, "define", lambda *_: pytest.fail("no cure"))
     with pytest.raises(RuntimeError, match="another fault"):
         manual_dp.data.ensure_torchvision()

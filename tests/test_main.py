@@ -38,6 +38,7 @@ def refuses(capsys, *arguments):
     (["train", "--world-size", "1.5"], "--world-size: '1.5' is no whole number"),
     (["train", "--world-size", "\u00b2"], "--world-size: '\u00b2' is no whole"),
     (["train", "--world-size", "9" * 30], "9' is no whole number from 1 to 10^6"),
+    (["train", "--epochs", "1000001"], "--epochs: '1000001' is no whole number"),
     (["train", "--epochs", "0"], "--epochs: '0' is no whole number from 1 to 10^6"),
     (["train", "--batch-size", "0"], "--batch-size: '0' is no whole number"),
     (["train", "--batch-size", "many"], "--batch-size: 'many' is no whole number"),
@@ -54,7 +55,8 @@ def refuses(capsys, *arguments):
     (["bench", "--repeat", "0"], "--repeat: '0' is no whole number"),
     (["bench", "--out", "."], "--out: '.' is no file in an existing folder"),
 ])
-def test_a_wrong_argument_is_one_line(capsys, arguments, message):
+def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(train_module, "train", lambda *_, **__: pytest.fail("trains"))
     line = refuses(capsys, *arguments)
     assert line.startswith("python -m manual_dp") and ": error: " in line
     assert message in line

@@ -1,4 +1,5 @@
 import importlib
+import inspect
 import math
 import re
 
@@ -385,14 +386,15 @@ def test_an_error_in_backward_changes_nothing(batch, replicas):
     assert same_bits(device_params, bits(clean))
 
 
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_gradient_spoiled_by_the_allreduce_is_named_by_rank(batch, replicas, rank):
+def test_a_gradient_spoiled_in_the_allreduce_is_named(batch, replicas, rank, bad):
     device_params = replicas(3)
     before = bits(device_params)
 
     def spoiling(tensors):
         allreduce(tensors)
-        tensors[rank][-1] = math.inf
+        tensors[rank][1000] = bad
     with pytest.raises(ValueError, match=f"the summed gradient on rank {rank} is not "
                                          "finite .* nothing was updated"):
         train_batch(*batch(4), device_params, cpus(3), 0.1, spoiling)
@@ -495,6 +497,13 @@ def test_several_devices_learn_what_one_learns(data, world_size):
     one, several = (quiet(data, k, num_epochs=3) for k in (1, world_size))
     assert several["loss"] == pytest.approx(one["loss"], abs=1e-12)
     assert several["test_acc"] == one["test_acc"]
+
+
+def test_ten_epochs_of_the_digits_from_he_sized_weights_are_the_default():
+    parameters = inspect.signature(train).parameters
+    assert {name: p.default for name, p in parameters.items()
+            if name in ("num_epochs", "data", "scale", "dtype")} == {
+        "num_epochs": 10, "data": "digits", "scale": "he", "dtype": torch.float32}
 
 
 def test_the_epochs_loss_is_the_mean_over_all_its_examples(data):
