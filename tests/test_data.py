@@ -400,7 +400,7 @@ assert isinstance(fetched.raw_folder, property)
 from torchvision import transforms
 print("ok")
 """
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120,
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=300,
                          capture_output=True, text=True)
     assert (run.stdout, run.stderr) == ("ok\n", "")
 

@@ -107,7 +107,7 @@ data = [(torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2]))]
 history = manual_dp.train(devices, 3, 0.1, 1, (data, data), verbose=False)
 print(len(history["loss"]))
 """
-    run = subprocess.run([sys.executable, "-c", script], cwd=PACKAGE.parent, timeout=60,
+    run = subprocess.run([sys.executable, "-c", script], cwd=PACKAGE.parent, timeout=300,
                          capture_output=True, text=True)
     assert (run.stdout, run.stderr) == ("[]\n1\n", "")
 

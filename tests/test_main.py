@@ -92,7 +92,7 @@ def test_a_run_that_diverges_is_one_line(capsys):
 
 def test_wrong_arguments_of_the_real_command_leave_no_traceback():
     run = subprocess.run([sys.executable, "-m", "manual_dp", "train", "--lr", "fast"],
-                         cwd=ROOT, timeout=60, capture_output=True, text=True)
+                         cwd=ROOT, timeout=300, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.endswith("python -m manual_dp train: error: argument --lr: "
                                "'fast' is not a finite number >= 0\n")

@@ -156,7 +156,7 @@ except ValueError as error:
     print(error)
 print([len(s) for s in split_batch(torch.rand(5, 2), torch.arange(5), ["cpu"] * 4)[0]])
 """
-    run = subprocess.run([sys.executable, "-O", "-c", script], cwd=ROOT, timeout=60,
+    run = subprocess.run([sys.executable, "-O", "-c", script], cwd=ROOT, timeout=300,
                          capture_output=True, text=True)
     assert run.stderr == ""
     assert run.stdout == "X has 4 rows but y has 3\n[2, 2, 1, 0]\n"
