@@ -1,0 +1,134 @@
+"""The pictures of lessons 07 to 10: processes, buckets, who works when.
+
+    worlds         one Python with two replicas; two Pythons with one each   lesson 08
+    dataparallel   what crosses between device 0 and the others              lesson 07
+    buckets        which gradients lie in which bucket                       lesson 09
+    timeline       when gradients were ready and buckets under way           lesson 09
+    turns          which rank sees which example, epoch by epoch             lesson 10
+"""
+
+from manual_dp.lab.draw import arrow, box, canvas
+from manual_dp.lab.plot import COLOURS, FAINT, INK, axes
+
+
+def worlds():
+    """Draw two replicas in one process, and a process for each of two ranks."""
+    ax = canvas(7.6, 2.3, (0, 15.2), (-0.2, 4.5))
+    ax.text(3.3, 4.15, "lessons 0 to 7: one process", ha="center", color=INK)
+    ax.text(11.4, 4.15, "from now on: a process for each rank", ha="center", color=INK)
+    box(ax, 0.2, 0, 6.2, 3.8)
+    ax.text(0.55, 3.25, "one Python", fontsize=8.5, color=INK)
+    for rank in range(2):
+        x = 0.7 + 2.8 * rank
+        box(ax, x, 0.5, 2.4, 1.2, f"replica {rank}", COLOURS[rank], "white")
+        ax.text(x + 1.2, 2.2, f"device_params[{rank}]", fontsize=8, ha="center",
+                color=INK, family="monospace")
+        arrow(ax, (x + 1.2, 2.15), (x + 1.2, 1.7), INK)
+        x = 7.6 + 4.4 * rank
+        box(ax, x, 0, 3.2, 3.8)
+        ax.text(x + 0.35, 3.25, f"rank {rank}'s Python", fontsize=8.5, color=INK)
+        box(ax, x + 0.4, 0.5, 2.4, 1.2, "replica", COLOURS[rank], "white")
+        ax.text(x + 1.6, 2.2, "params", fontsize=8, ha="center", color=INK,
+                family="monospace")
+        arrow(ax, (x + 1.6, 2.15), (x + 1.6, 1.7), INK)
+    arrow(ax, (10.85, 1.1), (11.95, 1.1), INK, "<|-|>")
+    ax.text(11.4, 1.35, "send\nrecv", ha="center", fontsize=8, color=INK)
+    return ax
+
+
+def buckets(sizes_by_case):
+    """Draw for each case its buckets, one colour each, as long as their numbers.
+
+    sizes_by_case: dict from a label to the buckets, each a list of (name, numel).
+    """
+    cases = len(sizes_by_case)
+    ax = canvas(7.6, 0.35 + 0.5 * cases, (-3.6, 20.3), (-0.1, cases + 0.1))
+    for place, (label, groups) in enumerate(sizes_by_case.items()):
+        y, x = cases - 1 - place, 0.0
+        ax.text(-0.2, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+        total = sum(numel for group in groups for _, numel in group)
+        for i, group in enumerate(groups):
+            # no narrower than its text; then in proportion
+            width = 1.6 + (20 - 1.6 * len(groups)) * sum(n for _, n in group) / total
+            names = [name for name, _ in group]
+            text = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)], "white",
+                7.5 if width > 3 else 6)
+            x += width
+    return ax
+
+
+def timeline(logs):
+    """Draw for each label what `trace.record` saw: gradients, buckets, the end."""
+    panels = axes("milliseconds after the end of forward", width=7.4,
+                  height=2.5, panels=len(logs))
+    last = max(log["end"] for log in logs.values()) * 1e3
+    for ax, (label, log) in zip(panels, logs.items()):
+        times = [seconds * 1e3 for _, seconds in log["ready"]]
+        ax.barh(1, times[-1], height=0.42, color=FAINT)
+        ax.text(times[-1] / 2, 1.36, "backward", fontsize=8, ha="center", color=INK)
+        ax.plot(times, [1] * len(times), "|", color=INK, markersize=15, mew=1.3)
+        for i, (start, end) in enumerate(log["buckets"]):
+            ax.barh(0, (end - start) * 1e3, left=start * 1e3, height=0.42,
+                    color=COLOURS[i % len(COLOURS)])
+        ax.axvline(log["end"] * 1e3, color=INK, lw=1, ls=":")
+        ax.set_title(label, fontsize=10, color=INK, loc="left")
+        ax.set_yticks([0, 1], ["all-reduce", "gradients"])
+        ax.set_xlim(0, last * 1.04)
+        ax.set_ylim(-0.5, 1.7)
+        ax.grid(False)
+    panels[-1].set_yticklabels([])
+    return panels
+
+
+def turns(epochs, examples):
+    """Draw which rank sees which example: a row an epoch, a column an example.
+
+    epochs: dict from a label to the ranks' lists of indices. A cell's colour is its
+    rank's; a stripe for each rank that sees it, none if nobody does.
+    """
+    rows = len(epochs)
+    ax = canvas(6.4, 0.5 + 0.42 * rows, (-3.2, examples), (-0.1, rows + 0.8))
+    for i in range(examples):
+        ax.text(i + 0.5, rows + 0.3, str(i), ha="center", fontsize=9, color=INK)
+    ax.text(-0.2, rows + 0.3, "example", ha="right", fontsize=9, color=INK)
+    for place, (label, ranks) in enumerate(epochs.items()):
+        y = rows - 1 - place
+        ax.text(-0.2, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+        for i in range(examples):
+            box(ax, i, y, 1, 1)
+            seen = [rank for rank, indices in enumerate(ranks) for j in indices
+                    if j == i]
+            for part, rank in enumerate(seen):
+                box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
+                    COLOURS[rank % len(COLOURS)], "white", 8)
+    return ax
+
+
+def dataparallel(world_size=2):
+    """Draw one forward of DataParallel: what lies on which device, and what crosses."""
+    ax = canvas(7.6, 0.9 + 0.72 * world_size, (-1.6, 13.9), (-0.1, world_size + 0.5))
+    heads = [(2.15, "scatter"), (5.75, "replicate"), (8.2, "parallel_apply"),
+             (10.75, "gather"), (13.1, "loss")]
+    for x, text in heads:
+        ax.text(x, world_size + 0.22, text, ha="center", fontsize=9, color=INK,
+                family="monospace" if text != "loss" else None)
+    top = world_size - 0.5
+    for rank in range(world_size):
+        colour, y = COLOURS[rank % len(COLOURS)], world_size - 1 - rank
+        ax.text(-0.1, y + 0.5, f"device {rank}", ha="right", va="center", fontsize=9,
+                color=INK)
+        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, "white", 8, 0.6)
+        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, "white", 8)
+        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, "white", 8, 0.75)
+        arrow(ax, (6.6, y + 0.5), (7.3, y + 0.5), colour)
+        if rank:
+            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75), INK)
+            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75), INK)
+            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2), INK)
+    for x, width, text in ((0.05, 0.85, "X"), (3.05, 1.25, "module"),
+                           (9.75, 2.0, "all outputs"), (12.5, 1.2, "loss")):
+        box(ax, x, world_size - 0.88, width, 0.76, text, FAINT, size=8)
+    for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
+        arrow(ax, (start, top), (end, top), INK)
+    return ax

@@ -1,0 +1,1 @@
+"""The course's networks as `nn.Module`s."""

@@ -1,0 +1,16 @@
+"""A process per rank: start ranks, and what they say to one another.
+
+The names in the order to read them; each file is a page.
+"""
+
+from manual_dp.ranks.launch import RankError, run_ranks
+from manual_dp.ranks.collectives import (allgather, broadcast, checked_allreduce,
+                                         reduce_scatter, ring_allreduce)
+from manual_dp.ranks.bucket import Bucket, make_buckets
+from manual_dp.ranks.ddp import DDP, BucketDDP, NaiveDDP
+
+__all__ = [
+    "run_ranks", "RankError", "broadcast", "ring_allreduce", "reduce_scatter",
+    "allgather", "checked_allreduce", "make_buckets", "Bucket", "NaiveDDP",
+    "BucketDDP", "DDP",
+]

@@ -1,0 +1,69 @@
+"""Buckets: gradients packed into a few flat tensors, so that few messages are sent.
+
+    make_buckets   sort parameters into buckets of about so many MiB
+    Bucket         the flat tensor of some gradients, and its all-reduce
+
+Gradients become ready from the last layer to the first, so buckets are filled in the
+reverse order of the parameters: the first bucket is full while backward still works
+on the layers before it. Li et al. 2020, section 3.2.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def make_buckets(params, bucket_cap_mb):
+    """Sort `params`, last first, into buckets; each closes once it holds the cap.
+
+    bucket_cap_mb: MiB, > 0. A bucket holds one dtype on one device.
+    """
+    buckets, group, size = [], [], 0
+    for p in reversed(params):
+        if group and (p.dtype, p.device) != (group[0].dtype, group[0].device):
+            buckets.append(Bucket(group))
+            group, size = [], 0
+        group.append(p)
+        size += p.numel() * p.element_size()
+        if size >= bucket_cap_mb * 2**20:
+            buckets.append(Bucket(group))
+            group, size = [], 0
+    return buckets + [Bucket(group)] if group else buckets
+
+
+class Bucket:
+    """Hold the gradients of `params` in one flat tensor; average it over the ranks."""
+
+    def __init__(self, params):
+        self.params = params
+        self.flat = torch.zeros(sum(p.numel() for p in params),
+                                dtype=params[0].dtype, device=params[0].device)
+        flats = self.flat.split([p.numel() for p in params])
+        self.views = {p: flat.view(p.shape) for p, flat in zip(params, flats)}
+        self.empty()
+
+    def empty(self):
+        """Wait for all gradients again."""
+        self.missing = set(self.params)
+        self.work = None
+
+    @torch.no_grad()
+    def put(self, p):
+        """Take in p's gradient, divided by the world size; zeros if it has none.
+
+        From then on `p.grad` is a part of the bucket: the mean arrives in place.
+        """
+        view = self.views[p]
+        if p.grad is None:
+            view.zero_()
+        else:
+            torch.mul(p.grad, 1 / dist.get_world_size(), out=view)
+            p.grad = view
+        self.missing.discard(p)
+
+    def start(self):
+        """Start to sum the flat tensor over ranks, and return at once."""
+        self.work = dist.all_reduce(self.flat, async_op=True)
+
+    def wait(self):
+        """Wait until the mean is there."""
+        self.work.wait()

@@ -1,0 +1,98 @@
+"""DDP by hand, in three steps with one interface; each averages the same gradients.
+
+    NaiveDDP    after backward, one all-reduce for every parameter
+    BucketDDP   after backward, one all-reduce for every bucket
+    DDP         one for every bucket, started while backward is still running
+
+    model = DDP(module)             in each rank; starts from rank 0's parameters
+    loss(model(X), y).backward()    gradients are the mean over ranks from here on
+    optimizer.step()                the same step on every rank
+
+torch's `DistributedDataParallel` is the third, in C++ (Li et al. 2020).
+"""
+
+import torch.distributed as dist
+
+from manual_dp.ranks.bucket import make_buckets
+from manual_dp.ranks.replica import Replica
+
+
+class NaiveDDP(Replica):
+    """Average gradients after backward, a parameter at a time. As `Replica`."""
+
+    def average(self, params):
+        """Set the gradients of `params` to their mean over ranks."""
+        for p in params:
+            grad = p.new_zeros(p.shape) if p.grad is None else p.grad.contiguous()
+            dist.all_reduce(grad)
+            p.grad = grad / dist.get_world_size()
+
+
+class BucketDDP(Replica):
+    """Average gradients after backward, a bucket at a time.
+
+    bucket_cap_mb: a bucket closes once it holds so many MiB. The rest as `Replica`.
+    """
+
+    def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
+        _check_cap(bucket_cap_mb)
+        super().__init__(module, find_unused_parameters)
+        self.buckets = make_buckets(list(self.names), bucket_cap_mb)
+
+    def average(self, params):
+        """Set the gradients of `params` to their mean over ranks."""
+        for bucket in self.buckets:
+            self._fill(bucket)
+            bucket.start()
+            bucket.wait()
+        self._empty(params)
+
+    def _fill(self, bucket):
+        for p in list(bucket.missing):
+            bucket.put(p)
+
+    def _empty(self, params):
+        for bucket in self.buckets:
+            for p in params:
+                if p in bucket.views:
+                    p.grad = bucket.views[p]  # also where this rank had no gradient
+            bucket.empty()
+
+
+class DDP(BucketDDP):
+    """Start each bucket's all-reduce as soon as it is full. As `BucketDDP`.
+
+    Buckets start in one order, also where gradients get ready in another: all ranks
+    must start the same all-reduce.
+    """
+
+    def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
+        super().__init__(module, bucket_cap_mb, find_unused_parameters)
+        self.home = {p: bucket for bucket in self.buckets for p in bucket.params}
+        self.started = 0
+
+    def ready(self, p):
+        """Put p's gradient into its bucket; start what is full."""
+        self.home[p].put(p)
+        self._start_full()
+
+    def average(self, params):
+        """Wait until all buckets hold the mean."""
+        for bucket in self.buckets:
+            self._fill(bucket)  # parameters that backward did not reach
+        self._start_full()
+        for bucket in self.buckets:
+            bucket.wait()
+        self.started = 0
+        self._empty(params)
+
+    def _start_full(self):
+        waiting = self.buckets[self.started:]
+        while waiting and not waiting[0].missing:
+            waiting.pop(0).start()
+            self.started += 1
+
+
+def _check_cap(bucket_cap_mb):
+    if not (isinstance(bucket_cap_mb, (int, float)) and bucket_cap_mb > 0):
+        raise ValueError(f"bucket_cap_mb must be MiB > 0, got {bucket_cap_mb!r}")

@@ -1,0 +1,140 @@
+"""What a rank does between its fork and its end; never returns.
+
+    run   join the group, call the function, leave a result or an error in a file
+
+Files in the launch's folder, each written whole or not at all:
+
+    store      where the ranks meet (torch's FileStore)
+    result-R   what the function returned, pickled
+    error-R    a dict: time, kind, text, traceback, peer, where
+    out-R, err-R, stack-R   what it printed; where it was when time was up
+"""
+
+import ctypes
+import datetime
+import faulthandler
+import io
+import linecache
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+
+import torch
+import torch.distributed as dist
+
+PR_SET_PDEATHSIG = 1
+# What gloo says when another rank has gone: a consequence, not a cause.
+PEER = ("Connection closed by peer", "Connection reset by peer", "pair closure",
+        "Broken pipe", "Timed out waiting", "gloo/transport", "clients joined")
+LAST = 0.5  # seconds that a finished rank keeps its connections open for the others
+
+
+def run(rank, job, folder):
+    """Be rank `rank` of the launch; end the process."""
+    code, done = 1, False
+    try:
+        _move_in(rank, job, folder)
+        function, args = pickle.loads(job["call"])
+        _join(rank, job, folder)
+        result = function(*args)
+        _write(folder, f"result-{rank}", _pack(result))
+        code, done = 0, True
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else bool(error.code)
+    except BaseException as error:
+        _write(folder, f"error-{rank}", pickle.dumps(_describe(error)))
+    finally:
+        _leave(job["world_size"], folder, wait=done)
+        os._exit(code & 0xFF)
+
+
+def _move_in(rank, job, folder):
+    warden = os.getppid()
+    os.setsid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != warden:  # it died before prctl
+        os._exit(1)
+    for name, number in (("out", 1), ("err", 2)):
+        fd = os.open(f"{folder}/{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    stack = open(f"{folder}/stack-{rank}", "w")
+    faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+    os.environ.clear()
+    os.environ.update(job["environ"], RANK=str(rank), LOCAL_RANK=str(rank),
+                      WORLD_SIZE=str(job["world_size"]), OMP_NUM_THREADS="1",
+                      GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "lo0")
+    sys.path[:] = job["path"]
+    os.chdir(job["folder"])
+    linecache.cache.update(job["sources"])
+    torch.set_num_threads(1)
+
+
+def _join(rank, job, folder):
+    if job["backend"] == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        job["backend"], init_method=f"file://{folder}/store", rank=rank,
+        world_size=job["world_size"],
+        # past the warden's deadline: it says more about a hang than gloo does
+        timeout=datetime.timedelta(seconds=job["timeout"] + 30))
+
+
+def _pack(result):
+    import cloudpickle
+    try:
+        return cloudpickle.dumps(result)
+    except Exception as error:
+        raise TypeError(f"the result, a {type(result).__name__}, cannot be sent back: "
+                        f"{type(error).__name__}: {error}") from None
+
+
+def _describe(error):
+    frames = error.__traceback__.tb_next or error.__traceback__  # without run's own
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    what = "".join(traceback.format_exception_only(type(error), error)).strip()
+    where = [frame.name for frame in traceback.extract_tb(frames)
+             if f"torch{os.sep}distributed" in frame.filename
+             and frame.name != "wrapper" or frame.name == "backward"]
+    return {"time": time.monotonic(), "text": what, "traceback": text,
+            "peer": _from_peer(error), "kind": type(error).__name__,
+            "where": where[0] if where else "a collective"}
+
+
+def _from_peer(error):
+    """Return whether error, or one that it was raised from, tells of another rank."""
+    while error is not None:
+        gloo = isinstance(error, RuntimeError) and any(p in str(error) for p in PEER)
+        if gloo or getattr(error, "peer", False):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _write(folder, name, data):
+    with io.open(f"{folder}/.{name}", "wb") as file:
+        file.write(data)
+    os.replace(f"{folder}/.{name}", f"{folder}/{name}")
+
+
+def _leave(world_size, folder, wait):
+    """Close the connections; after success, when all have theirs or half a second later.
+
+    A rank that closed at once would cut off bytes that another has yet to read.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    end = time.monotonic() + LAST
+    names = [f"{folder}/result-{rank}" for rank in range(world_size)]
+    while wait and time.monotonic() < end and not all(map(os.path.exists, names)):
+        time.sleep(0.002)
+    if dist.is_initialized():
+        dist.destroy_process_group()
