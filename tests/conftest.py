@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 
 from manual_dp import get_params, init_params
+from manual_dp.ranks import launch
 
 # Two threads on two busy cores wait for each other: a step took 20 times as long.
 torch.set_num_threads(1)
@@ -31,11 +32,19 @@ def surroundings_stay_as_they_were():
     assert _surroundings() == before
 
 
+def _processes():
+    # the nursery stays to fork the next launch's ranks; what it forks may not
+    nursery = launch._nursery(os.getpid()).process
+    return {process for process in psutil.Process().children(recursive=True)
+            if nursery is None or process.pid != nursery.pid}
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_process_is_left():
-    before = set(psutil.Process().children())
+    before = _processes()
     yield
-    assert set(psutil.Process().children()) <= before
+    _, left = psutil.wait_procs(_processes() - before, timeout=5)
+    assert left == []
 
 
 @pytest.fixture(scope="session")

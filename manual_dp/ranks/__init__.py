@@ -8,9 +8,12 @@ from manual_dp.ranks.collectives import (allgather, broadcast, checked_allreduce
                                          reduce_scatter, ring_allreduce)
 from manual_dp.ranks.bucket import Bucket, make_buckets
 from manual_dp.ranks.ddp import DDP, BucketDDP, NaiveDDP
+from manual_dp.ranks.checkpoint import CheckpointError, load, save
+from manual_dp.ranks.resume import load_model, resume, snapshot
 
 __all__ = [
     "run_ranks", "RankError", "broadcast", "ring_allreduce", "reduce_scatter",
     "allgather", "checked_allreduce", "make_buckets", "Bucket", "NaiveDDP",
-    "BucketDDP", "DDP",
+    "BucketDDP", "DDP", "save", "load", "CheckpointError", "snapshot", "resume",
+    "load_model",
 ]

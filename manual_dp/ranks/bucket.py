@@ -15,7 +15,8 @@ import torch.distributed as dist
 def make_buckets(params, bucket_cap_mb):
     """Sort `params`, last first, into buckets; each closes once it holds the cap.
 
-    bucket_cap_mb: MiB, > 0. A bucket holds one dtype on one device.
+    bucket_cap_mb: MiB, > 0. The first closes at 1 MiB if the cap is larger, so that
+    sending starts early. A bucket holds one dtype on one device.
     """
     buckets, group, size = [], [], 0
     for p in reversed(params):
@@ -24,7 +25,7 @@ def make_buckets(params, bucket_cap_mb):
             group, size = [], 0
         group.append(p)
         size += p.numel() * p.element_size()
-        if size >= bucket_cap_mb * 2**20:
+        if size >= min(bucket_cap_mb, bucket_cap_mb if buckets else 1) * 2**20:
             buckets.append(Bucket(group))
             group, size = [], 0
     return buckets + [Bucket(group)] if group else buckets
@@ -40,6 +41,10 @@ class Bucket:
         flats = self.flat.split([p.numel() for p in params])
         self.views = {p: flat.view(p.shape) for p, flat in zip(params, flats)}
         self.empty()
+
+    def __reduce__(self):
+        # so deepcopy and pickle make views of the copy's own flat tensor
+        return Bucket, (self.params,)
 
     def empty(self):
         """Wait for all gradients again."""

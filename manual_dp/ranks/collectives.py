@@ -101,9 +101,10 @@ def checked_allreduce(tensor, tag, op="sum"):
     """Replace the tensor by the sum or mean over ranks, if all ranks mean the same.
 
     tag: says which call this is, such as "layer 3, step 17". op: "sum" or "mean".
-    Before a number moves, tag, op, shape, dtype and strides are compared.
+    Before a number moves, tag, op, shape, dtype, strides and device are compared.
     Raises ValueError on every rank, naming two ranks and what differs, where gloo
-    would sum things that do not belong together and say nothing.
+    would sum things that do not belong together and say nothing; TypeError if the
+    tensor does not fit, or a mean of whole numbers is asked for.
     """
     if op not in ("sum", "mean"):
         raise ValueError(f'op must be "sum" or "mean", got {op!r}')

@@ -5,27 +5,32 @@
 
 A call starts no Python: one process, the nursery, has imported torch once, and forks
 the ranks when they are asked for (nursery.py). So ranks start in tenths of a second.
-They meet through a file in a private folder and talk over loopback alone: nothing
-listens on a port that another program, or another machine, could reach.
+They meet through a file in a private folder and talk over loopback alone: no other
+machine can reach them.
 """
 
+import contextlib
 import functools
-import inspect
 import linecache
-import math
 import os
 import pickle
-import re
+import secrets
+import shutil
+import signal
 import socket
-import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 
 import torch
 
+from manual_dp.ranks import verdict
+
 BACKENDS = ("gloo", "nccl")
+START = 60  # seconds for the nursery's first answer: a slow disk takes 20 to read torch
+LATE = 5    # seconds that an answer may come after its deadline
 
 
 class RankError(RuntimeError):
@@ -52,15 +57,16 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     """
     _check(function, world_size, timeout, backend)
     job = {"world_size": world_size, "timeout": timeout, "backend": backend,
-           "environ": dict(os.environ), "path": sys.path, "folder": os.getcwd(),
-           "sources": _sources(function), "call": _pack(function, args)}
+           "environ": dict(os.environ), "path": sys.path, "cwd": os.getcwd(),
+           "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
+           "sources": _sources(), "call": _pack(function, args)}
     report = _ask(job)
     for rank, (out, err) in enumerate(report["printed"]):
-        _echo(rank, out, sys.stdout)
-        _echo(rank, err, sys.stderr)
+        verdict.echo(rank, out, sys.stdout)
+        verdict.echo(rank, err, sys.stderr)
     if "error" in report:
         raise RankError(*report["error"])
-    return [pickle.loads(result) for result in report["results"]]
+    return [_unpack(rank, result) for rank, result in enumerate(report["results"])]
 
 
 def _pack(function, args):
@@ -72,36 +78,47 @@ def _pack(function, args):
                         f"cloudpickle says: {type(error).__name__}: {error}") from error
 
 
-def _sources(function):
-    """Return the text of the cell that defines function, for tracebacks in the rank."""
-    name = getattr(inspect.unwrap(function), "__code__", None)
-    name = name and name.co_filename
-    return {name: linecache.cache[name]} if name in linecache.cache else {}
+def _unpack(rank, result):
+    try:
+        return pickle.loads(result)
+    except Exception as error:
+        raise RankError(f"rank {rank}'s result cannot be read here: "
+                        f"{type(error).__name__}: {error}", rank) from error
+
+
+def _sources():
+    """Return the text of the notebook's cells, for tracebacks: no file holds it."""
+    return {name: entry for name, entry in linecache.cache.copy().items()
+            if len(entry) == 4 and not os.path.exists(name)}
 
 
 def _ask(job):
-    """Give the job to the nursery and wait for the report."""
-    line = _nursery(os.getpid()).connect()
+    """Give the job to a warden and wait for its report."""
+    line, warden = _nursery(os.getpid()).connect()
     try:
-        send(line, pickle.dumps(job))
-        line.settimeout(job["timeout"] + 5)  # the nursery's own deadline comes first
-        return pickle.loads(receive(line))
-    except (OSError, EOFError) as error:
+        line.sendall(pickle.dumps(job))
+        line.settimeout(job["timeout"] + LATE)  # the warden's own deadline comes first
+        with line.makefile("rb") as file:
+            return pickle.load(file)
+    except (OSError, EOFError, pickle.UnpicklingError) as error:
         raise RankError("the ranks' parent process is gone or does not answer "
-                        f"({type(error).__name__}: {error})") from None
-    finally:  # also on an interrupt: hang up, and wait until all ranks are gone
-        _hang_up(line)
+                        f"({type(error).__name__})") from None
+    finally:  # also on an interrupt
+        _hang_up(line, warden)
+        shutil.rmtree(job["folder"], ignore_errors=True)  # a killed warden left it
 
 
-def _hang_up(line):
-    with line:
+def _hang_up(line, warden):
+    """Wait until the warden and its ranks are gone: each holds an end of the line."""
+    with line, contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(LATE)
         try:
-            line.shutdown(socket.SHUT_WR)
-            line.settimeout(2)
             while line.recv(1 << 16):
                 pass
-        except OSError:
-            pass
+        except TimeoutError:  # it was stopped, perhaps; its ranks die with it
+            os.kill(warden, signal.SIGKILL)
+            line.recv(1)
 
 
 class Nursery:
@@ -112,34 +129,41 @@ class Nursery:
         self.process = None
 
     def connect(self):
-        """Return a socket to a new warden: one launch, one warden."""
-        ours, theirs = socket.socketpair()
-        with self.lock, theirs:
-            if self.process is None or self.process.poll() is not None:
-                self._start()
-            socket.send_fds(self.control, [b"+"], [theirs.fileno()])
-        return ours
+        """Return a socket to a new warden, and its pid: one launch, one warden."""
+        with self.lock:
+            for _ in range(2):  # the second time with a new nursery
+                if self.process is None:
+                    self._start()
+                ours, theirs = socket.socketpair()
+                ours.settimeout(START)
+                with contextlib.suppress(OSError):
+                    with theirs:
+                        socket.send_fds(self.control, [b"+"], [theirs.fileno()])
+                    if pid := ours.recv(8):
+                        return ours, int.from_bytes(pid, "little")
+                ours.close()
+                said, self.process = self.end(), None
+        raise RankError("the process that forks the ranks does not start", None, said)
 
     def _start(self):
         self.control, theirs = socket.socketpair()
-        code = (f"import sys; sys.path[:] = {sys.path!r}\n"
-                "from manual_dp.ranks.nursery import serve\n"
-                f"serve({theirs.fileno()})")
+        code = (f"import sys; sys.path[:] = {list(map(str, sys.path))!r}\n"
+                "from manual_dp.ranks.nursery import serve; serve()")
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True)  # no Ctrl-C for it
-        weakref.finalize(self, _end, self.process, self.control)
+            process = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=theirs, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, errors="replace", start_new_session=True)
+        # a session of its own: no Ctrl-C reaches it
+        self.end = weakref.finalize(self, _end, process, self.control)
+        self.process = process
 
 
 def _end(process, control):
+    """End the nursery; return what it said if it could not begin."""
     control.close()
-    try:
-        process.wait(2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with process:
+        process.kill()  # it may be busy importing what nobody will need
+        return process.stderr.read()
 
 
 @functools.cache
@@ -148,42 +172,15 @@ def _nursery(pid):
     return Nursery()
 
 
-def send(line, data):
-    """Send bytes, their length first."""
-    line.sendall(struct.pack("Q", len(data)))
-    line.sendall(data)
-
-
-def receive(line):
-    """Return the bytes that `send` sent; raise EOFError if the other side hangs up."""
-    return _read(line, struct.unpack("Q", _read(line, 8))[0])
-
-
-def _read(line, count):
-    data = bytearray(count)
-    view = memoryview(data)
-    while view:
-        got = line.recv_into(view)
-        if not got:
-            raise EOFError("hung up")
-        view = view[got:]
-    return data
-
-
-def _echo(rank, text, stream):
-    for line in text.splitlines():
-        if not re.match(r"\[[EWI]\d{4} ", line):  # gloo's own log repeats the error
-            print(f"rank {rank}: {line}", file=stream)
-
-
 def _check(function, world_size, timeout, backend):
     if not callable(function):
         raise TypeError(f"function must be callable, got {type(function).__name__}")
     if type(world_size) is not int or not 1 <= world_size <= 256:
         raise ValueError(f"world_size must be a whole number from 1 to 256, "
                          f"got {world_size!r}")
-    if not (isinstance(timeout, (int, float)) and 0 < timeout < math.inf):
-        raise ValueError(f"timeout must be a number of seconds > 0, got {timeout!r}")
+    seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not (seconds and 0 < timeout <= 10**6):
+        raise ValueError(f"timeout must be seconds from 0 to 10**6, got {timeout!r}")
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
     if backend == "nccl" and torch.cuda.device_count() < world_size:

@@ -6,19 +6,21 @@ Files in the launch's folder, each written whole or not at all:
 
     store      where the ranks meet (torch's FileStore)
     result-R   what the function returned, pickled
-    error-R    a dict: time, kind, text, traceback, peer, where
+    error-R    as JSON: time, kind, text, traceback, peer, where
     out-R, err-R, stack-R   what it printed; where it was when time was up
 """
 
 import ctypes
 import datetime
 import faulthandler
-import io
-import linecache
+import json
 import os
 import pickle
+import random
+import re
 import signal
 import sys
+import tempfile
 import time
 import traceback
 
@@ -27,27 +29,28 @@ import torch.distributed as dist
 
 PR_SET_PDEATHSIG = 1
 # What gloo says when another rank has gone: a consequence, not a cause.
-PEER = ("Connection closed by peer", "Connection reset by peer", "pair closure",
-        "Broken pipe", "Timed out waiting", "gloo/transport", "clients joined")
+PEER = re.compile(r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
+                  r"|connectFullMesh)|clients joined|ncclRemoteError")
 LAST = 0.5  # seconds that a finished rank keeps its connections open for the others
 
 
-def run(rank, job, folder):
+def run(rank, job):
     """Be rank `rank` of the launch; end the process."""
-    code, done = 1, False
+    folder, code, done = job["folder"], 1, False
     try:
-        _move_in(rank, job, folder)
-        function, args = pickle.loads(job["call"])
-        _join(rank, job, folder)
-        result = function(*args)
-        _write(folder, f"result-{rank}", _pack(result))
-        code, done = 0, True
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else bool(error.code)
-    except BaseException as error:
-        _write(folder, f"error-{rank}", pickle.dumps(_describe(error)))
-    finally:
+        try:
+            _move_in(rank, job, folder)
+            function, args = pickle.loads(job["call"])
+            _join(rank, job, folder)
+            result = _call(function, args)
+            _write(folder, f"result-{rank}", _pack(result))
+            code, done = 0, True
+        except SystemExit as error:
+            code = _code(error)
+        except BaseException as error:
+            _write(folder, f"error-{rank}", json.dumps(_describe(error)).encode())
         _leave(job["world_size"], folder, wait=done)
+    finally:  # whatever else may happen: the code after this is the warden's
         os._exit(code & 0xFF)
 
 
@@ -62,27 +65,51 @@ def _move_in(rank, job, folder):
         fd = os.open(f"{folder}/{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(fd, number)
         os.close(fd)
-    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace",
+                           line_buffering=True)
     stack = open(f"{folder}/stack-{rank}", "w")
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+    faulthandler.enable(stack, all_threads=False)
     os.environ.clear()
     os.environ.update(job["environ"], RANK=str(rank), LOCAL_RANK=str(rank),
                       WORLD_SIZE=str(job["world_size"]), OMP_NUM_THREADS="1",
                       GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "lo0")
     sys.path[:] = job["path"]
-    os.chdir(job["folder"])
-    linecache.cache.update(job["sources"])
+    os.chdir(job["cwd"])
+    tempfile.tempdir = None  # as TMPDIR says now
     torch.set_num_threads(1)
+    random.seed()  # or every rank of every launch would draw what the nursery would
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
 
 
 def _join(rank, job, folder):
     if job["backend"] == "nccl":
         torch.cuda.set_device(rank)
-    dist.init_process_group(
-        job["backend"], init_method=f"file://{folder}/store", rank=rank,
-        world_size=job["world_size"],
-        # past the warden's deadline: it says more about a hang than gloo does
-        timeout=datetime.timedelta(seconds=job["timeout"] + 30))
+    # past the warden's deadline: it says more about a hang than gloo does
+    timeout = datetime.timedelta(seconds=job["timeout"] + 30)
+    store = dist.FileStore(f"{folder}/store", job["world_size"])
+    store.set_timeout(timeout)
+    dist.init_process_group(job["backend"], store=store, rank=rank,
+                            world_size=job["world_size"], timeout=timeout)
+
+
+def _call(function, args):
+    me = os.getpid()
+    try:
+        return function(*args)
+    finally:
+        if os.getpid() != me:  # a copy that the function has forked is not the rank
+            os._exit(1)
+
+
+def _code(error):
+    """Return the exit code that Python gives a SystemExit, and say what it says."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
 
 
 def _pack(result):
@@ -95,7 +122,9 @@ def _pack(result):
 
 
 def _describe(error):
-    frames = error.__traceback__.tb_next or error.__traceback__  # without run's own
+    frames = error.__traceback__  # without this file's
+    while frames.tb_next and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     what = "".join(traceback.format_exception_only(type(error), error)).strip()
     where = [frame.name for frame in traceback.extract_tb(frames)
@@ -108,29 +137,32 @@ def _describe(error):
 
 def _from_peer(error):
     """Return whether error, or one that it was raised from, tells of another rank."""
-    while error is not None:
-        gloo = isinstance(error, RuntimeError) and any(p in str(error) for p in PEER)
-        if gloo or getattr(error, "peer", False):
+    seen = set()
+    while error is not None and id(error) not in seen:
+        text = "".join(traceback.format_exception_only(type(error), error))
+        told = isinstance(error, RuntimeError) and PEER.search(text)
+        if told or getattr(error, "peer", None) is True:
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 
 
 def _write(folder, name, data):
-    with io.open(f"{folder}/.{name}", "wb") as file:
+    with open(f"{folder}/.{name}", "wb") as file:
         file.write(data)
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 
 def _leave(world_size, folder, wait):
-    """Close the connections; after success, when all have theirs or half a second later.
+    """Close the connections; after success, when all have a result or LAST has passed.
 
     A rank that closed at once would cut off bytes that another has yet to read.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
+        except Exception:  # the function closed it, or put something else there
             pass
     end = time.monotonic() + LAST
     names = [f"{folder}/result-{rank}" for rank in range(world_size)]

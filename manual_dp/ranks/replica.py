@@ -21,8 +21,11 @@ class Replica(nn.Module):
     Parameters that do not want a gradient when the module is wrapped are left alone.
     find_unused_parameters: let a parameter take no part in the loss. Where no rank
     used it, its gradient stays as it was; elsewhere, not using it counts as zero.
-    Raises ValueError on every rank if the ranks' parameters differ in name, shape or
-    dtype; RuntimeError from `backward`, naming them, if parameters were not used.
+    torch.utils.checkpoint: with use_reentrant=False only; the other form runs a
+    backward inside backward, whose end is taken for the end of all.
+    Raises ValueError on every rank if the ranks' parameters differ in name, shape,
+    dtype or in whether they want a gradient; RuntimeError from `backward`, naming
+    them, if parameters were not used.
     """
 
     def __init__(self, module, find_unused_parameters=False):
@@ -33,23 +36,30 @@ class Replica(nn.Module):
                       if p.requires_grad}
         self.find_unused_parameters = find_unused_parameters
         self.sync = self.sync_buffers = True
-        self.armed, self.used = False, set()
-        for tensor in [*module.parameters(), *module.buffers()]:
-            _broadcast(tensor)
+        self.armed = self.running = False
+        self.used = set()  # since gradients were last averaged
+        _start_from_rank0([*module.parameters(), *module.buffers()])
+        self._listen()
+
+    def _listen(self):
         for p in self.names:
             p.register_post_accumulate_grad_hook(self._hook)
+
+    def __setstate__(self, state):
+        """Become a copy that listens too: deepcopy and pickle leave hooks out."""
+        super().__setstate__(state)
+        self._listen()
 
     def forward(self, *args, **kwargs):
         """Call the module. This, not backward, decides whether gradients are averaged.
 
         Buffers, such as running means, are first set to rank 0's, as in torch's DDP.
         """
-        if self.used:
+        if self.running:
             raise RuntimeError("the last backward ended half-way: gradients may "
                                "differ between ranks")
         if self.sync_buffers:
-            for buffer in self.module.buffers():
-                _broadcast(buffer)
+            _start_from_rank0(self.module.buffers())
         if self.sync and torch.is_grad_enabled():
             self.armed = True
         self.sync_buffers = self.sync and torch.is_grad_enabled()
@@ -66,29 +76,34 @@ class Replica(nn.Module):
 
     def _hook(self, p):
         """Note that backward has added p's gradient; autograd calls this."""
+        self.used.add(p)  # in no_sync too: what it left there is averaged later
         if not self.armed:
             return
-        if not self.used:  # the first: ask to be called when backward is done
+        if not self.running:  # the first: ask to be called when backward is done
             Variable._execution_engine.queue_callback(self._finish)
-        self.used.add(p)
+            self.running = True
         self.ready(p)
 
     def _finish(self):
-        used, self.used, self.armed = self.used, set(), False
-        unused = [p for p in self.names if p not in used]
+        unused = [p for p in self.names if p not in self.used]
         if unused and not self.find_unused_parameters:
             names = ", ".join(self.names[p] for p in unused)
             raise RuntimeError(f"backward did not reach {names}; if that is meant, "
                                "pass find_unused_parameters=True")
-        self.average(self._used_anywhere(used) if self.find_unused_parameters
-                     else list(self.names))
+        kept = {p: None if p.grad is None else p.grad.clone() for p in unused}
+        self.average(list(self.names))
+        if self.find_unused_parameters:
+            # Not before: some rank may have started its first bucket long ago.
+            for p in self._used_nowhere():
+                p.grad = kept[p]
+        self.used, self.armed, self.running = set(), False, False
 
-    def _used_anywhere(self, used):
+    def _used_nowhere(self):
         params = list(self.names)
-        flags = torch.tensor([p in used for p in params], dtype=torch.int64,
+        flags = torch.tensor([p in self.used for p in params], dtype=torch.int64,
                              device=params[0].device)
         dist.all_reduce(flags)
-        return [p for p, flag in zip(params, flags.tolist()) if flag]
+        return [p for p, flag in zip(params, flags.tolist()) if not flag]
 
     def ready(self, p):
         """Do what can be done as soon as p's gradient is there."""
@@ -99,16 +114,20 @@ class Replica(nn.Module):
 
 
 @torch.no_grad()
-def _broadcast(tensor):
-    flat = tensor.contiguous()  # gloo would send the wrong numbers of a strided one
-    dist.broadcast(flat, 0)
-    if flat is not tensor:
-        tensor.copy_(flat)
+def _start_from_rank0(tensors):
+    """Overwrite tensors by rank 0's, packed into one message for each dtype."""
+    groups = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for group in groups.values():
+        flat = torch.cat([tensor.reshape(-1) for tensor in group])
+        dist.broadcast(flat, 0)
+        parts = flat.split([tensor.numel() for tensor in group])
+        for tensor, part in zip(group, parts):
+            tensor.copy_(part.view(tensor.shape))
 
 
 def _check_same(module):
-    if not any(p.requires_grad for p in module.parameters()):
-        raise ValueError("the module has no parameter that wants a gradient")
     mine = [(name, tuple(t.shape), str(t.dtype), t.requires_grad)
             for name, t in [*module.named_parameters(), *module.named_buffers()]]
     everyone = [None] * dist.get_world_size()
@@ -121,6 +140,8 @@ def _check_same(module):
             if one != first:
                 raise ValueError(f"rank {rank} has {_words(*one)}, "
                                  f"rank 0 has {_words(*first)}")
+    if not any(p.requires_grad for p in module.parameters()):
+        raise ValueError("the module has no parameter that wants a gradient")
 
 
 def _words(name, shape, dtype, wanted):

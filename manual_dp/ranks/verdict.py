@@ -2,40 +2,51 @@
 
     judge      the results, or the error: message, rank and details
     finished   whether a rank has left a result
+    printed    what the ranks printed; trim it when it is too much, echo it here
 
-Causes in this order: an exception of a rank's own, a signal, an exit code, an exit
-without a result, a rank that is still running at the deadline, and only then an
-exception that says that some other rank is gone.
+Causes in this order: what happened first of an exception of a rank's own and an end
+without a result (signal, exit code), a rank that is still running at the deadline,
+and only then an exception that says that some other rank is gone.
 """
 
+import contextlib
+import json
+import linecache
 import os
-import pickle
 import re
 import signal
+import sys
+
+PRINTED = 10**6  # bytes of a rank's output that reach the kernel
+STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
 
 
-def judge(folder, job, status, places):
+def judge(folder, job, ended, places):
     """Return {"results": ...} or {"error": (message, rank, details)}.
 
-    status: exit status by rank, minus the number for a signal; a rank that had to be
-    killed is missing. places: for these, after the deadline, where they were.
+    ended: (time, exit status) by rank, status minus the number for a signal; a rank
+    that had to be killed is missing. places: for these, after the deadline, the
+    process's state and where they were.
     """
     ranks = range(job["world_size"])
     done = [rank for rank in ranks if finished(folder, rank)]
     if len(done) == len(ranks):
         return {"results": [read(folder, f"result-{rank}") for rank in ranks]}
-    errors = {rank: pickle.loads(text) for rank in ranks
+    errors = {rank: json.loads(text) for rank in ranks
               if (text := read(folder, f"error-{rank}"))}
-    own = [rank for rank in errors if not errors[rank]["peer"]]
-    if own:  # the first; of several that met with the same, the lowest rank
-        kind = errors[min(own, key=lambda rank: errors[rank]["time"])]["kind"]
-        rank = next(rank for rank in own if errors[rank]["kind"] == kind)
+    own = sorted((errors[rank]["time"], rank) for rank in errors
+                 if not errors[rank]["peer"])
+    ends = sorted((time, _weight(code), rank) for rank, (time, code) in ended.items()
+                  if rank not in errors and rank not in done)
+    if own and (not ends or own[0][0] <= ends[0][0]):
+        # the first; of several that met with the same, the lowest rank
+        kind = errors[own[0][1]]["kind"]
+        rank = min(rank for _, rank in own if errors[rank]["kind"] == kind)
         return _error(f"rank {rank} raised {errors[rank]['text']}", rank,
                       errors[rank]["traceback"])
-    ended = [rank for rank in sorted(status) if rank not in errors and rank not in done]
-    for rank in sorted(ended, key=lambda rank: (status[rank] >= 0, -status[rank])):
-        return _error(_ending(rank, status[rank]), rank,
-                      read(folder, f"err-{rank}").decode(errors="replace")[-4000:])
+    if ends:
+        rank = ends[0][2]
+        return _error(_ending(rank, ended[rank][1]), rank, _last_words(folder, rank))
     if places:
         return _late(job["timeout"], places)
     rank = min(errors)
@@ -62,42 +73,111 @@ def _error(message, rank, details=""):
     return {"error": (message, rank, details)}
 
 
+def _weight(code):
+    """Order ends at the same time: gloo aborts when another rank has gone."""
+    return 2 if code == -signal.SIGABRT else 1 if code >= 0 else 0
+
+
 def _ending(rank, code):
     if code < 0:
-        return f"rank {rank} was killed by {signal.Signals(-code).name}"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # a real-time signal
+            name = f"signal {-code}"
+        return f"rank {rank} was killed by {name}"
     if code == 0:
         return f"rank {rank} exited without returning a result (exit code 0)"
     return f"rank {rank} exited with code {code}"
 
 
+def _last_words(folder, rank):
+    text = read(folder, f"err-{rank}")[-4000:] + read(folder, f"stack-{rank}")
+    return text.decode(errors="replace").partition("\nExtension modules")[0]
+
+
 def _late(timeout, places):
     """Name the rank that holds up the others, and say where each was."""
-    waits = {rank: _waits_in(text) for rank, text in places.items()}
-    stuck = [rank for rank in sorted(places) if not waits[rank]]
+    waits = {rank: _waits_in(*place) for rank, place in places.items()}
+    stuck = sorted((rank for rank in places if not waits[rank]),
+                   key=lambda rank: ({"T": 0, "R": 1}.get(places[rank][0], 2), rank))
     details = "\n".join(f"rank {rank}: {text.strip() or 'no answer'}"
-                        for rank, text in sorted(places.items()))
+                        for rank, (_, text) in sorted(places.items()))
     if not stuck:
         calls = ", ".join(f"rank {rank} in {call}"
                           for rank, call in sorted(waits.items()))
         return _error(f"time was up after {timeout:g} s and every rank that was left "
                       f"was waiting: {calls}", min(places), details)
-    rank = stuck[0]
-    state = "was stopped" if places[rank] == "stopped" else _at(places[rank])
-    return _error(f"rank {rank} had not finished after {timeout:g} s: it {state}",
-                  rank, details)
+    rank, *others = stuck
+    nor = f"; nor had {_names(sorted(others))}" if others else ""
+    return _error(f"rank {rank} had not finished after {timeout:g} s: it "
+                  f"{_at(*places[rank])}{nor}", rank, details)
 
 
-def _waits_in(text):
-    """Return the torch.distributed call in a stack dump's innermost frames, or None."""
-    frames = re.findall(r'File "(.*)", line \d+ in (.*)', text)
-    names = [name for path, name in frames[:4]
+def _waits_in(state, text):
+    """Return the call in which a rank waits for others, or None: see its stack."""
+    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', text)
+    names = [name for path, _, name in frames[:4]
              if re.search(r"torch.distributed", path) and name != "wrapper"]
-    return names[-1] if names else None
+    if state in "RT" or not frames:  # running, stopped
+        return None
+    if names:
+        return names[-1]
+    path, line, name = frames[0]
+    if name == "_engine_run_backward":
+        return "backward"
+    if ".wait()" in linecache.getline(path, int(line)):  # Work.wait has no frame
+        return next(name for *_, name in frames if name[0] != "_")
+    return None
 
 
-def _at(text):
-    frame = re.search(r'line (\d+) in (.*)', text)
-    return f"was in {frame[2]}, line {frame[1]}" if frame else "did not answer"
+def _at(state, text):
+    if state == "T":
+        return "was stopped"
+    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', text)
+    own = [frame for frame in frames if not re.search("site-packages|lib.py", frame[0])]
+    for _, line, name in own or frames:  # the learner's, not a library's
+        return f"was in {name}, line {line}"
+    return "did not answer"
+
+
+def echo(rank, text, stream):
+    """Print a rank's text, its name before each line; of a progress bar the end."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if stream is sys.stderr:  # gloo's own log repeats the error
+        lines = [line for line in lines if not re.match(r"\[[EWI]\d{4} ", line)]
+    if lines:
+        print("\n".join(f"rank {rank}: " + line.rstrip("\r").rpartition("\r")[2]
+                        for line in lines), file=stream)
+
+
+def printed(folder, world_size, lost):
+    """Return what each rank wrote to stdout and stderr, the end of it if it is long."""
+    return [[_end_of(f"{folder}/{name}-{rank}", lost) for name in ("out", "err")]
+            for rank in range(world_size)]
+
+
+def _end_of(path, lost):
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - PRINTED))
+            text = file.read().decode(errors="replace")
+    except OSError:  # the rank ended before it was there, or has removed it
+        return ""
+    out = lost.get(path, 0) + max(0, size - PRINTED)
+    return f"[{out} bytes left out]\n{text}" if out else text
+
+
+def trim(folder, ranks, lost):
+    """Empty the files of output that have grown too long; count in `lost` what goes."""
+    for rank in ranks:
+        for path in (f"{folder}/out-{rank}", f"{folder}/err-{rank}"):
+            with contextlib.suppress(OSError):
+                if (size := os.path.getsize(path)) > STORED:
+                    os.truncate(path, 0)
+                    lost[path] = lost.get(path, 0) + size
 
 
 def _names(ranks):

@@ -1,0 +1,170 @@
+"""Checkpoints: a file that outlives what kills the run (Linux, macOS).
+
+    save   write a file: the old one or the new, never half. Pillai et al. 2014
+    load   check every byte of a file, then unpack it and run nothing in it
+
+A file is one line, then `torch.save`'s bytes (`tail -n +2` gives them back):
+
+    manual_dp checkpoint 1 <number of these bytes> <their SHA-256>
+
+With a process group every rank must call them; what fails on one rank raises on all.
+Cost: the bytes once in memory where they are written or read; a few hundred bytes
+between ranks. What to put in: resume.py.
+"""
+
+import errno
+import hashlib
+import io
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+MAGIC = "manual_dp checkpoint 1"
+
+
+class CheckpointError(ValueError):
+    """Say which file or entry cannot be used, and why."""
+
+
+def save(path, state):
+    """Write rank 0's `state` to the file `path`; return when the disk has it.
+
+    state: tensors, numbers and strings in dicts and lists; other ranks may pass None.
+    Killed at any instant it leaves the old file or the new, and perhaps a `.ck-*`
+    beside it, which the next save removes. Raises CheckpointError for what `load`
+    would refuse, OSError if the disk is full; the old file is then as it was.
+    """
+    _together(f"save {path}",
+              lambda: (here()[0] == 0 and _write(Path(path), state), None))
+
+
+def load(path, device="cpu"):
+    """Return what the file `path` holds, tensors on `device`.
+
+    Raises CheckpointError if it is empty, cut short, damaged or another program's, if
+    it holds more than data, or if ranks read different files.
+    """
+    return _together(f"load {path}", lambda: _read(Path(path), device))
+
+
+def here():
+    """Return (rank, world_size), (0, 1) without a process group."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def gather(value):
+    """Return every rank's value, in a list."""
+    values = [value] * here()[1]
+    if dist.is_initialized():
+        dist.all_gather_object(values, value)
+    return values
+
+
+def _write(path, state):
+    packed = io.BytesIO()
+    torch.save(state, packed)
+    _check_contents(path, packed)
+    _sweep(path)
+    # the thread too: two of them may save at once
+    temp = path.with_name(f".ck-{path.name}-{os.getpid()}-{threading.get_native_id()}")
+    try:
+        with open(temp, "wb") as file, packed.getbuffer() as data:
+            file.write(f"{MAGIC} {len(data)} {_sha256(data)}\n".encode())
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # or the new name may reach the disk first
+        os.replace(temp, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error.strerror += f": the disk may be full; {path} is as it was"
+        raise
+    finally:
+        temp.unlink(missing_ok=True)
+
+
+def _sweep(path):
+    """Remove what killed saves to `path` left, not what another is writing."""
+    for other in path.parent.glob(".ck-*"):
+        name = re.fullmatch(r"\.ck-(.*)-(\d{1,9})-\d+", other.name)
+        with suppress(PermissionError):  # another user's
+            try:
+                if name and name[1] == path.name:
+                    os.kill(int(name[2]), 0)  # no signal: is there such a process?
+            except ProcessLookupError:
+                other.unlink(missing_ok=True)
+
+
+def _read(path, device):
+    with open(path, "rb") as file:
+        head, data = file.readline(200), file.read()
+    digest, packed = _check_file(path, head, data), io.BytesIO(data)
+    _check_contents(path, packed)
+    return torch.load(packed, weights_only=True, map_location=device), digest
+
+
+def _sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def _together(what, function):
+    """Return function()'s value, if all ranks succeed and have the same digest."""
+    value = digest = error = None
+    try:
+        value, digest = function()
+    except Exception as caught:  # told to all before it is raised: they would wait
+        error = caught
+    reports = gather((error and f"{type(error).__name__}: {error}", digest))
+    if error:
+        raise error
+    _check_reports(what, reports)
+    return value
+
+
+def _check_reports(what, reports):
+    for rank, (text, _) in enumerate(reports):
+        if text:
+            error = CheckpointError(f"rank {rank} could not {what}: {text}")
+            error.peer = True  # run_ranks then shows the failed rank's own error
+            raise error
+    others = [rank for rank, report in enumerate(reports) if report != reports[0]]
+    if others:
+        raise CheckpointError(f"could not {what}: ranks {others} read another file "
+                              "than rank 0")
+
+
+def _check_file(path, head, data):
+    match = re.fullmatch(MAGIC + r" (\d+) ([0-9a-f]{64})\n", head.decode("latin-1"))
+    if not head:
+        reason = "is empty"
+    elif not match:
+        reason = (f"does not begin as a checkpoint of ours does, {MAGIC!r}; for a file "
+                  "of torch.save, use torch.load(path, weights_only=True)")
+    elif len(data) != int(match[1]):
+        reason = f"should have {match[1]} bytes after its first line, has {len(data)}"
+    elif _sha256(data) != match[2]:
+        reason = "is damaged: its bytes are not those that were written (SHA-256)"
+    else:
+        return match[2]
+    raise CheckpointError(f"{path} {reason}")
+
+
+def _check_contents(path, packed):
+    try:
+        packed.seek(0)
+        torch.load(packed, weights_only=True, map_location="meta")  # reads no tensor
+        packed.seek(0)
+    except Exception as error:  # torch's text advises to run the code
+        name = re.search(r"GLOBAL (\S+)", str(error))
+        raise CheckpointError(
+            f"{path} may hold tensors, numbers, strings, lists and dicts, but not "
+            f"{name[1] if name else f'this ({type(error).__name__})'}") from None

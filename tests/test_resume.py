@@ -1,0 +1,302 @@
+import itertools
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from manual_dp.data import Batches
+from manual_dp.ranks import run_ranks
+from manual_dp.ranks.checkpoint import CheckpointError, load, save
+from manual_dp.ranks.resume import load_model, resume, snapshot, strip_prefix
+
+
+def same(a, b):
+    """Return whether two states are equal, bit for bit."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.pt"
+
+
+# wrappers
+
+def wrapped(model, times=1):
+    """Wrap the model as DataParallel does: names begin with "module."."""
+    for _ in range(times):
+        model = nn.DataParallel(model)
+    return model
+
+
+def small_model(seed=0, dtype=torch.float64):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout(0.5),
+                          nn.Linear(4, 2))
+    return model.to(dtype)
+
+
+@pytest.mark.parametrize("names, bare", [
+    (["module.W", "module.b"], ["W", "b"]),
+    (["W", "b"], ["W", "b"]),
+    (["module.W", "b"], ["module.W", "b"]),  # a part that happens to be called so
+    (["module.module.W", "module.b"], ["module.W", "b"]),
+    (["module.module.W"], ["W"]),
+    (["modules.W"], ["modules.W"]),
+    ([], []),
+])
+def test_the_prefix_goes_if_all_names_have_it(names, bare):
+    state_dict = {name: torch.tensor(i) for i, name in enumerate(names)}
+    stripped = strip_prefix(state_dict)
+    assert list(stripped) == bare and list(state_dict) == names
+    assert all(a is b for a, b in zip(stripped.values(), state_dict.values()))
+
+
+def test_the_prefix_may_be_another_or_none():
+    assert strip_prefix({"_orig_mod.W": 1}, "_orig_mod.") == {"W": 1}
+    assert strip_prefix({"W": 1}, "") == {"W": 1}
+
+
+@pytest.mark.parametrize("saved_in", [0, 1, 2])
+@pytest.mark.parametrize("loaded_in", [0, 1, 2])
+def test_weights_fit_whatever_is_wrapped(path, saved_in, loaded_in):
+    source, target = small_model(1), small_model(2)
+    save(path, wrapped(source, saved_in).state_dict())
+    load_model(wrapped(target, loaded_in), load(path))
+    assert same(dict(target.state_dict()), dict(source.state_dict()))
+
+
+def test_a_model_that_calls_its_part_module_is_no_exception():
+    source, target = ({"module": small_model(seed)} for seed in (1, 2))
+    source, target = nn.ModuleDict(source), nn.ModuleDict(target)
+    load_model(target, wrapped(source).state_dict())
+    assert same(dict(target.state_dict()), dict(source.state_dict()))
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda state: state.pop("4.bias"),
+     r"4.bias is missing in the checkpoint, torch.float64 \(2,\) in the model"),
+    (lambda state: state.update({"5.bias": torch.ones(2)}),
+     r"5.bias is torch.float32 \(2,\) in the checkpoint, missing in the model"),
+    (lambda state: state.update({"4.weight": torch.ones(4, 2).double()}),
+     r"4.weight is torch.float64 \(4, 2\) in the checkpoint, torch.float64 \(2, 4\) in"),
+    (lambda state: state.update({"4.weight": torch.ones(2, 4)}),
+     r"4.weight is torch.float32 \(2, 4\) in the checkpoint, torch.float64 \(2, 4\) in"),
+    (lambda state: state.update({"4.weight": [1.0]}),
+     r"4.weight is list in the checkpoint, torch.float64 \(2, 4\) in the model"),
+    (lambda state: state.clear(), "0.weight is missing in the checkpoint"),
+    (lambda state: (state.pop("4.bias"), state.pop("1.bias")), "1.bias is missing"),
+])
+@pytest.mark.parametrize("loaded_in", [0, 1])
+def test_weights_that_do_not_fit_are_named_and_nothing_changes(change, message,
+                                                               loaded_in):
+    state, model = dict(small_model(1).state_dict()), small_model(2)
+    change(state)
+    with pytest.raises(CheckpointError, match="^" + message):
+        load_model(wrapped(model, loaded_in), state)
+    assert same(dict(model.state_dict()), dict(small_model(2).state_dict()))
+
+
+# snapshot and resume
+
+OPTIMIZERS = {
+    "momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.01),
+}
+EPOCHS, STEPS = 3, 5
+
+
+class Run:
+    """A small run on rank 1 of 2: dropout draws from torch's generator."""
+
+    def __init__(self, optimizer="momentum", seed=0, device="cpu"):
+        generator = torch.Generator().manual_seed(5)
+        X = torch.rand(40, 3, dtype=torch.float64, generator=generator)
+        y = torch.rand(40, 2, dtype=torch.float64, generator=generator)
+        data = TensorDataset(X.to(device), y.to(device))
+        self.sampler = DistributedSampler(data, num_replicas=2, rank=1, seed=7)
+        self.loader = DataLoader(data, batch_size=4, sampler=self.sampler,
+                                 generator=torch.Generator())
+        self.model = small_model(seed).to(device)
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+
+    def step(self, X, y):
+        self.optimizer.zero_grad()
+        nn.functional.mse_loss(self.model(X), y).backward()
+        self.optimizer.step()
+
+    def train(self, epoch=0, step=0, until=(EPOCHS, 0)):
+        """Take the steps from (epoch, step) to `until`."""
+        while (epoch, step) < until:
+            self.sampler.set_epoch(epoch)
+            for X, y in itertools.islice(self.loader, step, None):
+                if (epoch, step) == until:
+                    return
+                self.step(X, y)
+                step += 1
+            epoch, step = epoch + 1, 0
+
+    def bits(self):
+        return [dict(self.model.state_dict()), self.optimizer.state_dict(),
+                torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("until", [(0, 0), (1, 0), (1, 3), (2, STEPS - 1)])
+def test_a_resumed_run_ends_with_the_bits_of_one_that_never_stopped(path, optimizer,
+                                                                    until):
+    whole = Run(optimizer)
+    whole.train()
+    expected = whole.bits()
+    half = Run(optimizer)
+    half.train(until=until)
+    save(path, snapshot(half.model, half.optimizer, *until))
+    resumed = Run(optimizer, seed=1)
+    torch.rand(3)
+    assert resume(load(path), resumed.model, resumed.optimizer) == until
+    resumed.train(*until)
+    assert same(resumed.bits(), expected)
+    other = Run(optimizer)  # the bits do depend on the random state
+    torch.rand(3)
+    other.train()
+    assert not same(other.bits()[0], expected[0])
+
+
+def test_a_shuffling_generator_goes_on_where_it_was(path):
+    def orders(batches):
+        return [X.tolist() for X, _ in batches]
+    X = torch.arange(20)
+    whole = Batches(X, X, 3, torch.Generator().manual_seed(1))
+    run = Run()
+    first, second = orders(whole), orders(whole)
+    half = Batches(X, X, 3, torch.Generator().manual_seed(1))
+    assert orders(half) == first
+    save(path, snapshot(run.model, run.optimizer, 1, 0, half.generator))
+    resumed = Batches(X, X, 3, torch.Generator().manual_seed(2))
+    assert resume(load(path), run.model, run.optimizer, resumed.generator) == (1, 0)
+    assert orders(resumed) == second != first
+
+
+def test_a_loader_without_a_generator_of_its_own_draws_from_torchs():
+    # what the docstring of `resume` warns of
+    data = TensorDataset(torch.zeros(4))
+    for generator, draws in (None, True), (torch.Generator(), False):
+        before = torch.get_rng_state()
+        list(DataLoader(data, sampler=DistributedSampler(data, 1, 0),
+                        generator=generator))
+        assert torch.equal(torch.get_rng_state(), before) != draws
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_snapshot_is_a_copy_and_serves_twice(optimizer):
+    run = Run(optimizer)
+    run.train(until=(1, 0))
+    kept = snapshot(run.model, run.optimizer, 1, 0)
+    run.train(1, 0)
+    expected = run.bits()
+    for seed in 1, 2:
+        again = Run(optimizer, seed=seed)
+        assert resume(kept, again.model, again.optimizer) == (1, 0)
+        again.train(1, 0)
+        assert same(again.bits(), expected)
+
+
+def test_taking_a_snapshot_changes_nothing():
+    run, generator = Run(), torch.Generator().manual_seed(1)
+    run.train(until=(0, 2))
+    before, state = run.bits(), generator.get_state()
+    before = pickle.loads(pickle.dumps(before))
+    snapshot(run.model, run.optimizer, 0, 2, generator)
+    assert same(run.bits(), before) and torch.equal(generator.get_state(), state)
+
+
+def test_a_snapshot_of_a_wrapped_model_resumes_a_bare_one(path):
+    run, bare = Run(), Run(seed=1)
+    run.train(until=(0, 2))
+    kept = snapshot(wrapped(run.model), run.optimizer, 0, 2) | {"best": 0.5}
+    assert list(kept["model"]) == list(run.model.state_dict())
+    save(path, kept)
+    assert resume(load(path), bare.model, bare.optimizer) == (0, 2)
+    assert same(bare.bits(), run.bits())
+    assert resume(load(path), wrapped(bare.model), bare.optimizer) == (0, 2)
+    assert load(path)["best"] == 0.5
+
+
+@pytest.mark.parametrize("change, error, message", [
+    (lambda kept: kept.pop("optimizer"), CheckpointError,
+     "not a snapshot: it has no 'optimizer'"),
+    (lambda kept: kept.pop("random"), CheckpointError,
+     "not a snapshot: it has no 'random'"),
+    (lambda kept: kept["random"].append(kept["random"][0]), CheckpointError,
+     "the snapshot is of 2 ranks, this run has 1; load_model takes its weights"),
+    (lambda kept: kept["random"][0].update(generator=None), CheckpointError,
+     "snapshot and resume must both have a generator, or none"),
+    (lambda kept: kept["model"].pop("4.bias"), CheckpointError, "4.bias is missing"),
+    (lambda kept: kept["optimizer"]["param_groups"][0]["params"].pop(), ValueError,
+     "parameter group that doesn't match the size"),
+])
+def test_a_snapshot_that_does_not_fit_changes_nothing(change, error, message):
+    run, generator = Run(), torch.Generator().manual_seed(1)
+    run.train(until=(0, 2))
+    kept = snapshot(run.model, run.optimizer, 0, 2, generator)
+    change(kept)
+    other, own = Run(seed=1), torch.Generator().manual_seed(2)
+    other.train(until=(0, 1))
+    before, state = pickle.loads(pickle.dumps(other.bits())), own.get_state()
+    with pytest.raises(error, match=message):
+        resume(kept, other.model, other.optimizer, own)
+    assert same(other.bits(), before) and torch.equal(own.get_state(), state)
+
+
+def test_a_generator_on_one_side_only_is_refused():
+    run = Run()
+    kept = snapshot(run.model, run.optimizer, 0, 0)
+    with pytest.raises(CheckpointError, match="must both have a generator, or none"):
+        resume(kept, run.model, run.optimizer, torch.Generator())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_dropout_on_a_gpu_draws_the_same_again(path):
+    whole = Run(device="cuda")
+    whole.train()
+    expected = dict(whole.model.state_dict())
+    half = Run(device="cuda")
+    half.train(until=(1, 3))
+    save(path, snapshot(half.model, half.optimizer, 1, 3))
+    resumed = Run(seed=1, device="cuda")
+    resume(load(path, "cuda"), resumed.model, resumed.optimizer)
+    resumed.train(1, 3)
+    assert same(dict(resumed.model.state_dict()), expected)
+
+
+def test_each_rank_gets_its_own_random_state_again(path):
+    def draw_again(path):
+        import torch
+        import torch.distributed as dist
+
+        from manual_dp.ranks.checkpoint import load, save
+        from manual_dp.ranks.resume import resume, snapshot
+        generator = torch.Generator().manual_seed(20 + dist.get_rank())
+        torch.manual_seed(10 + dist.get_rank())
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        save(path, snapshot(model, optimizer, 4, 2, generator))
+        first = torch.rand(()).item(), torch.rand((), generator=generator).item()
+        place = resume(load(path), model, optimizer, generator)
+        again = torch.rand(()).item(), torch.rand((), generator=generator).item()
+        return place, first, again
+    results = run_ranks(draw_again, 2, str(path))
+    for place, first, again in results:
+        assert place == (4, 2) and first == again
+    assert len({number for _, first, _ in results for number in first}) == 4
+    run = Run()
+    with pytest.raises(CheckpointError, match="is of 2 ranks, this run has 1"):
+        resume(load(path), run.model, run.optimizer)
