@@ -1,4 +1,4 @@
-"""The command line: `python -m manual_dp train` and `python -m manual_dp bench`."""
+"""The command line: `python -m manual_dp train`, `compare` and `bench`."""
 
 import argparse
 import json
@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from manual_dp.lab.progress import bar
+
 
 def main(argv=None):
     """Run a command; return the exit status."""
@@ -14,7 +16,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     try:
         return args.command(args) or 0
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     except KeyboardInterrupt:
         parser.exit(130, "\ninterrupted; finished runs are kept\n")
@@ -34,7 +36,7 @@ def train_command(args):
         for world_size in args.world_size:
             data = load_data(args.data, args.batch_size, seed, args.data_dir)
             run = train(try_devices(world_size), args.batch_size, args.lr, args.epochs,
-                        data, seed, args.scale, verbose=False, progress=_bar)
+                        data, seed, args.scale, verbose=False, progress=bar)
             runs.append({"seed": seed, **run})
             if args.out:
                 write_json(args.out, {"settings": settings, "runs": runs})
@@ -50,6 +52,17 @@ def table(runs):
                      f"{acc[-1]:8.3f}  {run['loss'][-1]:9.4f}  "
                      f"{sum(seconds) / len(seconds):9.2f}")
     return "\n".join(lines)
+
+
+def compare_command(args):
+    """Hold every method of training in step against one device; print, write JSON."""
+    from manual_dp.lab.compare import compare, table
+    runs = []
+    for world_size in args.world_size:
+        runs.append(compare(world_size, args.steps, args.batch_size, args.seed, bar))
+        print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
+        if args.out:
+            write_json(args.out, {"runs": runs})
 
 
 def write_json(path, value):
@@ -69,14 +82,6 @@ def bench_command(args):
     report = bench(args.only, args.repeat, args.data_dir)
     if args.out:
         write_json(args.out, report)
-
-
-def _bar(batches, label):
-    try:
-        from tqdm import tqdm
-    except ImportError:  # the core needs torch only
-        return batches
-    return tqdm(batches, desc=label, leave=False, disable=not sys.stderr.isatty())
 
 
 def _parser():
@@ -105,6 +110,19 @@ def _parser():
                        help="one run for each seed")
     train.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     train.set_defaults(command=train_command)
+
+    ledger = commands.add_parser("compare", help="every method against one device",
+                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    ledger.add_argument("--world-size", type=_count, nargs="+", default=[2],
+                        metavar="N", help="numbers of ranks, one table for each")
+    ledger.add_argument("--steps", type=_count, default=100, metavar="N",
+                        help="steps, from the same weights on the same minibatches")
+    ledger.add_argument("--batch-size", type=_count, default=24, metavar="N",
+                        help="examples in a minibatch, at least 3 a rank")
+    ledger.add_argument("--seed", type=int, default=0, metavar="N",
+                        help="draws weights and minibatches")
+    ledger.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
+    ledger.set_defaults(command=compare_command)
 
     bench = commands.add_parser("bench", help="time what the course claims, as ratios",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)

@@ -11,12 +11,13 @@ import torch
 
 from manual_dp.data import Batches
 from manual_dp.lab import bench as page
-from manual_dp.lab import book
+from manual_dp.lab import bench_ranks, book
 from manual_dp.lab.bench import ROWS, bench
 
 TINY = {"repeat": 1, "batches": 3, "batch_size": 4, "numbers": 100}
 WITH_D2L = ["epoch-1", "epoch-2", "loader"]
-WITHOUT = [name for name in ROWS if name not in [*WITH_D2L, "import"]]
+WITHOUT = [name for name in ROWS  # test_bench_ranks.py has the rows of processes
+           if name not in [*WITH_D2L, "import", *bench_ranks.ROWS]]
 
 
 @pytest.fixture

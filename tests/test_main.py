@@ -52,6 +52,12 @@ def refuses(capsys, *arguments):
     (["train", "--data", "mnist"], "--data: invalid choice: 'mnist'"),
     (["train", "--out", "."], "--out: '.' is no file in an existing folder"),
     (["train", "--out", "no/such/folder/x.json"], "is no file in an existing folder"),
+    (["compare", "--world-size", "2", "0"], "--world-size: '0' is no whole number"),
+    (["compare", "--steps", "0"], "--steps: '0' is no whole number"),
+    (["compare", "--batch-size", "-6"], "--batch-size: '-6' is no whole number"),
+    (["compare", "--seed", "one"], "--seed: invalid int value: 'one'"),
+    (["compare", "--out", "."], "--out: '.' is no file in an existing folder"),
+    (["compare", "--world-size", "65"], "world_size must be at most 64, got 65"),
     (["bench", "--repeat", "0"], "--repeat: '0' is no whole number"),
     (["bench", "--out", "."], "--out: '.' is no file in an existing folder"),
 ])
@@ -100,7 +106,7 @@ def test_wrong_arguments_of_the_real_command_leave_no_traceback():
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"],
-                                       ["bench", "--help"]])
+                                       ["compare", "--help"], ["bench", "--help"]])
 def test_help_is_printed(capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -262,7 +268,7 @@ def test_the_progress_bar_shows_nothing_where_nobody_looks(capfd):
 
 
 def test_without_tqdm_training_runs_all_the_same(monkeypatch):
-    from manual_dp.__main__ import _bar
+    from manual_dp.lab.progress import bar
     monkeypatch.setitem(sys.modules, "tqdm", None)
     batches = [1, 2]
-    assert _bar(batches, "label") is batches
+    assert bar(batches, "label") is batches

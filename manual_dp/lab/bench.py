@@ -8,6 +8,7 @@
     star-, ring-64MiB all-reduce of 4 x 64 MiB            copying them once       1.2
     tree-, book-64MiB the same, by other functions        copying them once
     import            import manual_dp, a new process     import torch           1.05
+    launch-, ring-W-M, ddp-, weak-...: a process for each rank, see bench_ranks.py
 
 The two sides take turns (A B, B A, A B, ...) after a round that is dropped, and each
 pair gives a ratio: what slows the machine slows both. Read the median; min and max say
@@ -36,7 +37,8 @@ from torch.nn import functional as F
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.data import Batches, load_data
 from manual_dp.devices import try_devices
-from manual_dp.lab import book
+from manual_dp.lab import bench_ranks, book
+from manual_dp.lab.progress import bar
 from manual_dp.lenet import init_params, lenet
 from manual_dp.params import get_params, pack_grads
 from manual_dp.train import sgd, train_batch
@@ -74,10 +76,14 @@ def _row(name, setup, repeat):
     except ImportError as error:
         return {"skipped": str(error)}
     pairs = []
-    for turn in _bar(range(1 + max(1, round(repeat * share))), name):
-        seconds = [side() for side in sides]
-        pairs.append(seconds[::-1] if turn % 2 else seconds)
-        sides.reverse()
+    turns = 1 + max(1, round(repeat * share))
+    if len(sides) == 1:  # ranks, which take turns among themselves
+        pairs = sides[0](turns)
+    else:
+        for turn in bar(range(turns), name):
+            seconds = [side() for side in sides]
+            pairs.append(seconds[::-1] if turn % 2 else seconds)
+            sides.reverse()
     pairs = pairs[1:]  # the first warms up
     ratios, (ours, theirs) = [a / b for a, b in pairs], zip(*pairs)
     return {"what": what, "aim": aim, "seconds": pairs, "median": median(ratios),
@@ -89,14 +95,6 @@ def _line(name, row):
         return f"{name:15} skipped: {row['skipped']}"
     figures = "".join(f" {row[key]:6.3f}" for key in ("median", "min", "max", "minima"))
     return f"{name:15} {row['what']:36}{figures} {row['aim'] or '-':>4}"
-
-
-def _bar(turns, label):
-    try:
-        from tqdm import tqdm
-    except ImportError:  # the core needs torch only
-        return turns
-    return tqdm(turns, desc=label, leave=False, disable=not sys.stderr.isatty())
 
 
 def _epoch(what, their_step, world_size, setup):
@@ -196,5 +194,5 @@ ROWS = {  # what makes its sides, timed pairs / repeat, aim
     "ring-64MiB": (partial(_big, ring_allreduce), 1, 1.2),
     "tree-64MiB": (partial(_big, tree_allreduce), 1, None),
     "book-64MiB": (partial(_big, torch.no_grad()(book.allreduce)), 1, None),
-    "import": (_import, 1, 1.05),
+    "import": (_import, 1, 1.05), **bench_ranks.ROWS,
 }

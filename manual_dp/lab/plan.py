@@ -1,0 +1,91 @@
+"""What all methods of methods.py share: weights, minibatches, a step, taking notes.
+
+    Plan          what a run is told
+    start         the initial weights
+    minibatches   the minibatches
+    sgd_step      a step of a module, by torch's own SGD
+    follow        take the steps; keep weights and seconds
+    one_thread    compute with one thread, as every rank does
+
+LeNet, float64, plain SGD. The same plan draws the same numbers in every process.
+"""
+
+import time
+from collections import namedtuple
+from contextlib import contextmanager
+from statistics import median
+
+import torch
+from torch.nn import functional as F
+
+from manual_dp.lenet import init_params
+
+# rows: of a minibatch. shares: how many of them each rank has, over processes.
+Plan = namedtuple("Plan", "world_size steps rows shares seed lr")
+
+
+def start(plan):
+    """Draw the initial weights."""
+    return init_params("he", torch.Generator().manual_seed(plan.seed), torch.float64)
+
+
+def minibatches(plan):
+    """Yield the minibatches (X, y)."""
+    generator = torch.Generator().manual_seed(plan.seed)
+    for _ in range(plan.steps):
+        X = torch.rand(plan.rows, 1, 28, 28, dtype=torch.float64, generator=generator)
+        yield X, torch.randint(10, (plan.rows,), generator=generator)
+
+
+def sgd_step(net, plan, after_backward=None, factor=1):
+    """Return a function of X and y that takes a step of plain SGD.
+
+    The loss is factor * sum / plan.rows: a rank that holds a shard divides by the
+    rows of the whole minibatch.
+    """
+    optimizer = torch.optim.SGD(net.parameters(), lr=plan.lr)
+
+    def step(X, y):
+        optimizer.zero_grad()
+        total = F.cross_entropy(net(X), y, reduction="sum")
+        (factor * total / plan.rows).backward()
+        if after_backward:
+            after_backward()
+        optimizer.step()
+    return step
+
+
+def follow(plan, step, replicas, device):
+    """Call `step(X, y)` on every minibatch; return weights and seconds, a dict.
+
+    replicas: lists of parameters, which the steps change in place.
+    "weights": step -> replicas, copies on the CPU, after steps 1, 10, 100 and the
+    last. "seconds": the median over steps.
+    """
+    weights, seconds = {}, []
+    for number, (X, y) in enumerate(minibatches(plan), 1):
+        X, y = X.to(device), y.to(device)
+        begin = _clock(device)
+        step(X, y)
+        seconds.append(_clock(device) - begin)
+        if number in (1, 10, 100, plan.steps):
+            weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
+                               for params in replicas]
+    return {"weights": weights, "seconds": median(seconds)}
+
+
+@contextmanager
+def one_thread():
+    """Let torch compute with one thread in this block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _clock(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
