@@ -21,7 +21,8 @@ import manual_dp
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 LESSONS = ["00_start_here", "01_split_the_work", "02_replicas", "03_allreduce",
-           "04_split_the_batch", "05_one_step", "06_train"]
+           "04_split_the_batch", "05_one_step", "06_train", "07_dataparallel",
+           "08_processes", "09_ddp_by_hand", "10_ddp"]
 
 
 def code_cells(nb):
