@@ -27,8 +27,6 @@ def replicate(module, devices):
 
     A copied parameter is no leaf: backward runs through the copy and adds up the
     gradients of all replicas in `module`. Tied weights stay tied.
-    Replica 0 uses the module's own buffers, so what it writes into a running mean
-    stays; what the others write is lost with them, as in `nn.DataParallel`.
     Raises ValueError, naming it, if a tensor of the module is not on devices[0].
     """
     _check(module, devices)
@@ -36,6 +34,7 @@ def replicate(module, devices):
     for rank, device in enumerate(devices):
         copies = {id(p): p.to(device, copy=True) for p in module.parameters()}
         for buffer in module.buffers():
+            # replica 0 writes into the module's own, as in nn.DataParallel
             copies[id(buffer)] = buffer.to(device, copy=rank > 0)
         replicas.append(deepcopy(module, copies))  # takes a tensor's copy from there
     return replicas
