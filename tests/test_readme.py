@@ -3,18 +3,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_prints_what_stands_below_it():
-    code, printed = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.S).groups()
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.S)
+
+
+def test_every_example_shows_what_it_prints():
+    assert len(EXAMPLES) == README.count("```python\n") == 2
+
+
+@pytest.mark.parametrize("code, printed", EXAMPLES, ids=["start", "ranks"])
+def test_the_example_prints_what_stands_below_it(code, printed):
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True,
                          text=True, check=True, timeout=120)
     assert run.stdout.splitlines() == [line[4:] for line in printed.splitlines()]
 
 
-def test_the_example_has_twelve_lines():
+def test_the_first_example_has_twelve_lines():
     code = re.search(r"```python\n(.*?)```", README, re.S)[1]
     assert len(code.splitlines()) == 12
 
