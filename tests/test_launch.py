@@ -509,6 +509,26 @@ def test_a_death_is_named_and_not_the_abort_that_it_leads_to():
     assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
 
 
+def test_of_ranks_that_all_meet_with_the_same_the_lowest_is_named():
+    def fail(late):
+        if dist.get_rank() == late:
+            time.sleep(0.1)
+        raise ValueError(dist.get_rank())
+
+    for late in 0, 1, 2:
+        assert str(error_of(fail, late, world_size=3)) == "rank 0 raised ValueError: 0"
+
+
+def test_no_rank_begins_before_all_have_joined():
+    def joined():  # a rank that left now would break off the others' connections
+        folder = Path(os.readlink("/proc/self/fd/1")).parent
+        dist.destroy_process_group()
+        return len(list(folder.glob("joined-*")))
+
+    for _ in range(5):
+        assert run_ranks(joined, 4) == [4] * 4
+
+
 def test_words_that_gloo_uses_may_be_used():
     def fail():
         error = RuntimeError("Connection closed by peer")

@@ -5,6 +5,7 @@
 Files in the launch's folder, each written whole or not at all:
 
     store      where the ranks meet (torch's FileStore)
+    joined-R   empty: the rank has met the others
     result-R   what the function returned, pickled
     error-R    as JSON: time, kind, text, traceback, peer, where
     out-R, err-R, stack-R   what it printed; where it was when time was up
@@ -93,6 +94,10 @@ def _join(rank, job, folder):
     store.set_timeout(timeout)
     dist.init_process_group(job["backend"], store=store, rank=rank,
                             world_size=job["world_size"], timeout=timeout)
+    # Connections are made one after another: who left now would break off the others'.
+    _write(folder, f"joined-{rank}", b"")
+    while not _all_have(folder, "joined", job["world_size"]):
+        time.sleep(0.001)
 
 
 def _call(function, args):
@@ -154,6 +159,10 @@ def _write(folder, name, data):
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 
+def _all_have(folder, name, world_size):
+    return all(os.path.exists(f"{folder}/{name}-{rank}") for rank in range(world_size))
+
+
 def _leave(world_size, folder, wait):
     """Close the connections; after success, when all have a result or LAST has passed.
 
@@ -165,8 +174,8 @@ def _leave(world_size, folder, wait):
         except Exception:  # the function closed it, or put something else there
             pass
     end = time.monotonic() + LAST
-    names = [f"{folder}/result-{rank}" for rank in range(world_size)]
-    while wait and time.monotonic() < end and not all(map(os.path.exists, names)):
+    while (wait and time.monotonic() < end
+           and not _all_have(folder, "result", world_size)):
         time.sleep(0.002)
     if dist.is_initialized():
         dist.destroy_process_group()
