@@ -5,6 +5,7 @@ PY := .venv/bin/python
 STAMP := .venv/.installed
 # by its path: -m would import torch first, which takes two seconds
 COURSE := $(PY) -P manual_dp/lab/course.py
+RELEASE := $(PY) -P manual_dp/school/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # cells of one notebook must stay together, which is what loadfile does
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
@@ -15,13 +16,14 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120
 # `make bench` are with all of them.
 course lab test refresh: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test refresh lint bench
+.PHONY: help course lab test refresh release lint bench
 
 help:
 	@echo 'make course   run every lesson, write build/course/index.html  (LESSON=03: one)'
 	@echo 'make lab      open the first lesson in JupyterLab'
-	@echo 'make test     lint, unit tests, then every lesson against its stored outputs'
-	@echo 'make refresh  run every lesson and store its outputs           (LESSON=03: one)'
+	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
+	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
+	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
 	@echo 'make lint     ruff, notebooks too'
 	@echo 'make bench    the figures of the course, as ratios'
 
@@ -33,10 +35,14 @@ lab: $(STAMP)
 
 test: lint
 	$(PYTEST) tests
-	$(PYTEST) $(NBVAL) notebooks/*.ipynb
+	$(PYTEST) $(NBVAL) notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb
 
 refresh: $(STAMP)
 	@$(COURSE) --refresh $(LESSON_FLAG)
+	@$(RELEASE)
+
+release: $(STAMP)
+	@$(RELEASE)
 
 lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise .

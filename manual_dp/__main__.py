@@ -1,4 +1,4 @@
-"""The command line: `python -m manual_dp train`, `compare` and `bench`."""
+"""The command line: `python -m manual_dp train`, `compare`, `bench` and `grade`."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from manual_dp.lab.progress import bar
+from manual_dp.school.command import add_parser
 
 
 def main(argv=None):
@@ -133,6 +134,7 @@ def _parser():
                        help="folder of Fashion-MNIST's four .gz files")
     bench.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     bench.set_defaults(command=bench_command)
+    add_parser(commands, _count, _file)
     return parser
 
 

@@ -34,7 +34,7 @@ def write_lesson(path, *cells, tags=None, metadata=None):
         f"# Lesson <{path.stem}>\n\n*You will learn:* to count.\n\n"
         "[next](01_next.ipynb), [code](../pages/a.py), `a[0](b)`, ![drawing](a.png)\n\n"
         "<details><summary>Why</summary>\n\nThe answer.\n</details>", id="title")
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(new_notebook(cells=[head, *code], metadata=metadata or {}), path)
 
 
@@ -312,6 +312,49 @@ def test_a_refresh_that_fails_leaves_the_stored_lesson_alone(tmp_path):
     assert "FAILED in cell c1: ZeroDivisionError: division by zero" in done.stdout
     assert (folder / "00_raises.ipynb").read_bytes() == before
     assert code_cells(folder / "01_fine.ipynb")[0].execution_count == 1
+
+
+@pytest.fixture(scope="module")
+def with_sets(tmp_path_factory):
+    """A lesson and two problem sets, one of them refreshed, then all of them run."""
+    folder = tmp_path_factory.mktemp("sets") / "notebooks"
+    write_lesson(folder / "01_fine.ipynb", "1")
+    for name in ("ps1", "ps2"):
+        path = folder / "exercises" / "source" / name / f"{name}.ipynb"
+        write_lesson(path, "import os; os.path.basename(os.getcwd())")
+        nb = nbformat.read(path, 4)
+        nb.cells[1].metadata = {"nbgrader": {"grade_id": "c0", "points": 2},
+                                "deletable": False}
+        nbformat.write(nb, path)
+    one = course(folder, "--refresh", "--lesson", "ps1")
+    return folder, one, course(folder), course(folder, "--refresh")
+
+
+def first_words(done):
+    return [line.split()[0] for line in done.stdout.splitlines()[1:]]
+
+
+def test_problem_sets_are_refreshed_and_one_can_be_chosen(with_sets):
+    _, one, _, all_of_them = with_sets
+    assert first_words(one) == ["ps1"]
+    assert first_words(all_of_them) == ["01_fine", "ps1", "ps2"]
+    assert [line.split()[2] for line in all_of_them.stdout.splitlines()[1:]] == [
+        "refreshed", "unchanged", "refreshed"]
+
+
+def test_a_problem_set_is_stored_with_what_nbgrader_knows_of_its_cells(with_sets):
+    path = with_sets[0] / "exercises" / "source" / "ps1" / "ps1.ipynb"
+    [cell] = code_cells(path)
+    assert cell.metadata == {"nbgrader": {"grade_id": "c0", "points": 2}}
+    assert cell.execution_count == 1
+    assert cell.outputs[0].data == {"text/plain": "'ps1'"}  # its own folder
+
+
+def test_the_pages_of_the_course_have_no_solutions(with_sets):
+    folder, _, pages, _ = with_sets
+    assert first_words(pages)[0] == "01_fine" and "ps1" not in pages.stdout
+    assert sorted(path.name for path in (folder.parent / "out").iterdir()) == [
+        "01_fine.html", "01_fine.ipynb", "index.html"]
 
 
 def test_it_runs_as_a_module_too():

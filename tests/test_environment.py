@@ -246,11 +246,18 @@ def test_make_alone_lists_every_target(folder):
     assert [line.split()[1] for line in said.splitlines()] == phony.split()[1:]
 
 
-@pytest.mark.parametrize("target", ["course", "refresh"])
-def test_a_lesson_can_be_named(folder, target):
-    assert make(folder, target)[2][-1].endswith("course.py" + " --refresh" *
-                                                (target == "refresh"))
-    assert make(folder, target, "LESSON=03")[2][-1].endswith(" --lesson 03")
+@pytest.mark.parametrize("target, flags", [("course", ""), ("refresh", " --refresh")])
+def test_a_lesson_can_be_named(folder, target, flags):
+    make(folder, "lint")
+    assert make(folder, target)[2][0].endswith(f"course.py{flags}")
+    assert make(folder, target, "LESSON=03")[2][0].endswith(" --lesson 03")
+
+
+def test_what_learners_get_is_made_of_what_was_refreshed(folder):
+    make(folder, "lint")
+    refresh, release = make(folder, "refresh")[2]
+    assert "course.py" in refresh and release.endswith("school/release.py")
+    assert make(folder, "release")[2] == [release]
 
 
 def test_make_lab_opens_the_first_lesson_with_the_module_beside_it(folder):
@@ -264,7 +271,8 @@ def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
     assert asked[0] == RUFF
     assert asked[1].startswith("-m pytest") and asked[1].endswith(" tests")
     assert "--nbval --nbval-current-env --nbval-cell-timeout=120" in asked[2]
-    assert asked[2].endswith(" notebooks/*.ipynb")
+    assert asked[2].endswith(
+        " notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")
     # cells of one notebook that part ways over two workers fail
     assert all("-n" not in call.split() or "--dist loadfile" in call for call in asked)
 

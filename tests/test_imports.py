@@ -128,6 +128,8 @@ def test_no_file_can_make_the_module_run_code(name):
     found = re.findall(words, FILES[name].read_text())
     if name in LAUNCHER:  # it runs the caller's own function, sent by the caller
         found = [word for word in found if word != "pickle.load"]
+    if name == "school/answer.py":  # it runs learners' cells, in a process with limits
+        found = [word for word in found if word != "exec("]
     assert found == []
 
 

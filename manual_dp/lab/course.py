@@ -1,10 +1,10 @@
 """Run the lessons in order, from top to bottom; keep pages, or store the outputs.
 
     python -m manual_dp.lab.course [--lesson 3]              pages in build/course
-    python -m manual_dp.lab.course [--lesson 3] --refresh    outputs into notebooks/
+    ... --refresh [--lesson 3 | --lesson ps1]      outputs into lessons, problem sets
 
 Every lesson gets a kernel of the Python that runs this file, whatever kernel its
-metadata names, with the notebooks' folder as working directory. After a cell that
+metadata names, with the notebook's folder as working directory. After a cell that
 fails, the rest of its lesson is left out and the next lesson runs.
 
     execute       one lesson; returns where it failed    nbclient
@@ -37,9 +37,7 @@ INDEX = """<!DOCTYPE html>
 body {{ font: 16px/1.5 sans-serif; color: #222; max-width: 56rem; margin: 3rem auto }}
 td, th {{ text-align: left; vertical-align: top; padding: .5rem 1.5rem .5rem 0 }}
 small {{ display: block; color: #666 }}
-</style>
-<h1>The lessons, as they ran here</h1>
-<table><tr><th>lesson<th>seconds<th>result
+</style><h1>The lessons, as they ran here</h1><table><tr><th>lesson<th>seconds<th>result
 {}</table></html>
 """
 KERNEL = dict(name="python3", display_name="Python 3 (ipykernel)", language="python")
@@ -93,8 +91,8 @@ def store(nb):
     """Bring `nb` into the form that git keeps: nothing of this machine or run."""
     nb.metadata = {"kernelspec": KERNEL}
     for cell in nb.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = {"tags": tags} if tags else {}
+        kept = {key: cell.metadata.get(key) for key in ("nbgrader", "tags")}
+        cell.metadata = {key: value for key, value in kept.items() if value}
 
 
 def write(path, text):
@@ -175,13 +173,15 @@ def main(argv=None):
     """Read the command line, run the lessons; return the exit status."""
     parser = argparse.ArgumentParser("manual_dp.lab.course")
     parser.add_argument("--refresh", action="store_true")
-    parser.add_argument("--lesson", type=int, help="its number (default: all)")
+    parser.add_argument("--lesson", help="its number, or ps1 (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")
     parser.add_argument("--out", type=Path, default="build/course")
     parser.add_argument("--timeout", type=int, default=120, help="seconds a cell")
     args = parser.parse_args(argv)
-    number = "[0-9][0-9]" if args.lesson is None else f"{args.lesson:02d}"
-    paths = sorted(args.notebooks.glob(f"{number}_*.ipynb"))
+    patterns = ["[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"]
+    paths = [path for pattern in patterns[:1 + args.refresh]
+             for path in sorted(args.notebooks.glob(pattern)) if args.lesson is None
+             or path.stem.split("_")[0] == args.lesson.zfill(2)]
     if not paths:
         parser.error(f"no such lesson in {args.notebooks}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does

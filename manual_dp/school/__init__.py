@@ -1,0 +1,1 @@
+"""Exercises: the checks, and the grading of what learners hand in."""

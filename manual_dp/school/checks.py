@@ -1,0 +1,86 @@
+"""Check an answer where it stands: in the learner's own notebook.
+
+    check   draw inputs, run the answer, compare; print one line, or raise Wrong
+
+The same draws and the same judgement are used by `python -m manual_dp grade`, which
+runs answers in a process that cannot read them.
+"""
+
+import json
+import random
+import signal
+import threading
+from contextlib import contextmanager
+
+from manual_dp.ranks import RankError
+from manual_dp.school.exercise import find, shorten
+from manual_dp.school.given.run import run
+
+
+class Wrong(AssertionError):
+    """An answer that is not right yet, and why."""
+
+    def _render_traceback_(self):  # what IPython shows: the message, not our frames
+        return [str(self)]
+
+
+def check(name, *answers, times=1):
+    """Check the learner's `answers` to the exercise called `name`.
+
+    name: such as "ps1/allreduce". times: how often to draw new inputs.
+    Prints one line if all is right. Raises Wrong with what was given, got and wanted,
+    and with a guess at the misunderstanding where there is one; whatever the answer
+    raises itself is passed on, NotImplementedError as Wrong.
+    """
+    __tracebackhide__ = True  # IPython leaves out this frame: the learner's matter
+    exercise, count = find(name), 0
+    if len(answers) != len(exercise.answers):
+        raise ValueError(f"{name} checks {', '.join(exercise.answers)}; "
+                         f"got {len(answers)} arguments")
+    draws = random.Random()
+    with _time_limit(name, exercise.seconds * 3 * times):
+        for _ in range(times):
+            for case in exercise.draw(draws):
+                problem = judge(exercise, case, _run(exercise, case, answers))
+                if problem:
+                    raise Wrong(f"{name} is not right yet.\n{problem}")
+                count += 1
+    print(f"{name}: right, on {count} random inputs")
+
+
+def judge(exercise, case, got):
+    """Return None or the message for `got`, which may be anything that JSON holds."""
+    try:
+        return exercise.judge(case, got)
+    except Exception:  # a judge counts on the form that a right answer has
+        return f"got     {shorten(got)}\nwanted  numbers in another form"
+
+
+def _run(exercise, case, answers):
+    __tracebackhide__ = True
+    # to JSON and back, as in the graded process: nothing but numbers arrives
+    try:
+        return json.loads(json.dumps(run(exercise.name, case, answers)))
+    except (NotImplementedError, RankError) as error:
+        if "NotImplementedError" not in f"{type(error)} {error}":
+            raise
+        raise Wrong(f"{exercise.name} is not written yet: "
+                    "its cell still raises NotImplementedError.") from None
+
+
+@contextmanager
+def _time_limit(name, seconds):
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can be interrupted
+        return
+
+    def stop(*_):
+        raise Wrong(f"{name} is not right yet.\nIt was still at work after "
+                    f"{seconds} s: is there a loop that does not end?")
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,113 @@
+"""What an exercise is, and how a check says what is wrong.
+
+    Exercise   its name, points, answers; how to draw inputs and how to judge numbers
+    close      are these the numbers that were wanted?
+    differ     what to tell a learner whose numbers are others
+    random_numbers   distinct, continuous, as nested lists
+
+An exercise works in three moves: `draw` makes cases, plain lists, from a random
+generator; the function of the same name in given/ calls the learner's code on a case
+and returns plain lists; `judge` compares these with the truth. Only the middle move
+runs where a learner's code runs, so only it may be seen by that code.
+"""
+
+import importlib
+from typing import NamedTuple
+
+
+class Exercise(NamedTuple):
+    """One exercise of a problem set.
+
+    name: "ps1/allreduce". The function `allreduce` of given/ps1.py runs it.
+    answers: the names it asks the learner to define, handed to that function.
+    cells: the grade ids of the answer cells to run for it, in order.
+    draw: draw(random) yields cases, always as many. judge: judge(case, got) returns
+    None, or the message for the learner. seconds: of work that are plenty for all.
+    """
+
+    name: str
+    points: int
+    answers: tuple
+    cells: tuple
+    draw: object
+    judge: object
+    seconds: int = 10
+
+
+def exercises(problem_set):
+    """Return the exercises of a problem set such as "ps1", in order, by name."""
+    if problem_set not in SETS:
+        raise ValueError(f"no problem set is called {problem_set!r}; "
+                         f"there are {', '.join(SETS)}")
+    module = importlib.import_module(f"manual_dp.school.{problem_set}")
+    return {exercise.name: exercise for exercise in module.EXERCISES}
+
+
+def find(name):
+    """Return the exercise called `name`, such as "ps1/allreduce"."""
+    found = exercises(name.partition("/")[0])
+    if name not in found:
+        raise ValueError(f"no exercise is called {name!r}; there are "
+                         f"{', '.join(found)}")
+    return found[name]
+
+
+SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
+
+
+def close(got, wanted, tolerance=1e-9):
+    """Return whether `got`, which may be anything, has the shape and numbers wanted."""
+    if isinstance(wanted, (list, tuple)):
+        return (isinstance(got, (list, tuple)) and len(got) == len(wanted)
+                and all(close(g, w, tolerance) for g, w in zip(got, wanted)))
+    if isinstance(wanted, dict):
+        return (isinstance(got, dict) and got.keys() == wanted.keys()
+                and all(close(got[key], wanted[key], tolerance) for key in wanted))
+    if isinstance(wanted, (bool, str)) or wanted is None:
+        return type(got) is type(wanted) and got == wanted
+    room = tolerance * max(1, abs(wanted))
+    return (isinstance(got, (int, float)) and not isinstance(got, bool)
+            and wanted - room <= got <= wanted + room)  # NaN, inf: False
+
+
+def differ(given, got, wanted, hints=(), tolerance=1e-9):
+    """Return None if `got` is close to `wanted`, else the message for the learner.
+
+    given: the inputs in words. hints: pairs (what it looks like, numbers or a truth
+    value); the first that fits is said.
+    """
+    if close(got, wanted, tolerance):
+        return None
+    lines = [f"given   {given}", f"got     {shorten(got)}",
+             f"wanted  {shorten(wanted)}"]
+    for text, value in hints:
+        if value is True or value is not False and close(got, value, tolerance):
+            return "\n".join([*lines, f"perhaps {text}"])
+    return "\n".join(lines)
+
+
+def shorten(value, width=300):
+    """Return `value` as text, numbers to five digits, cut at `width` characters."""
+    text = _text(value)
+    return text if len(text) <= width else text[:width - 4] + " ..."
+
+
+def random_numbers(random, *shape):
+    """Draw nested lists of `shape`: float64 numbers from -1 to 1, no two the same."""
+    if not shape:
+        return random.uniform(-1, 1)
+    return [random_numbers(random, *shape[1:]) for _ in range(shape[0])]
+
+
+def _text(value, depth=0):
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if depth > 9 and isinstance(value, (list, tuple, dict)):
+        return "[...]"
+    if isinstance(value, (list, tuple)):
+        inside = ", ".join(_text(part, depth + 1) for part in value[:40])
+        return f"[{inside}{', ...' * (len(value) > 40)}]"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_text(part, depth + 1)}"
+                         for key, part in value.items())
+    return str(value)

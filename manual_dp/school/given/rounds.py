@@ -1,0 +1,140 @@
+"""Run a small program on every rank, step by step, and count what is sent.
+
+    run_rounds   run one program for each rank until all have returned
+    RoundsError  what ranks that send each other messages cannot do
+
+A program is a generator function `program(rank, world_size, tensor)`. It sees the
+tensor of its own rank and no other. Each `yield` is one step, on all ranks at once:
+
+    arrived = yield peer, message   send to rank `peer`; get what was sent to me
+    arrived = yield                 send nothing; get what was sent to me
+
+`arrived` is None if nothing came. A message is a tensor or a list of tensors, and a
+copy of it is delivered. At most one message can arrive at a rank in a step, as over
+one wire: a rank that wants to hear from many has to listen for many steps.
+"""
+
+import torch
+
+
+class RoundsError(ValueError):
+    """What ranks that send messages cannot do; names the step and the rank."""
+
+
+def run_rounds(program, tensors, limit=1000):
+    """Run `program` on every rank, all in step, until all have returned.
+
+    tensors: for each rank a tensor or a list of tensors; they are copied first.
+    Returns a dict: `tensors`, what each rank's are now; `steps` in which a message
+    moved; `sent`, how many numbers left each rank; `messages`, all of them, as
+    [step, sender, receiver, numbers]; `returned`, what each program returned.
+    Raises RoundsError for what cannot be sent or received and after `limit` steps.
+    Whatever a program raises itself is passed on.
+    """
+    kept = _own_copies(tensors)
+    running = _start(program, kept)
+    arrived, messages, returned = {}, [], [None] * len(kept)
+    for step in range(1, limit + 2):
+        wishes = {}
+        for rank, generator in list(running.items()):
+            try:
+                wishes[rank] = generator.send(arrived.get(rank))
+            except StopIteration as stop:
+                returned[rank] = stop.value
+                del running[rank]
+            except Exception as error:
+                _say_where(error, rank, len(kept), step)
+                raise
+        if not running:
+            break
+        arrived = _deliver(step, wishes, kept, messages)
+    else:
+        raise RoundsError(f"rank {min(running)} is still at work after {limit} steps: "
+                          "is there a loop that does not end?")
+    sent = [sum(numbers for _, sender, _, numbers in messages if sender == rank)
+            for rank in range(len(kept))]
+    return {"tensors": kept, "steps": len({step for step, *_ in messages}),
+            "sent": sent, "messages": messages, "returned": returned}
+
+
+def _start(program, kept):
+    running = {}
+    for rank, own in enumerate(kept):
+        # a list of its own: who puts another tensor into it has not written into ours
+        own = list(own) if isinstance(own, list) else own
+        generator = program(rank, len(kept), own)
+        if not hasattr(generator, "send"):
+            raise RoundsError(f"rank {rank}'s program is no generator, it returned a "
+                              f"{type(generator).__name__}: it needs a yield")
+        running[rank] = generator
+    return running
+
+
+def _deliver(step, wishes, kept, messages):
+    """Return what arrives at each rank; note who sent how much to whom."""
+    arrived, senders = {}, {}
+    for rank, wish in wishes.items():
+        if wish is None:
+            continue
+        peer, message = _read(f"step {step}: rank {rank}", rank, wish, wishes, kept)
+        if peer in senders:
+            raise RoundsError(f"step {step}: ranks {senders[peer]} and {rank} both "
+                              f"send to rank {peer}; at most one message can arrive "
+                              "at a rank in a step")
+        arrived[peer], senders[peer] = message, rank
+        messages.append([step, rank, peer, sum(t.numel() for t in _listed(message))])
+    return arrived
+
+
+def _read(who, rank, wish, wishes, kept):
+    if not isinstance(wish, tuple) or len(wish) != 2 or not isinstance(wish[0], int):
+        raise RoundsError(f"{who} yields a {type(wish).__name__}; yield nothing, or a "
+                          "pair: peer, message")
+    peer, message = wish
+    if not 0 <= peer < len(kept):
+        raise RoundsError(f"{who} sends to rank {peer}; there are ranks 0 to "
+                          f"{len(kept) - 1}")
+    if peer == rank:
+        raise RoundsError(f"{who} sends to itself; what a rank holds need not be sent")
+    if peer not in wishes:
+        raise RoundsError(f"{who} sends to rank {peer}, which has returned already")
+    for part in _listed(message):
+        if not isinstance(part, torch.Tensor):
+            raise RoundsError(f"{who} sends a {type(part).__name__}; a message is a "
+                              "tensor or a list of tensors")
+        dtypes = [tensor.dtype for tensor in _listed(kept[rank])]
+        if part.dtype not in dtypes:
+            raise RoundsError(f"{who} sends {part.dtype}, but holds "
+                              f"{', '.join(map(str, dict.fromkeys(dtypes)))}")
+    return peer, _copy(message)
+
+
+def _own_copies(tensors):
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError("need a list with the tensors of each rank, "
+                        f"got {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError("need a tensor for each rank, got an empty list")
+    for rank, own in enumerate(tensors):
+        for part in _listed(own):
+            if not isinstance(part, torch.Tensor):
+                raise TypeError(f"rank {rank} holds a {type(part).__name__}, "
+                                "not a tensor")
+    return [_copy(own) for own in tensors]
+
+
+def _copy(value):
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return [part.detach().clone() for part in value]
+
+
+def _listed(value):
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _say_where(error, rank, world_size, step):
+    # from Python 3.11 on, a note stands below the message
+    if hasattr(error, "add_note"):
+        error.add_note(f"(on rank {rank} of {world_size}, "
+                       f"{f'after step {step - 1}' if step > 1 else 'before step 1'})")

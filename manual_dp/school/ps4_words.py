@@ -1,0 +1,50 @@
+"""How problem set 4 tells a learner what its ranks have done.
+
+    some      the message for a few of many numbers, from the first that is wrong
+    failed    the message where ranks did not come back
+    so_many   "1 rank", "2 ranks"
+"""
+
+import re
+
+from manual_dp.school.exercise import close, differ, shorten
+
+
+def some(who, got, wanted, hints):
+    """Compare lists of numbers, one a rank; show three of each, hint from them all."""
+    if close(got, wanted):
+        return None
+    hints = [("these agree to five digits: was something rounded to float32?",
+              close(got, wanted, 1e-5)), *hints]
+    hints = [(text, value if isinstance(value, bool) else close(got, value))
+             for text, value in hints]
+    if [len(part) for part in got] != [len(part) for part in wanted]:
+        return differ(who, got, wanted, hints) or "got     other shapes"
+    first = min(i for mine, right in zip(got, wanted) for i in range(len(right))
+                if not close(mine[i], right[i]))
+    cut = slice(first, first + 3)
+    where = f", from its number {first + 1} of {len(wanted[0])} on" if first else ""
+    return differ(who + where, [part[cut] for part in got],
+                  [part[cut] for part in wanted], hints)
+
+
+def failed(case, got, hint):
+    """Return None, or the message where `got` holds an error instead of numbers.
+
+    hint: what is likely where ranks wait for one another.
+    """
+    if "error" not in got:
+        return None
+    text = " ".join(str(got["error"]).split())
+    place = re.search(r"( \(in \w+, line \d+ of its cell\))?$", text)[0]
+    said = shorten(text.removesuffix(place), 200) + place
+    waited = case["world_size"] > 1 and (" raised " not in text or "gloo" in text)
+    return differ(f"{so_many(case['world_size'])}, {len(case['steps'])} steps of SGD",
+                  f"no result: {said}", "weights from every rank", [
+        ("a parameter has gradient None on a rank whose rows did not use it: that "
+         "counts as zero", "'NoneType'" in text), (hint, waited)])
+
+
+def so_many(k):
+    """Return how many ranks, in words."""
+    return f"{k} rank" + "s" * (k > 1)

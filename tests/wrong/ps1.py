@@ -1,0 +1,306 @@
+"""Wrong answers to problem set 1: {exercise: {name of the mistake: answer cell}}."""
+
+WRONG = {
+    "get_params": {
+        "to without a copy": """
+def get_params(params, device):
+    return [p.to(device).requires_grad_() for p in params]
+""",
+        "detached but on the same memory": """
+def get_params(params, device):
+    return [p.detach().to(device).requires_grad_() for p in params]
+""",
+        "a clone that hangs on the graph": """
+def get_params(params, device):
+    return [p.clone().to(device).requires_grad_() for p in params]
+""",
+        "wants no gradient": """
+def get_params(params, device):
+    return [p.detach().clone().to(device) for p in params]
+""",
+        "one copy for all devices": """
+copies = {}
+def get_params(params, device):
+    if id(params) not in copies:
+        copies[id(params)] = [p.detach().clone().requires_grad_() for p in params]
+    return copies[id(params)]
+""",
+        "numbers of its own": """
+def get_params(params, device):
+    return [torch.randn_like(p).requires_grad_() for p in params]
+""",
+        "rounded to float32": """
+def get_params(params, device):
+    return [p.detach().to(device, torch.float32, copy=True).requires_grad_()
+            for p in params]
+""",
+        "takes the gradient along": """
+def get_params(params, device):
+    new = [p.detach().to(device, copy=True).requires_grad_() for p in params]
+    for p, q in zip(params, new):
+        q.grad = torch.zeros_like(q) if p.grad is None else p.grad
+    return new
+""",
+        "changes what it was given": """
+def get_params(params, device):
+    for p in params:
+        p.requires_grad_()
+    return [p.detach().to(device, copy=True).requires_grad_() for p in params]
+""",
+    },
+    "split_batch": {
+        "fewer shards than devices": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    return list(X.chunk(len(devices))), list(y.chunk(len(devices)))
+""",
+        "as even as can be": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    k = len(devices)
+    return list(X.tensor_split(k)), list(y.tensor_split(k))
+""",
+        "the tail dropped": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    rows = len(X) // len(devices)
+    cut = [slice(r * rows, (r + 1) * rows) for r in range(len(devices))]
+    return [X[c] for c in cut], [y[c] for c in cut]
+""",
+        "the rest to the last": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    k = len(devices)
+    cuts = [r * (len(X) // k) for r in range(k)] + [len(X)]
+    return ([X[a:b] for a, b in zip(cuts, cuts[1:])],
+            [y[a:b] for a, b in zip(cuts, cuts[1:])])
+""",
+        "dealt like cards": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    k = len(devices)
+    return [X[r::k] for r in range(k)], [y[r::k] for r in range(k)]
+""",
+        "rows repeated to fill up": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    rows = -(-len(X) // len(devices))
+    i = torch.arange(rows * len(devices)) % len(X)
+    return list(X[i].split(rows)), list(y[i].split(rows))
+""",
+        "everything to everybody": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    return [X for _ in devices], [y for _ in devices]
+""",
+        "labels in another order": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError("lengths")
+    rows = -(-len(X) // len(devices))
+    cut = [slice(r * rows, (r + 1) * rows) for r in range(len(devices))]
+    return [X[c] for c in cut], [y.flip(0)[c] for c in cut]
+""",
+        "lengths not compared": """
+def split_batch(X, y, devices):
+    rows = -(-len(X) // len(devices))
+    cut = [slice(r * rows, (r + 1) * rows) for r in range(len(devices))]
+    return [X[c] for c in cut], [y[c] for c in cut]
+""",
+    },
+    "allreduce": {
+        "does nothing": """
+def allreduce(data):
+    pass
+""",
+        "puts the sum into the list": """
+def allreduce(data):
+    total = sum(data)
+    for i in range(len(data)):
+        data[i] = total
+""",
+        "returns the sums": """
+def allreduce(data):
+    return [sum(data) for _ in data]
+""",
+        "only rank 0 has it": """
+def allreduce(data):
+    for i in range(1, len(data)):
+        data[0] += data[i]
+""",
+        "the mean": """
+def allreduce(data):
+    mean = sum(data) / len(data)
+    for tensor in data:
+        tensor.copy_(mean)
+""",
+        "the last rank left out": """
+def allreduce(data):
+    total = sum(data[:-1]) if len(data) > 1 else data[0].clone()
+    for tensor in data:
+        tensor.copy_(total)
+""",
+        "rank 0's own left out": """
+def allreduce(data):
+    total = sum(data[1:]) if len(data) > 1 else data[0].clone()
+    for tensor in data:
+        tensor.copy_(total)
+""",
+        "everybody gets rank 0's": """
+def allreduce(data):
+    for tensor in data[1:]:
+        tensor.copy_(data[0])
+""",
+        "zeros everywhere": """
+def allreduce(data):
+    for tensor in data:
+        tensor.zero_()
+""",
+        "two ranks only": """
+def allreduce(data):
+    if len(data) > 1:
+        data[0] += data[1]
+    for tensor in data[1:]:
+        tensor.copy_(data[0])
+""",
+        "adds to itself while it goes": """
+def allreduce(data):
+    for tensor in data:
+        tensor.copy_(sum(data))
+""",
+    },
+    "sgd": {
+        "not divided": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p -= lr * p.grad
+        p.grad.zero_()
+""",
+        "uphill": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p += lr * p.grad / batch_size
+        p.grad.zero_()
+""",
+        "a new tensor": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p = p - lr * p.grad / batch_size
+""",
+        "gradients kept": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p -= lr * p.grad / batch_size
+""",
+        "gradients zeroed first": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p.grad.zero_()
+        p -= lr * p.grad / batch_size
+""",
+        "divided by the number of parameters": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p -= lr * p.grad / len(params)
+        p.grad.zero_()
+""",
+        "the first parameter only": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    params[0].sub_(lr * params[0].grad / batch_size)
+    for p in params:
+        p.grad.zero_()
+""",
+        "the sign alone": """
+@torch.no_grad()
+def sgd(params, lr, batch_size):
+    for p in params:
+        p -= lr * p.grad.sign() / batch_size
+        p.grad.zero_()
+""",
+    },
+    "train_batch": {},
+}
+
+# a right train_batch, in which one part at a time is made wrong
+TRAIN_BATCH = """
+def train_batch(X, y, device_params, devices, lr):
+    PREPARE
+    X_shards, y_shards = split_batch(X, y, devices)
+    losses = [loss(lenet(X_shard, params), y_shard)REDUCE
+              for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)]
+    for l in losses:
+        l.backward()
+    GATHER
+    STEP
+    return MEAN_LOSS
+"""
+RIGHT = {
+    "PREPARE": "k = len(devices)",
+    "REDUCE": ".sum()",
+    "GATHER": "[allreduce([q[i].grad for q in device_params]) for i in range(8)]",
+    "STEP": "[sgd(q, lr, len(X)) for q in device_params]",
+    "MEAN_LOSS": "sum(l.item() for l in losses) / len(X)",
+}
+CHANGES = {
+    "no all-reduce": {"GATHER": "pass"},
+    "mean of means": {
+        "REDUCE": ".sum() / max(1, len(y_shard))",
+        "STEP": "[sgd(q, lr, k) for q in device_params]",
+        "MEAN_LOSS": "sum(l.item() for l in losses) / k"},
+    "divided by the rows of the shard": {
+        "STEP": "[sgd(q, lr, max(1, len(s))) for q, s in zip(device_params, X_shards)]"},
+    "not divided": {"STEP": "[sgd(q, lr, 1) for q in device_params]"},
+    "divided twice": {"STEP": "[sgd(q, lr, len(X) * k) for q in device_params]"},
+    "a rate for each device": {
+        "STEP": "[sgd(q, lr * k, len(X)) for q in device_params]"},
+    "only replica 0 steps": {"STEP": "sgd(device_params[0], lr, len(X))"},
+    "a replica without rows stays behind": {
+        "STEP": "[sgd(q, lr, len(X)) for q, s in zip(device_params, X_shards) if len(s)]"
+    },
+    "biases forgotten": {
+        "GATHER": "[allreduce([q[i].grad for q in device_params]) "
+                  "for i in range(0, 8, 2)]"},
+    "the all-reduce before backward": {
+        "PREPARE": "k = len(devices); g = [[q[i].grad for q in device_params] "
+                   "for i in range(8)]; [allreduce(t) for t in g if t[0] is not None]",
+        "GATHER": "pass"},
+    "summed once in every shard's turn": {
+        "GATHER": "[allreduce([q[i].grad for q in device_params]) "
+                  "for i in range(8) for _ in losses]"},
+    "the loss of the last shard": {"MEAN_LOSS": "losses[-1].item() / len(X)"},
+    "the sum of the losses": {"MEAN_LOSS": "sum(l.item() for l in losses)"},
+    "gradients of the last step kept": {
+        "PREPARE": "k = len(devices); kept = [[p.grad for p in q] for q in device_params]",
+        "GATHER": "[allreduce([q[i].grad for q in device_params]) for i in range(8)]; "
+                  "now = [[p.grad.clone() for p in q] for q in device_params]",
+        "STEP": "[sgd(q, lr, len(X)) for q in device_params]; "
+                "[p.grad.copy_(g) for q, n in zip(device_params, now) "
+                "for p, g in zip(q, n)]"},
+    "every device does the whole minibatch": {
+        "PREPARE": "k = len(devices); whole = X, y",
+        "REDUCE": ".sum() * 0 + loss(lenet(whole[0], params), whole[1]).sum() / k"},
+}
+
+
+def _changed(parts):
+    cell = TRAIN_BATCH
+    for part, right in RIGHT.items():
+        cell = cell.replace(part, parts.get(part, right))
+    return cell
+
+
+WRONG["train_batch"] = {name: _changed(parts) for name, parts in CHANGES.items()}
