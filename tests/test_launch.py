@@ -25,6 +25,7 @@ from nbclient import NotebookClient
 
 import manual_dp
 from manual_dp.ranks import RankError, launch, run_ranks
+from manual_dp.ranks.verdict import judge
 
 ROOT = str(Path(manual_dp.__file__).parents[1])
 MARK = "MANUAL_DP_TEST_LAUNCH"  # in the environment of all that these tests start
@@ -507,6 +508,18 @@ def test_a_death_is_named_and_not_the_abort_that_it_leads_to():
             os.abort()
 
     assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
+
+
+@pytest.mark.parametrize("ended, first", [
+    ({0: (1.0, -signal.SIGABRT), 1: (1.02, -signal.SIGKILL)}, 1),
+    ({0: (1.0, -signal.SIGABRT), 1: (1.02, 3)}, 1),
+    ({0: (1.0, 3), 1: (1.0, -signal.SIGKILL)}, 1),
+    ({0: (1.0, 3), 1: (1.02, -signal.SIGKILL)}, 0),
+    ({0: (1.02, -signal.SIGABRT), 1: (1.0, -signal.SIGABRT)}, 1),
+])
+def test_an_abort_that_is_seen_first_may_follow_from_another_end(ended, first, tmp_path):
+    job = {"world_size": 2, "timeout": 9}
+    assert judge(str(tmp_path), job, ended, {})["error"][1] == first
 
 
 def test_of_ranks_that_all_meet_with_the_same_the_lowest_is_named():

@@ -36,16 +36,19 @@ def judge(folder, job, ended, places):
               if (text := read(folder, f"error-{rank}"))}
     own = sorted((errors[rank]["time"], rank) for rank in errors
                  if not errors[rank]["peer"])
-    ends = sorted((time, _weight(code), rank) for rank, (time, code) in ended.items()
+    # an abort last: gloo aborts when another's connections close, which they do a
+    # little before that rank's own end can be seen
+    ends = sorted((code == -signal.SIGABRT, time, code >= 0, rank)
+                  for rank, (time, code) in ended.items()
                   if rank not in errors and rank not in done)
-    if own and (not ends or own[0][0] <= ends[0][0]):
+    if own and (not ends or own[0][0] <= ends[0][1]):
         # the first; of several that met with the same, the lowest rank
         kind = errors[own[0][1]]["kind"]
         rank = min(rank for _, rank in own if errors[rank]["kind"] == kind)
         return _error(f"rank {rank} raised {errors[rank]['text']}", rank,
                       errors[rank]["traceback"])
     if ends:
-        rank = ends[0][2]
+        rank = ends[0][3]
         return _error(_ending(rank, ended[rank][1]), rank, _last_words(folder, rank))
     if places:
         return _late(job["timeout"], places)
@@ -71,11 +74,6 @@ def read(folder, name):
 
 def _error(message, rank, details=""):
     return {"error": (message, rank, details)}
-
-
-def _weight(code):
-    """Order ends at the same time: gloo aborts when another rank has gone."""
-    return 2 if code == -signal.SIGABRT else 1 if code >= 0 else 0
 
 
 def _ending(rank, code):
