@@ -1,4 +1,4 @@
-"""The command line: `python -m manual_dp train`, `compare`, `bench` and `grade`."""
+"""The command line: `python -m manual_dp train`, compare, bench, audit and grade."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from manual_dp.lab import audit_command
 from manual_dp.lab.progress import bar
 from manual_dp.school.command import add_parser
 
@@ -134,6 +135,7 @@ def _parser():
                        help="folder of Fashion-MNIST's four .gz files")
     bench.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     bench.set_defaults(command=bench_command)
+    audit_command.add_parser(commands, _count, _file)
     add_parser(commands, _count, _file)
     return parser
 

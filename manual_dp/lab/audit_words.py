@@ -1,0 +1,166 @@
+"""What each finding means: its likely cause and the repair, by its code.
+
+    Finding    code, number, says, cause, repair; rank, step, parameter where known
+    finding    make one: cause and repair come from WORDS
+
+WORDS is in the order of a report: what causes others comes first.
+"""
+
+from collections import namedtuple
+
+Finding = namedtuple("Finding", "code number says cause repair rank step parameter")
+
+WORDS = {
+    "exception": (
+        "the code raised it on this rank; the others were stopped",
+        "read the traceback in report.details; run the step with world_size=1"),
+    "unequal-batches": (
+        "a rank has more batches than another and waits for an all-reduce that never "
+        "comes",
+        "give all ranks equally many: drop_last, a DistributedSampler, or Join"),
+    "hang": (
+        "not all ranks call the same collective: one stands behind `if rank == 0`, or "
+        "a rank left early",
+        "let every rank call every collective, in one order"),
+    "mismatch": (
+        "ranks called different collectives at the same time, or with other shapes",
+        "let every rank call the same collectives in one order; see checked_allreduce"),
+    "alias": (
+        "replicas share memory: .to(device) returns the same tensor on the same device",
+        "copy: p.detach().to(device, copy=True), as get_params does"),
+    "start-differs": (
+        "each rank drew weights of its own and nobody sent rank 0's",
+        "wrap the model in DDP, broadcast the parameters, or seed all ranks alike"),
+    "sampler-settings": (
+        "the sampler was told another rank or world size than the process group",
+        "leave num_replicas and rank out: DistributedSampler asks the process group"),
+    "sampler-seed": (
+        "the samplers' seeds or epochs differ, so each rank cuts another permutation",
+        "one seed on all ranks: DistributedSampler(data, seed=0)"),
+    "sampler-epoch": (
+        "sampler.set_epoch was not called, so each epoch has the same order",
+        "call sampler.set_epoch(epoch) before each epoch"),
+    "batches-differ": (
+        "make_batch draws on each rank with a seed of its own",
+        "let make_batch return one minibatch on all ranks, and split it in the step"),
+    "rows-same": (
+        "every rank takes the same rows: no sampler, or a split that ignores the rank",
+        "X[rank::world_size], X.chunk(world_size)[rank], or a DistributedSampler"),
+    "rows-repeated": (
+        "a rank sees a row twice: drawn with replacement, or padded",
+        "split without padding, or weight the repeated rows by zero"),
+    "rows-overlap": (
+        "shards overlap: their edges are wrong, a sampler pads the last shard, or "
+        "seeds differ",
+        "check the edges; pad nothing, or weight padded rows by zero"),
+    "rows-missed": (
+        "the split drops the tail: rows // world_size, drop_last, zip",
+        "give the tail to some rank and weight the loss by n_i * W / N"),
+    "unused-parameter": (
+        "the loss does not depend on it: DDP waits for its gradient",
+        "remove or freeze it, or find_unused_parameters=True"),
+    "not-in-optimizer": (
+        "the optimizer was made for other tensors, or before the layer was added",
+        "make the optimizer after the model, from model.parameters()"),
+    "no-gradient": (
+        "the loss does not change with the weights (one class only, saturated)",
+        "audit with a loss and data that teach something"),
+    "nothing-moved": (
+        "the optimizer's step is not reached, or lr is 0",
+        "call optimizer.step() on every rank"),
+    "not-synchronised": (
+        "no all-reduce: the model is not wrapped, was called as model.module(X), the "
+        "forward stood in no_sync, or a gradient was left out",
+        "wrap in DDP and call the wrapper, or all-reduce every gradient before the "
+        "step"),
+    "not-sent-back": (
+        "gradients are summed on one rank, and the others keep their own",
+        "send the sum back: all_reduce, or reduce and then broadcast"),
+    "one-rank": (
+        "one rank's gradient is sent to all instead of the sum (broadcast for "
+        "all_reduce)",
+        "all_reduce the gradients"),
+    "rank-left-out": (
+        "the loop over ranks ends early",
+        "sum over range(world_size)"),
+    "counted-twice": (
+        "some rank's gradient is added more often than others",
+        "add each rank's gradient once"),
+    "uneven-shards": (
+        "the mean of the ranks' means: right for equal shards only",
+        "multiply rank i's mean loss by n_i * W / N before backward"),
+    "accumulation": (
+        "micro-batches' mean losses are added up and not divided by their number, or "
+        "each takes a step of its own",
+        "loss / n in each micro-batch; zero_grad and step once for all of them"),
+    "sum": (
+        "gradients are summed over ranks and not divided by the world size (or lr is "
+        "multiplied by it)",
+        "divide by the world size; lr stays, the minibatch is the same"),
+    "averaged-twice": (
+        "divided by the world size once too often: DDP has taken the mean already, or "
+        "the loss is a sum over the minibatch, or divided by its rows",
+        "leave the second division out; under DDP multiply such a loss by W"),
+    "factor": (
+        "a constant that does not belong to this minibatch or world size",
+        "divide by the rows of the whole minibatch"),
+    "stale": (
+        "gradients of an earlier step were not cleared",
+        "optimizer.zero_grad() on every rank before each backward"),
+    "labels": (
+        "X and y are split or shuffled apart",
+        "split both with the same indices"),
+    "not-judged": (
+        "what the model gets is not rows of X but made from them, or the step by hand "
+        "does not run at world size 1",
+        "transform in make_batch or in the model; give `lr`"),
+    "gradient": (
+        "none of the known mistakes",
+        "compare with a single device, a parameter at a time"),
+    "rates-differ": (
+        "the learning rate was changed on some ranks only: a scheduler, or a metric "
+        "that each rank has for itself",
+        "let every rank step its scheduler with the same numbers"),
+    "weights-changed": (
+        "after the optimizer's step this rank's weights were written once more",
+        "do it on all ranks alike, or broadcast afterwards"),
+    "replicas-differ": (
+        "the ranks do not take the same step from the same weights",
+        "start from rank 0's weights and apply the same gradient on all"),
+    "buffers": (
+        "buffers, such as running means, are each rank's own",
+        "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
+    "batch-norm": (
+        "normalisation takes the statistics of a rank's own shard, not of the "
+        "minibatch; or the loss is no mean over rows: give `count`",
+        "SyncBatchNorm, or group norm; or accept it if shards are large: "
+        "ignore=['batch-norm']"),
+    "syncs": (
+        "gradients are all-reduced more often than once a step",
+        "forward and backward in no_sync, except for the last micro-batch; DDP needs "
+        "no all-reduce by hand"),
+    "learning-rate": (
+        "lr does not fit the minibatch: the rule goes with the rows of a whole step, "
+        "not with the number of devices",
+        "same rows a step: lr stays. W times the rows: W * lr for SGD, sqrt(W) * lr "
+        "for Adam, with warm-up"),
+}
+
+
+def finding(code, number, says, rank=None, step=None, parameter=None):
+    """Make a Finding; cause and repair are those of its code."""
+    return Finding(code, number, says, *WORDS[code], rank, step, parameter)
+
+
+def in_order(findings):
+    """Return the findings, causes before their consequences."""
+    places = list(WORDS)
+    return sorted(findings, key=lambda f: places.index(f.code))
+
+
+def ranks(numbers):
+    """Return "rank 1", or "ranks 0 and 2"."""
+    words = [str(number) for number in numbers]
+    if len(words) == 1:
+        return f"rank {words[0]}"
+    return f"ranks {', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,97 @@
+"""Fingerprints: a few numbers that stand for many, cheap to send and to compare.
+
+    Sketch      a row of SIZE numbers for each tensor; sums of tensors are sums of rows
+    bit_hash    one whole number, another one if a bit of the tensor is another
+    row_hashes  such a number for each row
+    farthest    the largest |difference| between two tensors, a float
+
+A sketch is linear: whatever holds between gradients (this one is the mean of those, or
+twice that one) holds between their sketches, to the last digits. So one process can
+judge the gradients of all ranks without having them.
+"""
+
+import torch
+
+SIZE = 16
+COLUMNS = 1021  # a prime: no layer is as wide
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
+
+
+class Sketch:
+    """Sketch lists of tensors that are shaped like `tensors`, on their device."""
+
+    def __init__(self, tensors):
+        longest = max((t.numel() for t in tensors), default=0)
+        generator = torch.Generator().manual_seed(0)
+        weights = torch.rand(longest, dtype=torch.float64, generator=generator) + 0.5
+        weights[torch.rand(longest, generator=generator) < 0.5] *= -1
+        self.weights = {"cpu": weights}
+
+    @torch.no_grad()
+    def __call__(self, tensors):
+        """Return a (len(tensors), SIZE) float64 tensor on the CPU; None counts as 0."""
+        rows = [self._row(t) for t in tensors]
+        return torch.stack([row.cpu() for row in rows])
+
+    def _row(self, tensor):
+        row = torch.zeros(SIZE, dtype=torch.float64)
+        if tensor is None:
+            return row
+        weights = self.weights.get(str(tensor.device))
+        if weights is None:
+            weights = self.weights["cpu"].to(tensor.device)
+            self.weights[str(tensor.device)] = weights
+        flat = tensor.detach().reshape(-1).double() * weights[:tensor.numel()]
+        row, whole = row.to(flat.device), len(flat) - len(flat) % SIZE
+        if whole:
+            row += flat[:whole].view(SIZE, -1).sum(1)
+        row[:len(flat) - whole] += flat[whole:]
+        return row
+
+
+@torch.no_grad()
+def bit_hash(tensor):
+    """Return a whole number for the tensor's bits, a 0-dim int64 tensor there.
+
+    Numbers are added up in COLUMNS columns, and these weighted: one pass, no copy.
+    """
+    bits = _bits(tensor.detach().reshape(-1))
+    if len(bits) % 2 == 0 and bits.element_size() == 4:
+        # half as many sums; a view that starts at an odd place cannot be seen so
+        bits = (bits.clone() if bits.storage_offset() % 2 else bits).view(torch.int64)
+    whole = len(bits) - len(bits) % COLUMNS
+    columns = bits[:whole].view(-1, COLUMNS).sum(0, dtype=torch.int64)
+    columns[:len(bits) - whole] += bits[whole:]
+    return (columns * _places(COLUMNS, bits.device)).sum()
+
+
+@torch.no_grad()
+def row_hashes(X):
+    """Return a list of whole numbers, one for each row of X, whatever its shape."""
+    if not X.numel():
+        return [0] * len(X)
+    bits = _bits(X.detach().reshape(len(X), -1)).to(torch.int64)
+    return (bits * _places(bits.shape[1], bits.device)).sum(1).tolist()
+
+
+def _bits(tensor):
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor).flatten(-2)
+    return tensor.contiguous().view(BITS[tensor.element_size()])
+
+
+def _places(count, device):
+    return torch.arange(count, device=device) * ODD + MORE  # wraps round, as it may
+
+
+@torch.no_grad()
+def farthest(tensor, other):
+    """Return the largest |difference| of two tensors of one shape; 0.0 for no number.
+
+    inf where only one of them is not a number.
+    """
+    if not tensor.numel():
+        return 0.0
+    difference = (tensor.double() - other.to(tensor.device).double()).abs()
+    return float(difference.nan_to_num(nan=torch.inf).max())
