@@ -18,6 +18,7 @@ that sees 5, and the accuracy 2.
 """
 
 import json
+import os
 import re
 import tempfile
 import textwrap
@@ -73,8 +74,14 @@ class Report:
                 "details": self.details}
 
     def save(self, path):
-        """Write the report as JSON."""
-        Path(path).write_text(json.dumps(self.as_dict(), indent=1) + "\n")
+        """Write the report as JSON: the whole of it or, if interrupted, none."""
+        path = Path(path)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            part.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, steps=3,
