@@ -1,12 +1,11 @@
 """The command line: `python -m manual_dp train`, compare, bench, audit and grade."""
 
 import argparse
-import json
 import math
-import os
 import sys
 from pathlib import Path
 
+from manual_dp.files import write_json
 from manual_dp.lab import audit_command
 from manual_dp.lab.progress import bar
 from manual_dp.school.command import add_parser
@@ -65,17 +64,6 @@ def compare_command(args):
         print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
         if args.out:
             write_json(args.out, {"runs": runs})
-
-
-def write_json(path, value):
-    """Write `value` to `path`: the whole of it or, if interrupted, none."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(json.dumps(value, indent=1) + "\n")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def bench_command(args):

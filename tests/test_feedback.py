@@ -1,12 +1,12 @@
 """Tables and pages: whatever strangers wrote is text in them, and stays in its place."""
 
 import csv
+import os
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from manual_dp.school import feedback
 from manual_dp.school.feedback import write_csv, write_pages
 
 STRANGE = ["=cmd()", "+1", "-1", "@x", "../../x", "/etc/passwd", "..", ".", "", " ",
@@ -208,7 +208,7 @@ def test_an_old_file_is_replaced_as_a_whole_or_stays(tmp_path, monkeypatch, writ
     def full(*_):
         raise OSError("no space left")
     with monkeypatch.context() as patch:
-        patch.setattr(feedback.os, "replace", full)
+        patch.setattr(os, "replace", full)
         with pytest.raises(OSError, match="no space left"):
             write(tmp_path, "new")
     assert sorted(tmp_path.rglob("*")) == names

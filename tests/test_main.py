@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import manual_dp.data
-from manual_dp.__main__ import main, table, write_json
+from manual_dp.__main__ import main, table
 
 ROOT = Path(__file__).parents[1]
 train_module = importlib.import_module("manual_dp.train")
@@ -215,24 +215,6 @@ def test_an_error_keeps_the_runs_that_finished(capsys, tmp_path, fake_runs):
     assert runs_in(out) == [1]
 
 
-@pytest.mark.parametrize("stage", ["write_text", "replace"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage, error):
-    path = tmp_path / "out.json"
-    write_json(path, {"old": 1})
-    before = path.read_text()
-    with monkeypatch.context() as patch:
-        def fail(part, *args):
-            Path(part).touch()
-            raise error
-        patch.setattr(*((Path, "write_text") if stage == "write_text" else
-                        (os, "replace")), fail)
-        with pytest.raises(type(error)):
-            write_json(path, {"new": 2})
-    assert path.read_text() == before
-    assert os.listdir(tmp_path) == ["out.json"]
-
-
 def test_bench_asks_for_rows_and_writes_its_report(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr("manual_dp.lab.bench.bench",
@@ -247,19 +229,6 @@ def test_bench_asks_for_rows_and_writes_its_report(monkeypatch, tmp_path):
 
 def test_a_row_that_bench_does_not_know_is_one_line(capsys):
     assert "no row is called 'speed'" in refuses(capsys, "bench", "--only", "speed")
-
-
-def test_json_is_written_beside_its_place_and_ends_a_line(tmp_path, monkeypatch):
-    moved, replace = [], os.replace
-
-    def watched(part, path):
-        moved.append((part, path))
-        replace(part, path)
-    monkeypatch.setattr(os, "replace", watched)
-    write_json(str(tmp_path / "out.json"), [1, 2])
-    [(part, path)] = moved
-    assert part.parent == path.parent == tmp_path and part.name.startswith(".out.json.")
-    assert (tmp_path / "out.json").read_text() == "[\n 1,\n 2\n]\n"
 
 
 def test_the_progress_bar_shows_nothing_where_nobody_looks(capfd):

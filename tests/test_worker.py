@@ -211,6 +211,14 @@ def test_a_stopped_worker_runs_nothing_more(fresh):
         answer_of(fresh, cells_of("ps1")["allreduce"])
 
 
+def test_a_worker_that_was_stopped_as_it_started_runs_no_further_answer(fresh):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(fresh, right) is None
+    fresh.stopped = True  # what `stop` leaves if the process was not there yet
+    with pytest.raises(RuntimeError, match="the worker was stopped"):
+        answer_of(fresh, right)
+
+
 def test_closing_ends_the_process_and_what_it_runs():
     worker = Worker()
     assert answer_of(worker, cells_of("ps1")["allreduce"]) is None

@@ -18,7 +18,6 @@ that sees 5, and the accuracy 2.
 """
 
 import json
-import os
 import re
 import tempfile
 import textwrap
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from torch.nn import functional as F
 
+from manual_dp.files import write_json
 from manual_dp.lab import audit_rank, audit_replicas
 from manual_dp.lab.audit_alone import doubtful
 from manual_dp.lab.audit_judge import judge
@@ -75,13 +75,7 @@ class Report:
 
     def save(self, path):
         """Write the report as JSON: the whole of it or, if interrupted, none."""
-        path = Path(path)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            part.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_json(path, self.as_dict())
 
 
 def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, steps=3,

@@ -10,10 +10,10 @@ import csv
 import hashlib
 import html
 import io
-import os
 import re
 from pathlib import Path
 
+from manual_dp.files import write_text
 from manual_dp.school.exercise import find
 
 PAGE = """<!DOCTYPE html>
@@ -45,7 +45,7 @@ def write_csv(path, records):
             record["student"], record["problem_set"], record["score"],
             record["max_score"], *points, len(record["words"]), record["note"],
             record["file"])])
-    _write(Path(path), text.getvalue())
+    write_text(Path(path), text.getvalue())
 
 
 def write_pages(folder, records):
@@ -55,14 +55,14 @@ def write_pages(folder, records):
         page = _place(record, taken)
         (folder / page).parent.mkdir(parents=True, exist_ok=True)
         title = f"{record['problem_set'] or record['file']}, {record['student']}"
-        _write(folder / page, PAGE.format(title=_text(title), body=_body(record)))
+        write_text(folder / page, PAGE.format(title=_text(title), body=_body(record)))
         rows.append(f'<tr><td><a href="{_text(page)}">{_text(record["student"])}</a>'
                     f'<td>{_text(record["problem_set"])}'
                     f'<td>{record["score"]} of {record["max_score"]}'
                     f'<td>{_text(record["note"])}')
     body = ("<table><tr><th>student<th>problem set<th>points<th>note\n"
             + "\n".join(rows) + "</table>\n" + _overview(records))
-    _write(folder / "index.html", PAGE.format(title="Grades", body=body))
+    write_text(folder / "index.html", PAGE.format(title="Grades", body=body))
     return folder / "index.html"
 
 
@@ -130,12 +130,3 @@ def _text(value):
 
 def _printable(text):
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
-
-
-def _write(path, text):
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text, encoding="utf-8")
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ import time
 
 from manual_dp.school.checks import judge
 from manual_dp.school.paths import PACKAGE, readable, site
+from manual_dp.school.watch import PATIENCE
 
 MEMORY = 2 * 2**30  # bytes for a job
 START, LATE = 120, 30  # seconds until torch is loaded; beyond a job's own limit
@@ -44,6 +45,8 @@ class Worker:
         return {"text": "", "end": "took the process that watches it along"}
 
     def _try(self, job):
+        if self.stopped:
+            raise RuntimeError("the worker was stopped")
         if self.process is None:
             self._start()
         try:
@@ -55,12 +58,10 @@ class Worker:
     def _ask(self, job):
         self.process.stdin.write(json.dumps(job).encode() + b"\n")
         self.process.stdin.flush()
-        return json.loads(self._line(3 * job["seconds"] + LATE))
+        return json.loads(self._line(PATIENCE * job["seconds"] + LATE))
 
     def _start(self):
         """Start child.py and see that answers can run: else learners would get a 0."""
-        if self.stopped:
-            raise RuntimeError("the worker was stopped")
         settings = {"package": str(PACKAGE), "path": site(), "readable": readable(),
                     "folder": tempfile.gettempdir()}
         self.rest = b""
@@ -118,7 +119,7 @@ class Worker:
         process.stdout.close()
 
 
-def grade(worker, exercise, cells, draws=None):
+def grade(worker, exercise, cells):
     """Return None if the answer in `cells` is right, else the message for the learner.
 
     cells: {grade id: source} of a submission. Nothing but the numbers that come back
@@ -129,8 +130,8 @@ def grade(worker, exercise, cells, draws=None):
         return f"The answer cell {missing[0]} is missing."
     job = {"nonce": secrets.token_hex(8), "name": exercise.name,
            "cells": [(grade_id, cells[grade_id]) for grade_id in exercise.cells],
-           "answers": exercise.answers, "cases": list(exercise.draw(
-               draws or random.Random())),
+           "answers": exercise.answers,
+           "cases": list(exercise.draw(random.Random())),
            "seconds": exercise.seconds, "memory": MEMORY}
     reply = worker.run(job)
     result = _read(reply["text"])
