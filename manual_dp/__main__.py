@@ -5,10 +5,10 @@ import math
 import sys
 from pathlib import Path
 
+from manual_dp.audit import command as audit_command
 from manual_dp.files import write_json
-from manual_dp.lab import audit_command
 from manual_dp.lab.progress import bar
-from manual_dp.school.command import add_parser
+from manual_dp.school.grader.command import add_parser
 
 
 def main(argv=None):
@@ -57,7 +57,7 @@ def table(runs):
 
 def compare_command(args):
     """Hold every method of training in step against one device; print, write JSON."""
-    from manual_dp.lab.compare import compare, table
+    from manual_dp.lab.ledger.compare import compare, table
     runs = []
     for world_size in args.world_size:
         runs.append(compare(world_size, args.steps, args.batch_size, args.seed, bar))

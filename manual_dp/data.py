@@ -6,9 +6,8 @@
 
     digits              1,797 digits of 8x8, in scikit-learn: no network (Alpaydin 1998)
     fashion-mnist       70,000 garments of 28x28 (Xiao, Rasul & Vollgraf 2017)
-    blobs               500 images of 32x32 to segment, generated (blobs.py)
 
-Images come out as (n, 1, 28, 28), blobs as (n, 1, 32, 32), between 0 and 1.
+Images come out as (n, 1, 28, 28), between 0 and 1. More data: models/blobs.py.
 """
 
 import gzip
@@ -21,8 +20,6 @@ import tempfile
 from pathlib import Path
 
 import torch
-
-from manual_dp.blobs import blobs
 
 FASHION_MNIST = {  # the four official files and their SHA-256
     "train-images-idx3-ubyte.gz":
@@ -67,9 +64,9 @@ class Batches:
 def load_data(name="digits", batch_size=256, seed=0, root=None, dtype=torch.float32):
     """Load a data set by name; return (train_iter, test_iter), two `Batches`.
 
-    name: "digits", "fashion-mnist" or "blobs". Labels are int64, one an image; for
-    blobs one a pixel, 1 in a blob. seed: of the training set's shuffling, which has a
-    generator of its own: no other random draw changes it.
+    name: "digits" or "fashion-mnist". Labels are int64, one an image. seed: of the
+    training set's shuffling, which has a generator of its own: no other random draw
+    changes it.
     root: where Fashion-MNIST's four .gz files lie, or shall; by default the folder
     in MANUAL_DP_DATA, else a cache folder. Missing files are downloaded.
     Raises ValueError for another name or a damaged file, FileNotFoundError (with
@@ -79,7 +76,7 @@ def load_data(name="digits", batch_size=256, seed=0, root=None, dtype=torch.floa
         raise ValueError(f"data must be one of {', '.join(READERS)}, got {name!r}")
     X, y, X_test, y_test = READERS[name](root)
     generator = torch.Generator().manual_seed(seed)
-    white = X.max() if X.dtype == torch.uint8 else 1  # blobs are fractions already
+    white = X.max()
     X, X_test = (images.unsqueeze(1).to(dtype) / white for images in (X, X_test))
     return (Batches(X, y.long(), batch_size, generator),
             Batches(X_test, y_test.long(), batch_size))
@@ -98,10 +95,6 @@ def _digits(root):
     y = torch.from_numpy(digits.target)
     test = torch.arange(len(X)) % 5 == 4
     return X[~test], y[~test], X[test], y[test]
-
-
-def _blobs(root):
-    return *blobs(400, seed=0), *blobs(100, seed=1)
 
 
 def _fashion_mnist(root):
@@ -179,4 +172,4 @@ def ensure_torchvision():
     return torchvision
 
 
-READERS = {"digits": _digits, "fashion-mnist": _fashion_mnist, "blobs": _blobs}
+READERS = {"digits": _digits, "fashion-mnist": _fashion_mnist}

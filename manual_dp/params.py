@@ -1,8 +1,9 @@
 """Replicas: every rank holds a full copy of the parameters.
 
-    get_params      copy parameters to a device, ready for gradients. d2l.ai 12.5.4
-    pack_grads      give a replica's gradients one flat home, filled with zeros
-    check_replicas  refuse replicas that differ, or that are secretly one
+    get_params          copy parameters to a device, ready for gradients. d2l.ai 12.5.4
+    pack_grads          give a replica's gradients one flat home, filled with zeros
+    check_replicas      refuse replicas that differ, or that are secretly one
+    largest_difference  how far two replicas are apart
 
 A replica is a plain list of leaf tensors; `device_params[rank]` is rank's.
 """
@@ -62,6 +63,17 @@ def check_replicas(device_params, values=True):
                                  "make replicas with get_params")
             if values and not torch.equal(p, p0.to(p.device)):
                 raise ValueError(f"{who} differs from rank 0's")
+
+
+@torch.no_grad()
+def largest_difference(params, others):
+    """Return the largest |difference| between two replicas, as a float.
+
+    params, others: lists of tensors of the same shapes, on any devices.
+    """
+    distances = [(p - q.to(p.device)).abs().max().cpu()
+                 for p, q in zip(params, others, strict=True)]
+    return float(torch.stack(distances).max())  # NaN if one is; Python's max loses it
 
 
 def _check(params):

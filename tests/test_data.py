@@ -12,7 +12,6 @@ import torch
 
 import manual_dp.data
 from manual_dp import load_data
-from manual_dp.blobs import blobs
 from manual_dp.data import Batches
 
 ROOT = Path(__file__).parents[1]
@@ -128,29 +127,8 @@ def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize("name", ["mnist", "", None])
 def test_refuses_a_name_and_lists_those_there_are(name):
     with pytest.raises(ValueError, match="data must be one of digits, fashion-mnist, "
-                                         f"blobs, got {name!r}"):
+                                         f"got {name!r}"):
         load_data(name)
-
-
-# the blobs
-
-def test_blobs_come_as_images_with_a_label_a_pixel():
-    train_iter, test_iter = load_data("blobs", batch_size=30, dtype=torch.float64)
-    for batches, rows, seed in ((train_iter, 400, 0), (test_iter, 100, 1)):
-        X, y = blobs(rows, seed)
-        assert torch.equal(batches.X, X.unsqueeze(1)) and torch.equal(batches.y, y)
-        assert batches.y.dtype == torch.int64 and batches.batch_size == 30
-    X, y = next(iter(train_iter))
-    assert X.shape == (30, 1, 32, 32) and y.shape == (30, 32, 32)
-    single = load_data("blobs")[1].X
-    assert single.dtype == torch.float32 and torch.equal(single, test_iter.X.float())
-
-
-def test_the_blobs_are_the_same_for_every_seed_and_only_their_order_differs():
-    first, other = (load_data("blobs", 100, seed=seed) for seed in (0, 1))
-    assert torch.equal(first[0].X, other[0].X)
-    assert not torch.equal(next(iter(first[0]))[0], next(iter(other[0]))[0])
-    assert torch.equal(next(iter(first[1]))[0], first[1].X)
 
 
 # Fashion-MNIST, from four small files of our own

@@ -256,7 +256,7 @@ def test_a_lesson_can_be_named(folder, target, flags):
 def test_what_learners_get_is_made_of_what_was_refreshed(folder):
     make(folder, "lint")
     refresh, release = make(folder, "refresh")[2]
-    assert "course.py" in refresh and release.endswith("school/release.py")
+    assert "course.py" in refresh and release.endswith("tools/release.py")
     assert make(folder, "release")[2] == [release]
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.lab.parallel import DataParallel, gather, parallel_apply, replicate
 from manual_dp.models.lenet import LeNet
+from manual_dp.parallel import DataParallel, gather, parallel_apply, replicate
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from manual_dp.ranks import RankError
 from manual_dp.school.exercise import find, shorten
-from manual_dp.school.given.run import run
+from manual_dp.school.tools.run import run
 
 
 class Wrong(AssertionError):

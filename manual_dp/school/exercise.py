@@ -6,9 +6,9 @@
     random_numbers   distinct, continuous, as nested lists
 
 An exercise works in three moves: `draw` makes cases, plain lists, from a random
-generator; the function of the same name in given/ calls the learner's code on a case
-and returns plain lists; `judge` compares these with the truth. Only the middle move
-runs where a learner's code runs, so only it may be seen by that code.
+generator; the function of the same name in run.py of its set calls the learner's code
+on a case and returns plain lists; `judge` compares these with the truth. Only the
+middle move runs where a learner's code runs, so only it may be seen by that code.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from typing import NamedTuple
 class Exercise(NamedTuple):
     """One exercise of a problem set.
 
-    name: "ps1/allreduce". The function `allreduce` of given/ps1.py runs it.
+    name: "ps1/allreduce". The function `allreduce` of ps1/run.py runs it.
     answers: the names it asks the learner to define, handed to that function.
     cells: the grade ids of the answer cells to run for it, in order.
     draw: draw(random) yields cases, always as many. judge: judge(case, got) returns
@@ -39,7 +39,7 @@ def exercises(problem_set):
     if problem_set not in SETS:
         raise ValueError(f"no problem set is called {problem_set!r}; "
                          f"there are {', '.join(SETS)}")
-    module = importlib.import_module(f"manual_dp.school.{problem_set}")
+    module = importlib.import_module(f"manual_dp.school.{problem_set}.judge")
     return {exercise.name: exercise for exercise in module.EXERCISES}
 
 

@@ -1,0 +1,1 @@
+"""Every picture of the course."""

@@ -1,0 +1,291 @@
+"""The course's pictures: what happens where, in the ranks' colours.
+
+    step        one step of data parallel training, left to right     lesson 00
+    three_ways  LeNet split by layer, inside a layer, by data          lesson 01
+    pipeline    who works when, with p stages and m micro-batches      lesson 01
+    tables      numbers as shades, one table beside the other         lesson 02
+    holdings    who holds what after each step of an all-reduce        lesson 03
+    shards      the rows of a minibatch, coloured by rank              lesson 04
+    worlds         one Python with two replicas; two Pythons with one each   lesson 08
+    dataparallel   what crosses between device 0 and the others              lesson 07
+    buckets        which gradients lie in which bucket                       lesson 09
+    timeline       when gradients were ready and buckets under way           lesson 09
+    turns          which rank sees which example, epoch by epoch             lesson 10
+"""
+
+from manual_dp.lab.figures.plot import COLOURS, FAINT, INK, axes
+
+LAYERS = ["conv 1", "conv 2", "linear 1", "linear 2"]
+
+
+def canvas(width, height, xlim, ylim):
+    """Make bare axes of the given size in inches."""
+    import matplotlib.pyplot as plt
+    _, ax = plt.subplots(figsize=(width, height), dpi=110, layout="constrained")
+    ax.set_xlim(*xlim)
+    ax.set_ylim(*ylim)
+    ax.axis("off")
+    return ax
+
+
+def box(ax, x, y, width, height, text="", colour=FAINT, ink=INK, size=9, alpha=1.0):
+    """Draw a rounded box with its lower left corner at (x, y), and text in it."""
+    from matplotlib.patches import FancyBboxPatch
+    ax.add_patch(FancyBboxPatch((x + 0.03, y + 0.03), width - 0.06, height - 0.06,
+                                boxstyle="round,pad=0,rounding_size=0.06",
+                                facecolor=colour, edgecolor="white", alpha=alpha))
+    ax.text(x + width / 2, y + height / 2, text, ha="center", va="center",
+            fontsize=size, color=ink)
+
+
+def arrow(ax, start, end, colour=INK, style="-|>", bend=0.0):
+    """Draw an arrow from start to end, both (x, y)."""
+    ax.annotate("", end, start, arrowprops={
+        "arrowstyle": style, "color": colour, "lw": 1.4, "shrinkA": 2, "shrinkB": 2,
+        "connectionstyle": f"arc3,rad={bend}"})
+
+
+def step(world_size=2, rows=4):
+    """Draw one step: split, forward and backward, all-reduce, update."""
+    ax = canvas(7.6, 0.9 + 0.75 * world_size, (0, 11.3), (-0.1, world_size + 0.55))
+    heads = [(0.7, "minibatch"), (2.65, "shards"), (5.0, "replicas"),
+             (7.5, "gradients"), (9.95, "new weights")]
+    for x, text in heads:
+        ax.text(x, world_size + 0.25, text, ha="center", fontsize=10, color=INK)
+    for rank in range(world_size):
+        colour, y = COLOURS[rank], world_size - 1 - rank
+        for i in range(rows):
+            row, thick = y + 0.12 + i * 0.8 / rows, 0.8 / rows
+            box(ax, 0.1, row, 1.2, thick, colour=colour)
+            box(ax, 2.05, row, 1.2, thick, colour=colour)
+        arrow(ax, (1.35, y + 0.5), (2.05, y + 0.5), colour)
+        arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
+        box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
+        arrow(ax, (6.0, y + 0.5), (6.6, y + 0.5), colour)
+        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white",
+            alpha=0.75)
+        arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5), INK)
+        box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same", FAINT)
+    box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
+    ax.text(8.71, world_size / 2, "all-reduce: sum", rotation=90, ha="center",
+            va="center", fontsize=8.5, color="white")
+    return ax
+
+
+def three_ways():
+    """Draw LeNet on two devices, split in the three ways."""
+    ax = canvas(7.6, 3.0, (0, 15.6), (-0.9, 5.6))
+    for i, title in enumerate(["by layer", "inside a layer", "by data"]):
+        x = 5.3 * i
+        ax.text(x + 2.3, 5.15, title, ha="center", fontsize=11, color=INK)
+        for layer, name in enumerate(LAYERS):
+            y = 3.6 - 1.15 * layer
+            if i == 0:
+                box(ax, x + 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
+            else:
+                for rank in range(2):
+                    text = name if i == 2 else f"half of\n{name}"
+                    box(ax, x + 0.35 + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank],
+                        "white", 8)
+                if i == 1 and layer < 3:
+                    arrow(ax, (x + 1.7, y - 0.13), (x + 2.9, y - 0.13), INK, "<|-|>")
+        if i == 0:
+            arrow(ax, (x + 2.3, 2.55), (x + 2.3, 2.1), INK)
+        if i == 2:
+            arrow(ax, (x + 1.7, -0.2), (x + 2.9, -0.2), INK, "<|-|>")
+        crosses = ["activations cross once", "activations cross at each layer",
+                   "gradients cross, at the end"]
+        ax.text(x + 2.3, -0.75, crosses[i], ha="center", fontsize=8.5, color=INK)
+    return ax
+
+
+def tables(values_by_label, xlabel, ylabel):
+    """Shade each table's numbers by their size, each on a scale of its own."""
+    import matplotlib.pyplot as plt
+    figure, grid = plt.subplots(1, len(values_by_label), figsize=(7.4, 2.9), dpi=110,
+                                layout="constrained", squeeze=False)
+    for ax, (label, values) in zip(grid[0], values_by_label.items()):
+        reach = float(values.abs().max())
+        image = ax.imshow(values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto")
+        ax.set_title(label, fontsize=10, color=INK)
+        ax.set_xlabel(xlabel, color=INK)
+        ax.set_ylabel(ylabel, color=INK)
+        ax.spines[:].set_visible(False)
+        figure.colorbar(image, ax=ax, label="score")
+
+
+def pipeline(stages, micro_batches):
+    """Draw the forward pass of a pipeline: time to the right, a row for each stage."""
+    slots = micro_batches + stages - 1
+    ax = canvas(7.0, 0.55 + 0.36 * stages, (-1.6, max(slots, 11)), (-0.2, stages + 0.1))
+    for stage in range(stages):
+        y = stages - 1 - stage
+        ax.text(-0.15, y + 0.5, f"device {stage}", ha="right", va="center", fontsize=9,
+                color=INK)
+        for slot in range(slots):
+            busy = 0 <= slot - stage < micro_batches
+            box(ax, slot, y, 1, 1, str(slot - stage + 1) if busy else "",
+                COLOURS[stage % len(COLOURS)] if busy else FAINT, "white")
+    return ax
+
+
+def holdings(states, titles):
+    """Draw tables side by side: in s, states[s][rank][chunk] ranks are summed there."""
+    world_size = len(states[0])
+    wide = world_size + 0.9
+    ax = canvas(7.6, 0.6 + 0.3 * world_size, (-1.3, wide * len(states)),
+                (-0.1, world_size + 0.75))
+    for s, (state, title) in enumerate(zip(states, titles)):
+        ax.text(wide * s + world_size / 2, world_size + 0.3, title, ha="center",
+                fontsize=9, color=INK)
+        for rank, row in enumerate(state):
+            y = world_size - 1 - rank
+            if s == 0:
+                ax.text(-0.15, y + 0.5, f"rank {rank}", ha="right", va="center",
+                        fontsize=9, color=INK)
+            for chunk, summed in enumerate(row):
+                box(ax, wide * s + chunk, y, 1, 1, str(summed), COLOURS[2],
+                    "white" if summed > world_size / 2 else INK,
+                    alpha=0.15 + 0.85 * (summed - 1) / max(1, world_size - 1))
+    return ax
+
+
+def shards(sizes_by_case):
+    """Draw each case's rows as squares, in the colour of the rank that gets them."""
+    cases = list(sizes_by_case.items())
+    most = max(sum(sizes) for _, sizes in cases)
+    ax = canvas(7.0, 0.3 + 0.34 * len(cases), (-3.2, max(most, 12) + 3.6),
+                (-0.1, len(cases)))
+    for place, (label, sizes) in enumerate(cases):
+        y, x = len(cases) - 1 - place, 0
+        ax.text(-0.3, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+        for rank, size in enumerate(sizes):
+            for _ in range(size):
+                box(ax, x, y + 0.05, 1, 0.9, str(rank), COLOURS[rank], "white", 8)
+                x += 1
+        ax.text(x + 0.4, y + 0.5, ", ".join(map(str, sizes)), va="center", fontsize=9,
+                color=INK)
+    return ax
+
+
+def worlds():
+    """Draw two replicas in one process, and a process for each of two ranks."""
+    ax = canvas(7.6, 2.3, (0, 15.2), (-0.2, 4.5))
+    ax.text(3.3, 4.15, "lessons 0 to 7: one process", ha="center", color=INK)
+    ax.text(11.4, 4.15, "from now on: a process for each rank", ha="center", color=INK)
+    box(ax, 0.2, 0, 6.2, 3.8)
+    ax.text(0.55, 3.25, "one Python", fontsize=8.5, color=INK)
+    for rank in range(2):
+        x = 0.7 + 2.8 * rank
+        box(ax, x, 0.5, 2.4, 1.2, f"replica {rank}", COLOURS[rank], "white")
+        ax.text(x + 1.2, 2.2, f"device_params[{rank}]", fontsize=8, ha="center",
+                color=INK, family="monospace")
+        arrow(ax, (x + 1.2, 2.15), (x + 1.2, 1.7), INK)
+        x = 7.6 + 4.4 * rank
+        box(ax, x, 0, 3.2, 3.8)
+        ax.text(x + 0.35, 3.25, f"rank {rank}'s Python", fontsize=8.5, color=INK)
+        box(ax, x + 0.4, 0.5, 2.4, 1.2, "replica", COLOURS[rank], "white")
+        ax.text(x + 1.6, 2.2, "params", fontsize=8, ha="center", color=INK,
+                family="monospace")
+        arrow(ax, (x + 1.6, 2.15), (x + 1.6, 1.7), INK)
+    arrow(ax, (10.85, 1.1), (11.95, 1.1), INK, "<|-|>")
+    ax.text(11.4, 1.35, "send\nrecv", ha="center", fontsize=8, color=INK)
+    return ax
+
+
+def buckets(sizes_by_case):
+    """Draw for each case its buckets, one colour each, as long as their numbers.
+
+    sizes_by_case: dict from a label to the buckets, each a list of (name, numel).
+    """
+    cases = len(sizes_by_case)
+    ax = canvas(7.6, 0.35 + 0.5 * cases, (-3.6, 20.3), (-0.1, cases + 0.1))
+    for place, (label, groups) in enumerate(sizes_by_case.items()):
+        y, x = cases - 1 - place, 0.0
+        ax.text(-0.2, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+        total = sum(numel for group in groups for _, numel in group)
+        for i, group in enumerate(groups):
+            # no narrower than its text; then in proportion
+            width = 1.6 + (20 - 1.6 * len(groups)) * sum(n for _, n in group) / total
+            names = [name for name, _ in group]
+            text = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)], "white",
+                7.5 if width > 3 else 6)
+            x += width
+    return ax
+
+
+def timeline(logs):
+    """Draw for each label what `trace.record` saw: gradients, buckets, the end."""
+    panels = axes("milliseconds after the end of forward", width=7.4,
+                  height=2.5, panels=len(logs))
+    last = max(log["end"] for log in logs.values()) * 1e3
+    for ax, (label, log) in zip(panels, logs.items()):
+        times = [seconds * 1e3 for _, seconds in log["ready"]]
+        ax.barh(1, times[-1], height=0.42, color=FAINT)
+        ax.text(times[-1] / 2, 1.36, "backward", fontsize=8, ha="center", color=INK)
+        ax.plot(times, [1] * len(times), "|", color=INK, markersize=15, mew=1.3)
+        for i, (start, end) in enumerate(log["buckets"]):
+            ax.barh(0, (end - start) * 1e3, left=start * 1e3, height=0.42,
+                    color=COLOURS[i % len(COLOURS)])
+        ax.axvline(log["end"] * 1e3, color=INK, lw=1, ls=":")
+        ax.set_title(label, fontsize=10, color=INK, loc="left")
+        ax.set_yticks([0, 1], ["all-reduce", "gradients"])
+        ax.set_xlim(0, last * 1.04)
+        ax.set_ylim(-0.5, 1.7)
+        ax.grid(False)
+    panels[-1].set_yticklabels([])
+    return panels
+
+
+def turns(epochs, examples):
+    """Draw which rank sees which example: a row an epoch, a column an example.
+
+    epochs: dict from a label to the ranks' lists of indices. A cell's colour is its
+    rank's; a stripe for each rank that sees it, none if nobody does.
+    """
+    rows = len(epochs)
+    ax = canvas(6.4, 0.5 + 0.42 * rows, (-3.2, examples), (-0.1, rows + 0.8))
+    for i in range(examples):
+        ax.text(i + 0.5, rows + 0.3, str(i), ha="center", fontsize=9, color=INK)
+    ax.text(-0.2, rows + 0.3, "example", ha="right", fontsize=9, color=INK)
+    for place, (label, ranks) in enumerate(epochs.items()):
+        y = rows - 1 - place
+        ax.text(-0.2, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+        for i in range(examples):
+            box(ax, i, y, 1, 1)
+            seen = [rank for rank, indices in enumerate(ranks) for j in indices
+                    if j == i]
+            for part, rank in enumerate(seen):
+                box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
+                    COLOURS[rank % len(COLOURS)], "white", 8)
+    return ax
+
+
+def dataparallel(world_size=2):
+    """Draw one forward of DataParallel: what lies on which device, and what crosses."""
+    ax = canvas(7.6, 0.9 + 0.72 * world_size, (-1.6, 13.9), (-0.1, world_size + 0.5))
+    heads = [(2.15, "scatter"), (5.75, "replicate"), (8.2, "parallel_apply"),
+             (10.75, "gather"), (13.1, "loss")]
+    for x, text in heads:
+        ax.text(x, world_size + 0.22, text, ha="center", fontsize=9, color=INK,
+                family="monospace" if text != "loss" else None)
+    top = world_size - 0.5
+    for rank in range(world_size):
+        colour, y = COLOURS[rank % len(COLOURS)], world_size - 1 - rank
+        ax.text(-0.1, y + 0.5, f"device {rank}", ha="right", va="center", fontsize=9,
+                color=INK)
+        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, "white", 8, 0.6)
+        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, "white", 8)
+        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, "white", 8, 0.75)
+        arrow(ax, (6.6, y + 0.5), (7.3, y + 0.5), colour)
+        if rank:
+            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75), INK)
+            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75), INK)
+            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2), INK)
+    for x, width, text in ((0.05, 0.85, "X"), (3.05, 1.25, "module"),
+                           (9.75, 2.0, "all outputs"), (12.5, 1.2, "loss")):
+        box(ax, x, world_size - 0.88, width, 0.76, text, FAINT, size=8)
+    for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
+        arrow(ax, (start, top), (end, top), INK)
+    return ax

@@ -1,0 +1,1 @@
+"""Every method side by side."""

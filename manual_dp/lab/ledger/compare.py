@@ -1,0 +1,179 @@
+"""The ledger: every method of training in step against a single device.
+
+    compare   run the methods of methods.py; return a report, a dict
+    table     the report as text
+    plot      its differences as a figure
+"""
+
+import torch
+
+from manual_dp.lab.figures.plot import COLOURS, INK, axes
+from manual_dp.lab.ledger import methods
+from manual_dp.lab.ledger.plan import Plan, one_thread, start
+from manual_dp.params import largest_difference
+from manual_dp.split import scatter
+
+LR = 0.05
+BOUND = 1e-12
+ZERO = 1e-18  # where the figure has its 0
+
+
+def compare(world_size=2, steps=100, batch_size=24, seed=0, progress=None):
+    """Train by every method from the same weights on the same minibatches.
+
+    Twice: on minibatches whose shards are equal, batch_size rows or a little less, and
+    on some that are world_size - 1 rows smaller, which no split makes equal. In one
+    process the last shard is then the small one; over processes rank 0 gets three
+    times as many rows as the others. seed: draws weights and minibatches.
+    progress: wraps the methods, called as progress(names, label); tqdm fits.
+    Returns a dict that JSON can hold. Seconds are of the even minibatches, with one
+    thread a process; methods run one after another, so on a busy machine they mislead.
+    """
+    _check(world_size, steps, batch_size)
+    plans = _plans(world_size, steps, batch_size, seed)
+    runs, names = {}, list(methods.METHODS)
+    with one_thread():
+        for name in progress(names, f"{world_size} ranks") if progress else names:
+            method = methods.METHODS[name]
+            runs[name] = {kind: method(plan) for kind, plan in plans.items()}
+    single, last = runs["single device"], runs["torch DDP"]["even"]["seconds"]
+    after = list(single["even"]["weights"])
+    begin, end = start(plans["even"]), single["even"]["weights"][after[-1]][0]
+    return {
+        "world_size": world_size, "steps": steps, "seed": seed, "lr": LR,
+        "torch": torch.__version__, "gpus": torch.cuda.device_count(), "after": after,
+        "moved": largest_difference(begin, end),
+        "shards": {kind: _shards(plan) for kind, plan in plans.items()},
+        "rows": [{"method": name, **_row(run, single, last)}
+                 for name, run in runs.items()]}
+
+
+def _plans(world_size, steps, batch_size, seed):
+    even = batch_size - batch_size % world_size
+    odd = even - (world_size - 1)
+    one = odd // (world_size + 2)
+    shares = {even: [even // world_size] * world_size,
+              odd: [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
+    return {kind: Plan(world_size, steps, rows, shares[rows], seed, LR)
+            for kind, rows in (("even", even), ("uneven", odd))}
+
+
+def _shards(plan):
+    shards = scatter(torch.empty(plan.rows), ["cpu"] * plan.world_size)
+    return {"rows": plan.rows, "in one process": [len(shard) for shard in shards],
+            "over processes": plan.shares}
+
+
+def _row(run, single, last):
+    if "note" in run["even"]:
+        return run["even"]
+    kept = [replicas for part in run.values() for replicas in part["weights"].values()]
+    return {
+        "difference": {kind: [_farthest(replicas, single[kind]["weights"][mark][0])
+                              for mark, replicas in part["weights"].items()]
+                       for kind, part in run.items()},
+        "replicas": len(kept[0]), "equal": all(map(_bit_equal, kept)),
+        "sent": {kind: part["sent"] for kind, part in run.items()},
+        **{key: value for key, value in run["even"].items()
+           if key not in ("weights", "sent")},
+        "ratio": run["even"]["seconds"] / last}
+
+
+def _farthest(replicas, params):
+    distances = [largest_difference(replica, params) for replica in replicas]
+    return float(torch.tensor(distances, dtype=torch.float64).max())
+
+
+def _bit_equal(replicas):
+    return all(torch.equal(p, q) for replica in replicas
+               for p, q in zip(replica, replicas[0], strict=True))
+
+
+def table(report, timing=True):
+    """Return the report as text, a line for each method.
+
+    timing: show the differences as they are, and seconds. Without, say whether each
+    difference is within 1e-12, and nothing of seconds: the same text on every CPU.
+    """
+    marks = "".join(f"{mark:6d}" for mark in report["after"])
+    wide = max(len(marks), 8)
+    lines = [*_head(report, timing), "",
+             f"{'difference after step':21}{'even':>{wide}}{'uneven':>{wide}} replicas"
+             f"{'bytes sent':>13}" + " seconds" * timing,
+             f"{'':21}{marks:>{wide}}{marks:>{wide}}    equal{'busiest rank':>13}" +
+             " / torch" * timing]
+    for row in report["rows"]:
+        lines.append(f"{_name(row):21}" + (row.get("note") or
+                                           _cells(row, wide, timing)))
+    return "\n".join(lines)
+
+
+def _head(report, timing):
+    moved = f"{report['moved']:.2g}"
+    lines = [f"world size {report['world_size']}, float64, {report['steps']} steps; "
+             f"the largest change of a weight is {moved}"]
+    for kind, shards in report["shards"].items():
+        one, many = (", ".join(map(str, shards[place])) for place in
+                     ("in one process", "over processes"))
+        lines.append(f"{kind}: {shards['rows']} rows, shards of {one}" +
+                     (f"; over processes {many}" if many != one else ""))
+    return [*lines, f"difference: to the single device's weights, promised: <= {BOUND}",
+            "~: computed from sizes, not counted"
+            + "; seconds: a step's, / torch DDP's" * timing]
+
+
+def _name(row):
+    return row["method"] + (f", {row['gpus']} GPUs" if "gpus" in row else "")
+
+
+def _cells(row, wide, timing):
+    differences = ["".join(f"{_cell(d, timing):>6}" for d in part)
+                   for part in row["difference"].values()]
+    equal = "-" if row["replicas"] == 1 else "yes" if row["equal"] else "NO"
+    sent = ("" if row["counted"] else "~") + f"{row['sent']['even']:,}"
+    return ("".join(f"{part:>{wide}}" for part in differences) + f"{equal:>9}{sent:>13}"
+            + f"{row['ratio']:8.2f}" * timing)
+
+
+def _cell(difference, digits):
+    if digits:
+        return f"{difference:.0e}" if difference else "0"
+    return "yes" if difference <= BOUND else "NO"
+
+
+def plot(report):
+    """Draw the differences, a line for each method; no difference stands at 0.
+
+    Returns the axes: of the even minibatches, and of the uneven ones.
+    """
+    rows = [row for row in report["rows"][1:] if "difference" in row][::-1]
+    top = max(max(d) for row in rows for d in row["difference"].values())
+    panels = axes("largest |difference| of a weight", width=8, panels=2,
+                  height=1.1 + 0.24 * len(rows))
+    for ax, (kind, shards) in zip(panels, report["shards"].items()):
+        for i, mark in enumerate(report["after"]):
+            ax.plot([max(row["difference"][kind][i], ZERO) for row in rows],
+                    range(len(rows)), "o", color=COLOURS[i], markersize=9 - 2 * i,
+                    label=f"step {mark}", clip_on=False)
+        ax.axvline(BOUND, color=INK, lw=1, ls="--")
+        ax.set_xscale("log")
+        ticks = [t for t in (1e-16, 1e-12, 1e-8, 1e-4, 1) if t <= max(BOUND, 1e4 * top)]
+        ax.set_xticks([ZERO, *ticks], ["0", *(f"{tick:.0e}" for tick in ticks)])
+        ax.set_xlim(ZERO, 10 * max(ticks[-1], top))
+        ax.set_yticks(range(len(rows)), [_name(row) for row in rows])
+        ax.set_title(f"{kind}: {shards['rows']} rows", fontsize=10, color=INK)
+    panels[1].set_yticklabels([])
+    panels[1].legend(frameon=False, fontsize=9, bbox_to_anchor=(1, 1))
+    return panels
+
+
+def _check(world_size, steps, batch_size):
+    for name, value in (("world_size", world_size), ("steps", steps),
+                        ("batch_size", batch_size)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+    if world_size > 64:
+        raise ValueError(f"world_size must be at most 64, got {world_size}")
+    if batch_size < 3 * world_size:
+        raise ValueError(f"batch_size must be at least three rows a rank, got "
+                         f"{batch_size} for {world_size} ranks")

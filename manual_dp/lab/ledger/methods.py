@@ -1,0 +1,175 @@
+"""Every way of training in step that the course has, on the same minibatches.
+
+    single              one device, nothing split: what the others are compared with
+    by_hand             `train_batch`, with any all-reduce over a list of tensors
+    data_parallel       lab.parallel's DataParallel
+    torch_data_parallel nn.DataParallel, where there is a GPU
+    over_processes      a process for each rank: the ring or a DDP by hand, torch's DDP
+
+METHODS has a label for each. A method takes a `Plan` and trains as it says; all but
+the first split every minibatch. In one process `split_batch` sizes the shards, over
+processes `plan.shares` does. Each rank divides its sum by the rows of the minibatch;
+where DDP takes the mean over ranks, the loss is world_size times that.
+
+A method returns a dict: "weights" and "seconds" as `follow` does, "sent", the bytes
+that the busiest rank sends in a step, and "counted": were these counted? If not, they
+follow from sizes: for DataParallel of weights, rows and scores; for DDP they are
+2 * (N - 1) / N of the bytes handed to all_reduce, whose inside is out of sight.
+Or a method returns only a "note", which says why there is no comparison.
+"""
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
+from manual_dp.devices import try_devices
+from manual_dp.lab.cost import busiest, traffic
+from manual_dp.lab.ledger.plan import follow, sgd_step, start
+from manual_dp.lenet import lenet
+from manual_dp.models.lenet import LeNet
+from manual_dp.parallel import DataParallel
+from manual_dp.params import get_params, pack_grads
+from manual_dp.ranks import DDP, BucketDDP, NaiveDDP, collectives, run_ranks
+from manual_dp.split import scatter
+from manual_dp.train import train_batch
+
+BUCKET_MB = 0.5  # two buckets: linear layers, convolutions
+
+
+def single(plan):
+    """Train on one device: nothing is split, nothing summed over ranks."""
+    [device] = try_devices(1)
+    params = get_params(start(plan), device)
+    optimizer = torch.optim.SGD(params, lr=plan.lr)
+
+    def step(X, y):
+        optimizer.zero_grad()
+        F.cross_entropy(lenet(X, params), y).backward()
+        optimizer.step()
+    return {**follow(plan, step, [params], device), "sent": 0, "counted": True}
+
+
+def by_hand(allreduce, plan):
+    """Train replicas in this process with `train_batch`."""
+    devices = try_devices(plan.world_size)
+    device_params = [get_params(start(plan), device) for device in devices]
+
+    def step(X, y):
+        train_batch(X, y, device_params, devices, plan.lr, allreduce)
+    run = follow(plan, step, device_params, devices[0])
+    grads = [pack_grads(params) for params in device_params]
+    return {**run, "sent": busiest(traffic(allreduce, grads)), "counted": True}
+
+
+def data_parallel(plan):
+    """Train one module through `DataParallel` by hand."""
+    devices = try_devices(plan.world_size)
+    return _through(DataParallel(LeNet(start(plan)), devices), devices, plan)
+
+
+def torch_data_parallel(plan):
+    """Train through `nn.DataParallel` on at most world_size GPUs; a note without."""
+    gpus = min(torch.cuda.device_count(), plan.world_size)
+    if not gpus:
+        return {"note": "pass-through: not a comparison"}
+    devices = [torch.device("cuda", i) for i in range(gpus)]
+    net = nn.DataParallel(LeNet(start(plan)).to(devices[0]), devices)
+    return {**_through(net, devices, plan), "gpus": gpus}
+
+
+def _through(net, devices, plan):
+    run = follow(plan, sgd_step(net, plan), [list(net.parameters())], devices[0])
+    # Device 0 sends each other one all weights, its rows, its scores' gradient.
+    shards = scatter(torch.empty(plan.rows, 28 * 28 + 10, dtype=torch.float64), devices)
+    sent = sum(_bytes([shard, *net.parameters()]) for shard in shards[1:] if len(shard))
+    return {**run, "sent": sent, "counted": False}
+
+
+def over_processes(wrap, plan):
+    """Train with a process for each rank: on a GPU each if there are so many.
+
+    wrap: called in each rank with the module; returns what to call for the scores,
+    what to call after backward, and the factor for the loss.
+    """
+    gpus = torch.cuda.device_count() >= plan.world_size and wrap is not ring
+    runs = run_ranks(_rank, plan.world_size, wrap, plan, gpus,
+                     timeout=60 + 2 * plan.steps, backend="nccl" if gpus else "gloo")
+    weights = {mark: [run["weights"][mark][0] for run in runs]
+               for mark in runs[0]["weights"]}
+    return {"weights": weights, "seconds": max(run["seconds"] for run in runs),
+            "sent": max(run["sent"] for run in runs), "counted": runs[0]["counted"]}
+
+
+def ring(module):
+    """Leave the module as it is; sum its gradients by the ring on isend and irecv."""
+    params = list(module.parameters())
+
+    def after_backward():
+        flat = torch.cat([p.grad.flatten() for p in params])
+        collectives.ring_allreduce(flat)
+        for p, total in zip(params, flat.split([p.numel() for p in params])):
+            p.grad = total.view_as(p)
+    return module, after_backward, 1
+
+
+def ddp(kind, module, **options):
+    """Wrap the module in a DDP, which takes the mean over ranks during backward."""
+    return kind(module, **options), None, dist.get_world_size()
+
+
+def _rank(wrap, plan, gpus):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cuda", rank) if gpus else torch.device("cpu")
+    module = LeNet(start(plan)).to(device)
+    net, after_backward, factor = wrap(module)
+    step = sgd_step(net, plan, after_backward, factor)
+    first = sum(plan.shares[:rank])
+    mine = slice(first, first + plan.shares[rank])
+    sent, summed = _count_bytes("isend"), _count_bytes("all_reduce")
+    run = follow(plan, lambda X, y: step(X[mine], y[mine]),
+                 [list(module.parameters())], device)
+    if sent:
+        return {**run, "sent": sum(sent) // plan.steps, "counted": True}
+    # torch's DDP calls no Python: it sums each gradient once
+    payload = sum(summed) // plan.steps or _bytes(module.parameters())
+    sent = 2 * (world_size - 1) * payload // world_size
+    return {**run, "sent": sent, "counted": False}
+
+
+def _count_bytes(name):
+    """Let dist's function `name` note the bytes that it is given; return the notes."""
+    function, notes = getattr(dist, name), []
+
+    def noting(tensor, *args, **kwargs):
+        notes.append(tensor.numel() * tensor.element_size())
+        return function(tensor, *args, **kwargs)
+    setattr(dist, name, noting)
+    return notes
+
+
+def _bytes(tensors):
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _ddp(kind, **options):
+    return partial(over_processes, partial(ddp, kind, **options))
+
+
+METHODS = {
+    "single device": single,
+    "star": partial(by_hand, allreduce),
+    "ring": partial(by_hand, ring_allreduce),
+    "tree": partial(by_hand, tree_allreduce),
+    "nn.DataParallel": torch_data_parallel,
+    "DataParallel by hand": data_parallel,
+    "ring over processes": partial(over_processes, ring),
+    "DDP, each gradient": _ddp(NaiveDDP),
+    "DDP, buckets": _ddp(BucketDDP, bucket_cap_mb=BUCKET_MB),
+    "DDP, overlapped": _ddp(DDP, bucket_cap_mb=BUCKET_MB),
+    "torch DDP": _ddp(DistributedDataParallel, bucket_cap_mb=BUCKET_MB),
+}

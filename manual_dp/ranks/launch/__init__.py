@@ -1,0 +1,200 @@
+"""Run a function in several processes, one a rank, and get its values back.
+
+    run_ranks   start the ranks, wait, return their results; never hang
+    RankError   what went wrong in which rank
+
+A call starts no Python: one process, the nursery, has imported torch once, and forks
+the ranks when they are asked for (nursery.py). So ranks start in tenths of a second.
+They meet through a file in a private folder and talk over loopback alone: no other
+machine can reach them.
+"""
+
+import contextlib
+import functools
+import linecache
+import os
+import pickle
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+
+import torch
+
+from manual_dp.ranks.launch import verdict
+
+BACKENDS = ("gloo", "nccl")
+START = 60  # seconds for the nursery's first answer: a slow disk takes 20 to read torch
+LATE = 5    # seconds that an answer may come after its deadline
+
+
+class RankError(RuntimeError):
+    """Say what went wrong first, and in which rank; as text, and as data.
+
+    kind: "raised", "killed" (by a signal), "exited" (without a result), "hung" (time
+    was up), "left" (it waited for ranks that were gone), "unreadable" (its result), or
+    "lost" (the launch itself). rank: its number, None if it is nobody's fault. where:
+    the function in which it was, if it did not end by itself. cause: the name of the
+    exception's class, if it raised. details: a traceback, or where each rank was.
+    """
+
+    def __init__(self, message, rank=None, details="", kind="lost", where=None,
+                 cause=None):
+        super().__init__(message)
+        self.rank, self.details = rank, details
+        self.kind, self.where, self.cause = kind, where, cause
+        if details and hasattr(self, "add_note"):  # Python 3.11
+            self.add_note(details)
+
+
+def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
+    """Call `function(*args)` in `world_size` processes; return their results by rank.
+
+    In each, torch.distributed is ready: `dist.get_rank()` says which rank it is.
+    function, args: sent with cloudpickle, so a function from a notebook cell works.
+    Every rank gets a copy; what it changes, the caller sees only in the results.
+    timeout: seconds until all must be done. backend: "gloo", or "nccl" on GPUs.
+    Raises RankError, naming the cause and not its consequences, if a rank raises,
+    dies, ends without a result or takes too long. When the call ends, however it
+    ends, so have all ranks, and their files are gone. What the ranks print is
+    printed here afterwards, rank by rank.
+    """
+    _check(function, world_size, timeout, backend)
+    job = {"world_size": world_size, "timeout": timeout, "backend": backend,
+           "environ": dict(os.environ), "path": sys.path, "cwd": os.getcwd(),
+           "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
+           "sources": _sources(), "call": _pack(function, args)}
+    report = _ask(job)
+    for rank, (out, err) in enumerate(report["printed"]):
+        verdict.echo(rank, out, sys.stdout)
+        verdict.echo(rank, err, sys.stderr)
+    if "error" in report:
+        raise RankError(**report["error"])
+    return [_unpack(rank, result) for rank, result in enumerate(report["results"])]
+
+
+def _pack(function, args):
+    import cloudpickle
+    try:
+        return cloudpickle.dumps((function, args))
+    except Exception as error:
+        raise TypeError("function and args must be sent to other processes, but "
+                        f"cloudpickle says: {type(error).__name__}: {error}") from error
+
+
+def _unpack(rank, result):
+    try:
+        return pickle.loads(result)
+    except Exception as error:
+        raise RankError(f"rank {rank}'s result cannot be read here: "
+                        f"{type(error).__name__}: {error}", rank,
+                        kind="unreadable") from error
+
+
+def _sources():
+    """Return the text of the notebook's cells, for tracebacks: no file holds it."""
+    return {name: entry for name, entry in linecache.cache.copy().items()
+            if len(entry) == 4 and not os.path.exists(name)}
+
+
+def _ask(job):
+    """Give the job to a warden and wait for its report."""
+    line, warden = _nursery(os.getpid()).connect()
+    try:
+        line.sendall(pickle.dumps(job))
+        line.settimeout(job["timeout"] + LATE)  # the warden's own deadline comes first
+        with line.makefile("rb") as file:
+            return pickle.load(file)
+    except (OSError, EOFError, pickle.UnpicklingError) as error:
+        raise RankError("the ranks' parent process is gone or does not answer "
+                        f"({type(error).__name__})") from None
+    finally:  # also on an interrupt
+        _hang_up(line, warden)
+        shutil.rmtree(job["folder"], ignore_errors=True)  # a killed warden left it
+
+
+def _hang_up(line, warden):
+    """Wait until the warden and its ranks are gone: each holds an end of the line."""
+    with line, contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(LATE)
+        try:
+            while line.recv(1 << 16):
+                pass
+        except TimeoutError:  # it was stopped, perhaps; its ranks die with it
+            os.kill(warden, signal.SIGKILL)
+            line.recv(1)
+
+
+class Nursery:
+    """Hold the process that forks ranks; it ends when this process does."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.process = None
+
+    def connect(self):
+        """Return a socket to a new warden, and its pid: one launch, one warden."""
+        with self.lock:
+            for _ in range(2):  # the second time with a new nursery
+                if self.process is None:
+                    self._start()
+                ours, theirs = socket.socketpair()
+                ours.settimeout(START)
+                with contextlib.suppress(OSError):
+                    with theirs:
+                        socket.send_fds(self.control, [b"+"], [theirs.fileno()])
+                    if pid := ours.recv(8):
+                        return ours, int.from_bytes(pid, "little")
+                ours.close()
+                said, self.process = self.end(), None
+        raise RankError("the process that forks the ranks does not start", None, said)
+
+    def _start(self):
+        self.control, theirs = socket.socketpair()
+        code = (f"import sys; sys.path[:] = {list(map(str, sys.path))!r}\n"
+                "from manual_dp.ranks.launch.nursery import serve; serve()")
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=theirs, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, errors="replace", start_new_session=True)
+        # a session of its own: no Ctrl-C reaches it
+        self.end = weakref.finalize(self, _end, process, self.control)
+        self.process = process
+
+
+def _end(process, control):
+    """End the nursery; return what it said if it could not begin."""
+    control.close()
+    with process:
+        process.kill()  # it may be busy importing what nobody will need
+        return process.stderr.read()
+
+
+@functools.cache
+def _nursery(pid):
+    # by pid: a forked copy of this process must not use its parent's
+    return Nursery()
+
+
+def _check(function, world_size, timeout, backend):
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {type(function).__name__}")
+    if type(world_size) is not int or not 1 <= world_size <= 256:
+        raise ValueError(f"world_size must be a whole number from 1 to 256, "
+                         f"got {world_size!r}")
+    seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not (seconds and 0 < timeout <= 10**6):
+        raise ValueError(f"timeout must be seconds from 0 to 10**6, got {timeout!r}")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
+    if backend == "nccl" and torch.cuda.device_count() < world_size:
+        raise ValueError(f"nccl needs a GPU for each rank: {world_size} ranks, "
+                         f"{torch.cuda.device_count()} GPUs")
+    if not hasattr(os, "fork"):
+        raise OSError("run_ranks needs fork: Linux, macOS, or WSL on Windows")

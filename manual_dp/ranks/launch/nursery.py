@@ -1,0 +1,196 @@
+"""The process that has torch imported and forks ranks; runs beside the kernel.
+
+    serve    wait for launches; fork a warden for each
+    warden   fork the ranks, watch them, report, and leave nothing behind
+
+    kernel ---- nursery                  one, as long as the kernel lives
+       \\           fork
+        +------- warden                  one a launch, holds the line to the kernel
+                    fork   fork
+                  rank 0  rank 1 ...     one session each, killed if the warden dies
+
+Nothing is ever forked from a process that has run torch on several threads, which
+would hang. If the line to the kernel closes, for whatever reason, the warden kills
+its ranks, what these have started, and removes their folder.
+"""
+
+import contextlib
+import ctypes
+import glob
+import importlib
+import linecache
+import os
+import pickle
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+
+import torch  # noqa: F401  (imported here once, so that no rank has to)
+import torch.distributed  # noqa: F401
+
+from manual_dp.ranks.launch import verdict
+from manual_dp.ranks.launch.rank import run
+
+# What torch imports when the first DistributedDataParallel is made, in pieces of at
+# most 0.4 s each: a launch never waits for more than one. The order cuts the pieces.
+LATER = ["sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor",
+         "torch.distributed.fsdp", "torch._inductor.cpp_builder",
+         "torch._dynamo.variables", "torch._dynamo"]
+GRACE = 0.5   # seconds from the first failure to the end of the other ranks
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def serve():
+    """Fork a warden for each socket that arrives on stdin, until that closes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies of wardens
+    _adopt()
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 2):  # stderr led to the kernel, had this not begun
+        os.dup2(null, number)
+    later = list(LATER)
+    while True:
+        if later and not _readable(control, 0):
+            _import(later.pop(0))
+            continue
+        message, lines, *_ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        if os.fork() == 0:
+            try:
+                control.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                warden(socket.socket(fileno=lines[0]))
+            finally:
+                os._exit(0)
+        os.close(lines[0])
+
+
+def warden(line):
+    """Run one launch: read the job from `line`, watch its ranks, send the report."""
+    _adopt()
+    line.sendall(os.getpid().to_bytes(8, "little"))
+    report, ranks = None, {}
+    with line.makefile("rb") as file:
+        job = pickle.load(file)
+    try:
+        os.mkdir(job["folder"], mode=0o700)
+        linecache.cache.update(job["sources"])
+        for rank in range(job["world_size"]):
+            pid = os.fork()
+            if pid == 0:  # it keeps its end of the line: the kernel waits for that too
+                run(rank, job)
+            ranks[rank] = pid
+        report = _watch(line, job, ranks)
+    except EOFError:  # the kernel hung up
+        pass
+    except Exception as error:
+        report = {"printed": [], "error": {
+            "message": "the ranks could not be started or watched: "
+                       f"{type(error).__name__}: {error}",
+            "details": traceback.format_exc()}}
+    finally:
+        _kill(ranks)
+        _bury()
+        shutil.rmtree(job["folder"], ignore_errors=True)
+    if report:
+        line.sendall(pickle.dumps(report))
+
+
+def _adopt():
+    """Become the parent of what children start and leave behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _readable(line, seconds):
+    poll = select.poll()  # select.select would refuse numbers above 1023
+    poll.register(line, select.POLLIN)
+    return poll.poll(seconds * 1000)
+
+
+def _import(name):
+    try:
+        importlib.import_module(name)
+    except Exception:  # another torch: ranks then import what they need
+        pass
+
+
+def _watch(line, job, ranks):
+    """Wait until all ranks have ended, one has failed, or time is up; then judge."""
+    folder, ended, failed, lost = job["folder"], {}, False, {}
+    end = time.monotonic() + job["timeout"]
+    while len(ended) < len(ranks) and (now := time.monotonic()) < end:
+        for rank in [*ranks, *ranks]:  # twice: who ended meanwhile ended together
+            if rank not in ended and (code := _ended(ranks[rank])) is not None:
+                ended[rank] = now, code
+                if not failed and not verdict.finished(folder, rank):
+                    failed, end = True, min(end, now + GRACE)
+        verdict.trim(folder, ranks, lost)
+        if _readable(line, 0.005):
+            raise EOFError("the kernel hung up")
+    places = {} if failed else _ask_where(folder, ranks, ended)
+    _kill(ranks)
+    return {"status": {rank: code for rank, (_, code) in ended.items()},
+            "printed": verdict.printed(folder, job["world_size"], lost),
+            **verdict.judge(folder, job, ended, places)}
+
+
+def _ended(pid):
+    """Return the status of a child that has ended, leaving it unreaped, or None."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        gone, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if gone else None
+    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+def _ask_where(folder, ranks, ended):
+    """Let every rank that still runs write down where it is; return state and place."""
+    late = {rank: _stat(pid)[0] for rank, pid in ranks.items() if rank not in ended}
+    for rank in late:
+        os.kill(ranks[rank], signal.SIGUSR1)  # faulthandler's, set up in rank.py
+    if late:
+        time.sleep(0.2)
+    return {rank: (state, verdict.read(folder, f"stack-{rank}").decode())
+            for rank, state in late.items()}
+
+
+def _stat(pid):
+    """Return a process's state, such as "T" when it was stopped, and its parent."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[:2]
+    except OSError:  # it is gone, or this system has no /proc
+        return "?", "0"
+
+
+def _kill(ranks):
+    """Kill each rank with all that it started, wait until it is gone; forget it."""
+    for pid in ranks.values():
+        # unreaped until here, so neither number can be another process's by now
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+    while ranks:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(ranks.popitem()[1], 0)
+
+
+def _bury():
+    """Let processes that ranks left in sessions of their own end, then kill them."""
+    end = time.monotonic() + GRACE  # a run_ranks inside a rank cleans up after itself
+    with contextlib.suppress(ChildProcessError):  # none is left: nearly always
+        while (now := time.monotonic()) < end + 1:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            for name in glob.glob("/proc/[0-9]*") if now > end else []:
+                if int(_stat(name[6:])[1]) == os.getpid():
+                    os.kill(int(name[6:]), signal.SIGKILL)
+            time.sleep(0.01)

@@ -1,0 +1,192 @@
+"""Say what happened in a launch: the cause first, not what followed from it.
+
+    judge      the results, or the error: message, rank and details
+    finished   whether a rank has left a result
+    printed    what the ranks printed; trim it when it is too much, echo it here
+
+Causes in this order: what happened first of an exception of a rank's own and an end
+without a result (signal, exit code), a rank that is still running at the deadline,
+and only then an exception that says that some other rank is gone.
+"""
+
+import contextlib
+import json
+import linecache
+import os
+import re
+import signal
+import sys
+
+PRINTED = 10**6  # bytes of a rank's output that reach the kernel
+STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
+
+
+def judge(folder, job, ended, places):
+    """Return {"results": ...} or {"error": what `RankError` takes}.
+
+    ended: (time, exit status) by rank, status minus the number for a signal; a rank
+    that had to be killed is missing. places: for these, after the deadline, the
+    process's state and where they were.
+    """
+    ranks = range(job["world_size"])
+    done = [rank for rank in ranks if finished(folder, rank)]
+    if len(done) == len(ranks):
+        return {"results": [read(folder, f"result-{rank}") for rank in ranks]}
+    errors = {rank: json.loads(text) for rank in ranks
+              if (text := read(folder, f"error-{rank}"))}
+    own = sorted((errors[rank]["time"], rank) for rank in errors
+                 if not errors[rank]["peer"])
+    # an abort last: gloo aborts when another's connections close, which they do a
+    # little before that rank's own end can be seen
+    ends = sorted((code == -signal.SIGABRT, time, code >= 0, rank)
+                  for rank, (time, code) in ended.items()
+                  if rank not in errors and rank not in done)
+    if own and (not ends or own[0][0] <= ends[0][1]):
+        # the first; of several that met with the same, the lowest rank
+        kind = errors[own[0][1]]["kind"]
+        rank = min(rank for _, rank in own if errors[rank]["kind"] == kind)
+        return _error("raised", f"rank {rank} raised {errors[rank]['text']}", rank,
+                      errors[rank]["traceback"], cause=errors[rank]["kind"])
+    if ends:
+        rank, code = ends[0][3], ended[ends[0][3]][1]
+        return _error("killed" if code < 0 else "exited", _ending(rank, code), rank,
+                      _last_words(folder, rank))
+    if places:
+        return _late(job["timeout"], places)
+    rank = min(errors)
+    others = f"{_names(done)} had finished" if done else "another rank was gone"
+    where = errors[rank]["where"]
+    return _error("left", f"rank {rank} was still waiting in {where} when {others}",
+                  rank, errors[rank]["traceback"], where)
+
+
+def finished(folder, rank):
+    """Return whether the rank has left a result."""
+    return os.path.exists(f"{folder}/result-{rank}")
+
+
+def read(folder, name):
+    """Return a file's bytes, none if there is no such file."""
+    try:
+        with open(f"{folder}/{name}", "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _error(kind, message, rank, details, where=None, cause=None):
+    return {"error": {"kind": kind, "message": message, "rank": rank,
+                      "details": details, "where": where, "cause": cause}}
+
+
+def _ending(rank, code):
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # a real-time signal
+            name = f"signal {-code}"
+        return f"rank {rank} was killed by {name}"
+    if code == 0:
+        return f"rank {rank} exited without returning a result (exit code 0)"
+    return f"rank {rank} exited with code {code}"
+
+
+def _last_words(folder, rank):
+    text = read(folder, f"err-{rank}")[-4000:] + read(folder, f"stack-{rank}")
+    return text.decode(errors="replace").partition("\nExtension modules")[0]
+
+
+def _late(timeout, places):
+    """Name the rank that holds up the others, and say where each was."""
+    waits = {rank: _waits_in(*place) for rank, place in places.items()}
+    stuck = sorted((rank for rank in places if not waits[rank]),
+                   key=lambda rank: ({"T": 0, "R": 1}.get(places[rank][0], 2), rank))
+    details = "\n".join(f"rank {rank}: {text.strip() or 'no answer'}"
+                        for rank, (_, text) in sorted(places.items()))
+    if not stuck:
+        calls = ", ".join(f"rank {rank} in {call}"
+                          for rank, call in sorted(waits.items()))
+        return _error("hung", f"time was up after {timeout:g} s and every rank that "
+                      f"was left was waiting: {calls}", min(places), details,
+                      waits[min(places)])
+    rank, *others = stuck
+    nor = f"; nor had {_names(sorted(others))}" if others else ""
+    state, place = _at(*places[rank])
+    return _error("hung", f"rank {rank} had not finished after {timeout:g} s: it "
+                  f"{state}{nor}", rank, details, place)
+
+
+def _waits_in(state, text):
+    """Return the call in which a rank waits for others, or None: see its stack."""
+    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', text)
+    names = [name for path, _, name in frames[:4]
+             if re.search(r"torch.distributed", path) and name != "wrapper"]
+    if state in "RT" or not frames:  # running, stopped
+        return None
+    if names:
+        return names[-1]
+    path, line, name = frames[0]
+    if name == "_join":  # of rank.py, for ranks that have yet to come
+        return "init_process_group"
+    if name == "_engine_run_backward":
+        return "backward"
+    if ".wait()" in linecache.getline(path, int(line)):  # Work.wait has no frame
+        return next(name for *_, name in frames if name[0] != "_")
+    return None
+
+
+def _at(state, text):
+    """Return what a rank did, in words, and the function that it was in, or None."""
+    if state == "T":
+        return "was stopped", None
+    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', text)
+    own = [frame for frame in frames if not re.search("site-packages|lib.py", frame[0])]
+    for _, line, name in own or frames:  # the learner's, not a library's
+        return f"was in {name}, line {line}", name
+    return "did not answer", None
+
+
+def echo(rank, text, stream):
+    """Print a rank's text, its name before each line; of a progress bar the end."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if stream is sys.stderr:  # gloo's own log repeats the error
+        lines = [line for line in lines if not re.match(r"\[[EWI]\d{4} ", line)]
+    if lines:
+        print("\n".join(f"rank {rank}: " + line.rstrip("\r").rpartition("\r")[2]
+                        for line in lines), file=stream)
+
+
+def printed(folder, world_size, lost):
+    """Return what each rank wrote to stdout and stderr, the end of it if it is long."""
+    return [[_end_of(f"{folder}/{name}-{rank}", lost) for name in ("out", "err")]
+            for rank in range(world_size)]
+
+
+def _end_of(path, lost):
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - PRINTED))
+            text = file.read().decode(errors="replace")
+    except OSError:  # the rank ended before it was there, or has removed it
+        return ""
+    out = lost.get(path, 0) + max(0, size - PRINTED)
+    return f"[{out} bytes left out]\n{text}" if out else text
+
+
+def trim(folder, ranks, lost):
+    """Empty the files of output that have grown too long; count in `lost` what goes."""
+    for rank in ranks:
+        for path in (f"{folder}/out-{rank}", f"{folder}/err-{rank}"):
+            with contextlib.suppress(OSError):
+                if (size := os.path.getsize(path)) > STORED:
+                    os.truncate(path, 0)
+                    lost[path] = lost.get(path, 0) + size
+
+
+def _names(ranks):
+    words = [str(rank) for rank in ranks]
+    return (f"rank {words[0]}" if len(words) == 1
+            else f"ranks {', '.join(words[:-1])} and {words[-1]}")

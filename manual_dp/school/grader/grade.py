@@ -1,0 +1,102 @@
+"""Grade a class: every submission's answers against the checks, one bad file or not.
+
+    grade_all   many notebooks, several at a time; a record for each
+    grade_one   one notebook
+
+A record is plain: {"student", "problem_set", "score", "max_score", "exercises": {name:
+[points, message]}, "words": {grade id: text}, "code": {grade id: source}, "note"}.
+"""
+
+import queue
+import threading
+from contextlib import closing
+
+import torch
+
+from manual_dp.school.exercise import exercises
+from manual_dp.school.grader.journal import Journal
+from manual_dp.school.grader.submission import identify, read
+from manual_dp.school.grader.worker import Worker, grade
+
+
+def grade_all(paths, journal=None, jobs=2, progress=None):
+    """Return the records of `paths`, in their order, and how many are new.
+
+    journal: path of a file that remembers; what it holds is not graded again.
+    jobs: how many answers run at a time. progress: wraps the iterator over finished
+    submissions, called as progress(iterator, label, total).
+    """
+    paths, memory = [str(path) for path in paths], Journal(journal)
+    try:
+        todo = [path for path in dict.fromkeys(paths) if not memory.find(path)]
+        with closing(_in_parallel(todo, max(1, min(jobs, len(todo))))) as finished:
+            bar = progress or (lambda iterator, label, total: iterator)
+            for path, record in bar(finished, "grading", len(todo)):
+                memory.add(path, record)
+        return [{"file": path, **memory.find(path)} for path in paths], len(todo)
+    finally:
+        memory.close()
+
+
+def _in_parallel(paths, jobs):
+    """Yield (path, record) as they come; leave no process behind, whatever happens."""
+    todo, done = queue.SimpleQueue(), queue.SimpleQueue()
+    for path in paths:
+        todo.put(path)
+    workers = [Worker() for _ in range(jobs)]
+    threads = [threading.Thread(target=_work, args=(worker, todo, done), daemon=True)
+               for worker in workers]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # the truths are small, and the answers need the cores
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in paths:
+            path, record = done.get()
+            if isinstance(record, BaseException):
+                raise record
+            yield path, record
+    finally:
+        while not todo.empty():
+            todo.get()
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join()
+        torch.set_num_threads(before)
+
+
+def _work(worker, todo, done):
+    path = None
+    try:
+        while True:
+            path = todo.get_nowait()
+            done.put((path, grade_one(path, worker)))
+    except queue.Empty:
+        pass
+    except BaseException as error:
+        done.put((path, error))
+    finally:
+        worker.close()
+
+
+def grade_one(path, worker):
+    """Return the record of the notebook at `path`; a bad file gets 0 and a note."""
+    record = {"student": "", "problem_set": "", "score": 0, "max_score": 0,
+              "exercises": {}, "words": {}, "code": {}, "note": ""}
+    try:
+        record["student"], record["problem_set"] = identify(path)
+        wanted = exercises(record["problem_set"])
+        record["max_score"] = sum(exercise.points for exercise in wanted.values())
+        record["exercises"] = {name: [0, "Not graded."] for name in wanted}
+        record["code"], record["words"] = read(path)
+    except ValueError as error:
+        return {**record, "note": str(error)}
+    for name, exercise in wanted.items():
+        message = grade(worker, exercise, record["code"])
+        record["exercises"][name] = [0 if message else exercise.points, message or ""]
+    record["score"] = sum(points for points, _ in record["exercises"].values())
+    record["code"] = {grade_id: source[:5000] for grade_id, source in
+                      record["code"].items() if any(grade_id in exercise.cells
+                                                    for exercise in wanted.values())}
+    return record

@@ -1,0 +1,169 @@
+"""The grader's side of child.py: start it, hand it jobs, judge what comes back.
+
+    Worker   a process to run answers in; started anew whenever it is lost
+
+    grade    draw cases for an exercise, have them run, judge the numbers here
+"""
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from manual_dp.school.checks import judge
+from manual_dp.school.grader.paths import PACKAGE, readable, site
+from manual_dp.school.grader.watch import PATIENCE
+
+MEMORY = 2 * 2**30  # bytes for a job
+START, LATE = 120, 30  # seconds until torch is loaded; beyond a job's own limit
+# An answer that must run wherever answers can: it starts two ranks.
+PROBE = {
+    "nonce": "", "name": "ps1/allreduce", "answers": ["allreduce"], "seconds": 20,
+    "memory": MEMORY, "cases": [{"tensors": [1.0], "transposed": False}],
+    "cells": [["allreduce", "from manual_dp.ranks import run_ranks\n"
+                            "def allreduce(data): run_ranks(int, 2)"]]}
+
+
+class Worker:
+    """Run learners' cells in processes of their own, one after another."""
+
+    def __init__(self):
+        self.process = None
+        self.stopped = False
+
+    def run(self, job):
+        """Return the reply to `job`: what its process wrote, and how it ended."""
+        for _ in range(2):  # a second time, in case something else took child.py away
+            if reply := self._try(job):
+                return reply
+        return {"text": "", "end": "took the process that watches it along"}
+
+    def _try(self, job):
+        if self.stopped:
+            raise RuntimeError("the worker was stopped")
+        if self.process is None:
+            self._start()
+        try:
+            return self._ask(job)
+        except (OSError, ValueError, EOFError):  # child.py was killed or stopped
+            self.close()
+            return None
+
+    def _ask(self, job):
+        self.process.stdin.write(json.dumps(job).encode() + b"\n")
+        self.process.stdin.flush()
+        return json.loads(self._line(PATIENCE * job["seconds"] + LATE))
+
+    def _start(self):
+        """Start child.py and see that answers can run: else learners would get a 0."""
+        settings = {"package": str(PACKAGE), "path": site(), "readable": readable(),
+                    "folder": tempfile.gettempdir()}
+        self.rest = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("child.py")),
+             json.dumps(settings)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, env={"PATH": os.defpath, "OMP_NUM_THREADS": "1"})
+        try:
+            self._line(START)  # it is ready
+            reply = self._ask(PROBE)
+            result = _read(reply["text"])
+            problem = "" if "out" in result else result.get("error", reply["end"])
+        except (OSError, ValueError, EOFError) as error:
+            self.process.kill()
+            said = self.process.stderr.read().decode(errors="replace").strip()
+            problem = said.splitlines()[-1] if said else type(error).__name__
+        self.process.stderr.close()
+        if problem:
+            self.close()
+            raise RuntimeError(f"answers cannot be run on this system: {problem}")
+
+    def _line(self, seconds):
+        end = time.monotonic() + seconds
+        while b"\n" not in self.rest:
+            left = max(0, end - time.monotonic())
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                raise TimeoutError
+            more = os.read(self.process.stdout.fileno(), 2**20)
+            if not more:
+                raise EOFError
+            self.rest += more
+        line, _, self.rest = self.rest.partition(b"\n")
+        return line
+
+    def stop(self):
+        """Have what is running now end at once; another thread may wait for it."""
+        self.stopped, process = True, self.process
+        if process is not None:
+            process.terminate()
+
+    def close(self):
+        """End the process, and with it whatever it is running."""
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.terminate()  # it kills its job, then ends
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def grade(worker, exercise, cells):
+    """Return None if the answer in `cells` is right, else the message for the learner.
+
+    cells: {grade id: source} of a submission. Nothing but the numbers that come back
+    decides, compared here with what only this process knows.
+    """
+    missing = [grade_id for grade_id in exercise.cells if grade_id not in cells]
+    if missing:
+        return f"The answer cell {missing[0]} is missing."
+    job = {"nonce": secrets.token_hex(8), "name": exercise.name,
+           "cells": [(grade_id, cells[grade_id]) for grade_id in exercise.cells],
+           "answers": exercise.answers,
+           "cases": list(exercise.draw(random.Random())),
+           "seconds": exercise.seconds, "memory": MEMORY}
+    reply = worker.run(job)
+    result = _read(reply["text"])
+    if result.get("nonce") != job["nonce"]:
+        return f"The answer returned nothing: it {reply['end']}."
+    if result.get("blank") is True:
+        return "Not written yet: the cell still raises NotImplementedError."
+    if "error" in result:
+        return _explain(str(result["error"]))
+    out = result.get("out")
+    if not isinstance(out, list) or len(out) != len(job["cases"]):
+        return "The answer returned something that cannot be read."
+    for case, got in zip(job["cases"], out):
+        if problem := judge(exercise, case, got):
+            return problem
+    return None
+
+
+def _read(text):
+    try:
+        result = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
+def _explain(error):
+    if error.startswith("NameError"):
+        error += ("\nOnly the answer cells are graded, with the imports of the first "
+                  "cell: put what an answer needs into its cell.")
+    if "manual_dp" in error.partition("\n")[0] and error.startswith(
+            ("ImportError", "ModuleNotFoundError")):
+        error += "\nWhile an answer is graded, it cannot use the course's own solution."
+    return f"The answer raised {error}"

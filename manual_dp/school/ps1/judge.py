@@ -1,0 +1,148 @@
+"""Problem set 1, by hand: what is drawn, and what would be right.
+
+For each exercise, _draw_... yields the inputs and _judge_... knows the truth and likely
+mistakes. The last exercise, a step of LeNet, has a page of its own: ps1_step.py.
+"""
+
+import torch
+
+from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
+from manual_dp.school.ps1.step import draw_train, judge_train
+
+SHAPES = [(), (1,), (5,), (3, 4)]
+
+
+def _draw_params(random):
+    for world_size in (3, 2, 4, 1):
+        yield {"world_size": world_size, "trained": world_size % 2 == 0,
+               "params": [random_numbers(random, *shape) for shape in SHAPES]}
+
+
+def _judge_params(case, got):
+    params, world_size = case["params"], case["world_size"]
+    who = f"parameters of shapes {SHAPES} and {world_size} devices"
+    written = [_plus(params, 10 ** (rank + 1)) for rank in range(world_size)]
+    rounded = torch.tensor(params[2]).tolist()
+    return (differ(who, got["made"], [params] * world_size,
+                   [("rounded to float32: keep the dtype",
+                     close(got["made"][0][2], rounded, 0))])
+            or differ(f"{who}; then each replica was written into", got["source"],
+                      params, [("a replica is the parameter itself: .to(device) "
+                                "copies nothing on the same device", True)])
+            or differ(f"{who}; then 10 was added to replica 0, 100 to replica 1, ...",
+                      got["written"], written, [("replicas share memory", True)])
+            or differ(f"{who}; is every tensor of a replica a leaf that wants a "
+                      "gradient and has none yet?",
+                      sorted(set(sum(got["ready"], []))), ["yes"],
+                      [("a copy hangs on the graph of what it was copied from: "
+                        "detach first", "no leaf" in sum(got["ready"], []))])
+            or differ(f"{who}; do yours want gradients now?",
+                      got["source wants gradients"],
+                      [case["trained"]] * len(params)))
+
+
+def _plus(numbers, addend):
+    if isinstance(numbers, list):
+        return [_plus(part, addend) for part in numbers]
+    return numbers + addend
+
+
+def _draw_split(random):
+    for world_size, rows in [(3, 10), (4, 10), (4, 5), (4, 3), (3, 9), (2, 5), (1, 4)]:
+        yield {"world_size": world_size, "X": random_numbers(random, rows, 2),
+               "y": random.sample(range(100), rows)}
+    yield {"world_size": 2, "X": random_numbers(random, 6, 2), "y": [3, 1, 2, 0]}
+
+
+def _judge_split(case, got):
+    X, y, world_size = case["X"], case["y"], case["world_size"]
+    given = f"{len(X)} rows, {len(y)} labels, {world_size} devices"
+    if len(X) != len(y):
+        return differ(f"{given}; did it raise ValueError?", got, {"refused": True})
+    rows = -(-len(X) // world_size)
+    cuts = range(0, rows * world_size, rows)
+    sizes = [len(X[cut:cut + rows]) for cut in cuts]
+    return (differ(f"{given}; rows of each shard", [len(shard) for shard in got["X"]],
+                   sizes, [("torch's chunk returns fewer shards than devices when "
+                            "rows run out: add empty ones",
+                            len(got["X"]) < world_size),
+                           ("shards are of ceil(rows / devices) rows, the last ones "
+                            "shorter", sum(map(len, got["X"])) == len(X)),
+                           ("rows are lost or repeated", True)])
+            or differ(f"{given}; y = {y}; y_shards", got["y"],
+                      [y[cut:cut + rows] for cut in cuts])
+            or differ(f"{given}; X_shards", got["X"],
+                      [X[cut:cut + rows] for cut in cuts]))
+
+
+def _draw_allreduce(random):
+    for world_size in (3, 2, 4, 1):  # with one rank, few mistakes can be told apart
+        for shape in [(), (random.randint(2, 4), 3)]:
+            yield {"tensors": [random_numbers(random, *shape)
+                               for _ in range(world_size)],
+                   "transposed": len(shape) == 2}
+
+
+def _judge_allreduce(case, got):
+    tensors = torch.tensor(case["tensors"], dtype=torch.float64)
+    total, k = tensors.sum(dim=0), len(tensors)
+    everywhere = [total.tolist()] * k
+
+    def all_hold(value):
+        return [value.tolist()] * k
+    who = f"world_size {k}, the ranks hold {shorten(case['tensors'])}"
+    return differ(who, got["tensors"], everywhere, [
+        ("the list holds the sums, the tensors do not: data[i] = ... puts another "
+         "tensor into the list; write into the old one, data[i][...] = or copy_",
+         close(got["list"], everywhere)),
+        ("the sums are returned; they must be written into the tensors",
+         close(got["returned"], everywhere)),
+        ("the tensors hold what they held: write into them, with data[i][...] = or "
+         "copy_", close(got["tensors"], case["tensors"])),
+        ("only rank 0 has the sum: send it back",
+         [total.tolist(), *tensors[1:].tolist()]),
+        ("the numbers are gone", all_hold(0 * total)),
+        ("this is the mean; the sum is wanted", all_hold(total / k)),
+        ("the last rank was left out", all_hold(total - tensors[-1])),
+        ("rank 0's own tensor was left out", all_hold(total - tensors[0])),
+        ("everybody has rank 0's tensor: nothing was added", all_hold(tensors[0]))])
+
+
+def _draw_sgd(random):
+    for batch_size in random.sample(range(2, 50), 4):
+        shapes = [(), (random.randint(1, 5),), (2, 3)]
+        yield {"lr": random.uniform(0.1, 1), "batch_size": batch_size,
+               "params": [random_numbers(random, *shape) for shape in shapes],
+               "grads": [random_numbers(random, *shape) for shape in shapes]}
+
+
+def _judge_sgd(case, got):
+    lr, batch_size = case["lr"], case["batch_size"]
+
+    def stepped(rate):
+        return [(torch.tensor(p, dtype=torch.float64)
+                 - rate * torch.tensor(grad, dtype=torch.float64)).tolist()
+                for p, grad in zip(case["params"], case["grads"])]
+    who = (f"lr {lr:.3f}, batch_size {batch_size}, "
+           f"parameters {shorten(case['params'], 100)}, "
+           f"gradients {shorten(case['grads'], 100)}")
+    return (differ(who, got["params"], stepped(lr / batch_size), [
+        ("the parameters have not moved: p = p - ... makes a new tensor", stepped(0)),
+        ("the gradient is a sum over the batch: divide by batch_size", stepped(lr)),
+        ("this walks uphill", stepped(-lr / batch_size))])
+        or differ("the same; sum of |gradient| afterwards", got["gradients left"], 0.0,
+                  [("gradients must be zeroed, or the next step adds to them", True)]))
+
+
+EXERCISES = [
+    Exercise("ps1/get_params", 2, ("get_params",), ("get_params",),
+             _draw_params, _judge_params),
+    Exercise("ps1/split_batch", 3, ("split_batch",), ("split_batch",),
+             _draw_split, _judge_split),
+    Exercise("ps1/allreduce", 3, ("allreduce",), ("allreduce",),
+             _draw_allreduce, _judge_allreduce),
+    Exercise("ps1/sgd", 2, ("sgd",), ("sgd",), _draw_sgd, _judge_sgd),
+    Exercise("ps1/train_batch", 5, ("train_batch",),
+             ("split_batch", "allreduce", "sgd", "train_batch"),
+             draw_train, judge_train),
+]

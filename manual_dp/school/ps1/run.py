@@ -1,0 +1,126 @@
+"""How the answers of problem set 1 are run: training by hand, on plain tensors."""
+
+from contextlib import contextmanager
+
+import torch
+from torch.nn import functional as F
+
+from manual_dp.devices import try_devices
+from manual_dp.lenet import init_params, lenet, loss
+from manual_dp.school.tools.plain import expect, numbers, tensor
+
+# what the notebook's first cell defines
+START = dict(torch=torch, try_devices=try_devices, init_params=init_params,
+             lenet=lenet, loss=loss)
+
+
+def get_params(case, get_params):
+    """Make replicas, then write into each: who shares memory with whom shows."""
+    source = [tensor(p) for p in case["params"]]
+    if case["trained"]:
+        for p in source:
+            p.requires_grad_().grad = torch.ones_like(p)
+    replicas = [expect(get_params(source, device), len(source), "get_params")
+                for device in try_devices(case["world_size"])]
+    made = numbers(replicas)
+    ready = [[_ready(p) for p in params] for params in replicas]
+    wanted = [p.requires_grad for p in source]
+    for rank, params in enumerate(replicas):
+        for p in params:
+            p.detach().add_(10 ** (rank + 1))
+    return {"made": made, "ready": ready, "written": numbers(replicas),
+            "source": numbers(source), "source wants gradients": wanted}
+
+
+def _ready(p):
+    if not p.is_leaf:
+        return "no leaf"
+    if not p.requires_grad:
+        return "wants no gradient"
+    return "yes" if p.grad is None else "has a gradient already"
+
+
+def split_batch(case, split_batch):
+    """Split X and y; where they do not fit, return whether that was refused."""
+    X, y = tensor(case["X"]), tensor(case["y"], torch.int64)
+    devices = try_devices(case["world_size"])
+    if len(X) != len(y):
+        try:
+            split_batch(X, y, devices)
+        except ValueError:
+            return {"refused": True}
+        return {"refused": False}
+    result = split_batch(X, y, devices)
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise TypeError("split_batch must return two lists: X_shards, y_shards")
+    return {"X": numbers(result[0]), "y": numbers(result[1])}
+
+
+def allreduce(case, allreduce):
+    """Call allreduce; keep hold of the tensors and look at them afterwards."""
+    kept = [tensor(lists) for lists in case["tensors"]]
+    if case["transposed"]:
+        kept = [t.t().contiguous().t() for t in kept]
+    handed = list(kept)
+    returned = allreduce(handed)
+    returned = numbers(returned) if isinstance(returned, (list, tuple)) else []
+    return {"tensors": numbers(kept), "list": numbers(handed), "returned": returned}
+
+
+def sgd(case, sgd):
+    """Take a step on parameters that hold gradients."""
+    params = [tensor(p).requires_grad_() for p in case["params"]]
+    for p, grad in zip(params, case["grads"]):
+        p.grad = tensor(grad)
+    sgd(params, case["lr"], case["batch_size"])
+    left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
+    return {"params": numbers(params), "gradients left": left}
+
+
+def train_batch(case, train_batch):
+    """Take two steps; return some weights of every replica after each, and the loss."""
+    devices = try_devices(case["world_size"])
+    params = network(case)
+    replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
+                for device in devices]
+    steps = []
+    for seed, rows in case["batches"]:
+        with _rows_through_lenet() as shards:
+            mean_loss = train_batch(*batch(seed, rows), replicas, devices, case["lr"])
+        steps.append({"loss": numbers(mean_loss), "shards": shards,
+                      "weights": [entries(r, case["places"]) for r in replicas]})
+    return {"steps": steps}
+
+
+@contextmanager
+def _rows_through_lenet():
+    """Yield a list; while the block runs, each call of lenet on rows adds how many."""
+    rows, conv2d = [], F.conv2d
+
+    def counted(X, *args):
+        if X.shape[1] == 1 and len(X):
+            rows.append(len(X))
+        return conv2d(X, *args)
+    F.conv2d = counted
+    try:
+        yield rows
+    finally:
+        F.conv2d = conv2d
+
+
+def network(case):
+    """Draw the weights that a case starts from."""
+    return init_params("he", torch.Generator().manual_seed(case["seed"]),
+                       torch.float64)
+
+
+def batch(seed, rows):
+    """Draw images, distinct and continuous, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(rows, 1, 28, 28, dtype=torch.float64, generator=generator)
+    return X, torch.randint(10, (rows,), generator=generator)
+
+
+def entries(params, places):
+    """Return the numbers of each parameter that `places` names, one list each."""
+    return [p.detach().flatten()[where].tolist() for p, where in zip(params, places)]

@@ -1,0 +1,140 @@
+"""Problem set 3, batch, learning rate, evaluation: what is drawn, what would be right.
+
+The rows of an epoch are in rows.py, the test on all devices in accuracy.py.
+"""
+
+import math
+
+from manual_dp.school.exercise import Exercise, differ
+from manual_dp.school.ps3 import accuracy, rows
+from manual_dp.school.ps3.accuracy import devices
+
+KEYS = ["batch_size", "lr", "rows", "steps"]
+
+
+def _draw_plan(random):
+    sizes = [(3, 64), (2, 2 * random.randint(4, 20) + 1), (1, random.randint(8, 40)),
+             (4, 4 * random.randint(2, 10) + 1), (4, 5), (4, 3)]
+    for world_size, batch_size in sizes:
+        whole = batch_size * world_size
+        for keep in ("batch", "shard"):
+            # all minibatches are full, or one device's would be, or there is a rest
+            rest = {3: 0, 64: batch_size}.get(batch_size, random.randint(1, whole - 1))
+            yield {"examples": whole * random.randint(3, 30) + rest, "keep": keep,
+                   "batch_size": batch_size, "world_size": world_size,
+                   "lr": round(random.uniform(0.01, 0.5), 4)}
+
+
+def _cut(rows, world_size):
+    """Return the rows of each shard, as `split_batch` cuts them."""
+    size = -(-rows // world_size)
+    return [max(0, min(size, rows - rank * size)) for rank in range(world_size)]
+
+
+def _judge_plan(case, got):
+    n, b, k, lr, keep = (case[key] for key in ("examples", "batch_size", "world_size",
+                                               "lr", "keep"))
+    who = (f"{n} examples, batch_size {b} and lr {lr} on one device; "
+           f"{devices(k)}, keep={keep!r}")
+    if not isinstance(got, dict) or sorted(got) != KEYS:
+        return differ(who, got, f"a dict with the keys {', '.join(KEYS)}")
+    stays = keep == "batch"
+    rows, whole = (_cut(b, k), b) if stays else ([b] * k, k * b)
+    new = lr if stays else k * lr
+    steps = -(-n // whole)
+    listed = got["rows"] if isinstance(got["rows"], list) else []
+    return (differ(f"{who}; rows", got["rows"], rows, [
+                ("batch_size // world_size loses rows: 64 over 3 would be 63",
+                 stays and [b // k] * k),
+                ("this is keep='shard': each device takes batch_size rows",
+                 stays and [b] * k),
+                ("this is keep='batch': the devices share batch_size rows",
+                 not stays and _cut(b, k)),
+                ("all rows are there; cut them as split_batch does, shards of "
+                 "ceil(batch_size / world_size) rows until they run out, then empty "
+                 "ones", stays and sum(listed) == b),
+                ("one number a device, in a list", not listed)])
+            or differ(f"{who}; batch_size", got["batch_size"], whole, [
+                ("each device's rows count", not stays and b),
+                ("the devices share one device's minibatch", stays and k * b)])
+            or differ(f"{who}; lr", got["lr"], new, [
+                ("the minibatch is the one of a single device, so is its mean "
+                 "gradient: leave the rate", stays),
+                ("one step takes the place of world_size steps: the linear rule "
+                 "multiplies the rate", lr),
+                ("the square root is a rule for Adam; this is SGD", lr * k ** 0.5),
+                ("the rate is not shared out: a larger minibatch gets a larger rate",
+                 lr / k)])
+            or differ(f"{who}; steps", got["steps"], steps, [
+                ("the minibatch is larger now: fewer steps", not stays and -(-n // b)),
+                ("the last minibatch may be short, and is a step too", n // whole),
+                ("there is no step without rows: no rest, no short minibatch",
+                 n // whole + 1),
+                ("rows go by minibatches, whoever works on them: do not divide again",
+                 -(-n // (whole * k))),
+                ("rows go by minibatches, not by shards", -(-n // max(rows)))]))
+
+
+def _draw_rate(random):
+    for world_size, warmup in [(3, 10), (2, 7), (1, 12), (4, random.randint(5, 20)),
+                               (8, random.randint(21, 90)), (4, 0), (3, 1), (2, 2)]:
+        steps = {0, 1, warmup // 2, warmup - 1, warmup, warmup + 1,
+                 random.randint(2, warmup + 2), 5 * warmup + 3}
+        yield {"base_lr": round(random.uniform(0.01, 0.2), 4), "world_size": world_size,
+               "warmup_steps": warmup, "steps": sorted(steps - {-1})}
+
+
+def _judge_rate(case, got):
+    b, k, w, steps = (case[key] for key in ("base_lr", "world_size", "warmup_steps",
+                                            "steps"))
+
+    def ramp(start, end, reached=w, early=0):
+        return [start + (end - start) * min(1, (step + early) / reached)
+                if reached > 0 else end for step in steps]
+    who = (f"base_lr {b}, world_size {k}, warmup_steps {w}; the rates at steps "
+           f"{', '.join(map(str, steps))}")
+    grows = [b + (k * b - b) * step / w for step in steps] if w else False
+    return differ(who, got, ramp(b, k * b), [
+        ("warmup_steps=0 is no warm-up: k * base_lr from the first step on",
+         isinstance(got, list) and "ZeroDivisionError" in got),
+        ("step 0 takes base_lr, the rate that one device had; this starts at 0",
+         ramp(0, k * b)),
+        ("step 0 takes base_lr; this starts at 0 and is one step ahead",
+         ramp(0, k * b, early=1)),
+        ("this is one step ahead: the full rate is reached at warmup_steps, and "
+         "step 0 takes base_lr", ramp(b, k * b, early=1)),
+        ("this is one step early: the full rate is reached at step warmup_steps, not "
+         "before", ramp(b, k * b, w - 1)),
+        ("this is one step late: step warmup_steps has the full rate",
+         ramp(b, k * b, w + 1)),
+        ("there is no warm-up: this is k * base_lr at once", ramp(k * b, k * b)),
+        ("this waits until the end of the warm-up; the rate rises at every step",
+         [b if step < w else k * b for step in steps] if w else False),
+        ("nothing is scaled: this is base_lr for ever", ramp(b, b)),
+        ("base_lr is what one device had: multiply by world_size, divide by nothing",
+         ramp(b, b / k)),
+        ("step 0 takes base_lr, the rate that one device had, and not a share of it",
+         ramp(b / k, b)),
+        ("this ends at the square root, a rule for Adam; k * base_lr is wanted",
+         ramp(b, b * math.sqrt(k))),
+        ("this ends at base_lr + k * base_lr", ramp(b, b + k * b)),
+        ("from base_lr to k * base_lr it is k - 1 times base_lr; this overshoots",
+         [b + k * b * step / w if step < w else k * b for step in steps]
+         if w else False),
+        ("it goes on growing after warmup_steps", grows),
+        ("each step multiplies the rate; a straight line adds the same at each step",
+         [b * k ** (min(1, step / w) if w else 1) for step in steps]),
+        ("the warm-up ramps to base_lr, then jumps",
+         [b * step / w if step < w else k * b for step in steps] if w else False)],
+        tolerance=1e-6)  # torch.linspace gives float32
+
+
+EXERCISES = [
+    Exercise("ps3/plan", 3, ("plan",), ("plan",), _draw_plan, _judge_plan),
+    Exercise("ps3/learning_rate", 3, ("learning_rate",), ("learning_rate",),
+             _draw_rate, _judge_rate),
+    Exercise("ps3/shard_indices", 4, ("shard_indices",), ("shard_indices",),
+             rows.draw, rows.judge),
+    Exercise("ps3/evaluate_accuracy", 5, ("evaluate_accuracy",),
+             ("evaluate_accuracy",), accuracy.draw, accuracy.judge),
+]

@@ -1,0 +1,129 @@
+"""How the answers of problem set 3 are run: plans, rates, rows, a test on all devices.
+
+    plan, learning_rate, shard_indices, evaluate_accuracy   as in the exercises
+    images, network   draw what evaluate_accuracy works on
+"""
+
+import operator
+import random
+from contextlib import contextmanager
+
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DistributedSampler
+
+from manual_dp.devices import try_devices
+from manual_dp.lenet import init_params, lenet
+from manual_dp.school.tools.plain import numbers, tensor
+
+# what the notebook's first cell defines, less the course's own answers
+START = dict(torch=torch, DistributedSampler=DistributedSampler,
+             try_devices=try_devices, init_params=init_params, lenet=lenet)
+
+
+def plan(case, plan):
+    """Ask for the plan of one case."""
+    got = plan(case["examples"], case["batch_size"], case["world_size"], case["lr"],
+               case["keep"])
+    if isinstance(got, dict):
+        return {str(key): numbers(value) for key, value in got.items()}
+    return numbers(got)
+
+
+def learning_rate(case, learning_rate):
+    """Ask for the rate at some steps; a division by zero is an answer too."""
+    def rate(step):
+        try:
+            return numbers(learning_rate(step, case["base_lr"], case["world_size"],
+                                         case["warmup_steps"]))
+        except ZeroDivisionError:
+            return "ZeroDivisionError"
+    return [rate(step) for step in case["steps"]]
+
+
+def shard_indices(case, shard_indices):
+    """Ask every rank for its rows, in some epochs; then what random draws come next.
+
+    The shared generators are in another state at each call, as they are on ranks.
+    """
+    epochs, ranks, after = case["epochs"], range(case["world_size"]), []
+
+    def ask(rank, seed, epoch):
+        torch.manual_seed(case["noise"] + len(after))
+        random.seed(case["noise"] + len(after))
+        rows = _rows(shard_indices(case["n"], case["world_size"], rank, seed, epoch))
+        after.append([float(torch.rand((), dtype=torch.float64)), random.random()])
+        return rows
+    with _generators_kept():
+        shards = [[ask(rank, case["seed"], epoch) for rank in ranks]
+                  for epoch in epochs]
+        again = [ask(rank, case["seed"], epochs[0]) for rank in reversed(ranks)]
+        other = [[ask(rank, case["seed"] + 1, epoch) for rank in ranks]
+                 for epoch in epochs]
+    return {"shards": shards, "again": again[::-1], "other seed": other, "after": after}
+
+
+def _rows(value):
+    if isinstance(value, torch.Tensor):
+        value = value.tolist()
+    try:
+        return [operator.index(row) for row in value]
+    except TypeError:
+        return repr(value)[:60]
+
+
+@contextmanager
+def _generators_kept():
+    state, torch_state = random.getstate(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        torch.set_rng_state(torch_state)
+
+
+def evaluate_accuracy(case, evaluate_accuracy):
+    """Ask for the accuracy; see which rows went through which replica's lenet."""
+    devices, params = try_devices(case["world_size"]), network(case["seed"])
+    replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
+                for device in devices]
+    data = [(images(seed, len(y)), tensor(y, torch.int64)) for seed, y in case["data"]]
+    with _rows_through(replicas, data) as seen:
+        accuracy = evaluate_accuracy(replicas, iter(data), devices)
+    return {"accuracy": numbers(accuracy), "seen": seen}
+
+
+@contextmanager
+def _rows_through(replicas, data):
+    """Yield lists, one a replica: while the block runs, the rows it works on.
+
+    A row is known by the first pixel of its image, a replica by where its first
+    weights lie. A last list is of rows that go through any other weights.
+    """
+    pixels = [pixel for X, _ in data for pixel in X[:, 0, 0, 0].tolist()]
+    places = [params[0].data_ptr() for params in replicas]
+    seen, conv2d = [[] for _ in range(len(replicas) + 1)], F.conv2d
+
+    def watched(X, W, *args):
+        if X.shape[1] == 1 and len(X):
+            rank = places.index(W.data_ptr()) if W.data_ptr() in places else -1
+            seen[rank] += [pixels.index(pixel) for pixel in X[:, 0, 0, 0].tolist()]
+        return conv2d(X, W, *args)
+    F.conv2d = watched
+    try:
+        yield seen
+    finally:
+        F.conv2d = conv2d
+
+
+def images(seed, rows):
+    """Draw images, distinct and continuous."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, 1, 28, 28, dtype=torch.float64, generator=generator)
+
+
+def network(seed):
+    """Draw weights with which images of noise are taken for all sorts of digits."""
+    params = init_params("he", torch.Generator().manual_seed(seed), torch.float64)
+    params[-1] = -lenet(images(seed + 1, 20), params).mean(dim=0)
+    return params

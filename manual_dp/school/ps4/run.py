@@ -1,0 +1,157 @@
+"""How the answers of problem set 4 are run: DDP by hand, on real ranks."""
+
+import re
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+from manual_dp.school.ps4.network import (
+    gradients,
+    messages,
+    network,
+    row_loss,
+    state,
+)
+from manual_dp.school.tools.plain import tensor
+
+# what torch imports when it is first used: two seconds in every job
+IMPORTS = ["torch._dynamo"]
+# what the notebook's first cell defines
+START = dict(torch=torch, dist=dist, nn=nn, F=F, contextmanager=contextmanager,
+             nullcontext=nullcontext)
+
+SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
+
+
+def start_equal(case, start_equal):
+    """Let ranks that begin differently start equal; each then trains on all rows."""
+    return _launch(case, partial(_start, case, start_equal))
+
+
+def average_gradients(case, average_gradients):
+    """Train on every rank's own rows; average after each backward."""
+    return _launch(case, partial(_train, case, _nothing, average_gradients))
+
+
+def average_in_buckets(case, average_in_buckets):
+    """Train as above, with another size of bucket in each step."""
+    return _launch(case, partial(_train, case, _nothing, average_in_buckets))
+
+
+def average_in_hooks(case, average_in_hooks):
+    """Train as above; only before the first step is the answer called."""
+    return _launch(case, partial(_train, case, average_in_hooks, _nothing))
+
+
+def DDP(case, DDP):
+    """Wrap differing modules; train with several backwards to a step."""
+    return _launch(case, partial(_accumulate, case, DDP))
+
+
+def _launch(case, work):
+    """Return every rank's result, or what kept the ranks from having one."""
+    from manual_dp.ranks import run_ranks
+    try:
+        ranks = run_ranks(partial(_written, work), case["world_size"], timeout=SECONDS)
+    except RuntimeError as error:
+        return {"error": f"{error}{_place(getattr(error, 'details', ''))}"}
+    if "not written" in ranks:
+        raise NotImplementedError
+    return {"ranks": ranks}
+
+
+def _written(work):
+    try:
+        return work()
+    except NotImplementedError as error:
+        if str(error):  # torch's, not that of an answer that is blank
+            raise
+        return "not written"
+
+
+def _place(traceback):
+    """Return the line of the learner's code at which a rank's traceback ends."""
+    frames = [(line, name) for path, line, name in
+              re.findall(r'File "(.*)", line (\d+), in (\w+)', str(traceback))
+              if not re.search("manual_dp|site-packages|torch", path)]
+    return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
+
+
+def _start(case, start_equal):
+    module = network(case["seeds"][dist.get_rank()], case["spare"])
+    params = list(module.parameters())
+    start_equal(module)
+    start, steps = state(module), []
+    for step in case["steps"]:
+        for X, y in [part for shard in step["shards"] for part in shard]:
+            _loss(module, X, y, step, 1).backward()
+        _sgd(params, case["lr"])
+        steps.append({"weights": state(module)})
+    return {"start": start, "steps": steps}
+
+
+def _train(case, prepare, after):
+    rank, steps = dist.get_rank(), []
+    module = network(case["seeds"][0], case["spare"])
+    params = list(module.parameters())
+    prepare(module)
+    for step in case["steps"]:
+        loss = _loss(module, *step["shards"][rank][0], step, case["world_size"])
+        with messages() as seen:
+            loss.backward()
+            after(module, *step["arguments"])
+        _sgd(params, case["lr"])
+        steps.append({"messages": seen, "weights": state(module)})
+    return {"steps": steps}
+
+
+def _accumulate(case, DDP):
+    rank, world_size, steps = dist.get_rank(), case["world_size"], []
+    module = network(case["seeds"][rank], case["spare"])
+    params = list(module.parameters())
+    model = DDP(module)
+    start = state(module)
+    for step in case["steps"]:
+        *alone, last = step["shards"][rank]
+        kept = []
+        with messages() as quiet:
+            if alone:
+                with model.no_sync():
+                    for X, y in alone:
+                        _loss(model, X, y, step, world_size).backward()
+                        kept.append(gradients(module))
+            if step["interrupted"]:
+                with suppress(_Interrupted), model.no_sync():
+                    raise _Interrupted
+        loss = _loss(model, *last, step, world_size)
+        with messages() as seen:
+            loss.backward()
+        _sgd(params, case["lr"])
+        steps.append({"alone": kept, "quiet": quiet, "messages": seen,
+                      "weights": state(module)})
+    return {"start": start, "steps": steps}
+
+
+class _Interrupted(Exception):
+    """What ends a block half-way."""
+
+
+def _loss(model, X, y, step, world_size):
+    return row_loss(model, tensor(X), tensor(y), step["rows"], world_size)
+
+
+@torch.no_grad()
+def _sgd(params, lr):
+    # torch's own would first import its compiler, in each rank that is forked anew
+    for p in params:
+        if p.grad is not None:
+            p -= lr * p.grad
+            p.grad = None
+
+
+def _nothing(*_):
+    pass

@@ -1,0 +1,163 @@
+"""What problem set 4 compares with: one device, on minibatches that nobody split.
+
+    draw      networks and uneven shards for 1, 2 and 3 ranks, five steps each
+    alone     these steps on a single device, and what each rank's rows give
+    sizes     how many numbers are in each parameter that wants a gradient
+    begin     the message for ranks that do not start from rank 0's numbers
+    weights   the message for weights that are not the single device's
+"""
+
+import torch
+
+from manual_dp.school.exercise import close, random_numbers
+from manual_dp.school.ps4.network import network, row_loss, state
+from manual_dp.school.ps4.words import so_many, some
+from manual_dp.school.tools.plain import tensor
+
+# whose rows pass the layer `side`
+PASSES = {"all": lambda rank, last: True, "not rank 0": lambda rank, last: rank > 0,
+          "nobody": lambda rank, last: False, "rank 0": lambda rank, last: rank == 0,
+          "not the last": lambda rank, last: rank < last}
+
+
+def draw(random, passes=("all",) * 5, spare=False, backwards=(1,) * 5):
+    """Yield a case for each world size; passes, backwards: step by step."""
+    for world_size in (1, 2, 3):
+        steps = []
+        for who, count in zip(passes, backwards):
+            rows = [random.sample(range(1, 6), world_size) for _ in range(count)]
+            shards = [[_batch(random, part[rank], PASSES[who](rank, world_size - 1))
+                       for part in rows] for rank in range(world_size)]
+            steps.append({"shards": shards, "rows": sum(map(sum, rows)),
+                          "arguments": [], "interrupted": False})
+        yield {"world_size": world_size, "lr": random.uniform(0.1, 0.2),
+               "seeds": random.sample(range(2**32), world_size),
+               "spare": spare, "steps": steps}
+
+
+def _batch(random, rows, passes):
+    X, y = random_numbers(random, rows, 5), random_numbers(random, rows, 2)
+    for i, row in enumerate(X):
+        row[0] = abs(row[0]) if passes and i == 0 else -abs(row[0])
+    return X, y
+
+
+def alone(case):
+    """Yield for each step: the state before, each rank's gradients, the state after.
+
+    The gradients: for each rank a list, with a dict of tensors for each backward.
+    """
+    module = network(case["seeds"][0], case["spare"])
+    for step in case["steps"]:
+        before, rows = state(module), step["rows"]
+        own = [[_grads(module, X, y, rows, case["world_size"]) for X, y in shard]
+               for shard in step["shards"]]
+        parts = [part for shard in step["shards"] for part in shard]
+        whole = _grads(module, sum((X for X, _ in parts), []),
+                       sum((y for _, y in parts), []), rows, 1)
+        with torch.no_grad():
+            for name, p in module.named_parameters():
+                p -= case["lr"] * whole[name].view(p.shape)
+        yield before, own, state(module)
+
+
+def _grads(module, X, y, rows, world_size):
+    """Return flat gradients by the names that `state` uses, zeros for none."""
+    grads = {name: torch.zeros(t.numel(), dtype=torch.float64)
+             for name, t in module.state_dict().items()}
+    wanting = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    loss = row_loss(module, tensor(X), tensor(y), rows, world_size)
+    found = torch.autograd.grad(loss, list(wanting.values()), allow_unused=True)
+    for name, grad in zip(wanting, found):
+        if grad is not None:
+            grads[name] = grad.flatten()
+    grads["again.weight"] = grads["middle.weight"]
+    return grads
+
+
+def sizes(case):
+    """Return {name: numel} of each parameter that wants a gradient, in order."""
+    return {name: p.numel() for name, p in
+            network(0, case["spare"]).named_parameters() if p.requires_grad}
+
+
+def begin(case, got, called):
+    """Return None, or how the ranks' networks are not rank 0's after `called`."""
+    k = case["world_size"]
+    own = [state(network(seed, case["spare"])) for seed in case["seeds"]]
+    for name in sorted(own[0], key=("shift", "count").__contains__):  # buffers last
+        wanted, mine = own[0][name], [tensor(rank[name]) for rank in own]
+        kind = ("buffers are sent too" if name in ("shift", "count") else
+                "frozen weights are sent too" if name == "frozen.weight" else
+                "was it sent? And written into the parameter?")
+
+        def everywhere(numbers):
+            return k > 1 and [numbers.tolist()] * k
+        problem = some(f"{so_many(k)}; {name} on every rank after {called}",
+                       [rank[name] for rank in got], [wanted] * k, [
+            (f"every rank keeps its own: {kind}", [t.tolist() for t in mine]),
+            ("these are rank 1's; rank 0's are wanted", everywhere(mine[k > 1])),
+            ("these are the last rank's; rank 0's are wanted", everywhere(mine[-1])),
+            ("this is the mean; rank 0's are wanted", everywhere(sum(mine) / k)),
+            ("this is the sum; rank 0's are wanted", everywhere(sum(mine))),
+            ("rank 0's own numbers must stay as they are",
+             not close(got[0][name], wanted)),
+            ("some ranks keep their own", True)])
+        if problem:
+            return problem
+    return None
+
+
+def weights(case, number, got, truth, more=None):
+    """Return None, or how the weights after step `number` are not right.
+
+    got: what each rank returns for this step.
+    truth: what `alone` yields. more(name, each) gives hints that are tried first.
+    """
+    before, own, after = truth
+    k, lr, step = case["world_size"], case["lr"], case["steps"][number]
+    rows = [sum(len(X) for X, _ in shard) for shard in step["shards"]]
+    for name, wanted in after.items():
+        start = tensor(before[name])
+        grads = [sum(part[name] for part in shard) for shard in own]
+        idle = [rank for rank, grad in enumerate(grads) if not grad.any()]
+        mean = sum(grads) / k
+
+        def each(*grads, start=start):
+            return [(start - lr * grad).tolist() for grad in grads] * (k // len(grads))
+        who = (f"{so_many(k)} with {rows} rows, lr {lr:.3f}; {name} on every rank "
+               f"after step {number + 1}")
+        if name == "side.weight" and idle:
+            who += f" (no gradient on rank {', '.join(map(str, idle))}: None)"
+        mine = [rank["weights"][name] for rank in got]
+        problem = some(who, mine, [wanted] * k, [
+            *(more(name, each) if more else ()),
+            ("no row's loss depends on these numbers, and yet they have moved",
+             len(idle) == k),
+            ("nothing has moved", each(0 * mean)),
+            ("the parameter itself was summed over ranks; sum its gradient, p.grad",
+             k > 1 and all(_nearer(numbers, k * start, start) for numbers in mine)),
+            ("p was averaged in place of p.grad", each(start)),
+            ("every number has moved by lr: only the sign is left", each(mean.sign())),
+            ("every rank stepped with its own gradient: the mean must be in p.grad",
+             each(*grads)),
+            ("the mean has to go to ranks that had no gradient, too",
+             each(*[0 * mean if rank in idle else mean for rank in range(k)])),
+            ("ranks that had no gradient count in the mean, as zeros",
+             0 < len(idle) < k and each(sum(grads) / (k - len(idle)))),
+            ("this is the sum over ranks; the mean is wanted", each(mean * k)),
+            ("divided by the number of ranks twice", each(mean / k)),
+            ("every rank has rank 0's gradient; the mean is wanted", each(grads[0])),
+            ("every rank has the last rank's gradient; the mean is wanted",
+             each(grads[-1])),
+            ("the last rank is left out", each(mean - grads[-1] / k)),
+            ("the ranks differ: the same mean belongs on all",
+             any(not close(other, mine[0]) for other in mine))])
+        if problem:
+            return problem
+    return None
+
+
+def _nearer(numbers, one, other):
+    numbers = tensor(numbers)
+    return bool((numbers - one).abs().sum() < (numbers - other).abs().sum() / 2)

@@ -1,0 +1,150 @@
+"""Problem set 5, find the bug: what is drawn, and what a repaired program would do.
+
+Four of the ten; the others are in ps5_steps.py and ps5_ranks.py, the clues of all ten
+in ps5_clues.py.
+"""
+
+import torch
+from torch.nn import functional as F
+
+from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
+from manual_dp.school.ps5.clues import KS, PATIENTS, judge_clue
+from manual_dp.school.ps5.ranks import RANKS
+from manual_dp.school.ps5.steps import STEPS, draw_rows
+
+SHAPES = [(3,), (2, 3)]
+
+
+def _draw_rebinding(random):
+    for world_size in (1, 2, 3, 4):
+        for shape in ((4,), (2, 3)):
+            yield {"k": KS, "tensors": [random_numbers(random, *shape)
+                                        for _ in range(world_size)]}
+
+
+def _judge_rebinding(case, got):
+    tensors = torch.tensor(case["tensors"], dtype=torch.float64)
+    k, total = len(tensors), tensors.sum(dim=0)
+    everywhere = [total.tolist()] * k
+    who = f"repaired_1, {k} ranks that hold {shorten(case['tensors'])}"
+    alone = [total.tolist(), *tensors[1:].tolist()]
+    return differ(who, got["tensors"], everywhere, [
+        ("the list holds the sums, the tensors do not: data[i] = still puts another "
+         "tensor into the list", close(got["list"], everywhere)),
+        ("the sum never leaves rank 0", alone),
+        ("this is the mean; the sum is wanted", [(total / k).tolist()] * k),
+        ("the tensors hold what they held", tensors.tolist())]) or differ(
+        f"{who}; then 10 was added to rank 0's tensor, 100 to rank 1's, ...",
+        got["written"], [(total + 10 ** (rank + 1)).tolist() for rank in range(k)],
+        [("ranks share memory: copy the numbers, not the tensor", True)])
+
+
+def _draw_aliasing(random):
+    for world_size in (1, 2, 3, 4):
+        params = [random_numbers(random, *shape) for shape in SHAPES]
+        yield {"k": KS, "params": params, "trained": world_size % 2 == 0,
+               "pulls": [[random_numbers(random, *shape) for shape in SHAPES]
+                         for _ in range(world_size)]}
+
+
+def _judge_aliasing(case, got):
+    params, pulls = case["params"], case["pulls"]
+    who = f"repaired_2, parameters of shapes {SHAPES}, {len(pulls)} devices"
+
+    def added(addend):
+        return [(torch.tensor(p, dtype=torch.float64) + addend).tolist()
+                for p in params]
+    return (differ(who, got["made"], [params] * len(pulls))
+            or differ(f"{who}; each replica had a backward of its own; its gradients",
+                      got["grads"], pulls, [
+                ("a copy hangs on the graph of what it was copied from: detach it",
+                 case["trained"] and got["grads"][0][0] is None),
+                ("replicas do not want gradients", got["grads"][0][0] is None),
+                ("replicas are one tensor, whose gradient adds up", True)])
+            or differ(f"{who}; then each replica was written into; the parameters",
+                      got["source"], params,
+                      [("a replica shares memory with the parameters", True)])
+            or differ(f"{who}; then 10 was added to replica 0, 100 to replica 1, ...",
+                      got["written"], [added(10 ** (r + 1)) for r in range(len(pulls))],
+                      [("replicas share memory", True)]))
+
+
+def _draw_epochs(random):
+    for world_size, rows in ((1, 16), (2, 24), (3, 25), (4, 32)):
+        yield {"k": KS, "world_size": world_size, "epochs": 4,
+               "dataset": random.sample(range(1000), rows)}
+
+
+def _judge_epochs(case, got):
+    rows, k, count = case["dataset"], case["world_size"], case["epochs"]
+    who = f"repaired_4, {len(rows)} rows, world_size {k}, {count} epochs"
+    epochs = list(zip(*got["seen"], strict=True))  # [epoch][rank]
+    size = -(-len(rows) // k)
+    sizes = [[len(rank) for rank in epoch] for epoch in epochs]
+    problem = differ(f"{who}; rows a rank, in each epoch", sizes, [[size] * k] * count,
+                     [("every rank goes through the whole dataset",
+                       sizes == [[len(rows)] * k] * count)])
+    lost = [len(set(rows) - {row for rank in epoch for row in rank})
+            for epoch in epochs]
+    orders = [[row for rank in epoch for row in rank] for epoch in epochs]
+    different = len({tuple(order) for order in orders})
+    shards = len({tuple(sorted(epoch[0])) for epoch in epochs})
+    return (problem
+            or differ(f"{who}; rows that no rank sees, in each epoch", lost,
+                      [0] * count, [("ranks shuffle with seeds of their own: the seed "
+                                     "must be the same for all", True)])
+            or differ(f"{who}; different orders", different, count, [
+                ("the order never changes: the sampler is not told the epoch",
+                 different == 1),
+                ("two epochs have the same order: is the sampler told the epoch before "
+                 "the loop over the loader?", True)])
+            or k > 1 and differ(f"{who}; does rank 0 keep the same rows for ever?",
+                                shards == 1, False) or None)
+
+
+def _draw_means(random):
+    for sizes in ([5], [4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1]):
+        yield {"k": KS, "sizes": sizes, **draw_rows(random, sum(sizes)),
+               "W": random_numbers(random, 3, 4)}
+
+
+def _judge_means(case, got):
+    X, W = (torch.tensor(case[key], dtype=torch.float64) for key in "XW")
+    y, sizes = torch.tensor(case["y"]), case["sizes"]
+    sums = [X[a:b].T @ ((X[a:b] @ W).softmax(1) - F.one_hot(y[a:b], 4)) for a, b in
+            zip((sum(sizes[:r]) for r in range(len(sizes))),
+                (sum(sizes[:r + 1]) for r in range(len(sizes))))]
+    right = sum(sums) / len(X)
+    means = [s / size for s, size in zip(sums, sizes) if size]
+    return differ(f"repaired_5, shards of {sizes} rows, random labels",
+                  got["grad"], right.tolist(), [
+        ("this is not a number: the mean over a shard without rows is none",
+         str(got["grad"]).count("nan") > 0),
+        ("this is still the mean of the shards' means",
+         (sum(means) / len(sizes)).tolist()),
+        ("empty shards are left out, but it is still a mean of means",
+         (sum(means) / len(means)).tolist()),
+        ("this is the sum over all rows", sum(sums).tolist()),
+        ("divide by the rows, not by the shards", (sum(sums) / len(sizes)).tolist()),
+        ("this is the sum of the means", sum(means).tolist())])
+
+
+HERE = {"rebinding": (_draw_rebinding, _judge_rebinding),
+        "aliasing": (_draw_aliasing, _judge_aliasing),
+        "set_epoch": (_draw_epochs, _judge_epochs),
+        "mean_of_means": (_draw_means, _judge_means)}
+
+
+def _exercise(number, name):
+    draw, judge = {**HERE, **STEPS, **RANKS}[name]
+
+    def judge_both(case, got):
+        if problem := judge_clue(name, case, got):
+            return f"{problem}\nThe clue is wrong; the repair has not been judged yet."
+        problem = judge(case, got)
+        return problem and f"{problem}\nThe clue is right; the repair is not right yet."
+    return Exercise(f"ps5/{name}", 2, (f"clue_{number}", f"repaired_{number}"), (name,),
+                    draw, judge_both, seconds=20 if name in RANKS else 10)
+
+
+EXERCISES = [_exercise(number, name) for number, name in enumerate(PATIENTS, 1)]

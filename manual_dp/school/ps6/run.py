@@ -1,0 +1,195 @@
+"""How the answers of problem set 6 are run: on ranks that have uneven shards.
+
+    global_statistics, allreduce_sum, sync_batch_norm    one launch for each case
+    accumulate                                           in this process
+    accumulate_ddp                                       with torch's own DDP
+"""
+
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+from manual_dp.school.tools.plain import expect, numbers, tensor
+
+# what torch imports when it is first used: two seconds in every job
+IMPORTS = ["torch._dynamo"]
+# what the notebook's first cell defines
+START = dict(torch=torch, dist=dist, nn=nn, F=F)
+
+COLLECTIVES = ["all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter",
+               "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
+               "all_to_all", "all_to_all_single", "all_gather_object", "gather_object",
+               "broadcast_object_list", "send", "recv", "isend", "irecv",
+               "batch_isend_irecv", "barrier"]
+
+
+def global_statistics(case, global_statistics):
+    """Ask each rank for the statistics of all rows; count what it sends."""
+    def work():
+        x = _rows(case, case["shards"])
+        with _calls() as calls:
+            result = expect(global_statistics(x), 2, "global_statistics")
+        mean, var = numbers(result)
+        return {"mean": mean, "var": var, "calls": len(calls)}
+    return {"ranks": _on_ranks(work, len(case["shards"]))}
+
+
+def allreduce_sum(case, AllReduceSum):
+    """Sum over ranks, then go back; beside the sum the gradient has another way."""
+    def work():
+        x, t, weights = (tensor(case[name][dist.get_rank()])
+                         for name in ("x", "t", "weights"))
+        x.requires_grad_()
+        t.requires_grad_()
+        beside = t * 1  # made before the sum, so backward comes here after it
+        y, = expect([AllReduceSum.apply(x)], 1, "AllReduceSum.apply")
+        ((y + beside) * weights).sum().backward()
+        return {"y": numbers(y), "x": numbers(x), "x.grad": numbers(x.grad),
+                "t.grad": numbers(t.grad)}
+    return {"ranks": _on_ranks(work, len(case["x"]))}
+
+
+def sync_batch_norm(case, SyncBatchNorm):
+    """Train for some steps on ranks, then evaluate: there, and where no ranks are."""
+    def work():
+        norm, steps = _norm(case, SyncBatchNorm), []
+        for step in case["steps"]:
+            x, factors = _rows(case, step["x"]), _rows(case, step["factors"])
+            norm.zero_grad()
+            y = norm(x.requires_grad_())
+            (y * factors).sum().backward()
+            steps.append({"y": numbers(y), "x.grad": numbers(x.grad),
+                          "weight.grad": numbers(norm.weight.grad),
+                          "bias.grad": numbers(norm.bias.grad),
+                          "running_mean": numbers(norm.running_mean),
+                          "running_var": numbers(norm.running_var)})
+        norm.train(False)
+        with _calls() as calls:
+            norm(tensor(case["test"]))
+        return {"steps": steps, "calls": len(calls),
+                "on a graph": bool(norm.running_mean.requires_grad
+                                   or norm.running_var.requires_grad)}
+    ranks = _on_ranks(work, len(case["steps"][0]["x"]))
+    norm = _norm(case, SyncBatchNorm)
+    with torch.no_grad():
+        norm.running_mean.copy_(tensor(case["running_mean"]))
+        norm.running_var.copy_(tensor(case["running_var"]))
+    norm.train(False)
+    try:
+        alone = numbers(norm(tensor(case["test"])))
+    except (RuntimeError, ValueError) as error:  # no ranks to talk to
+        alone = f"{type(error).__name__}: {error}"
+    kept = [numbers(norm.running_mean), numbers(norm.running_var)]
+    return {"ranks": ranks, "alone": alone, "kept": kept}
+
+
+def _norm(case, SyncBatchNorm):
+    features = len(case["weight"])
+    norm = SyncBatchNorm(features, eps=case["eps"], momentum=case["momentum"]).double()
+    with torch.no_grad():
+        norm.weight.copy_(tensor(case["weight"]))
+        norm.bias.copy_(tensor(case["bias"]))
+    return norm
+
+
+def accumulate(case, accumulate):
+    """Take steps; note when the model is called, with how many rows, and backward."""
+    model, events = _linear(case), []
+    model.register_forward_hook(lambda module, args, y_hat: _note(events, y_hat))
+    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
+    model.weight.grad = tensor(case["stale"])
+    steps = []
+    for step in case["steps"]:
+        result = accumulate(model, F.cross_entropy, _microbatches(step), optimizer)
+        steps.append({"weight": numbers(model.weight), "loss": numbers(result),
+                      "events": list(events)})
+        events.clear()
+    return {"steps": steps}
+
+
+def accumulate_ddp(case, accumulate_ddp):
+    """Take steps on ranks with torch's DDP; count how often it averages gradients."""
+    import torch._dynamo  # noqa: F401  (what the first DDP imports: here for all ranks)
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    def work():
+        module, averaged, steps = _linear(case), [], []
+        model = nn.parallel.DistributedDataParallel(module)
+
+        def note(state, bucket):
+            averaged.append(bucket.index())
+            return allreduce_hook(None, bucket)
+        model.register_comm_hook(None, note)
+        optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
+        module.weight.grad = tensor(case["stale"])
+        for step in case["steps"]:
+            rows = sum(len(y) for rank in step for _, y in rank)
+            with _calls() as calls:
+                accumulate_ddp(model, F.cross_entropy,
+                               _microbatches(step[dist.get_rank()]), rows, optimizer)
+            steps.append({"weight": numbers(module.weight), "averaged": len(averaged),
+                          "others": len(calls) - len(averaged)})
+            averaged.clear()
+        return steps
+    return {"ranks": _on_ranks(work, len(case["steps"][0]))}
+
+
+def _linear(case):
+    weight = tensor(case["weight"])
+    model = nn.Linear(weight.shape[1], weight.shape[0], bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(weight)
+    return model
+
+
+def _microbatches(lists):
+    return [(tensor(X), tensor(y, torch.int64)) for X, y in lists]
+
+
+def _note(events, y_hat):
+    events.append(f"forward {len(y_hat)}")
+    if y_hat.requires_grad:
+        y_hat.register_hook(lambda gradient: events.append("backward"))
+
+
+def _rows(case, shards):
+    """Return this rank's rows; there may be none."""
+    rows = shards[dist.get_rank()]
+    return tensor(rows).reshape(len(rows), case["features"])
+
+
+def _on_ranks(work, world_size):
+    """Return what `work()` returns on each rank; a blank answer raises here."""
+    from manual_dp.ranks import run_ranks
+
+    def guarded():
+        try:
+            return work()
+        except NotImplementedError:
+            return "blank"
+    results = run_ranks(guarded, world_size, timeout=20)
+    if "blank" in results:
+        raise NotImplementedError
+    return results
+
+
+@contextmanager
+def _calls():
+    """Yield a list; while the block runs, each collective adds its name."""
+    names, before = [], {name: getattr(dist, name) for name in COLLECTIVES}
+
+    def counted(name):
+        def call(*args, **kwargs):
+            names.append(name)
+            return before[name](*args, **kwargs)
+        return call
+    for name in before:
+        setattr(dist, name, counted(name))
+    try:
+        yield names
+    finally:
+        for name, function in before.items():
+            setattr(dist, name, function)

@@ -1,0 +1,1 @@
+"""What several problem sets share, open to answers."""

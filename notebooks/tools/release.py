@@ -1,0 +1,117 @@
+"""Make what learners get: the problem sets without solutions and hidden checks.
+
+    python notebooks/tools/release.py       writes notebooks/exercises/release
+
+    generate   the notebooks that nbgrader makes of the sources, as texts
+    release    all of them, stored where learners open them; returns what changed
+
+nbgrader works in a folder of its own, which is removed: no gradebook is left, and
+nothing is written unless every source is in order.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from nbgrader.converters import GenerateAssignment
+from nbgrader.converters.base import NbGraderException
+from nbgrader.coursedir import CourseDirectory
+from traitlets.config import Config
+from traitlets.log import get_logger
+
+FOLDER = Path(__file__).parents[2] / "notebooks" / "exercises"
+
+
+def generate(folder):
+    """Return the released notebooks of the course in `folder`, {"ps1/ps1.ipynb": text}.
+
+    Raises ValueError for a source that nbgrader refuses, and if there is none.
+    """
+    made = {}
+    for source in sorted((folder / "source").glob("*/*.ipynb")):
+        with tempfile.TemporaryDirectory() as place:
+            where = Path(place, "source", source.parent.name)
+            where.mkdir(parents=True)
+            shutil.copy(source, where)
+            _run_nbgrader(place, where.name)
+            path = Path(place, "release", where.name, source.name)
+            made[f"{where.name}/{source.name}"] = path.read_text(encoding="utf-8")
+    if not made:
+        raise ValueError(f"no problem set in {folder / 'source'}")
+    return made
+
+
+def release(folder):
+    """Store the released notebooks of the course in `folder`; return what was done.
+
+    The list has "changed ps1/ps1.ipynb" or "removed ..." for each file that was not
+    yet, or no longer, what the sources generate.
+    """
+    wanted, place, done = generate(folder), folder / "release", []
+    for name, text in wanted.items():
+        path = place / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            _write(path, text)
+            done.append(f"changed {name}")
+    for path in sorted(place.glob("*/*.ipynb")):
+        name = f"{path.parent.name}/{path.name}"
+        if name not in wanted:
+            path.unlink()
+            done.append(f"removed {name}")
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+    return done
+
+
+def main(argv=None):
+    """Read the command line, release every problem set; return the exit status."""
+    parser = argparse.ArgumentParser("release.py")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    folder = parser.parse_args(argv).folder
+    try:
+        done = release(folder)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join(done) or "release/ is what source/ generates")
+    return 0
+
+
+def _run_nbgrader(place, name):
+    config = Config(SaveCells={"enabled": False})  # that is into a gradebook
+    course = CourseDirectory(root=place, assignment_id=name, config=config)
+    with _errors() as said:
+        try:
+            GenerateAssignment(course, no_database=True, config=config).start()
+        except NbGraderException:
+            lines = next(text for text in said if "Traceback" in text).splitlines()
+            what = said[0] if "Cell contents" in said[0] else ""
+            raise ValueError(f"{name}: {lines[-1].strip()}\n{what}".strip()) from None
+
+
+@contextmanager
+def _errors():  # of nbgrader, which logs what is wrong and raises what says nothing
+    log, said = get_logger(), []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: said.append(record.getMessage().strip())
+    before, log.handlers = log.handlers, [handler]
+    try:
+        yield said
+    finally:
+        log.handlers = before
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.tmp")
+    half.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(half, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,350 @@
+"""Every mistake is found and has its name; what is right has no finding."""
+
+import functools
+import json
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data.distributed import DistributedSampler
+
+from manual_dp import lenet
+from manual_dp.audit import Report, audit
+from manual_dp.audit.catalogue import WORDS
+from tests.support.broken_training import (
+    BROKEN,
+    CLEAN,
+    average,
+    case,
+    ddp,
+    fair_loss,
+    net,
+    ordinary,
+    plain,
+    rows,
+    sgd,
+    shard,
+)
+from tests.test_equivalence import HONEST, LR, PLANTED, initial, minibatch, plant
+
+# replicas in one process, with the bugs that test_equivalence plants
+
+NAMED = {
+    "alias": "alias", "mean of shards": "uneven-shards",
+    "no allreduce": "not-synchronised", "no broadcast back": "not-sent-back",
+    "average": "averaged-twice", "added twice": "counted-twice",
+    "last replica left out": "rank-left-out",
+    "first bias skipped": "not-synchronised", "last bias skipped": "not-synchronised",
+    "divide by shard size": "factor", "wrong batch constant": "factor",
+    "lr x k": "sum", "never zero": "stale", "zero first only": "stale",
+    "same shard to all": "rows-same", "labels shifted": "labels",
+    "last sample dropped": "rows-missed"}
+
+
+def audit_replicas(module, world_size=3, n=13, **options):
+    devices = ["cpu"] * world_size
+    start = initial(torch.float64)
+
+    def step(replicas, X, y):
+        module.train_batch(X, y, replicas, devices, LR, module.allreduce)
+    settings = {"ranks": False, "forward": lenet, "lr": LR, **options}
+    return audit(lambda: [module.get_params(start, device) for device in devices],
+                 lambda t: minibatch(n, t, torch.float64), step, world_size, **settings)
+
+
+def test_all_seventeen_planted_bugs_are_named():
+    assert list(NAMED) == list(PLANTED)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found_and_named(monkeypatch, bug):
+    report = audit_replicas(plant(monkeypatch, *PLANTED[bug]))
+    assert report.findings[0].code == NAMED[bug], report
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [12, 13, 3])
+def test_train_batch_is_clean(world_size, n):
+    report = audit_replicas(HONEST, world_size, n)
+    assert report.findings == [], report
+
+
+@pytest.mark.parametrize("bug, number", [
+    ("average", 1 / 3), ("lr x k", 3), ("divide by shard size", 13 / 5),
+    ("wrong batch constant", 13 / 256), ("added twice", 2), ("never zero", 3),
+    ("zero first only", 2), ("last sample dropped", 1)])
+def test_the_number_is_the_one_that_was_planted(monkeypatch, bug, number):
+    [first, *_] = audit_replicas(plant(monkeypatch, *PLANTED[bug])).findings
+    assert first.number == pytest.approx(number, rel=1e-9)
+
+
+def test_the_parameter_that_was_skipped_is_named(monkeypatch):
+    [first, *_] = audit_replicas(plant(monkeypatch, *PLANTED["last bias skipped"])
+                                 ).findings
+    assert (first.parameter, first.step) == ("parameter 7", 0)
+
+
+# ranks
+
+@functools.cache
+def report_of(name):
+    """Return the report on broken training, the same one to all tests."""
+    return audit(**BROKEN[name][1])
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_training_is_found_and_named(name):
+    code, report = BROKEN[name][0], report_of(name)
+    assert report.findings, report
+    assert report.findings[0].code == code, report
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_right_training_has_no_finding(name):
+    report = audit(**CLEAN[name])
+    assert report.findings == [], report
+
+
+def test_the_catalogue_is_as_long_as_promised():
+    assert len(BROKEN) + len(PLANTED) >= 30 and len(CLEAN) >= 12
+    shown = {code for code, _ in BROKEN.values()} | set(NAMED.values())
+    # the one is tested below, the other is a consequence
+    assert set(WORDS) - shown == {"mismatch", "replicas-differ"}
+
+
+def test_the_same_mistakes_are_named_on_three_ranks():
+    for name in ("not wrapped", "divided after DDP", "rank 1 added twice"):
+        code, settings = BROKEN[name]
+        assert audit(**{**settings, "world_size": 3}).findings[0].code == code
+
+
+@pytest.mark.parametrize("name, number", [
+    ("summed on three ranks", 3), ("divided after DDP", 1 / 2),
+    ("rank 1 added twice", 2), ("same rows on all ranks", 6), ("tail dropped", 1),
+    ("lr times world size", 2), ("accumulation not divided", 2),
+    ("synchronised in each micro-batch", 2), ("lr of its own", 1 / 2),
+    ("uneven shards, means", 14 / 13), ("one batch more on rank 0", 1)])
+def test_the_number_of_a_finding_shows_it(name, number):
+    first = report_of(name).findings[0]
+    assert first.number == pytest.approx(number, rel=1e-9)
+
+
+def test_a_finding_names_parameter_rank_and_step():
+    first = report_of("one bias not averaged").findings[0]
+    assert first.parameter == "0.bias"
+    first = report_of("weights rescaled on rank 1").findings[0]
+    assert (first.parameter, first.rank, first.step) == ("2.weight", 1, 0)
+    assert first.number > 1e-3
+
+
+def late(model, optimizer, X, y, calls=[]):  # noqa: B006, a step of its own count
+    calls.append(1)
+    if len(calls) == 3 and dist.get_rank() == 1:
+        optimizer.param_groups[0]["lr"] *= 2
+    ordinary(model, optimizer, X, y)
+
+
+def test_the_first_step_that_shows_it_is_named():
+    first, second = audit(ddp, rows(12), late).findings
+    assert (first.code, first.rank, first.step) == ("rates-differ", 1, 2)
+    assert (second.code, second.parameter, second.step) == ("replicas-differ",
+                                                           "0.weight", 2)
+
+
+def test_without_a_gradient_that_is_all_that_is_said():
+    assert [f.code for f in report_of("one class only").findings] == ["no-gradient"]
+
+
+def test_where_a_rank_raised_or_hung_is_said():
+    report = report_of("an exception on rank 1")
+    assert "rank 1 raised KeyError: 'no such file on rank 1'" in report.findings[0].says
+    assert report.findings[0].rank == 1 and "in raising" in report.details
+    says = report_of("one batch more on rank 0").findings[0].says
+    assert "rank 0 in step 0, after 2 forwards" in says
+    assert "rank 1 in the end of step 0, after 1 forwards" in says
+
+
+def crossed(model, optimizer, X, y):
+    optimizer.zero_grad()
+    F.cross_entropy(model(X), y).backward()
+    params = list(model.parameters())
+    for p in params if dist.get_rank() else reversed(params):
+        dist.all_reduce(p.grad)
+    optimizer.step()
+
+
+def test_all_reduces_in_another_order_are_a_finding():
+    first = audit(plain, rows(12), crossed, timeout=10).findings[0]
+    assert first.code == "mismatch", first
+
+
+# the same code at world size 1 is the measure
+
+def half_loss(model, optimizer, X, y):
+    optimizer.zero_grad()
+    (0.5 * fair_loss(model, X, y)).backward()
+    optimizer.step()
+
+
+def test_a_factor_that_is_there_at_world_size_1_too_is_a_remark():
+    report = audit(ddp, rows(13), half_loss)
+    assert report.findings == []
+    assert any("0.5 times the mean loss's, at world size 1 too" in words
+               for words in report.remarks)
+
+
+def only_on_two(model, X, y):
+    if dist.get_world_size() == 1:
+        raise ValueError("needs two")
+    model.zero_grad()
+    F.cross_entropy(model(shard(X)), shard(y)).backward()
+    average(model)
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+
+
+def test_a_step_by_hand_that_nothing_measures_is_not_called_clean():
+    [one] = audit(net, rows(12), only_on_two).findings
+    assert one.code == "not-judged"
+    assert audit(net, rows(12), only_on_two, lr=0.1).findings == []
+    [one] = audit(net, rows(12), only_on_two, lr=0.2).findings
+    assert (one.code, one.number) == ("averaged-twice", pytest.approx(0.5))
+
+
+def test_the_regime_of_the_learning_rate_is_said():
+    report = audit(**CLEAN["linear scaling, fixed rows a rank"])
+    assert [words.split(":")[0] for words in report.remarks] == [
+        "fixed rows a rank, lr scaled (linear for SGD; use warm-up)"]
+    report = audit(ddp, rows(12), ordinary)
+    assert [words.split(":")[0] for words in report.remarks] == [
+        "same rows a step, so no scaling of lr"]
+
+
+# replicas that are modules
+
+def test_replicas_may_be_modules():
+    def step(replicas, X, y):
+        rank_rows = zip(replicas, X.chunk(2), y.chunk(2))
+        lists = [list(replica.parameters()) for replica in replicas]
+        for replica, X_shard, y_shard in rank_rows:
+            replica.zero_grad()
+            F.cross_entropy(replica(X_shard), y_shard, reduction="sum").backward()
+        with torch.no_grad():
+            for group in zip(*lists):
+                total = sum(p.grad for p in group)
+                for p in group:
+                    p -= 0.1 * total / len(X)
+    settings = {"ranks": False, "lr": 0.1}
+    assert audit(lambda: [net(), net()], rows(13), step, **settings).findings == []
+    [one] = audit(lambda: [net(), net()], rows(13), step, ranks=False, lr=0.05).findings
+    assert (one.code, one.number) == ("sum", pytest.approx(2))
+
+
+# the report
+
+def test_a_report_prints_a_table_and_is_saved_as_json(tmp_path):
+    report = report_of("uneven shards, means")
+    lines = str(report).splitlines()
+    assert lines[0] == "audit: 3 steps on 2 ranks, float64: 1 finding"
+    assert lines[1].startswith("uneven-shards     a mean of means: shards of [7, 6] rows")
+    assert [line.split(":")[0].strip() for line in lines[3:6]][0] == "cause"
+    assert max(map(len, lines)) <= 88
+    report.save(tmp_path / "report.json")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert saved["clean"] is False
+    assert saved["findings"][0]["code"] == "uneven-shards"
+    assert saved["findings"][0]["repair"] == WORDS["uneven-shards"][1]
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    path.write_text("old")
+
+    def interrupted(part, whole):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Report([], [], 2, 3).save(path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_clean_report_says_so():
+    report = audit(ddp, rows(12), ordinary)
+    assert str(report).splitlines()[0] == "audit: 3 steps on 2 ranks, float64: clean"
+    assert report.as_dict()["clean"] is True
+
+
+def test_an_ignored_finding_is_a_remark():
+    settings = BROKEN["batch norm of a shard"][1]
+    report = audit(**settings, ignore=["batch-norm"])
+    assert report.findings == []
+    assert any(words.startswith("batch-norm, ignored: ") for words in report.remarks)
+
+
+# arguments
+
+def audited(**changes):
+    return audit(**{**case(ddp, ordinary), **changes})
+
+
+@pytest.mark.parametrize("changes, error, words", [
+    ({"make_model": 3}, TypeError, "make_model must be callable, got int"),
+    ({"step": None}, TypeError, "step must be callable, got NoneType"),
+    ({"world_size": 0}, ValueError, "world_size must be a whole number from 1, got 0"),
+    ({"steps": 1.5}, ValueError, "steps must be a whole number from 1, got 1.5"),
+    ({"timeout": 0}, ValueError, "timeout must be seconds"),
+    ({"ignore": "sum"}, ValueError, "ignore must be a list of codes"),
+    ({"ignore": ["summ"]}, ValueError, r"got \['summ'\]"),
+    ({"make_model": lambda: 3}, TypeError, "make_model must return a module"),
+    ({"make_batch": lambda t: (3, 4)}, TypeError, r"make_batch\(0\) must return tensors"),
+    ({"make_batch": lambda t: (torch.ones(4, 5), torch.ones(4))}, ValueError,
+     "equal rows in X"),
+    ({"ranks": False, "make_model": net}, TypeError,
+     "make_model must return 2 replicas, a list, got Sequential"),
+    ({"ranks": False, "make_model": lambda: [net()]}, ValueError,
+     "make_model returned 1 replicas for world_size 2"),
+    ({"ranks": False, "make_model": lambda: [net(), 3]}, TypeError,
+     "replica 1 must be a module or a list of tensors, got int"),
+    ({"ranks": False, "make_model": lambda: [[torch.ones(2)]] * 2, "lr": 1.0},
+     ValueError, r"forward\(X, params\) is needed"),
+    ({"ranks": False, "make_model": lambda: [net(), net()]}, ValueError,
+     "lr must be the step's learning rate > 0, got None"),
+])
+def test_an_argument_that_does_not_fit_is_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        audited(**changes)
+
+
+def test_a_loss_that_does_not_fit_the_output_is_said():
+    report = audited(loss=lambda y_hat, y: F.mse_loss(y_hat, y.double()))
+    assert "give the `loss` of (output, y)" in report.findings[0].says
+
+
+def test_nothing_of_the_audit_stays_in_the_process():
+    before = (DistributedDataParallel.__init__, DistributedSampler.__iter__,
+              dist.all_reduce, torch.get_default_dtype())
+    audit_replicas(HONEST)
+    audited(world_size=1)
+    assert before == (DistributedDataParallel.__init__, DistributedSampler.__iter__,
+                      dist.all_reduce, torch.get_default_dtype())
+
+
+def test_the_audit_sends_fewer_than_five_times_the_rows_through_the_model(tmp_path):
+    class Counting(torch.nn.Linear):
+        def forward(self, X):
+            with open(tmp_path / "rows", "a") as file:
+                file.write(f"{len(X)}\n")
+            return super().forward(X)
+
+    def make_model():
+        return sgd(DistributedDataParallel(Counting(5, 3)))
+    assert audit(make_model, rows(12), ordinary, steps=3).findings == []
+    passed = sum(map(int, (tmp_path / "rows").read_text().split()))
+    # 3 steps, and again for the gradients; once the minibatch on each rank; and one
+    # step at world size 1
+    assert passed == 12 * (3 + 3 + 2 + 1)
+    assert passed < 5 * 12 * 3

@@ -1,0 +1,122 @@
+"""Problem set 1 goes through nbgrader, by the very commands of the exercises' README.
+
+Three learners hand in: `right` has the solutions, `blank` what was handed out, and
+`wrong` one wrong answer, with an edited check below it that would let it pass.
+"""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.wrong.ps1 import WRONG
+
+EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
+MISTAKE = "to without a copy"
+
+
+def notebook(folder):
+    return json.loads((EXERCISES / folder / "ps1" / "ps1.ipynb").read_text())
+
+
+def cells(nb):
+    return {cell["metadata"]["nbgrader"]["grade_id"]: cell for cell in nb["cells"]}
+
+
+def solved():
+    """Return what was handed out, with the solutions written into it."""
+    nb, source = notebook("release"), cells(notebook("source"))
+    for name, cell in cells(nb).items():
+        if cell["metadata"]["nbgrader"]["solution"]:
+            text = "".join(source[name]["source"])
+            cell["source"] = re.sub(r" *### (BEGIN|END) SOLUTION\n?", "", text)
+    return nb
+
+
+def with_a_mistake():
+    nb = solved()
+    cells(nb)["get_params"]["source"] = WRONG["get_params"][MISTAKE]
+    cells(nb)["check_get_params"]["source"] = "print('ps1/get_params: right')"
+    return nb
+
+
+HANDED_IN = {"right": solved, "blank": lambda: notebook("release"),
+             "wrong": with_a_mistake}
+
+
+def commands():
+    text = (EXERCISES / "README.md").read_text()
+    return re.findall(r"^    (nbgrader .*)$", text, re.M)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """The course's folder, copied, after an instructor's four commands."""
+    home = tmp_path_factory.mktemp("home")
+    folder = home / "exercises"
+    # what is handed out is made here, from the source alone
+    shutil.copytree(EXERCISES, folder, ignore=shutil.ignore_patterns(
+        "release", "submitted", "autograded", "feedback", "grade*", "ps[2-9]"))
+    for learner, make in HANDED_IN.items():
+        place = folder / "submitted" / learner / "ps1"
+        place.mkdir(parents=True)
+        (place / "ps1.ipynb").write_text(json.dumps(make()))
+    # a path without .venv: the settings find what nbgrader calls by name
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))}
+    environment |= {"HOME": str(home), "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
+    for line in commands():
+        subprocess.run([sys.executable, "-m", *line.split()], cwd=folder,
+                       env=environment, check=True, timeout=120,
+                       capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def grades(course):
+    with open(course / "nbgrader.csv", newline="") as file:
+        return {row["student_id"]: row for row in csv.DictReader(file)}
+
+
+def test_the_readme_says_the_four_commands():
+    assert [line.split()[1] for line in commands()] == [
+        "generate_assignment", "autograde", "generate_feedback", "export"]
+
+
+def test_the_table_has_the_three_learners(grades):
+    assert set(grades) == set(HANDED_IN)
+    assert {row["assignment"] for row in grades.values()} == {"ps1"}
+
+
+def test_solutions_get_all_points_for_code(grades):
+    assert float(grades["right"]["score"]) == 15
+    assert float(grades["right"]["max_score"]) == 19  # words wait for a person
+
+
+def test_what_was_handed_out_gets_nothing(grades):
+    assert float(grades["blank"]["score"]) == 0
+
+
+def test_a_mistake_costs_its_exercise_alone_and_an_edited_check_saves_nothing(grades):
+    assert float(grades["wrong"]["score"]) == 15 - 2
+
+
+def test_feedback_says_what_the_checks_said(course):
+    pages = {learner: (course / "feedback" / learner / "ps1" / "ps1.html").read_text()
+             for learner in HANDED_IN}
+    for name in ("get_params", "split_batch", "allreduce", "sgd", "train_batch"):
+        assert re.search(rf"ps1/{name}: right, on \d+ random inputs", pages["right"])
+        assert f"ps1/{name} is not written yet" in pages["blank"]
+        assert (f"ps1/{name} is not right yet" in pages["wrong"]) == (
+            name == "get_params")
+
+
+def test_nbgrader_hands_out_what_is_stored(course):
+    assert ((course / "release" / "ps1" / "ps1.ipynb").read_bytes()
+            == (EXERCISES / "release" / "ps1" / "ps1.ipynb").read_bytes())

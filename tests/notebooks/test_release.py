@@ -1,0 +1,207 @@
+"""notebooks/tools/release.py: what learners get is what the sources generate.
+
+No cell runs here. nbgrader is imported in a process of its own: it changes the folder
+it works in, and what it logs.
+"""
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXERCISES = ROOT / "notebooks" / "exercises"
+SETS = sorted(path.stem for path in (EXERCISES / "source").glob("*/*.ipynb"))
+
+
+def release(folder):
+    """Run the program; return its exit status, what it said, and its complaint."""
+    done = subprocess.run(
+        [sys.executable, "-P", ROOT / "notebooks" / "tools" / "release.py",
+         "--folder", folder], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and ".ipynb_checkpoints" not in path.parts}
+
+
+def load(kind, name):
+    return json.loads((EXERCISES / kind / name / f"{name}.ipynb").read_text())
+
+
+def text(cell):
+    return "".join(cell["source"])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with the sources, after one run that made release/ from nothing."""
+    folder = tmp_path_factory.mktemp("course")
+    shutil.copytree(EXERCISES / "source", folder / "source")
+    return folder, release(folder)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder with the source of problem set 1, and a release of long ago."""
+    for kind in ("source", "release"):
+        (tmp_path / kind / "ps1").mkdir(parents=True)
+    path = tmp_path / "source" / "ps1" / "ps1.ipynb"
+    shutil.copy(EXERCISES / "source" / "ps1" / "ps1.ipynb", path)
+    (tmp_path / "release" / "ps1" / "ps1.ipynb").write_text("old")
+    return tmp_path, path
+
+
+def test_what_is_stored_is_what_the_sources_generate(made):
+    folder, (status, said, complaint) = made
+    assert (status, complaint) == (0, "")
+    assert said.splitlines() == [f"changed {name}/{name}.ipynb" for name in SETS]
+    assert files(EXERCISES / "release") == files(folder / "release")  # make release
+
+
+def test_nothing_else_is_left_in_the_folder_and_the_sources_stay(made):
+    folder, _ = made
+    assert sorted(path.name for path in folder.iterdir()) == ["release", "source"]
+    assert files(folder / "source") == files(EXERCISES / "source")
+    assert len(files(folder / "release")) == len(SETS)
+
+
+def test_a_second_run_writes_nothing(made):
+    folder, _ = made
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.ipynb")}
+    assert release(folder) == (0, "release/ is what source/ generates\n", "")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+STUB = {"code": "# YOUR CODE HERE\nraise NotImplementedError()",
+        "markdown": "YOUR ANSWER HERE"}
+SOLUTION = r"^( *)### BEGIN SOLUTION\n(.*?)### END SOLUTION"
+HIDDEN = r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS"
+
+
+def blank(cell):
+    """Return what a cell of a source must read when it is handed out."""
+    def stub(match):
+        return textwrap.indent(STUB[cell["cell_type"]], match[1])
+    without = re.sub(HIDDEN, "", text(cell), flags=re.S)
+    return re.sub(SOLUTION, stub, without, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_no_solution_no_hidden_check_and_no_output_is_handed_out(name):
+    source, handed_out = load("source", name)["cells"], load("release", name)["cells"]
+    assert [cell["id"] for cell in handed_out] == [cell["id"] for cell in source]
+    assert list(map(text, handed_out)) == list(map(blank, source))
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None
+               for cell in handed_out if cell["cell_type"] == "code")
+    prose = "\n\n".join(map(text, handed_out))
+    assert not re.search(r"(BEGIN|END) (SOLUTION|HIDDEN)|times=", prose)
+    solutions = [match[2].strip() for cell in source
+                 for match in re.finditer(SOLUTION, text(cell), re.M | re.S)]
+    assert solutions and [words for words in solutions if words in prose] == []
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_learner_can_open_it_and_cannot_delete_or_edit_what_is_not_hers(name):
+    nb = load("release", name)
+    nbformat.validate(copy.deepcopy(nb))
+    assert nb["metadata"] == load("source", name)["metadata"]
+    for cell in nb["cells"]:
+        meta = cell["metadata"]
+        assert set(meta) <= {"deletable", "editable", "nbgrader", "tags"}
+        assert meta["deletable"] is False
+        assert meta.get("editable", True) is bool(meta["nbgrader"]["solution"])
+        assert re.fullmatch("[0-9a-f]{32}", meta["nbgrader"]["checksum"])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_what_is_handed_out_stands_as_deep_as_its_source(name):
+    # so the same links lead on from both
+    prose = "\n".join(text(cell) for cell in load("release", name)["cells"]
+                      if cell["cell_type"] == "markdown")
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
+    assert links
+    for kind in ("source", "release"):
+        assert [link for link in links
+                if not (EXERCISES / kind / name / link).exists()] == []
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ("### END SOLUTION", "###", "ps1: RuntimeError: no end solution"),
+    ("### END HIDDEN TESTS", "###", "ps1: RuntimeError: No end hidden tests"),
+    ('"grade_id": "sgd"', '"grade_id": "allreduce"', "ps1: .*[dD]uplicate"),
+    ('{\n "cells"', '\n "cells"', "ps1: .*NotJSONError")])
+def test_a_source_that_is_not_in_order_is_named_and_nothing_is_written(
+        small, old, new, words):
+    folder, path = small
+    path.write_text(path.read_text().replace(old, new))
+    # a set that comes first and is in order is not written either
+    shutil.copytree(EXERCISES / "source" / "ps1", folder / "source" / "ps0")
+    before = files(folder)
+    status, said, complaint = release(folder)
+    assert (status, said) == (1, "") and re.match(words, complaint)
+    assert "Traceback" not in complaint and "/tmp" not in complaint
+    assert files(folder) == before
+
+
+def test_a_set_without_a_source_is_taken_away(small):
+    folder, _ = small
+    (folder / "release" / "ps9").mkdir()
+    (folder / "release" / "ps9" / "ps9.ipynb").write_text("{}")
+    status, said, _ = release(folder)
+    assert status == 0
+    assert said.splitlines() == ["changed ps1/ps1.ipynb", "removed ps9/ps9.ipynb"]
+    assert list(files(folder / "release")) == ["ps1/ps1.ipynb"]
+    assert not (folder / "release" / "ps9").exists()
+
+
+def test_a_folder_without_sources_is_an_error_of_one_line(tmp_path):
+    status, said, complaint = release(tmp_path)
+    assert (status, said) == (1, "")
+    assert complaint == f"no problem set in {tmp_path / 'source'}\n"
+
+
+# what collects which notebooks
+
+def collected(folder, *arguments):
+    """Return the notebooks that `pytest --nbval` collects in `folder`, by path."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
+         "--nbval-current-env", "--collect-only", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=60)
+    return {line.partition("::")[0] for line in done.stdout.splitlines()
+            if ".ipynb::" in line}
+
+
+def test_make_test_runs_the_sources_and_never_what_is_handed_out():
+    makefile = (ROOT / "Makefile").read_text()
+    [patterns] = re.findall(r"^\t\$\(PYTEST\) \$\(NBVAL\) (.+)$", makefile, re.M)
+    paths = [str(path.relative_to(ROOT)) for pattern in patterns.split()
+             for path in sorted(ROOT.glob(pattern))]
+    assert {f"notebooks/exercises/source/{name}/{name}.ipynb" for name in SETS} < set(
+        paths)
+    assert collected(ROOT, *paths) == set(paths)
+    assert not any("release" in path for path in paths)
+
+
+def test_nbval_on_the_whole_folder_leaves_out_what_is_handed_out_and_in(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    exercises = Path("notebooks", "exercises")
+    wanted = ["notebooks/00_start_here.ipynb", f"{exercises}/source/ps1/ps1.ipynb"]
+    others = [f"{exercises}/{kind}/ps1.ipynb" for kind in (
+        "release/ps1", "submitted/alice/ps1", "autograded/alice/ps1",
+        "source/ps1/.ipynb_checkpoints")]
+    for name in wanted + others:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(EXERCISES / "source" / "ps1" / "ps1.ipynb", tmp_path / name)
+    assert collected(tmp_path, "notebooks") == set(wanted)

@@ -1,0 +1,246 @@
+"""A class is graded: everybody gets what the answers deserve, whatever they contain."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import manual_dp
+from manual_dp.school.exercise import exercises, find
+from manual_dp.school.grader import grade as page
+from manual_dp.school.grader.grade import grade_all
+from manual_dp.school.grader.worker import Worker, grade
+from manual_dp.school.ps1 import judge
+from tests.school.test_wrong_answers import ALL, EXERCISES, READY, WRONG, cells_of
+from tests.support.wrong.hostile import HOSTILE
+from tests.support.wrong.ps1 import WRONG as WRONG_PS1
+
+COURSE = str(Path(manual_dp.__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def private(tmp_path, monkeypatch):
+    """Return a folder for temporary files, which names the processes of this test."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def hand_in(folder, student, cells, problem_set="ps1"):
+    """Write a notebook as a learner hands it in; return its path."""
+    path = folder / student / problem_set / f"{problem_set}.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"cells": [
+        {"cell_type": "code", "source": source.splitlines(True), "metadata": {
+            "nbgrader": {"grade_id": grade_id, "solution": True}}}
+        for grade_id, source in cells.items()]}))
+    return str(path)
+
+
+def still_running(folder):
+    """Return the processes that were started to grade with `folder` for their files."""
+    return [p.info["pid"] for p in psutil.process_iter(["pid", "cmdline", "status"])
+            if any(str(folder) in word for word in p.info["cmdline"] or [])
+            and p.info["status"] != psutil.STATUS_ZOMBIE]
+
+
+# every answer of the course
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_solution_is_graded_right(worker, name):
+    cells = cells_of(name.partition("/")[0])
+    assert grade(worker, find(name), cells) is None
+
+
+@pytest.mark.parametrize("name, mistake", [
+    (name, mistake) for name, wrong in WRONG.items() for mistake in wrong])
+def test_a_wrong_answer_is_graded_wrong_with_a_message(worker, name, mistake):
+    problem_set, _, exercise = name.partition("/")
+    cells = cells_of(problem_set) | {exercise: WRONG[name][mistake]}
+    message = grade(worker, find(name), cells)
+    assert message and len(message.splitlines()[0]) > 20
+    assert "returned nothing" not in message  # it came to an end, and numbers decided
+
+
+@pytest.mark.parametrize("problem_set", READY)
+def test_a_blank_release_gets_nothing_and_is_told_why(problem_set, tmp_path):
+    release = EXERCISES / "release" / problem_set / f"{problem_set}.ipynb"
+    path = tmp_path / "ben" / problem_set / "blank.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(release.read_bytes())
+    [record], _ = grade_all([path])
+    assert (record["student"], record["score"]) == ("ben", 0)
+    assert record["max_score"] == sum(e.points for e in exercises(problem_set).values())
+    assert [message for _, message in record["exercises"].values()] == [
+        "Not written yet: the cell still raises NotImplementedError."] * len(
+            exercises(problem_set))
+
+
+# hostile ones
+
+def test_hostile_submissions_get_what_they_deserve_and_stop_nothing(
+        tmp_path, private, monkeypatch):
+    monkeypatch.setattr(judge, "EXERCISES", [exercise._replace(seconds=4)
+                                           for exercise in judge.EXERCISES
+                                           if exercise.name != "ps1/train_batch"])
+    paths = {name: hand_in(tmp_path, f"s{i:02d}", cells_of("ps1") | {
+        cell: source.replace("COURSE", COURSE)})
+        for i, (name, (cell, source, _)) in enumerate(HOSTILE.items())}
+    records, new = grade_all(paths.values(), jobs=2)
+    assert len(HOSTILE) >= 29 and new == len(HOSTILE)
+    passed = {name: {exercise for exercise, (points, _) in record["exercises"].items()
+                     if points} for name, record in zip(paths, records)}
+    everything = {exercise.name for exercise in judge.EXERCISES}
+    assert passed == {name: everything if passes else everything - {f"ps1/{cell}"}
+                      for name, (cell, _, passes) in HOSTILE.items()}
+    assert [r["note"] for r in records] == [""] * len(records)
+    assert still_running(private) == [] and list(private.iterdir()) == []
+
+
+def test_a_file_that_is_no_notebook_stops_nothing(tmp_path, private):
+    right = cells_of("ps1")
+    paths = [hand_in(tmp_path, "anna", right)]
+    for student, text in [("empty", ""), ("words", "hello"), ("list", "[]"),
+                          ("deep", "[" * 100_000), ("stripped", '{"cells": [{}]}')]:
+        path = tmp_path / student / "ps1" / "ps1.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        paths.append(str(path))
+    for student in ("pipe", "folder", "nobody"):
+        path = tmp_path / student / "ps1" / "ps1.ipynb"
+        path.parent.mkdir(parents=True)
+        {"pipe": os.mkfifo, "folder": os.mkdir, "nobody": str}[student](path)
+        paths.append(str(path))
+    paths += [str(tmp_path / "unknown" / "homework.ipynb"),
+              hand_in(tmp_path, "zoe", right)]
+    records, _ = grade_all(paths)
+    assert [record["score"] for record in records] == [15, *[0] * 9, 15]
+    assert [bool(record["note"]) for record in records] == [False, *[True] * 9, False]
+
+
+# interrupted ones
+
+def a_class(folder, size):
+    mistakes = [(exercise, source) for exercise, wrong in WRONG_PS1.items()
+                for source in wrong.values()]
+    paths = []
+    for i in range(size):
+        exercise, source = mistakes[i % len(mistakes)]
+        change = {exercise: source} if i % 3 else {}
+        paths.append(hand_in(folder, f"s{i:03d}", cells_of("ps1") | change))
+    return paths
+
+
+def command(paths, csv):
+    return [sys.executable, "-m", "manual_dp", "grade", *paths, "--csv", str(csv)]
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_class_of_100_that_was_killed_half_way_gets_the_same_grades(
+        tmp_path, private):
+    paths = a_class(tmp_path, 100)
+    journal, start = tmp_path / "grades.csv.journal", time.monotonic()
+    first = subprocess.Popen(command(paths, tmp_path / "grades.csv"),
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    while lines(journal) < 50 and first.poll() is None:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    before = lines(journal)
+    assert 50 <= before < 100 and not (tmp_path / "grades.csv").exists()
+    done = subprocess.run(command(paths, tmp_path / "grades.csv"), text=True,
+                          capture_output=True, check=True)
+    assert time.monotonic() - start < 240
+    assert f"100 notebooks, {before} of them graded before" in done.stdout
+    keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == 100
+    rows = (tmp_path / "grades.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[2] == "15" for row in rows] == [
+        i % 3 == 0 for i in range(100)]
+    # the killed grader's processes end by themselves
+    end = time.monotonic() + 10
+    while still_running(private) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert still_running(private) == []
+
+
+def test_an_interrupt_ends_the_grader_at_once_and_keeps_what_is_done(tmp_path, private):
+    slow = cells_of("ps1") | {"sgd": "import time\ntime.sleep(999)"}
+    paths = [*a_class(tmp_path, 3), hand_in(tmp_path, "slow", slow),
+             hand_in(tmp_path, "slower", slow)]
+    journal = tmp_path / "grades.csv.journal"
+    grader = subprocess.Popen(
+        command(paths, tmp_path / "grades.csv"), stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,  # a shell's background job would ignore the signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    try:
+        end = time.monotonic() + 60
+        while lines(journal) < 3 and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        start = time.monotonic()
+        grader.send_signal(signal.SIGINT)
+        _, errors = grader.communicate(timeout=20)
+    finally:
+        grader.kill()
+    assert time.monotonic() - start < 10 and grader.returncode == 130
+    assert b"Traceback" not in errors and lines(journal) == 3
+    assert still_running(private) == [] and list(private.iterdir()) == []
+
+
+def test_a_notebook_that_has_changed_is_graded_anew(tmp_path, private):
+    path = hand_in(tmp_path, "anna", cells_of("ps1") | {"sgd": WRONG_PS1["sgd"]["uphill"]})
+    journal = tmp_path / "journal"
+    [record], new = grade_all([path], journal)
+    again, none = grade_all([path], journal)
+    assert (record["score"], new, again, none) == (8, 1, [record], 0)
+    Path(path).write_bytes(Path(hand_in(tmp_path, "b", cells_of("ps1"))).read_bytes())
+    [record], new = grade_all([path], journal)
+    assert (record["score"], new) == (15, 1)
+
+
+def test_a_notebook_that_changes_while_it_is_graded_is_graded_anew(
+        tmp_path, monkeypatch):
+    path, journal = hand_in(tmp_path, "anna", cells_of("ps1")), tmp_path / "journal"
+
+    def grade_then_change(path, worker, grade_one=page.grade_one):
+        record = grade_one(path, worker)
+        with open(path, "a") as file:
+            file.write(" ")
+        return record
+    with monkeypatch.context() as patch:
+        patch.setattr(page, "grade_one", grade_then_change)
+        [record], new = grade_all([path], journal)
+    assert (record["score"], new) == (15, 1)
+    assert grade_all([path], journal)[1] == 1
+    assert grade_all([path], journal)[1] == 0
+
+
+def test_a_mistake_of_the_grader_itself_is_raised_and_leaves_nothing(
+        tmp_path, private, monkeypatch):
+    def broken(random):
+        raise LookupError("a bug of ours")
+    monkeypatch.setattr(judge, "EXERCISES", [
+        exercise._replace(draw=broken) for exercise in judge.EXERCISES])
+    with pytest.raises(LookupError, match="a bug of ours"):
+        grade_all(a_class(tmp_path, 3))
+    assert still_running(private) == []

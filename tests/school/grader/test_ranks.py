@@ -1,0 +1,201 @@
+"""The ranks of a graded answer: the same results as real ranks, and the same faults."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import manual_dp
+from manual_dp.ranks import run_ranks
+
+FORKED = Path(manual_dp.__file__).parent / "school" / "grader" / "ranks.py"
+
+
+def ring(numbers):
+    """Send to the right, get from the left; then sum over all ranks."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    mine = torch.tensor(numbers, dtype=torch.float64) * (rank + 1)
+    left = torch.empty_like(mine)
+    sending = dist.isend(mine, (rank + 1) % world_size) if world_size > 1 else None
+    if sending is None:
+        left.copy_(mine)
+    else:
+        dist.recv(left, (rank - 1) % world_size)
+        sending.wait()
+    total = mine.clone()
+    dist.all_reduce(total)
+    return {"rank": rank, "left": left.tolist(), "total": total.tolist()}
+
+
+# each in turn, in one process that has torch loaded, as child.py has
+FAULTS = {
+    "raises": """
+        def function():
+            if dist.get_rank() == 1:
+                raise ValueError("boom")
+            dist.barrier()""",
+    "blank": """
+        def function():
+            if dist.get_rank() == 1:
+                raise NotImplementedError("write me")
+            dist.barrier()""",
+    "hangs": """
+        def function():
+            if dist.get_rank() == 1:
+                return "done"
+            dist.barrier()""",
+    "all hang": """
+        def function():
+            while True:
+                pass""",
+    "stopped": """
+        def function():
+            if dist.get_rank() == 0:
+                os.kill(os.getpid(), signal.SIGSTOP)""",
+    "dies": """
+        def function():
+            if dist.get_rank() == 1:
+                os._exit(0)
+            time.sleep(60)""",
+    "is killed": """
+        def function():
+            if dist.get_rank() == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)""",
+    "exits": """
+        def function():
+            sys.exit(0)""",
+    "is no number": """
+        def function():
+            return torch.zeros(2)""",
+    "long message": """
+        def function():
+            raise ValueError("x" * 10**6)""",
+    "strange message": """
+        def function():
+            raise ValueError("a\\ud800\\nb")""",
+    "large": """
+        def function():
+            return ["x" * 10**6, float("nan")]""",
+    "prints": """
+        def function():
+            print("hello")
+            return dist.get_rank()""",
+}
+SCRIPT = """
+import ctypes, importlib.util, json, os, signal, sys, time
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+ctypes.CDLL(None).prctl(36, 1)  # what is left behind becomes ours
+spec = importlib.util.spec_from_file_location("forked", sys.argv[1])
+forked = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(forked)
+{ring}
+def opened():
+    return len(os.listdir("/proc/self/fd"))
+def attempt(*args, **kwargs):
+    before, start = opened(), time.monotonic()
+    try:
+        result = forked.run_ranks(*args, **kwargs)
+    except BaseException as error:
+        result = type(error).__name__, str(error)
+    left = opened() - before
+    try:
+        left += 1 + bool(os.waitpid(-1, os.WNOHANG))
+    except ChildProcessError:
+        pass
+    return dict(result=result, left=left, took=time.monotonic() - start)
+found = dict()
+for world_size in (1, 2, 3, 4):
+    found[f"ring {{world_size}}"] = attempt(ring, world_size, [0.5, -1.25, 3])
+for name, source in json.loads(sys.argv[2]).items():
+    exec(source)
+    found[name] = attempt(function, 2, timeout=1 if "hang" in name else 2)
+found["variables"] = attempt(lambda: [os.environ["RANK"], os.environ["WORLD_SIZE"]], 2)
+found["ours"] = dict(result="RANK" in os.environ, left=0, took=0)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Return {name: what run_ranks gave, what was left, how long it took}."""
+    faults = {name: inspect.cleandoc(source) for name, source in FAULTS.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(ring=inspect.getsource(ring)), str(FORKED),
+         json.dumps(faults)], cwd=tmp_path_factory.mktemp("forked"), timeout=100,
+        capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_ranks_give_the_results_of_real_ranks(found, world_size):
+    numbers = [0.5, -1.25, 3]
+    results = found[f"ring {world_size}"]["result"]
+    assert results == run_ranks(ring, world_size, numbers)
+    total = world_size * (world_size + 1) / 2
+    assert results == [
+        {"rank": rank, "left": [x * ((rank - 1) % world_size + 1) for x in numbers],
+         "total": [x * total for x in numbers]} for rank in range(world_size)]
+
+
+@pytest.mark.parametrize("name, message", [
+    ("raises", "rank 1 raised ValueError: boom"),
+    ("hangs", "ranks [0] had not finished after 1 s: do all ranks call the same "
+              "collectives?"),
+    ("all hang", "ranks [0, 1] had not finished after 1 s: do all ranks call the same "
+                 "collectives?"),
+    ("stopped", "ranks [0] had not finished after 2 s: do all ranks call the same "
+                "collectives?"),
+    ("dies", "rank 1 ended without a result"),
+    ("is killed", "rank 0 ended without a result"),
+    ("exits", "rank 0 raised SystemExit: 0"),
+    ("is no number", "rank 0 raised TypeError: Object of type Tensor is not JSON "
+                     "serializable"),
+    ("strange message", "rank 0 raised ValueError: a\ud800\nb")])
+def test_a_fault_is_one_error_that_names_the_rank(found, name, message):
+    kind, text = found[name]["result"]
+    if name in ("exits", "is no number", "strange message"):  # both ranks do
+        text = text.replace("rank 1", "rank 0")
+    assert (kind, text) == ("RankError", message)
+    assert found[name]["took"] < 6
+
+
+def test_a_long_message_is_cut(found):
+    kind, text = found["long message"]["result"]
+    assert kind == "RankError" and len(text) < 600 and text.endswith("xxx")
+
+
+def test_a_blank_answer_is_blank_and_no_fault(found):
+    assert found["blank"]["result"] == ["NotImplementedError", ""]
+
+
+def test_a_large_result_comes_back_whole(found):
+    for text, number in found["large"]["result"]:
+        assert text == "x" * 10**6 and number != number
+
+
+def test_what_ranks_print_does_not_mix_with_their_results(found):
+    assert found["prints"]["result"] == [0, 1]
+
+
+def test_a_rank_knows_its_number_as_under_torchrun(found):
+    assert found["variables"]["result"] == [["0", "2"], ["1", "2"]]
+    assert found["ours"]["result"] is False
+
+
+def test_no_rank_and_no_pipe_is_left(found):
+    assert {name: one["left"] for name, one in found.items() if one["left"]} == {}
+
+
+def test_it_takes_the_arguments_of_the_real_one():
+    assert inspect.getsource(run_ranks).splitlines()[0] in FORKED.read_text()

@@ -1,0 +1,251 @@
+"""What a graded answer can see, and what becomes of the process that runs it."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+import manual_dp
+from manual_dp.school.exercise import find
+from manual_dp.school.grader import worker as page
+from manual_dp.school.grader.child import GIVEN
+from manual_dp.school.grader.landlock import available
+from manual_dp.school.grader.worker import Worker, grade
+from tests.school.test_wrong_answers import EXERCISES, READY, cells_of
+
+COURSE = Path(manual_dp.__file__).parent
+# Looks everywhere for answers: on the disk, in modules, in all objects, in frames, in
+# the environment, in other processes. Says what it found in the text of an error.
+SEARCH = '''
+import gc, json, os, re, sys, types
+found = []
+
+def interesting(text):
+    return [mark for mark in MARKS if mark in text]
+
+def allreduce(data):
+    for top in PLACES:
+        for place, folders, names in os.walk(top):
+            for name in names:
+                if name.endswith((".py", ".ipynb", ".pyc")):
+                    try:
+                        with open(os.path.join(place, name), errors="ignore") as file:
+                            found.extend(("file", name, MARKS.index(m))
+                                         for m in interesting(file.read()))
+                    except OSError:
+                        pass
+    found.extend(("module", name, "") for name in sys.modules
+                 if name.startswith("manual_dp") and name not in OPEN)
+    for thing in gc.get_objects():
+        if isinstance(thing, types.FunctionType):
+            path = thing.__code__.co_filename
+            if path.startswith(COURSE) and path not in FILES:
+                found.append(("function", path, thing.__code__.co_name))
+        elif isinstance(thing, dict):
+            for key, value in list(thing.items()):
+                for text in (key, value):
+                    if isinstance(text, str) and text is not MARKS and interesting(text):
+                        if "MA" "RKS" not in text:
+                            found.append(("object", str(key)[:20], text[:20]))
+    frame = sys._getframe()
+    while frame:
+        found.extend(("frame", name, "") for name in frame.f_locals
+                     if name in ("judge", "truth", "wanted", "exercise"))
+        frame = frame.f_back
+    for key, value in os.environ.items():
+        found.extend(("environment", key, m) for m in interesting(key + value))
+    try:
+        for number in os.listdir("/proc"):
+            if number.isdigit() and int(number) != os.getpid():
+                with open(f"/proc/{number}/environ", "rb") as file:
+                    file.read()
+                found.append(("process", "other", ""))
+    except OSError:
+        pass
+    raise ValueError(json.dumps([f"{a} {b} {c}" for a, b, c in sorted(set(found))][:8]))
+'''
+OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
+        "manual_dp.school", "manual_dp.school.checks",
+        *(name for folder, files in GIVEN.items() for name in (
+            f"manual_dp.school.{folder}",
+            *(f"manual_dp.school.{folder}.{file}" for file in files)))]
+# what stands in solutions, checks and named wrong answers, and nowhere else
+MARKS = ["### BEGIN" " SOLUTION", "only rank 0 has the sum: " "send it back",
+         "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
+# whose functions a graded process holds: none knows an answer
+FILES = [f"{COURSE}/{name}.py" for name in (
+    "devices", "lenet", *(f"school/grader/{name}" for name in (
+        "child", "watch", "answer", "landlock", "ranks")),
+    *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def fresh():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def answer_of(worker, source, **changes):
+    """Run `source` as the answer to ps1/allreduce; return the message."""
+    exercise = find("ps1/allreduce")._replace(**changes)
+    return grade(worker, exercise, {"allreduce": source})
+
+
+def search(worker, places):
+    names = {"MARKS": MARKS, "PLACES": places, "OPEN": OPEN, "FILES": FILES,
+             "COURSE": str(COURSE)}
+    start = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    message = answer_of(worker, start + SEARCH, seconds=60)
+    return json.loads(re.search(r"ValueError: (\[.*\])", message)[1])
+
+
+PLACES = [str(COURSE), str(EXERCISES.parent), str(Path(__file__).parent), "/proc/self"]
+
+
+@pytest.mark.skipif(not available(), reason="this system cannot hide files")
+def test_no_answer_can_be_read_from_inside_a_graded_process(worker):
+    assert search(worker, PLACES) == []
+
+
+@pytest.mark.skipif(not available(), reason="this system cannot hide files")
+def test_where_files_are_not_hidden_the_same_search_finds_answers(fresh, monkeypatch):
+    monkeypatch.setattr(page, "readable", lambda: ["/"])
+    assert "file allreduce.py 3" in search(fresh, [f"{COURSE}/"])
+    assert "file judge.py 1" in search(fresh, [f"{COURSE}/school/ps1"])
+    assert "file ps1.ipynb 0" in search(fresh, [f"{EXERCISES}/source/ps1"])
+
+
+@pytest.mark.skipif(not available(), reason="this system cannot hide files")
+def test_the_instructors_files_cannot_be_read(worker, tmp_path):
+    (tmp_path / "grades.csv").write_text("anna,15\n")
+    for path in (tmp_path / "grades.csv", Path(__file__), Path.home()):
+        message = answer_of(worker, f"import os\nos.stat({str(path)!r})\n"
+                                    f"os.listdir({str(path)!r}) if os.path.isdir("
+                                    f"{str(path)!r}) else open({str(path)!r})")
+        assert "PermissionError" in message
+
+
+def test_given_names_no_solution():
+    # what a graded process has loaded: no docstring, comment or code of a solution
+    given = "\n".join(path.read_text() for path in (COURSE / "school" / "given").glob("*"
+                      ) if path.suffix == ".py")
+    for problem_set in READY:
+        for source in cells_of(problem_set).values():
+            for part in re.findall(r"### BEGIN SOLUTION\n(.*?)### END", source, re.S):
+                body = [line.strip() for line in part.splitlines()]
+                long = [line for line in body if len(line) > 45]
+                assert [line for line in long if line in given] == []
+
+
+def test_given_imports_nothing_that_a_graded_process_has_not():
+    for path in (COURSE / "school" / "given").glob("*.py"):
+        for module in re.findall(r"(?:from|import) (manual_dp[.\w]*)", path.read_text()):
+            assert module in OPEN, path.name
+
+
+# messages
+
+@pytest.mark.parametrize("source, message", [
+    ("def allreduce(data):\n    helper(data)", "put what an answer needs into its cell"),
+    ("from manual_dp import allreduce", "cannot use the course's own solution"),
+    ("def sum_up(data):\n    pass", "the answer cells define no allreduce"),
+    ("def allreduce(data):\n    raise NotImplementedError()", "Not written yet"),
+    ("def allreduce(data):\n    return 1 / 0",
+     "ZeroDivisionError: division by zero\nline 2 of <cell allreduce>: return 1 / 0"),
+    ("def allreduce(data)\n    pass", "SyntaxError"),
+    ("import os\nos._exit(3)", "it ended the process with exit code 3"),
+    ("import os\nos.abort()", "it ended with SIGABRT"),
+])
+def test_a_message_says_what_happened(worker, source, message):
+    assert message in answer_of(worker, source)
+
+
+def test_a_missing_cell_is_named():
+    message = grade(None, find("ps1/train_batch"), {"split_batch": "", "sgd": ""})
+    assert message == "The answer cell allreduce is missing."
+
+
+def test_magics_of_the_notebook_do_no_harm(worker):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(worker, "%matplotlib inline\n!ls\n" + right) is None
+    remainder = "rest = (7\n%4)\nassert rest == 3\n"  # this is Python
+    assert answer_of(worker, remainder + right) is None
+
+
+# the process
+
+def test_a_lost_process_is_replaced_and_the_answer_run_again(worker):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(worker, right) is None
+    worker.process.kill()
+    worker.process.wait()
+    assert answer_of(worker, right) is None
+
+
+def test_where_answers_cannot_run_nobody_gets_a_zero_for_it(monkeypatch):
+    worker = Worker()
+    monkeypatch.setattr(page, "site", lambda: [])  # so child.py finds no torch
+    with pytest.raises(RuntimeError, match="answers cannot be run on this system: "
+                                           "ModuleNotFoundError: No module named 'torch"):
+        answer_of(worker, cells_of("ps1")["allreduce"])
+    monkeypatch.setattr(page, "site", lambda: [str(Path(torch.__file__).parents[1])])
+    monkeypatch.setattr(page, "readable", lambda: [])  # gloo finds no network
+    with pytest.raises(RuntimeError, match="answers cannot be run on this system"):
+        answer_of(worker, cells_of("ps1")["allreduce"])
+    assert worker.process is None
+
+
+def test_a_stopped_worker_runs_nothing_more(fresh):
+    fresh.stop()
+    with pytest.raises(RuntimeError, match="the worker was stopped"):
+        answer_of(fresh, cells_of("ps1")["allreduce"])
+
+
+def test_a_worker_that_was_stopped_as_it_started_runs_no_further_answer(fresh):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(fresh, right) is None
+    fresh.stopped = True  # what `stop` leaves if the process was not there yet
+    with pytest.raises(RuntimeError, match="the worker was stopped"):
+        answer_of(fresh, right)
+
+
+def test_closing_ends_the_process_and_what_it_runs():
+    worker = Worker()
+    assert answer_of(worker, cells_of("ps1")["allreduce"]) is None
+    process = psutil.Process(worker.process.pid)
+    worker.close()
+    worker.close()  # twice does no harm
+    assert not process.is_running()
+
+
+def test_each_job_starts_afresh(worker):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(worker, "torch.Tensor.copy_ = None\n" + right) is not None
+    assert answer_of(worker, "open('left', 'w').close()\n" + right) is None
+    assert answer_of(worker, "import os\nassert os.listdir('.') == []\n" + right) is None
+
+
+def test_the_clock_ends_an_answer_that_only_waits(worker):
+    start = time.monotonic()
+    message = answer_of(worker, "import time\ntime.sleep(999)", seconds=1)
+    assert "was stopped after 3 s" in message and 3 <= time.monotonic() - start < 8
+
+
+def test_the_environment_is_not_handed_on(worker, monkeypatch):
+    monkeypatch.setenv("PASSWORD", "secret")
+    message = answer_of(worker, "import os\nraise ValueError(sorted(os.environ))")
+    assert "PASSWORD" not in message and "OMP_NUM_THREADS" in message
+    assert os.environ["PASSWORD"] == "secret"

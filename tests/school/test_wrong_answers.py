@@ -1,0 +1,112 @@
+"""Every exercise: its solution passes, its stub and its named wrong answers do not.
+
+A wrong answer stands in wrong/, under its name. It is tried as a learner would hand it
+in: in place of the solution, among the solutions of the other cells.
+"""
+
+import importlib
+import inspect
+import json
+import linecache
+import re
+from pathlib import Path
+
+import pytest
+
+from manual_dp.school.checks import Wrong, check
+from manual_dp.school.exercise import SETS, exercises
+
+EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
+READY = [name for name in SETS if (EXERCISES / "source" / name).is_dir()]
+WRONG = {f"{name}/{exercise}": wrong for name in READY for exercise, wrong in
+         importlib.import_module(f"tests.support.wrong.{name}").WRONG.items()}
+ALL = [name for problem_set in READY for name in exercises(problem_set)]
+NO_ANSWER = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
+SOLUTION = r"( *)### BEGIN SOLUTION\n.*?### END SOLUTION"
+
+
+def cells_of(problem_set):
+    """Return the answer cells of the source notebook, by grade id."""
+    path = EXERCISES / "source" / problem_set / f"{problem_set}.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return {cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["source"])
+            for cell in cells if cell["cell_type"] == "code"
+            and cell["metadata"]["nbgrader"]["solution"]}
+
+
+def define(name, change=None):
+    """Run the cells of an exercise, `change`d; return the answers it defines."""
+    problem_set = name.partition("/")[0]
+    exercise = exercises(problem_set)[name]
+    given = importlib.import_module(f"manual_dp.school.{problem_set}.run")
+    space = dict(given.START, __name__="__main__")
+    for grade_id, source in (cells_of(problem_set) | (change or {})).items():
+        if grade_id in exercise.cells:
+            file = f"<cell {grade_id} {abs(hash(source))}>"
+            linecache.cache[file] = len(source), None, source.splitlines(True), file
+            exec(compile(source, file, "exec"), space)
+    return [space[answer] for answer in exercise.answers]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_solution_passes(name, capsys):
+    check(name, *define(name), times=3)
+    assert re.fullmatch(rf"{name}: right, on \d+ random inputs\n",
+                        capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_blank_answer_is_told_so(name):
+    cells = cells_of(name.partition("/")[0])
+    blank = {grade_id: re.sub(SOLUTION, NO_ANSWER, source, flags=re.S)
+             for grade_id, source in cells.items()}
+    with pytest.raises(Wrong, match=f"{name} is not written yet"):
+        check(name, *define(name, blank))
+
+
+@pytest.mark.parametrize("name, mistake", [
+    (name, mistake) for name, wrong in WRONG.items() for mistake in wrong])
+def test_a_wrong_answer_is_rejected_with_its_numbers(name, mistake):
+    answers = define(name, {name.partition("/")[2]: WRONG[name][mistake]})
+    with pytest.raises(Wrong) as caught:
+        check(name, *answers)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{name} is not right yet."
+    assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
+
+
+def test_every_exercise_has_wrong_answers_and_some_six_of_them():
+    few = {name for name in ALL if len(WRONG.get(name, {})) < 2 + 4 * (
+        name[:3] in ("ps1", "ps2", "ps4"))}
+    assert few == set() and set(WRONG) <= set(ALL)
+    assert sum(map(len, WRONG.values())) >= 60 or len(READY) < 6
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_as_many_inputs_are_drawn_each_time(name, capsys):
+    # the count stands in stored outputs
+    for _ in range(3):
+        check(name, *define(name))
+    assert len(set(capsys.readouterr().out.splitlines())) == 1
+
+
+@pytest.mark.parametrize("problem_set", READY)
+def test_the_notebook_and_the_module_name_the_same_exercises(problem_set):
+    path = EXERCISES / "source" / problem_set / f"{problem_set}.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    metas = [cell["metadata"]["nbgrader"] for cell in cells]
+    points = {f"{problem_set}/{meta['grade_id'].removeprefix('check_')}": meta["points"]
+              for meta in metas if meta["grade"] and not meta["solution"]}
+    assert points == {name: exercise.points
+                      for name, exercise in exercises(problem_set).items()}
+    known = {meta["grade_id"] for meta in metas if meta["solution"]}
+    assert all(set(exercise.cells) <= known
+               for exercise in exercises(problem_set).values())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_file_that_runs_an_answer_names_its_arguments(name):
+    given = importlib.import_module(f"manual_dp.school.{name.partition('/')[0]}.run")
+    function = getattr(given, name.partition("/")[2])
+    assert tuple(inspect.signature(function).parameters)[1:] == exercises(
+        name.partition("/")[0])[name].answers
