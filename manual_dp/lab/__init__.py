@@ -1,1 +1,12 @@
-"""Instruments that look at the floors below."""
+"""Instruments that look at training from outside; no lesson builds them.
+
+    cost        count what crosses between devices
+    trace       watch a rank: all-reduces, when gradients and buckets were ready
+    show        a function's source, in a notebook
+    progress    the progress bar of long commands
+    book        the code of d2l.ai 12.5, to compare with
+    claims      what is said about the subject, and what a run says of it
+    figures     every picture of the course
+    ledger      every method of training beside one device: `compare`
+    bench       every figure of speed: `bench`
+"""

@@ -2,7 +2,7 @@
 
     single              one device, nothing split: what the others are compared with
     by_hand             `train_batch`, with any all-reduce over a list of tensors
-    data_parallel       lab.parallel's DataParallel
+    data_parallel       `DataParallel` by hand
     torch_data_parallel nn.DataParallel, where there is a GPU
     over_processes      a process for each rank: the ring or a DDP by hand, torch's DDP
 

@@ -1,0 +1,66 @@
+"""Let both sides of a row take turns (A B, B A, A B, ...), and time each.
+
+    turns           in this process
+    turns_of_ranks  in processes, the slowest rank counts
+    seconds         one call
+    clock           the time, when every GPU has done what it was asked
+
+What slows the machine then slows both sides. A side in this process returns its
+seconds, of which it may leave some out; a side in a rank returns nothing.
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from manual_dp.lab.progress import bar
+from manual_dp.ranks import run_ranks
+
+TIMEOUT = 900  # seconds for all the turns of a row
+
+
+def turns(sides, count, label):
+    """Call both sides `count` times; return the pairs of seconds that they return."""
+    pairs, order = [], list(sides)
+    for turn in bar(range(count), label):
+        pair = [side() for side in order]
+        pairs.append(pair[::-1] if turn % 2 else pair)
+        order.reverse()
+    return pairs
+
+
+def turns_of_ranks(world_size, make, *args):
+    """Time both sides that `make(*args)` returns in each rank; the last argument of all
+    says how often. Return a pair of seconds for each turn: the slowest rank's.
+    """
+    *args, count = args
+    ranks = run_ranks(_rank, world_size, make, args, count, timeout=TIMEOUT)
+    return [[max(seconds) for seconds in zip(*pairs)] for pairs in zip(*ranks)]
+
+
+def _rank(make, args, count):
+    sides, pairs = make(*args), []
+    for turn in range(count):
+        pair = [0.0, 0.0]
+        for side in (0, 1) if turn % 2 == 0 else (1, 0):
+            dist.barrier()
+            begin = time.perf_counter()
+            sides[side]()
+            pair[side] = time.perf_counter() - begin
+        pairs.append(pair)
+    return pairs
+
+
+def seconds(function):
+    """Call `function()` and return its seconds."""
+    start = clock()
+    function()
+    return clock() - start
+
+
+def clock():
+    """Return the time in seconds, when every GPU has done what it was asked."""
+    for i in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(i)
+    return time.perf_counter()
