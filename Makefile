@@ -24,7 +24,7 @@ help:
 	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
-	@echo 'make lint     ruff, notebooks too'
+	@echo 'make lint     ruff, notebooks too; who imports whom'
 	@echo 'make bench    the figures of the course, as ratios'
 
 course: $(STAMP)
@@ -46,6 +46,7 @@ release: $(STAMP)
 
 lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise .
+	$(PY) .venv/bin/lint-imports --no-cache --no-logo
 
 bench: $(STAMP)
 	@$(PY) -m manual_dp bench

@@ -195,19 +195,20 @@ def make(folder, *words, python="./stub"):
 
 VENV = "-m venv --clear .venv"
 PIP_INSTALL = "-m pip install --quiet --constraint constraints.txt --editable .[course]"
-RUFF = "-m ruff check --output-format=concise ."
+LINT = ["-m ruff check --output-format=concise .",
+        ".venv/bin/lint-imports --no-cache --no-logo"]
 
 
 def test_the_first_make_installs_and_the_second_does_not(folder):
-    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, RUFF])
-    assert make(folder, "lint")[::2] == (0, [RUFF])
+    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, *LINT])
+    assert make(folder, "lint")[::2] == (0, LINT)
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
 def test_new_requirements_are_installed_into_the_same_folder(folder, name):
     make(folder, "lint")
     newer = make(folder, "lint", f"--what-if={name}")
-    assert newer[::2] == (0, [PIP_INSTALL, RUFF])
+    assert newer[::2] == (0, [PIP_INSTALL, *LINT])
 
 
 @pytest.mark.parametrize("words", [["lint"], ["lint", "--what-if=constraints.txt"]])
@@ -218,13 +219,13 @@ def test_an_install_that_was_cut_short_starts_again(folder, words):
     status, _, asked = make(folder, *words)
     assert status == 2 and asked[-1] == PIP_INSTALL
     (folder / "no-network").unlink()
-    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, RUFF])
+    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, *LINT])
 
 
 def test_a_copied_folder_gets_an_environment_of_its_own(folder):
     make(folder, "lint")
     copy = shutil.copytree(folder, folder.parent / "copy")
-    assert make(copy, "lint")[::2] == (0, [VENV, PIP_INSTALL, RUFF])
+    assert make(copy, "lint")[::2] == (0, [VENV, PIP_INSTALL, *LINT])
 
 
 @pytest.mark.parametrize("fault, words", [
@@ -268,10 +269,10 @@ def test_make_lab_opens_the_first_lesson_with_the_module_beside_it(folder):
 
 def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
     asked = make(folder, "test")[2][2:]
-    assert asked[0] == RUFF
-    assert asked[1].startswith("-m pytest") and asked[1].endswith(" tests")
-    assert "--nbval --nbval-current-env --nbval-cell-timeout=120" in asked[2]
-    assert asked[2].endswith(
+    assert asked[:2] == LINT
+    assert asked[2].startswith("-m pytest") and asked[2].endswith(" tests")
+    assert "--nbval --nbval-current-env --nbval-cell-timeout=120" in asked[3]
+    assert asked[3].endswith(
         " notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")
     # cells of one notebook that part ways over two workers fail
     assert all("-n" not in call.split() or "--dist loadfile" in call for call in asked)

@@ -1,8 +1,13 @@
-"""The tree's rules, read from the source: who imports whom, sizes, docstrings."""
+"""The tree's rules: those that no linter knows, and that the linters see theirs broken.
+
+pyproject.toml holds what ruff and import-linter check in `make lint`: who imports whom,
+prints, asserts, docstrings, widths, branches.
+"""
 
 import ast
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,86 +17,124 @@ import pytest
 import manual_dp
 
 PACKAGE = Path(manual_dp.__file__).parent
+ROOT = PACKAGE.parent
 FILES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
-PROGRAM = "__main__.py"  # stands above all floors
+PROGRAM = "__main__.py"
 CORE = [name for name in FILES if "/" not in name and name != PROGRAM]
-
-PAGES = ["core", "ranks", "models"]
-MAY_IMPORT = {"core": ["core"],
-              "ranks": ["core", "ranks"],
-              "models": ["core", "models"],
-              "lab": [*PAGES, "lab"],
-              "audit": [*PAGES, "audit"],
-              "school": [*PAGES, "school"]}
-LAUNCHER = [f"ranks/launch/{name}.py" for name in ("__init__", "nursery", "rank")]
-TOOLS = ("lab/", "audit/", "school/", "ranks/launch/", "__main__.py")
-ONLY_WHERE_NEEDED = ["matplotlib", "sklearn", "torchvision", "d2l", "lightning"]
+PAGES = [name for name in FILES if name in CORE or name.startswith("models/")
+         or re.match("ranks/(?!launch/)", name)]
 
 
-def floor(name):
-    """Return the floor of a file ("lab/show.py") or a module ("manual_dp.lab.show")."""
-    parts = re.split(r"[/.]", name.removeprefix("manual_dp."))
-    return parts[0] if parts[0] in MAY_IMPORT else "core"
+def lines(name):
+    return FILES[name].read_text().splitlines()
 
 
-def imports(tree):
-    """Yield (module, at_import_time) for every import in `tree`."""
-    inside = {node for function in ast.walk(tree)
-              if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-              for node in ast.walk(function)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "write manual_dp in full"
-            yield node.module, node not in inside
-            if node.module == "manual_dp":  # from manual_dp import ranks
-                for alias in node.names:
-                    yield f"manual_dp.{alias.name}", node not in inside
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node not in inside
+# size
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_short_plain_text(name):
+    assert FILES[name].read_text().isascii()
+    assert len(lines(name)) <= (200 if name in PAGES else 300)
 
 
-def misplaced(name, source):
-    """Return the imports that the file called `name` may not have."""
-    wrong = []
-    for module, at_import_time in imports(ast.parse(source)):
-        top = module.split(".")[0]
-        if top == "manual_dp":
-            if name != PROGRAM and floor(module) not in MAY_IMPORT[floor(name)]:
-                wrong.append(module)
-        elif top in ONLY_WHERE_NEEDED:
-            if at_import_time:
-                wrong.append(module)
-        elif floor(name) == "core" and at_import_time:
-            if top != "torch" and top not in sys.stdlib_module_names:
-                wrong.append(module)
-    return wrong
+def test_the_pages_are_few_and_the_module_is_small():
+    assert sum(len(lines(name)) for name in PAGES) <= 2_000
+    assert sum(len(lines(name)) for name in FILES) <= 11_000
+
+
+def long_functions(source):
+    return [node.name for node in ast.walk(ast.parse(source))
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.end_lineno - node.lineno >= 60]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_imports_go_down_only(name):
-    assert misplaced(name, FILES[name].read_text()) == []
+def test_no_function_is_longer_than_60_lines(name):
+    assert long_functions(FILES[name].read_text()) == []
 
 
-@pytest.mark.parametrize("name, source, wrong", [
-    ("train.py", "import manual_dp.lab.show", ["manual_dp.lab.show"]),
-    ("train.py", "from manual_dp import lab", ["manual_dp.lab"]),
-    ("train.py", "def f():\n    from manual_dp.lab.book import train",
-     ["manual_dp.lab.book"]),
-    ("train.py", "import numpy as np", ["numpy"]),
-    ("train.py", "import sklearn.datasets", ["sklearn.datasets"]),
-    ("train.py", "import math, torch.nn\nfrom manual_dp.split import scatter", []),
-    ("train.py", "def f():\n    import sklearn", []),
-    ("__main__.py", "def f():\n    from manual_dp.school import grade", []),
-    ("__main__.py", "import tqdm", ["tqdm"]),
-    ("ranks/ddp.py", "from manual_dp.lab import cost", ["manual_dp.lab"]),
-    ("lab/figures/plot.py", "import matplotlib.pyplot", ["matplotlib.pyplot"]),
-    ("lab/figures/plot.py", "from manual_dp.school.checks import f", ["manual_dp.school.checks"]),
-    ("lab/figures/plot.py", "from manual_dp.ranks import ddp\nimport nbformat", []),
-    ("school/grader/grade.py", "from manual_dp.lab import show", ["manual_dp.lab"]),
-])
-def test_a_misplaced_import_is_seen(name, source, wrong):
-    assert misplaced(name, source) == wrong
+def test_a_function_of_61_lines_is_seen():
+    short, long = ("    def f():\n" + "        pass\n" * n for n in (59, 60))
+    assert long_functions("class A:\n" + short) == []
+    assert long_functions("class A:\n" + long) == ["f"]
+
+
+# names
+
+def too_alike(stems):
+    """Return the pairs of names that differ by a plural or a suffix alone."""
+    return [(short, long) for short in stems for long in stems
+            if long in (short + "s", short + "es") or long.startswith(short + "_")]
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES.values()}),
+                         ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_no_two_names_in_a_folder_differ_by_a_plural_or_a_suffix(folder):
+    assert too_alike({path.stem for path in folder.iterdir()}) == []
+
+
+def test_names_that_are_too_alike_are_seen():
+    assert too_alike(["rank", "launch", "ranks"]) == [("rank", "ranks")]
+    assert too_alike(["loss", "audit_rank", "audit"]) == [("audit", "audit_rank")]
+    assert too_alike(["pass", "passes", "s"]) == [("pass", "passes")]
+    assert too_alike(["step", "stepper", "__init__", "__main__"]) == []
+
+
+# text
+
+def annotations_and_headings(source):
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.arg) and node.annotation:
+            found.append(node.arg)
+        if isinstance(node, ast.FunctionDef):
+            headings = r"^ *(?:Args|Arguments|Parameters|Returns|Raises):? *$"
+            found += re.findall(headings, ast.get_docstring(node) or "", re.M)
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_shapes_are_said_in_words(name):
+    assert annotations_and_headings(FILES[name].read_text()) == []
+
+
+def test_annotations_and_headings_are_seen():
+    assert annotations_and_headings("def f(x: int): pass") == ["x"]
+    assert annotations_and_headings(
+        'def f(x):\n    """Return x.\n\n    Args:\n    """') == ["Args:"]
+    assert annotations_and_headings('def f(x):\n    """Returns: a word."""') == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_lets_torch_load_run_code(name):
+    # ruff sees exec, eval, pickle.load and torch.jit.load, not this
+    assert not re.search(r"weights_only *= *False", FILES[name].read_text())
+
+
+# imports
+
+def imports_of(tree):
+    """Return the top names of what a file imports when it is imported."""
+    inside = {node for function in ast.walk(tree) if isinstance(function, ast.FunctionDef)
+              for node in ast.walk(function)}
+    nodes = [node for node in ast.walk(tree) if node not in inside]
+    return ({alias.name.split(".")[0] for node in nodes if isinstance(node, ast.Import)
+             for alias in node.names}
+            | {node.module.split(".")[0] for node in nodes
+               if isinstance(node, ast.ImportFrom)})
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_the_core_needs_torch_alone(name):
+    tree = ast.parse(FILES[name].read_text())
+    assert imports_of(tree) <= {"manual_dp", "torch", *sys.stdlib_module_names}
+
+
+def test_what_a_file_imports_is_seen():
+    assert imports_of(ast.parse(
+        "import math, numpy.linalg\nfrom torch.nn import functional\n"
+        "try:\n    import a\nexcept ImportError:\n    pass\n"
+        "def f():\n    import sklearn")) == {"math", "numpy", "torch", "a"}
 
 
 def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():
@@ -111,75 +154,126 @@ data = [(torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2]))]
 history = manual_dp.train(devices, 3, 0.1, 1, (data, data), verbose=False)
 print(len(history["loss"]))
 """
-    run = subprocess.run([sys.executable, "-c", script], cwd=PACKAGE.parent, timeout=300,
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=300,
                          capture_output=True, text=True)
     assert (run.stdout, run.stderr) == ("[]\n1\n", "")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_page_is_short_plain_text(name):
-    text = FILES[name].read_text()
-    lines = text.splitlines()
-    assert len(lines) <= (300 if name.startswith(TOOLS) else 200)
-    assert text.isascii() and "\t" not in text
-    assert [line for line in lines if len(line) > 88] == []
+def test_no_test_imports_another():
+    # what tests share lies in tests/support
+    found = re.compile(r"^\s*(?:from|import)\s.*\btest_", re.M)
+    assert found.search("x\nfrom tests.audit import test_audit")
+    assert [path.name for path in (ROOT / "tests").rglob("*.py")
+            if found.search(path.read_text())] == []
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_file_can_make_the_module_run_code(name):
-    words = r"weights_only *= *False|\bpickle\.load|\bjit\.load|\beval\(|\bexec\("
-    found = re.findall(words, FILES[name].read_text())
-    if name in LAUNCHER:  # it runs the caller's own function, sent by the caller
-        found = [word for word in found if word != "pickle.load"]
-    if name == "school/grader/answer.py":  # it runs learners' cells, in a process with limits
-        found = [word for word in found if word != "exec("]
-    assert found == []
+# the linters, tried
+
+def lint_imports(folder):
+    command = [sys.executable, Path(sys.executable).with_name("lint-imports"),
+               "--no-cache", "--no-logo"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True,
+                          timeout=300)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_module_raises_and_does_not_assert(name):
-    # `python -O` takes assertions out
-    tree = ast.parse(FILES[name].read_text())
-    asserts = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    assert [node.lineno for node in asserts] == []
+def copy_of_the_module(folder):
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    shutil.copytree(PACKAGE, folder / "manual_dp",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    return folder / "manual_dp"
 
 
-@pytest.mark.parametrize("name", CORE)
-def test_the_core_prints_in_train_alone(name):
-    tree = ast.parse(FILES[name].read_text())
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)
-             and isinstance(node.func, ast.Name) and node.func.id == "print"]
-    assert len(calls) == (1 if name == "train.py" else 0)
+def test_imports_go_down_only():
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout
 
 
-def definitions(tree):
-    """Yield the functions and classes that the file offers to others."""
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            if not node.name.startswith("_"):
-                yield node
+MISPLACED = [
+    ("train.py", "import manual_dp.lab.show", "manual_dp.lab.show"),
+    ("split.py", "from manual_dp import school", "manual_dp.school"),
+    ("data.py", "def f():\n    from manual_dp.models.blobs import blobs",
+     "manual_dp.models.blobs"),
+    ("files.py", "import manual_dp.__main__", "manual_dp.__main__"),
+    ("models/unet.py", "from manual_dp.ranks import ddp", "manual_dp.ranks.ddp"),
+    ("ranks/ddp.py", "from manual_dp.lab import cost", "manual_dp.lab.cost"),
+    ("ranks/launch/verdict.py", "import manual_dp.audit", "manual_dp.audit"),
+    ("ranks/launch/rank.py", "import manual_dp.ranks.bucket", "manual_dp.ranks.bucket"),
+    ("lab/figures/plot.py", "from manual_dp.school.checks import f",
+     "manual_dp.school.checks"),
+    ("audit/rules.py", "from manual_dp.lab import show", "manual_dp.lab.show"),
+    ("school/checks.py", "import manual_dp.audit.rules", "manual_dp.audit.rules"),
+    ("__init__.py", "from manual_dp.ranks import run_ranks", "manual_dp.ranks"),
+]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_what_a_page_offers_says_first_what_it_does(name):
-    tree = ast.parse(FILES[name].read_text())
-    assert ast.get_docstring(tree), "the file has no docstring"
-    for node in definitions(tree):
-        first = (ast.get_docstring(node) or "").split("\n")[0]
-        assert re.match(r"[A-Z].*[.:;]$", first), node.name
+def test_misplaced_imports_are_seen(tmp_path):
+    copy = copy_of_the_module(tmp_path)
+    for name, source, _ in MISPLACED:
+        with (copy / name).open("a") as file:
+            file.write(f"\n{source}\n")
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1
+    for name, _, imported in MISPLACED:
+        importer = "manual_dp." + name.removesuffix(".py").replace("/", ".")
+        edge = f"{importer.removesuffix('.__init__')} -> {imported} (l."
+        assert edge in done.stdout, edge
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_shapes_are_said_in_words(name):
-    tree = ast.parse(FILES[name].read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg):
-            assert node.annotation is None, node.arg
-        if isinstance(node, ast.FunctionDef):
-            text = ast.get_docstring(node) or ""
-            headings = r"^\s*(Args|Arguments|Parameters|Returns|Raises):?\s*$"
-            assert not re.search(headings, text, re.M), node.name
+def test_a_file_without_a_floor_is_seen(tmp_path):
+    (copy_of_the_module(tmp_path) / "extra.py").touch()
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1 and "extra" in done.stdout
 
+
+PAGE = '"""Count to three."""\n\n'
+LONG = "x = 1  # " + "x" * 80 + "\n"
+BRANCHES = "def _f(x):\n" + "    if x:\n        x += 1\n" * 15
+
+
+def ruff(name, source):
+    """Return the codes that ruff finds in `source`, were it the file `name`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--output-format=concise",
+         "--stdin-filename", name, "-"], input=source, cwd=ROOT, capture_output=True,
+        text=True, timeout=60)
+    return re.findall(r"^\S+:\d+:\d+: (\w+)", done.stdout, re.M)
+
+
+@pytest.mark.parametrize("name, source, codes", [
+    ("manual_dp/split.py", PAGE + "x = 1\n", []),
+    ("manual_dp/split.py", PAGE + "print()\n", ["T201"]),
+    ("manual_dp/lab/cost.py", PAGE + "print()\n", ["T201"]),
+    ("manual_dp/train.py", PAGE + "print()\n", []),
+    ("manual_dp/school/checks.py", PAGE + "assert True\n", ["S101"]),
+    ("manual_dp/split.py", PAGE + LONG, ["E501"]),
+    ("tests/test_split.py", LONG, []),
+    ("tests/test_split.py", "x = '" + "x" * 100 + "'\n", ["E501"]),
+    ("manual_dp/lab/cost.py", PAGE + BRANCHES + "    return x\n", ["C901"]),
+    ("manual_dp/split.py", "x = 1\n", ["D100"]),
+    ("manual_dp/split.py", '"""Count to three"""\n', ["D415"]),
+    ("manual_dp/split.py", PAGE + "def f():\n    return 1\n", ["D103"]),
+    ("manual_dp/split.py", PAGE + 'def f():\n    """Counts to three."""\n', ["D401"]),
+    ("manual_dp/split.py", PAGE + "def _f():\n    return 1\n", []),
+    ("manual_dp/lab/figures/plot.py", PAGE + "from .plot import axes\n\naxes()\n",
+     ["TID252"]),
+    *(("manual_dp/lab/figures/plot.py", PAGE + f"import {module}.x\n\n{module}.x()\n",
+       ["TID253"])
+      for module in ("d2l", "lightning", "matplotlib", "sklearn", "torchvision")),
+    ("manual_dp/lab/figures/plot.py",
+     PAGE + "def _f():\n    import sklearn.datasets\n    return sklearn\n", []),
+    ("manual_dp/school/checks.py", PAGE + "x = eval('1')\n", ["S307"]),
+    ("manual_dp/school/checks.py", PAGE + "exec('x = 1')\n", ["S102"]),
+    ("manual_dp/school/grader/answer.py", PAGE + "exec('x = 1')\n", []),
+    ("manual_dp/data.py", PAGE + "import pickle\n\nx = pickle.load(1)\n", ["S301"]),
+    ("manual_dp/ranks/launch/rank.py",
+     PAGE + "import pickle\n\nx = pickle.load(1)\n", []),
+    ("manual_dp/data.py", PAGE + "import torch\n\nx = torch.jit.load(1)\n", ["TID251"]),
+])
+def test_ruff_holds_each_file_to_its_rules(name, source, codes):
+    assert ruff(name, source) == codes
+
+
+# what the module offers
 
 def test_the_public_names_are_the_functions_of_the_package():
     functions = [name for name, value in vars(manual_dp).items()

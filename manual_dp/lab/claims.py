@@ -79,8 +79,7 @@ class Verdicts:
         print(f"{number}. {source}: {claim}\n   {_word(holds)}: {found}")
 
     def table(self):
-        """Return all claims as text, a line for each, with the verdicts that there are.
-        """
+        """Return all claims as text, a line for each, with its verdict or a "?"."""
         wide = max(len(source) for source, _ in self.claims)
         lines = [f"{'':3} {'verdict':7}  {'source':{wide}}  claim"]
         for number, (source, claim) in enumerate(self.claims, 1):
