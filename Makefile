@@ -3,9 +3,8 @@
 PYTHON ?= python3.11
 PY := .venv/bin/python
 STAMP := .venv/.installed
-# by its path: -m would import torch first, which takes two seconds
-COURSE := $(PY) -P notebooks/tools/course.py
-RELEASE := $(PY) -P notebooks/tools/release.py
+COURSE := $(PY) notebooks/tools/course.py
+RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # cells of one notebook must stay together, which is what loadfile does
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile

@@ -1,6 +1,19 @@
 """manual_dp: train one network on many devices, by hand.
 
-The names in the order to read them; each file is a page.
+The pages, which the course teaches; below, their names in the order to read them:
+
+    devices lenet params allreduce split data train    raw tensors, in one process
+    parallel         nn.DataParallel by hand
+    ranks/           a process for each rank: collectives, DDP by hand, checkpoints
+    models/          LeNet, U-Net, ResNet as modules; what they learn from
+    files            written whole or not at all
+
+The tools around them, each a package that says what it is:
+
+    ranks/launch/    how ranks start, fail and end
+    lab/             instruments: pictures, the ledger, figures of speed
+    audit/           is this training on many devices correct?
+    school/          problem sets, their checks, and the grader
 """
 
 from manual_dp.devices import try_devices

@@ -72,7 +72,7 @@ def it_is_a_valid_notebook(nb):
 
 
 def it_has_at_most_40_cells(nb):
-    # lesson 16 decides forty claims, each by a run of its own
+    # lesson 16 decides 42 claims, each by a run of its own
     most = 64 if source(nb["cells"][0]).startswith("# 16.") else 40
     return [] if len(nb["cells"]) <= most else [f"{len(nb['cells'])} cells"]
 

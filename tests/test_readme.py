@@ -13,10 +13,10 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.
 
 
 def test_every_example_shows_what_it_prints():
-    assert len(EXAMPLES) == README.count("```python\n") == 2
+    assert len(EXAMPLES) == README.count("```python\n") == 3
 
 
-@pytest.mark.parametrize("code, printed", EXAMPLES, ids=["start", "ranks"])
+@pytest.mark.parametrize("code, printed", EXAMPLES, ids=["start", "ranks", "audit"])
 def test_the_example_prints_what_stands_below_it(code, printed):
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True,
                          text=True, check=True, timeout=120)

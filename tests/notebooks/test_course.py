@@ -39,7 +39,7 @@ def write_lesson(path, *cells, tags=None, metadata=None):
 
 
 def command(folder, *flags):
-    return [sys.executable, "-P", str(COURSE), "--notebooks", str(folder),
+    return [sys.executable, str(COURSE), "--notebooks", str(folder),
             "--out", str(folder.parent / "out"), *flags]
 
 

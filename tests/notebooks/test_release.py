@@ -24,7 +24,7 @@ SETS = sorted(path.stem for path in (EXERCISES / "source").glob("*/*.ipynb"))
 def release(folder):
     """Run the program; return its exit status, what it said, and its complaint."""
     done = subprocess.run(
-        [sys.executable, "-P", ROOT / "notebooks" / "tools" / "release.py",
+        [sys.executable, ROOT / "notebooks" / "tools" / "release.py",
          "--folder", folder], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
 

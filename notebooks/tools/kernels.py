@@ -1,0 +1,32 @@
+"""Kernels that are spoken to through files: a port can be taken before it is bound.
+
+    ipc    what a kernel manager needs for it
+
+jupyter_client chooses five free TCP ports for a kernel, which binds them a second
+later. Meanwhile ranks that start beside it may have drawn one of them; then the kernel
+never answers. Sockets in a folder of our own have names that nobody else draws.
+"""
+
+import functools
+import itertools
+import os
+import tempfile
+
+LONGEST = 100  # characters of a socket's path: Linux takes 107, macOS 103
+NUMBERS = itertools.count()
+
+
+def ipc():
+    """Return the arguments for one more kernel manager; none where there is only TCP.
+
+    The files lie in a temporary folder, which goes when this process does.
+    """
+    place = os.path.join(_folder().name, str(next(NUMBERS)))
+    if os.name != "posix" or len(os.fsencode(f"{place}-ipc-1")) > LONGEST:
+        return {}
+    return {"transport": "ipc", "connection_file": f"{place}.json"}
+
+
+@functools.cache
+def _folder():
+    return tempfile.TemporaryDirectory(prefix="kernels-")
