@@ -1,75 +1,48 @@
 """What every lesson must look like in git, whatever it teaches.
 
-A rule is a function from a notebook to the list of what breaks it. Each lesson is held
-to each rule, and each rule is tried on a small lesson that keeps it and on one that
-does not.
+Each lesson is held to each rule, and each rule is tried on a small lesson that keeps it
+and on one that does not.
 """
 
 import ast
-import copy
 import inspect
 import json
-import platform
 import re
 import textwrap
-from pathlib import Path
 
-import nbformat
 import pytest
 
 import manual_dp
+from tests.support.lessons import (
+    FOLDER,
+    LESSONS,
+    SHARED,
+    a_cell,
+    a_figure_follows_the_numbers_that_it_draws,
+    cells_were_run_once_in_order,
+    code_cells,
+    every_fold_is_closed_and_has_a_title,
+    find,
+    ids_are_words_and_differ,
+    it_is_a_valid_notebook,
+    it_starts_with_the_set_up,
+    markdown_cells,
+    nine_in_ten_outputs_are_compared,
+    no_cell_leaves_python_or_ends_it,
+    no_device_is_printed,
+    no_place_of_a_machine_is_named,
+    notebook,
+    nothing_ends_in_an_error_or_on_stderr,
+    only_the_kernel_is_kept_as_metadata,
+    said,
+    source,
+    tags,
+    tree,
+    with_source,
+    words,
+)
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
-LESSONS = ["00_start_here", "01_split_the_work", "02_replicas", "03_allreduce",
-           "04_split_the_batch", "05_one_step", "06_train", "07_dataparallel",
-           "08_processes", "09_ddp_by_hand", "10_ddp", "11_is_it_correct",
-           "16_claims_tested"]
-
-
-def code_cells(nb):
-    return [cell for cell in nb["cells"] if cell["cell_type"] == "code"]
-
-
-def markdown_cells(nb):
-    return [cell for cell in nb["cells"] if cell["cell_type"] == "markdown"]
-
-
-def source(cell):
-    return "".join(cell["source"])
-
-
-def tags(cell):
-    return cell["metadata"].get("tags", [])
-
-
-def tree(cell):
-    """Parse a code cell, its magics left out."""
-    return ast.parse(re.sub(r"^\s*[%!].*$", "", source(cell), flags=re.M))
-
-
-def texts(output):
-    """Return what an output says, in the words that a reader or nbval sees."""
-    data = output.get("data", {})
-    return "".join(output.get("text", [])) + "".join(data.get("text/plain", []))
-
-
-def everything(output):
-    """Return all that an output holds, but for pictures."""
-    values = [output.get("text", "")] + [
-        value for kind, value in output.get("data", {}).items()
-        if not kind.startswith("image/")]
-    return "\n".join("".join(map(str, value)) for value in values)
-
-
-# rules: size
-
-def it_is_a_valid_notebook(nb):
-    try:
-        nbformat.validate(copy.deepcopy(nb))
-    except nbformat.ValidationError as error:
-        return [str(error).splitlines()[0]]
-    return [] if (nb["nbformat"], nb["nbformat_minor"]) >= (4, 5) else ["no cell ids"]
-
+# rules: size, text, code, the frame
 
 def it_has_at_most_40_cells(nb):
     # lesson 16 decides 42 claims, each by a run of its own
@@ -82,84 +55,14 @@ def code_is_at_most_15_lines_a_cell(nb):
             if len(source(cell).strip().splitlines()) > 15]
 
 
-def words(text):
-    """Count words of prose: no code, no tags, no tables, no addresses of links."""
-    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
-    text = re.sub(r"^\s*\|.*$", "", text, flags=re.M)
-    text = re.sub(r"</?\w[^>]*>", " ", text)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
-    return sum(bool(re.search(r"\w", word)) for word in text.split())
-
-
 def text_is_at_most_120_words_a_cell(nb):
     return [f"{cell['id']}: {words(source(cell))}" for cell in markdown_cells(nb)
             if words(source(cell)) > 120]
 
 
-# rules: how it is stored
-
-def only_the_kernel_is_kept_as_metadata(nb):
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python",
-              "name": "python3"}
-    return [] if nb["metadata"] == {"kernelspec": kernel} else sorted(nb["metadata"])
-
-
 def cells_keep_only_their_tags(nb):
     return [cell["id"] for cell in nb["cells"] if set(cell["metadata"]) - {"tags"}
             or cell.get("attachments")]
-
-
-def ids_are_words_and_differ(nb):
-    ids = [cell["id"] for cell in nb["cells"]]
-    return [i for i in ids if ids.count(i) > 1 or re.fullmatch("[0-9a-f]{8}", i)
-            or not re.fullmatch("[a-z]+[0-9]*(-[a-z0-9]+)*", i)]
-
-
-def cells_were_run_once_in_order(nb):
-    counts = [cell["execution_count"] for cell in code_cells(nb)]
-    shown = [output["execution_count"] for cell in code_cells(nb)
-             for output in cell["outputs"] if output["output_type"] == "execute_result"
-             if output["execution_count"] != cell["execution_count"]]
-    return [] if counts == list(range(1, len(counts) + 1)) and not shown else [counts]
-
-
-def nothing_ends_in_an_error_or_on_stderr(nb):
-    return [cell["id"] for cell in code_cells(nb) for output in cell["outputs"]
-            if output["output_type"] == "error" or output.get("name") == "stderr"]
-
-
-def no_place_of_a_machine_is_named(nb):
-    # a path below somebody's home, or this machine, if its name is no plain word
-    here = r"/(?:home|Users|root|tmp)/\w|\b[A-Z]:\\\w"
-    if re.search(r"\d", platform.node()):
-        here += "|" + re.escape(platform.node())
-    return [cell["id"] for cell in nb["cells"]
-            if re.search(here, source(cell))
-            or re.search(here, "".join(map(everything, cell.get("outputs", []))))]
-
-
-def no_device_is_printed(nb):
-    # but in the source of a function that is shown
-    found = r"(?m)device\(type=|device='|\bcuda\b|\bmps\b|^cpu$|NVIDIA|GeForce|Tesla"
-    return [cell["id"] for cell in code_cells(nb) for output in cell["outputs"]
-            if "text/markdown" not in output.get("data", {})
-            and re.search(found, texts(output))]
-
-
-def nine_in_ten_outputs_are_compared(nb):
-    shown = [cell for cell in code_cells(nb) if cell["outputs"]]
-    loose = [cell["id"] for cell in shown
-             if {"nbval-ignore-output", "nbval-skip"} & set(tags(cell))]
-    return loose if 10 * len(loose) > len(shown) else []
-
-
-# rules: code
-
-def it_starts_with_the_set_up(nb):
-    lines = source(code_cells(nb)[0]).splitlines()
-    if lines[0] == "%matplotlib inline" and "_ = torch.manual_seed(0)" in lines:
-        return []
-    return lines
 
 
 def parameters_come_second_and_are_literals(nb):
@@ -179,15 +82,6 @@ def is_literal(node):
     return len(node.targets) == 1
 
 
-def no_cell_leaves_python_or_ends_it(nb):
-    magics = [line for cell in code_cells(nb) for line in source(cell).splitlines()
-              if re.match(r"\s*[%!]", line) and line != "%matplotlib inline"]
-    ends = (r"\b(?:(?:sys\.|os\._)?exit|quit)\b\s*(?:\(|$)"
-            r"|SystemExit|get_ipython|os\.(?:kill|abort)")
-    return magics + [cell["id"] for cell in code_cells(nb)
-                     if re.search(ends, source(cell), re.M)]
-
-
 def body(function):
     """Return the statements of a function as text, without its docstring."""
     statements = function.body
@@ -205,20 +99,6 @@ def no_public_function_is_retyped(nb):
             for node in ast.walk(tree(cell)) if isinstance(node, ast.FunctionDef)
             and ours.get(node.name) == body(node)]
 
-
-def a_figure_follows_the_numbers_that_it_draws(nb):
-    wrong = []
-    for cell in code_cells(nb):
-        kinds = [set(output.get("data", {})) for output in cell["outputs"]]
-        if any("image/svg+xml" in kind or "image/jpeg" in kind for kind in kinds):
-            wrong.append(f"{cell['id']}: PNG only")
-        if any("image/png" in kind for kind in kinds):
-            if "image/png" in kinds[0] or not texts(cell["outputs"][0]).strip():
-                wrong.append(cell["id"])
-    return wrong
-
-
-# rules: the frame
 
 def it_says_what_you_will_do_learn_and_need(nb):
     head = source(nb["cells"][0])
@@ -241,22 +121,11 @@ def it_ends_with_summary_questions_and_sources(nb):
     return wrong
 
 
-def every_fold_is_closed_and_has_a_title(nb):
-    return [cell["id"] for cell in markdown_cells(nb)
-            if not source(cell).count("<details>") == source(cell).count("</details>")
-            == source(cell).count("<summary>") == source(cell).count("</summary>")]
-
-
 RULES = [
-    it_is_a_valid_notebook, it_has_at_most_40_cells, code_is_at_most_15_lines_a_cell,
-    text_is_at_most_120_words_a_cell, only_the_kernel_is_kept_as_metadata,
-    cells_keep_only_their_tags, ids_are_words_and_differ, cells_were_run_once_in_order,
-    nothing_ends_in_an_error_or_on_stderr, no_place_of_a_machine_is_named,
-    no_device_is_printed, nine_in_ten_outputs_are_compared, it_starts_with_the_set_up,
-    parameters_come_second_and_are_literals, no_cell_leaves_python_or_ends_it,
-    no_public_function_is_retyped, a_figure_follows_the_numbers_that_it_draws,
+    *SHARED, it_has_at_most_40_cells, code_is_at_most_15_lines_a_cell,
+    text_is_at_most_120_words_a_cell, cells_keep_only_their_tags,
+    parameters_come_second_and_are_literals, no_public_function_is_retyped,
     it_says_what_you_will_do_learn_and_need, it_ends_with_summary_questions_and_sources,
-    every_fold_is_closed_and_has_a_title,
 ]
 NAMED = {"ids": [rule.__name__ for rule in RULES]}
 
@@ -296,18 +165,6 @@ def test_a_lesson_keeps_the_rule(lesson, rule):
 
 # the rules, tried
 
-def a_cell(kind, name, text, outputs=(), tagged=()):
-    cell = {"cell_type": kind, "id": name, "source": text,
-            "metadata": {"tags": list(tagged)} if tagged else {}}
-    if kind == "code":
-        cell |= {"execution_count": None, "outputs": list(outputs)}
-    return cell
-
-
-def said(text):
-    return {"output_type": "stream", "name": "stdout", "text": text}
-
-
 def drawn(kind="image/png"):
     return {"output_type": "display_data", "metadata": {},
             "data": {kind: "iVBORw0KGgo=", "text/plain": "<Figure>"}}
@@ -334,28 +191,12 @@ def small_lesson():
         a_cell("markdown", "questions", f"## Questions\n\n{folds}"),
         a_cell("markdown", "foot", "## On your own\n\nTry.\n\n**Sources.** d2l.ai"),
     ]
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python",
-              "name": "python3"}
-    nb = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4,
-          "nbformat_minor": 5}
-    for count, cell in enumerate(code_cells(nb), 1):
-        cell["execution_count"] = count
-    return nb
+    return notebook(cells)
 
 
 @pytest.mark.parametrize("rule", RULES, **NAMED)
 def test_a_small_lesson_keeps_the_rule(rule):
     assert rule(small_lesson()) == []
-
-
-def find(nb, name):
-    return next(cell for cell in nb["cells"] if cell["id"] == name)
-
-
-def with_source(name, text):
-    def change(nb):
-        find(nb, name)["source"] = text
-    return change
 
 
 def with_outputs(name, *outputs):

@@ -1,8 +1,7 @@
 """What every problem set must look like in git, and what leads to it.
 
-The rules are functions as in test_notebooks.py, from where those come that hold for
-lessons too. Each is tried on a small problem set that keeps it and on one that does
-not.
+Rules that hold for lessons too come from tests/support; each of the others is tried on
+a small problem set that keeps it and on one that does not.
 """
 
 import json
@@ -12,26 +11,15 @@ import pytest
 
 from manual_dp.__main__ import _parser
 from manual_dp.school.exercise import SETS as NAMES
-from tests import test_notebooks
-from tests.test_notebooks import (
+from tests.support.lessons import (
     FOLDER,
     LESSONS,
+    SHARED,
     a_cell,
-    a_figure_follows_the_numbers_that_it_draws,
-    cells_were_run_once_in_order,
     code_cells,
-    every_fold_is_closed_and_has_a_title,
     find,
-    ids_are_words_and_differ,
-    it_is_a_valid_notebook,
-    it_starts_with_the_set_up,
     markdown_cells,
-    nine_in_ten_outputs_are_compared,
-    no_cell_leaves_python_or_ends_it,
-    no_device_is_printed,
-    no_place_of_a_machine_is_named,
-    nothing_ends_in_an_error_or_on_stderr,
-    only_the_kernel_is_kept_as_metadata,
+    notebook,
     said,
     source,
     with_source,
@@ -195,14 +183,6 @@ def every_answer_has_its_check_below_it(nb):
     return wrong + [cell["id"] for cell in open_answers]
 
 
-SHARED = [
-    it_is_a_valid_notebook, only_the_kernel_is_kept_as_metadata,
-    ids_are_words_and_differ, cells_were_run_once_in_order,
-    nothing_ends_in_an_error_or_on_stderr, no_place_of_a_machine_is_named,
-    no_device_is_printed, nine_in_ten_outputs_are_compared, it_starts_with_the_set_up,
-    no_cell_leaves_python_or_ends_it, a_figure_follows_the_numbers_that_it_draws,
-    every_fold_is_closed_and_has_a_title,
-]
 RULES = [
     it_has_at_most_50_cells, code_is_at_most_15_lines_a_cell_and_answers_40,
     text_is_at_most_150_words_a_cell, cells_keep_only_tags_and_what_nbgrader_needs,
@@ -315,12 +295,7 @@ def small_set():
                       grade=True, solution=True, locked=False, points=3),
         a_graded_cell("markdown", "end", "## More\n\nThat was all."),
     ]
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python",
-              "name": "python3"}
-    nb = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4,
-          "nbformat_minor": 5}
-    for count, cell in enumerate(code_cells(nb), 1):
-        cell["execution_count"] = count
+    nb = notebook(cells)
     find(nb, "use")["outputs"] = [said("4\n")]
     return nb
 
@@ -426,7 +401,6 @@ def test_a_problem_set_that_breaks_the_rule_is_seen(rule, change):
 
 def test_every_rule_was_tried_on_a_notebook_that_breaks_it():
     assert {rule for rule, _ in BROKEN} == set(RULES)
-    assert set(SHARED) <= {rule for rule, _ in test_notebooks.BROKEN}
 
 
 def test_the_notebook_that_breaks_nothing_has_every_kind_of_cell():

@@ -1,0 +1,204 @@
+"""What tests of lessons and of problem sets share: readers, rules, a small notebook.
+
+A rule is a function from a notebook to the list of what breaks it; SHARED has those
+that hold for both.
+"""
+
+import ast
+import copy
+import platform
+import re
+from pathlib import Path
+
+import nbformat
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+LESSONS = ["00_start_here", "01_split_the_work", "02_replicas", "03_allreduce",
+           "04_split_the_batch", "05_one_step", "06_train", "07_dataparallel",
+           "08_processes", "09_ddp_by_hand", "10_ddp", "11_is_it_correct",
+           "16_claims_tested"]
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+
+
+# readers
+
+def code_cells(nb):
+    return [cell for cell in nb["cells"] if cell["cell_type"] == "code"]
+
+
+def markdown_cells(nb):
+    return [cell for cell in nb["cells"] if cell["cell_type"] == "markdown"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def tags(cell):
+    return cell["metadata"].get("tags", [])
+
+
+def tree(cell):
+    """Parse a code cell, its magics left out."""
+    return ast.parse(re.sub(r"^\s*[%!].*$", "", source(cell), flags=re.M))
+
+
+def texts(output):
+    """Return what an output says, in the words that a reader or nbval sees."""
+    data = output.get("data", {})
+    return "".join(output.get("text", [])) + "".join(data.get("text/plain", []))
+
+
+def everything(output):
+    """Return all that an output holds, but for pictures."""
+    values = [output.get("text", "")] + [
+        value for kind, value in output.get("data", {}).items()
+        if not kind.startswith("image/")]
+    return "\n".join("".join(map(str, value)) for value in values)
+
+
+def words(text):
+    """Count words of prose: no code, no tags, no tables, no addresses of links."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    text = re.sub(r"^\s*\|.*$", "", text, flags=re.M)
+    text = re.sub(r"</?\w[^>]*>", " ", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def find(nb, name):
+    return next(cell for cell in nb["cells"] if cell["id"] == name)
+
+
+# rules: how it is stored
+
+def it_is_a_valid_notebook(nb):
+    try:
+        nbformat.validate(copy.deepcopy(nb))
+    except nbformat.ValidationError as error:
+        return [str(error).splitlines()[0]]
+    return [] if (nb["nbformat"], nb["nbformat_minor"]) >= (4, 5) else ["no cell ids"]
+
+
+def only_the_kernel_is_kept_as_metadata(nb):
+    kept = nb["metadata"]
+    return [] if kept == {"kernelspec": KERNEL} else sorted(kept)
+
+
+def ids_are_words_and_differ(nb):
+    ids = [cell["id"] for cell in nb["cells"]]
+    return [i for i in ids if ids.count(i) > 1 or re.fullmatch("[0-9a-f]{8}", i)
+            or not re.fullmatch("[a-z]+[0-9]*(-[a-z0-9]+)*", i)]
+
+
+def cells_were_run_once_in_order(nb):
+    counts = [cell["execution_count"] for cell in code_cells(nb)]
+    shown = [output["execution_count"] for cell in code_cells(nb)
+             for output in cell["outputs"] if output["output_type"] == "execute_result"
+             if output["execution_count"] != cell["execution_count"]]
+    return [] if counts == list(range(1, len(counts) + 1)) and not shown else [counts]
+
+
+def nothing_ends_in_an_error_or_on_stderr(nb):
+    return [cell["id"] for cell in code_cells(nb) for output in cell["outputs"]
+            if output["output_type"] == "error" or output.get("name") == "stderr"]
+
+
+def no_place_of_a_machine_is_named(nb):
+    # a path below somebody's home, or this machine, if its name is no plain word
+    here = r"/(?:home|Users|root|tmp)/\w|\b[A-Z]:\\\w"
+    if re.search(r"\d", platform.node()):
+        here += "|" + re.escape(platform.node())
+    return [cell["id"] for cell in nb["cells"]
+            if re.search(here, source(cell))
+            or re.search(here, "".join(map(everything, cell.get("outputs", []))))]
+
+
+def no_device_is_printed(nb):
+    # but in the source of a function that is shown
+    found = r"(?m)device\(type=|device='|\bcuda\b|\bmps\b|^cpu$|NVIDIA|GeForce|Tesla"
+    return [cell["id"] for cell in code_cells(nb) for output in cell["outputs"]
+            if "text/markdown" not in output.get("data", {})
+            and re.search(found, texts(output))]
+
+
+def nine_in_ten_outputs_are_compared(nb):
+    shown = [cell for cell in code_cells(nb) if cell["outputs"]]
+    loose = [cell["id"] for cell in shown
+             if {"nbval-ignore-output", "nbval-skip"} & set(tags(cell))]
+    return loose if 10 * len(loose) > len(shown) else []
+
+
+# rules: code and frame
+
+def it_starts_with_the_set_up(nb):
+    lines = source(code_cells(nb)[0]).splitlines()
+    if lines[0] == "%matplotlib inline" and "_ = torch.manual_seed(0)" in lines:
+        return []
+    return lines
+
+
+def no_cell_leaves_python_or_ends_it(nb):
+    magics = [line for cell in code_cells(nb) for line in source(cell).splitlines()
+              if re.match(r"\s*[%!]", line) and line != "%matplotlib inline"]
+    ends = (r"\b(?:(?:sys\.|os\._)?exit|quit)\b\s*(?:\(|$)"
+            r"|SystemExit|get_ipython|os\.(?:kill|abort)")
+    return magics + [cell["id"] for cell in code_cells(nb)
+                     if re.search(ends, source(cell), re.M)]
+
+
+def a_figure_follows_the_numbers_that_it_draws(nb):
+    wrong = []
+    for cell in code_cells(nb):
+        kinds = [set(output.get("data", {})) for output in cell["outputs"]]
+        if any("image/svg+xml" in kind or "image/jpeg" in kind for kind in kinds):
+            wrong.append(f"{cell['id']}: PNG only")
+        if any("image/png" in kind for kind in kinds):
+            if "image/png" in kinds[0] or not texts(cell["outputs"][0]).strip():
+                wrong.append(cell["id"])
+    return wrong
+
+
+def every_fold_is_closed_and_has_a_title(nb):
+    return [cell["id"] for cell in markdown_cells(nb)
+            if not source(cell).count("<details>") == source(cell).count("</details>")
+            == source(cell).count("<summary>") == source(cell).count("</summary>")]
+
+
+SHARED = [
+    it_is_a_valid_notebook, only_the_kernel_is_kept_as_metadata,
+    ids_are_words_and_differ, cells_were_run_once_in_order,
+    nothing_ends_in_an_error_or_on_stderr, no_place_of_a_machine_is_named,
+    no_device_is_printed, nine_in_ten_outputs_are_compared, it_starts_with_the_set_up,
+    no_cell_leaves_python_or_ends_it, a_figure_follows_the_numbers_that_it_draws,
+    every_fold_is_closed_and_has_a_title,
+]
+
+
+# a small notebook, and what breaks it
+
+def a_cell(kind, name, text, outputs=(), tagged=()):
+    cell = {"cell_type": kind, "id": name, "source": text,
+            "metadata": {"tags": list(tagged)} if tagged else {}}
+    if kind == "code":
+        cell |= {"execution_count": None, "outputs": list(outputs)}
+    return cell
+
+
+def said(text):
+    return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+def notebook(cells):
+    """Return a notebook of these cells, as if they had been run."""
+    nb = {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4,
+          "nbformat_minor": 5}
+    for count, cell in enumerate(code_cells(nb), 1):
+        cell["execution_count"] = count
+    return nb
+
+
+def with_source(name, text):
+    def change(nb):
+        find(nb, name)["source"] = text
+    return change
