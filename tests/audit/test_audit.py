@@ -28,9 +28,9 @@ from tests.support.broken_training import (
     sgd,
     shard,
 )
-from tests.test_equivalence import HONEST, LR, PLANTED, initial, minibatch, plant
+from tests.support.planted import HONEST, LR, PLANTED, initial, minibatch, plant
 
-# replicas in one process, with the bugs that test_equivalence plants
+# replicas in one process, with the bugs of tests/support/planted.py
 
 NAMED = {
     "alias": "alias", "mean of shards": "uneven-shards",
