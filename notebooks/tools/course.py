@@ -26,6 +26,7 @@ from pathlib import Path
 import nbformat
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
+from kernels import ipc
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
@@ -49,7 +50,8 @@ async def execute(nb, folder, timeout, bar):
     """Run the cells of `nb` in place; return "", or where and how it failed."""
     # no folder to look in: a kernel named python3 that another Python installed for
     # this user would be taken before ours
-    kernel = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+    kernel = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
+                                **ipc())
     client = NotebookClient(
         nb, kernel, timeout=timeout, record_timing=False, coalesce_streams=True,
         on_cell_executed=_refuse_exit, extra_arguments=["--log-level=ERROR"])

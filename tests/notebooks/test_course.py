@@ -80,10 +80,13 @@ def mixed(tmp_path_factory):
                  "raise ValueError('bad <news>\\nand more')", "'after'")
     write_lesson(folder / "02_dies.ipynb", "'before'", "import os; os._exit(0)", "1")
     write_lesson(folder / "03_exits.ipynb", "'before'", "exit()")
-    write_lesson(folder / "04_last.ipynb", "'the last'")
+    write_lesson(folder / "04_last.ipynb", "import psutil",
+                 "print(len(psutil.Process().net_connections('tcp')))")
     write_lesson(folder / "notes.ipynb", "raise ValueError('not a lesson')")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = course(folder, JUPYTER_PATH=str(root / "jupyter"))
+    (root / "tmp").mkdir()
+    done = course(folder, JUPYTER_PATH=str(root / "jupyter"), TMPDIR=str(root / "tmp"),
+                  JUPYTER_RUNTIME_DIR=str(root / "runtime"))
     return folder, root / "out", done, before
 
 
@@ -168,6 +171,27 @@ def test_no_kernel_is_left_behind(mixed):
     assert processes_in(mixed[0]) == []
 
 
+def test_a_kernel_is_spoken_to_through_files_and_leaves_none(mixed):
+    # neither one that ended well nor one that died
+    folder, out, _, _ = mixed
+    # one port is ipykernel's own, which draws and binds it at once, for what children print
+    assert int(code_cells(out / "04_last.ipynb")[1].outputs[0].text) <= 1
+    assert list((folder.parent / "tmp").iterdir()) == []
+    assert list(folder.parent.glob("runtime/*")) == []
+
+
+def test_where_a_sockets_path_would_be_too_long_a_kernel_has_ports(tmp_path):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    folder = tmp_path / "notebooks"
+    write_lesson(folder / "00_fine.ipynb", "import psutil",
+                 "print(len(psutil.Process().net_connections('tcp')))")
+    done = course(folder, TMPDIR=str(long))
+    assert done.returncode == 0
+    assert int(code_cells(tmp_path / "out" / "00_fine.ipynb")[1].outputs[0].text) >= 5
+    assert list(long.iterdir()) == []
+
+
 def test_one_lesson_can_be_chosen_and_success_is_0(tmp_path):
     folder = tmp_path / "notebooks"
     write_lesson(folder / "02_raises.ipynb", "1 / 0")
@@ -204,9 +228,11 @@ def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(
                  "import subprocess, time\nsleeper = subprocess.Popen(['sleep', '60'])",
                  "open('started', 'w').close(); time.sleep(60)")
     write_lesson(folder / "01_next.ipynb", "open('next', 'w').close()")
+    (tmp_path / "tmp").mkdir()
     # a shell's background job ignores Ctrl-C, and so would what it starts
     running = subprocess.Popen(
         command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     deadline = time.monotonic() + 30
     try:
@@ -220,7 +246,7 @@ def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(
         running.wait()
     assert running.returncode == 130
     assert errors == ""
-    assert processes_in(folder) == []
+    assert processes_in(folder) == [] == list((tmp_path / "tmp").iterdir())
     assert not (folder / "next").exists()
 
 
