@@ -24,7 +24,7 @@ MAY_IMPORT = {"core": ["core"],
               "audit": [*PAGES, "audit"],
               "school": [*PAGES, "school"]}
 LAUNCHER = [f"ranks/launch/{name}.py" for name in ("__init__", "nursery", "rank")]
-TOOLS = ("lab/", "audit/", "school/", "ranks/launch/", "__main__.py")
+TOOLS = ("files/", "lab/", "audit/", "school/", "ranks/launch/", "__main__.py")
 ONLY_WHERE_NEEDED = ["matplotlib", "sklearn", "torchvision", "d2l", "lightning"]
 
 
