@@ -1,19 +1,10 @@
 """manual_dp: train one network on many devices, by hand.
 
-The pages, which the course teaches; below, their names in the order to read them:
-
-    devices lenet params allreduce split data train    raw tensors, in one process
-    parallel         nn.DataParallel by hand
-    ranks/           a process for each rank: collectives, DDP by hand, checkpoints
-    models/          LeNet, U-Net, ResNet as modules; what they learn from
-    files            written whole or not at all
-
-The tools around them, each a package that says what it is:
-
-    ranks/launch/    how ranks start, fail and end
-    lab/             instruments: pictures, the ledger, figures of speed
-    audit/           is this training on many devices correct?
-    school/          problem sets, their checks, and the grader
+Pages, which the course teaches: the files here, ranks/ without ranks/launch/, models/.
+Tools around them, each a package that says what it is: ranks/launch/ (how ranks start
+and end), lab/ (pictures, the ledger, figures of speed), audit/ (is this training
+correct?), school/ (problem sets and their grader), files/ (what all of these stand on).
+The names below are in the order to read them.
 """
 
 from manual_dp.devices import try_devices

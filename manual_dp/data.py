@@ -5,32 +5,16 @@
     ensure_torchvision  import torchvision, also beside a CPU-only torch
 
     digits              1,797 digits of 8x8, in scikit-learn: no network (Alpaydin 1998)
-    fashion-mnist       70,000 garments of 28x28 (Xiao, Rasul & Vollgraf 2017)
+    fashion-mnist       70,000 garments of 28x28 (Xiao, Rasul & Vollgraf 2017): four
+                        files, which files/fashion_mnist.py finds or fetches
 
 Images come out as (n, 1, 28, 28), between 0 and 1. More data: models/blobs.py.
 """
 
-import gzip
-import hashlib
-import os
-import shutil
-import socket
-import sys
-import tempfile
-from pathlib import Path
-
 import torch
 
-FASHION_MNIST = {  # the four official files and their SHA-256
-    "train-images-idx3-ubyte.gz":
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-    "train-labels-idx1-ubyte.gz":
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-    "t10k-images-idx3-ubyte.gz":
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-    "t10k-labels-idx1-ubyte.gz":
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-}
+from manual_dp.files import fashion_mnist
+from manual_dp.files.vision import ensure_torchvision  # noqa: F401, offered here
 
 
 class Batches:
@@ -97,79 +81,4 @@ def _digits(root):
     return X[~test], y[~test], X[test], y[test]
 
 
-def _fashion_mnist(root):
-    folder = _fashion_mnist_folder(root)
-    X, y, X_test, y_test = (_read_idx(folder / name, digest)
-                            for name, digest in FASHION_MNIST.items())
-    return X, y, X_test, y_test
-
-
-def _fashion_mnist_folder(root):
-    cache = Path.home() / ".cache" / "manual_dp" / "fashion-mnist"
-    folder = Path(root or os.environ.get("MANUAL_DP_DATA") or cache)
-    missing = [name for name in FASHION_MNIST if not (folder / name).is_file()]
-    if missing:
-        try:
-            _download(folder, missing)
-        except Exception as error:
-            raise FileNotFoundError(
-                f"Fashion-MNIST is not in {folder} and could not be downloaded. Put "
-                f"{', '.join(missing)} there, or in a folder named by MANUAL_DP_DATA; "
-                'or use data="digits", which needs no download.') from error
-    return folder
-
-
-def _download(folder, names):
-    """Fetch through torchvision into a private folder, then move what is complete."""
-    torchvision = ensure_torchvision()
-    folder.mkdir(parents=True, exist_ok=True)
-    private = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
-    limit = socket.getdefaulttimeout()
-    try:
-        socket.setdefaulttimeout(30)
-        fetched = torchvision.datasets.FashionMNIST(private, download=True)
-        for name in names:
-            os.replace(Path(fetched.raw_folder) / name, folder / name)
-    finally:
-        socket.setdefaulttimeout(limit)
-        shutil.rmtree(private)
-
-
-def _read_idx(path, digest):
-    """Read an idx file in memory: nothing is unpacked, so nothing is half unpacked."""
-    packed = path.read_bytes()
-    found = hashlib.sha256(packed).hexdigest()
-    if found != digest:
-        raise ValueError(f"{path} is damaged: {len(packed)} bytes with SHA-256 "
-                         f"{found}, not {digest}; delete it and try again")
-    raw = bytearray(gzip.decompress(packed))
-    dims = raw[3]
-    shape = [int.from_bytes(raw[4 + 4 * i:8 + 4 * i], "big") for i in range(dims)]
-    return torch.frombuffer(raw, dtype=torch.uint8, offset=4 + 4 * dims).view(shape)
-
-
-def ensure_torchvision():
-    """Import torchvision and return it.
-
-    Its wheel is built for GPUs. Beside a CPU-only torch the import stops at two
-    operators that were never declared; declaring them is enough for all but their
-    use. Call this before d2l or lightning, in every process. Elsewhere it only
-    imports.
-    """
-    try:
-        import torchvision
-    except RuntimeError as error:
-        if "torchvision::nms does not exist" not in str(error):
-            raise
-        for name in ("nms", "qnms"):
-            torch.library.define(
-                f"torchvision::{name}",
-                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        for name in list(sys.modules):
-            if name.split(".")[0] == "torchvision":
-                del sys.modules[name]
-        import torchvision
-    return torchvision
-
-
-READERS = {"digits": _digits, "fashion-mnist": _fashion_mnist}
+READERS = {"digits": _digits, "fashion-mnist": fashion_mnist.read}

@@ -13,6 +13,7 @@ import torch
 import manual_dp.data
 from manual_dp import load_data
 from manual_dp.data import Batches
+from manual_dp.files import fashion_mnist
 
 ROOT = Path(__file__).parents[1]
 NAMES = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
@@ -147,7 +148,7 @@ def garments(monkeypatch, tmp_path):
     images[0, 0, 0] = 255
     labels = torch.arange(10, dtype=torch.uint8)
     files = dict(zip(NAMES, map(idx, (images[:6], labels[:6], images[6:], labels[6:]))))
-    monkeypatch.setattr(manual_dp.data, "FASHION_MNIST", {
+    monkeypatch.setattr(fashion_mnist, "FILES", {
         name: hashlib.sha256(packed).hexdigest() for name, packed in files.items()})
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MANUAL_DP_DATA", raising=False)
@@ -169,7 +170,7 @@ def no_network(monkeypatch):
     def unreachable(*args, **kwargs):
         raise OSError("no route to host")
     datasets = SimpleNamespace(FashionMNIST=unreachable)
-    monkeypatch.setattr(manual_dp.data, "ensure_torchvision",
+    monkeypatch.setattr(fashion_mnist, "ensure_torchvision",
                         lambda: SimpleNamespace(datasets=datasets))
 
 
@@ -255,7 +256,7 @@ def torchvision_that(monkeypatch, fetches):
     """Put `fetches(raw_folder)` in the place of torchvision's download."""
     seen = []
 
-    def fashion_mnist(root, download):
+    def garments(root, download):
         assert download
         raw = Path(root) / "FashionMNIST" / "raw"
         raw.mkdir(parents=True)
@@ -263,8 +264,8 @@ def torchvision_that(monkeypatch, fetches):
         seen.append(SimpleNamespace(private=Path(root), limit=limit))
         fetches(raw)
         return SimpleNamespace(raw_folder=str(raw))
-    datasets = SimpleNamespace(FashionMNIST=fashion_mnist)
-    monkeypatch.setattr(manual_dp.data, "ensure_torchvision",
+    datasets = SimpleNamespace(FashionMNIST=garments)
+    monkeypatch.setattr(fashion_mnist, "ensure_torchvision",
                         lambda: SimpleNamespace(datasets=datasets))
     return seen
 
@@ -367,9 +368,9 @@ def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments):
 
 
 def test_the_official_files_are_named_and_hashed():
-    assert list(manual_dp.data.FASHION_MNIST) == NAMES
+    assert list(fashion_mnist.FILES) == NAMES
     assert all(len(bytes.fromhex(digest)) == 32
-               for digest in manual_dp.data.FASHION_MNIST.values())
+               for digest in fashion_mnist.FILES.values())
 
 
 @pytest.mark.skipif("MANUAL_DP_DATA" not in os.environ,
@@ -390,12 +391,13 @@ def test_the_official_files_are_read():
 def test_torchvision_imports_beside_this_torch_and_fetches_the_same_files():
     script = """
 import sys
-from manual_dp.data import FASHION_MNIST, ensure_torchvision
+from manual_dp.data import ensure_torchvision
+from manual_dp.files.fashion_mnist import FILES
 assert "torchvision" not in sys.modules
 torchvision = ensure_torchvision()
 assert ensure_torchvision() is torchvision is sys.modules["torchvision"]
 fetched = torchvision.datasets.FashionMNIST
-assert sorted(name for name, md5 in fetched.resources) == sorted(FASHION_MNIST)
+assert sorted(name for name, md5 in fetched.resources) == sorted(FILES)
 assert isinstance(fetched.raw_folder, property)
 from torchvision import transforms
 print("ok")

@@ -37,8 +37,11 @@ def test_a_file_is_short_plain_text(name):
     assert len(lines(name)) <= (200 if name in PAGES else 300)
 
 
-def test_the_pages_are_few_and_the_module_is_small():
+def test_the_pages_are_at_most_2000_lines():
     assert sum(len(lines(name)) for name in PAGES) <= 2_000
+
+
+def test_the_module_is_at_most_11000_lines():
     assert sum(len(lines(name)) for name in FILES) <= 11_000
 
 
@@ -124,7 +127,7 @@ def imports_of(tree):
                if isinstance(node, ast.ImportFrom)})
 
 
-@pytest.mark.parametrize("name", CORE)
+@pytest.mark.parametrize("name", [*CORE, *(n for n in FILES if n.startswith("files/"))])
 def test_the_core_needs_torch_alone(name):
     tree = ast.parse(FILES[name].read_text())
     assert imports_of(tree) <= {"manual_dp", "torch", *sys.stdlib_module_names}
@@ -193,7 +196,7 @@ MISPLACED = [
     ("split.py", "from manual_dp import school", "manual_dp.school"),
     ("data.py", "def f():\n    from manual_dp.models.blobs import blobs",
      "manual_dp.models.blobs"),
-    ("files.py", "import manual_dp.__main__", "manual_dp.__main__"),
+    ("files/sealed.py", "import manual_dp.data", "manual_dp.data"),
     ("models/unet.py", "from manual_dp.ranks import ddp", "manual_dp.ranks.ddp"),
     ("ranks/ddp.py", "from manual_dp.lab import cost", "manual_dp.lab.cost"),
     ("ranks/launch/verdict.py", "import manual_dp.audit", "manual_dp.audit"),

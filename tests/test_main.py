@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import manual_dp.data
 from manual_dp.__main__ import main, table
+from manual_dp.files import fashion_mnist
 
 ROOT = Path(__file__).parents[1]
 train_module = importlib.import_module("manual_dp.train")
-NAMES = list(manual_dp.data.FASHION_MNIST)
+NAMES = list(fashion_mnist.FILES)
 
 
 def refuses(capsys, *arguments):
@@ -71,7 +71,7 @@ def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
 def no_network(monkeypatch):
     def unreachable():
         raise OSError("no route to host")
-    monkeypatch.setattr(manual_dp.data, "ensure_torchvision", unreachable)
+    monkeypatch.setattr(fashion_mnist, "ensure_torchvision", unreachable)
 
 
 def test_missing_files_are_one_line_that_helps(monkeypatch, capsys, tmp_path):

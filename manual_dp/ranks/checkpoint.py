@@ -1,28 +1,27 @@
 """Checkpoints: a file that outlives what kills the run (Linux, macOS).
 
-    save   write a file: the old one or the new, never half. Pillai et al. 2014
+    save   write a file: the old one or the new, never half
     load   check every byte of a file, then unpack it and run nothing in it
 
 A file is one line, then `torch.save`'s bytes (`tail -n +2` gives them back):
 
     manual_dp checkpoint 1 <number of these bytes> <their SHA-256>
 
+How one is written and checked: files/sealed.py.
+
 With a process group every rank must call them; what fails on one rank raises on all.
 Cost: the bytes once in memory where they are written or read; a few hundred bytes
 between ranks. What to put in: resume.py.
 """
 
-import errno
-import hashlib
 import io
-import os
 import re
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+from manual_dp.files.sealed import seal, unseal
 
 MAGIC = "manual_dp checkpoint 1"
 
@@ -69,51 +68,18 @@ def _write(path, state):
     packed = io.BytesIO()
     torch.save(state, packed)
     _check_contents(path, packed)
-    _sweep(path)
-    # the thread too: two of them may save at once
-    temp = path.with_name(f".ck-{path.name}-{os.getpid()}-{threading.get_native_id()}")
-    try:
-        with open(temp, "wb") as file, packed.getbuffer() as data:
-            file.write(f"{MAGIC} {len(data)} {_sha256(data)}\n".encode())
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # or the new name may reach the disk first
-        os.replace(temp, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            error.strerror += f": the disk may be full; {path} is as it was"
-        raise
-    finally:
-        temp.unlink(missing_ok=True)
-
-
-def _sweep(path):
-    """Remove what killed saves to `path` left, not what another is writing."""
-    for other in path.parent.glob(".ck-*"):
-        name = re.fullmatch(r"\.ck-(.*)-(\d{1,9})-\d+", other.name)
-        with suppress(PermissionError):  # another user's
-            try:
-                if name and name[1] == path.name:
-                    os.kill(int(name[2]), 0)  # no signal: is there such a process?
-            except ProcessLookupError:
-                other.unlink(missing_ok=True)
+    with packed.getbuffer() as data:
+        seal(path, MAGIC, data)
 
 
 def _read(path, device):
-    with open(path, "rb") as file:
-        head, data = file.readline(200), file.read()
-    digest, packed = _check_file(path, head, data), io.BytesIO(data)
+    try:
+        data, digest = unseal(path, MAGIC)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
+    packed = io.BytesIO(data)
     _check_contents(path, packed)
     return torch.load(packed, weights_only=True, map_location=device), digest
-
-
-def _sha256(data):
-    return hashlib.sha256(data).hexdigest()
 
 
 def _together(what, function):
@@ -140,22 +106,6 @@ def _check_reports(what, reports):
     if others:
         raise CheckpointError(f"could not {what}: ranks {others} read another file "
                               "than rank 0")
-
-
-def _check_file(path, head, data):
-    match = re.fullmatch(MAGIC + r" (\d+) ([0-9a-f]{64})\n", head.decode("latin-1"))
-    if not head:
-        reason = "is empty"
-    elif not match:
-        reason = (f"does not begin as a checkpoint of ours does, {MAGIC!r}; for a file "
-                  "of torch.save, use torch.load(path, weights_only=True)")
-    elif len(data) != int(match[1]):
-        reason = f"should have {match[1]} bytes after its first line, has {len(data)}"
-    elif _sha256(data) != match[2]:
-        reason = "is damaged: its bytes are not those that were written (SHA-256)"
-    else:
-        return match[2]
-    raise CheckpointError(f"{path} {reason}")
 
 
 def _check_contents(path, packed):

@@ -1,7 +1,10 @@
-"""Files that are written whole or not at all.
+"""Files: the lowest floor, on which pages and tools stand. No lesson is about it.
 
-    write_text   put a text in a file's place, once all of it is on the disk
-    write_json   the same for what JSON can hold
+    write_text       put a text in a file's place, once all of it is there
+    write_json       the same for what JSON can hold
+    sealed           files that outlive a crash and notice a flipped bit
+    fashion_mnist    a data set's four files: found or fetched, checked, read
+    vision           torchvision, also beside a torch without GPUs
 """
 
 import json

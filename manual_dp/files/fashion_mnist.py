@@ -1,0 +1,83 @@
+"""Fashion-MNIST's four official files: found or fetched, checked, read.
+
+    read    their images and labels, as tensors
+
+Nothing is unpacked on the disk, and a download arrives whole or not at all.
+"""
+
+import gzip
+import hashlib
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+import torch
+
+from manual_dp.files.vision import ensure_torchvision
+
+FILES = {  # and their SHA-256
+    "train-images-idx3-ubyte.gz":
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz":
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz":
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz":
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+}
+
+
+def read(root):
+    """Return images and labels, of training and test: X, y, X_test, y_test, uint8.
+
+    root: as `load_data` says. Raises ValueError for a damaged file, FileNotFoundError,
+    with what to put where, if there are neither files nor network.
+    """
+    folder = _find(root)
+    return [_read_idx(folder / name, digest) for name, digest in FILES.items()]
+
+
+def _find(root):
+    cache = Path.home() / ".cache" / "manual_dp" / "fashion-mnist"
+    folder = Path(root or os.environ.get("MANUAL_DP_DATA") or cache)
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        try:
+            _download(folder, missing)
+        except Exception as error:
+            raise FileNotFoundError(
+                f"Fashion-MNIST is not in {folder} and could not be downloaded. Put "
+                f"{', '.join(missing)} there, or in a folder named by MANUAL_DP_DATA; "
+                'or use data="digits", which needs no download.') from error
+    return folder
+
+
+def _download(folder, names):
+    """Fetch through torchvision into a private folder, then move what is complete."""
+    torchvision = ensure_torchvision()
+    folder.mkdir(parents=True, exist_ok=True)
+    private = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
+    limit = socket.getdefaulttimeout()
+    try:
+        socket.setdefaulttimeout(30)
+        fetched = torchvision.datasets.FashionMNIST(private, download=True)
+        for name in names:
+            os.replace(Path(fetched.raw_folder) / name, folder / name)
+    finally:
+        socket.setdefaulttimeout(limit)
+        shutil.rmtree(private)
+
+
+def _read_idx(path, digest):
+    """Read an idx file in memory: nothing is unpacked, so nothing is half unpacked."""
+    packed = path.read_bytes()
+    found = hashlib.sha256(packed).hexdigest()
+    if found != digest:
+        raise ValueError(f"{path} is damaged: {len(packed)} bytes with SHA-256 "
+                         f"{found}, not {digest}; delete it and try again")
+    raw = bytearray(gzip.decompress(packed))
+    dims = raw[3]
+    shape = [int.from_bytes(raw[4 + 4 * i:8 + 4 * i], "big") for i in range(dims)]
+    return torch.frombuffer(raw, dtype=torch.uint8, offset=4 + 4 * dims).view(shape)

@@ -1,0 +1,32 @@
+"""torchvision beside a torch without GPUs.
+
+    ensure_torchvision  import torchvision, whichever torch there is
+"""
+
+import sys
+
+import torch
+
+
+def ensure_torchvision():
+    """Import torchvision and return it.
+
+    Its wheel is built for GPUs. Beside a CPU-only torch the import stops at two
+    operators that were never declared; declaring them is enough for all but their
+    use. Call this before d2l or lightning, in every process. Elsewhere it only
+    imports.
+    """
+    try:
+        import torchvision
+    except RuntimeError as error:
+        if "torchvision::nms does not exist" not in str(error):
+            raise
+        for name in ("nms", "qnms"):
+            torch.library.define(
+                f"torchvision::{name}",
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        for name in list(sys.modules):
+            if name.split(".")[0] == "torchvision":
+                del sys.modules[name]
+        import torchvision
+    return torchvision
