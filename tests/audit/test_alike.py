@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.ranks import check_ranks
+from manual_dp.audit.alike import check_ranks
 from manual_dp.ranks import DDP, run_ranks
 from tests.support.broken_training import ddp, net, ordinary, plain, rows, sgd, shard
 
@@ -170,7 +170,7 @@ def test_a_rate_of_its_own_is_seen():
         optimizer.param_groups[0]["lr"] = 0.05
     found = checked(plain, on_rank1(change))
     assert codes(found) == ["rates-differ"]
-    assert found[0][0].says == "lr is [0.05] on rank 1, [0.1] on rank 0"
+    assert found[0][0].says == "lr is 0.05 on rank 1, 0.1 on rank 0"
 
 
 def test_an_optimizer_of_other_tensors_is_seen():
