@@ -33,10 +33,7 @@ def gradients(evidence):
                             "told from it", None, t)]
         if not all(note.moved for note in notes):
             return []
-        found, told = _of_step(evidence, notes, before)
-        for words in told:
-            evidence.remark(words)
-        if found:
+        if found := _of_step(evidence, notes, before):
             return found
         before = notes
     return []
@@ -49,7 +46,6 @@ def doubtful(findings, alone):
 
 
 def _of_step(evidence, notes, before):
-    """Return the findings and the remarks of one step."""
     alone, t = evidence.alone, notes[0].t
     single = alone and _explain_alone(alone, t)
     base = single or alone and _explain_alone(alone, 0)
@@ -57,15 +53,16 @@ def _of_step(evidence, notes, before):
     factor = base if evidence.lr is None else evidence.lr
     if notes[0].used is not None:
         factor = 1.0  # an optimizer of torch's was seen with its gradients
-    fits = explain(notes, before)
-    found, told = _name(t, fits, notes, evidence.names, factor, base)
+    found = _name(evidence, notes, explain(notes, before), factor, base)
     if found and _weights_averaged(notes):
-        return [], ["each rank applied its own gradient, and the weights were "
-                    "averaged: the same, for plain SGD"]
+        evidence.remark("each rank applied its own gradient, and the weights were "
+                        "averaged: the same, for plain SGD")
+        return []
     if found and single and _as_alone(notes, alone.steps[t], single):
-        return [], ["the gradient or update is not that of `loss` alone, but the same "
-                    "as at world size 1"]
-    return found, told
+        evidence.remark("the gradient or update is not that of `loss` alone, but the "
+                        "same as at world size 1")
+        return []
+    return found
 
 
 def _right(fit):
@@ -104,18 +101,19 @@ def _weights_averaged(notes):
                for fit in explain([replace(note, used=None) for note in notes]))
 
 
-def _name(t, fits, notes, names, factor, base):
-    """Return the findings and the remarks of step t.
+def _name(evidence, notes, fits, factor, base):
+    """Return the findings of a step; a remark where it is right in its own way.
 
     factor: what the right gradient is multiplied by here, None if unknown. base: the
     same at world size 1.
     """
+    t = notes[0].t
     if any(fit.parts for fit in fits):
-        return _of_parameters(t, fits, names), []
+        return _of_parameters(t, fits, evidence.names)
     wrong = [rank for rank, fit in enumerate(fits) if not _right(fit)]
-    if not wrong:
-        return _scale(t, [fit.numbers[0] for fit in fits], notes, factor, base)
-    return [_accuse(t, fits, wrong, notes, factor)], []
+    if wrong:
+        return [_accuse(t, fits, wrong, notes, factor)]
+    return _scale(evidence, notes, [fit.numbers[0] for fit in fits], factor, base)
 
 
 def _accuse(t, fits, wrong, notes, factor):
@@ -183,32 +181,33 @@ def _of_parameters(t, fits, names):
     return findings
 
 
-def _scale(t, numbers, notes, factor, base):
-    """Return findings and remarks for gradients that are right but for a factor."""
+def _scale(evidence, notes, numbers, factor, base):
+    """Return findings for gradients that are right but for a factor."""
+    t, by_hand = notes[0].t, notes[0].used is None
     rest = [rank for rank, number in enumerate(numbers)
             if not math.isclose(number, numbers[0], rel_tol=1e-6)]
-    by_hand = notes[0].used is None
     if rest:
         times = numbers[rest[0]] / numbers[0]
         return [finding("rates-differ" if by_hand else "factor", times,
                         f"{ranks(rest)} took {times:.4g} times rank 0's step", rest[0],
-                        t)], []
+                        t)]
     if factor is None:
         return [finding("not-judged", 0, "the size of the step: no optimizer of "
                         "torch's, and nothing to compare with at world size 1", None,
-                        t)], []
+                        t)]
     number, pieces = numbers[0], len(notes[0].rows)
     times = number / factor
     if math.isclose(times, 1, rel_tol=1e-6):
-        return [], []
+        return []
     if not by_hand and base:
-        if math.isclose(number, base, rel_tol=1e-6):
-            if pieces > 1 and math.isclose(number, pieces, rel_tol=1e-6):
-                return [_accumulated(t, pieces)], []
-            return [], [f"the gradient is {number:.4g} times the mean loss's, at world "
-                        "size 1 too: clipped, or another loss"]
         times = number / base
-    return _times(t, times, notes), []
+        if math.isclose(times, 1, rel_tol=1e-6):
+            if pieces > 1 and math.isclose(number, pieces, rel_tol=1e-6):
+                return [_accumulated(t, pieces)]
+            evidence.remark(f"the gradient is {number:.4g} times the mean loss's, at "
+                            "world size 1 too: clipped, or another loss")
+            return []
+    return _times(t, times, notes)
 
 
 def _times(t, times, notes):

@@ -19,7 +19,7 @@ from functools import wraps
 # rows: which of X, None where they are not recognised; targets: the rows' own y
 Forward = namedtuple("Forward", "args kwargs rows targets buffers training rng synced")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
-# step: None between steps; when: "before" or "after" the step, or "gradient"
+# step: None between steps; when: "before" or "after" the step, "now", or "gradient"
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
 Drift = namedtuple("Drift", "step when parameter ranks distance")
 
@@ -109,12 +109,12 @@ class Evidence:
 def each_step(rule):
     """Return a rule that asks `rule(notes, evidence)` until a step breaks it.
 
-    notes: the `Step` of every rank.
+    notes: the `Step` of every rank. The findings get the step's number.
     """
     @wraps(rule)
     def first(evidence):
         for notes in evidence.steps:
-            if found := rule(notes, evidence):
+            if found := [f._replace(step=notes[0].t) for f in rule(notes, evidence)]:
                 return found
         return []
     return first

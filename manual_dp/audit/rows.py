@@ -51,9 +51,9 @@ def _settings(mine):
 def batches(notes, evidence):
     """Every rank is given the same minibatch."""
     count = len({note.batch for note in notes})
-    return [] if count == 1 else [
-        finding("batches-differ", count, "make_batch gives the ranks different rows",
-                None, notes[0].t)]
+    if count > 1:
+        yield finding("batches-differ", count, "make_batch gives the ranks different "
+                      "rows")
 
 
 @each_step
@@ -61,9 +61,9 @@ def rows(notes, evidence):
     """Every row of the minibatch is seen by one rank, once."""
     forwards = [rows for note in notes for rows in note.all_rows]
     if len({note.batch for note in notes}) > 1 or None in forwards or not any(forwards):
-        return []
+        return
     seen = [Counter(row for rows in note.all_rows for row in rows) for note in notes]
-    t, size, found = notes[0].t, notes[0].size, []
+    size = notes[0].size
     of = f" of {size}" if size else ""  # without a size, rows have no numbers
     homes = Counter(row for mine in seen for row in mine)
     shared = sorted(row for row, times in homes.items() if times > 1)
@@ -71,19 +71,18 @@ def rows(notes, evidence):
              for row, times in mine.items() if times > 1]
     missed = [row for row in range(size) if row not in homes]
     if len(seen) > 1 and all(mine == seen[0] for mine in seen):
-        found.append(finding("rows-same", len(seen[0]), "all ranks see the same "
-                             f"{len(seen[0])} rows{of}", None, t))
+        yield finding("rows-same", len(seen[0]), f"all ranks see the same "
+                      f"{len(seen[0])} rows{of}")
     elif shared:
         who = ranks([rank for rank, mine in enumerate(seen) if shared[0] in mine])
         row = f"row {shared[0]}" if size else "one of them"
-        found.append(finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on "
-                             f"several ranks: {row} on {who}", None, t))
+        yield finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on several "
+                      f"ranks: {row} on {who}")
     if often:
         rank, row, times = often[0]
         row = f"row {row}" if size else "a row"
-        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {row} "
-                             f"{times} times, and {len(often) - 1} more so", rank, t))
+        yield finding("rows-repeated", len(often), f"rank {rank} sees {row} {times} "
+                      f"times, and {len(often) - 1} more so", rank)
     if missed:
-        found.append(finding("rows-missed", len(missed), f"no rank sees {len(missed)} "
-                             f"rows of {size}: {few(missed)}", None, t))
-    return found
+        yield finding("rows-missed", len(missed), f"no rank sees {len(missed)} rows of "
+                      f"{size}: {few(missed)}")

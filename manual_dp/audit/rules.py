@@ -26,8 +26,8 @@ def judge(evidence):
 
 def layouts(evidence):
     """Every rank has the same parameters."""
-    first, *others = evidence.runs
-    for rank, run in enumerate(others, 1):
+    first = evidence.runs[0]
+    for rank, run in enumerate(evidence.runs):
         if (run.names, run.shapes) != (first.names, first.shapes):
             return [finding("start-differs", len(run.names), f"rank {rank} has "
                             f"{len(run.names)} parameters, rank 0 {len(first.names)}, "
@@ -47,42 +47,40 @@ def alias(evidence):
 
 def drift(evidence):
     """Ranks have the same weights and, if asked, gradients."""
-    found = []
-    for t, when, i, who, far in evidence.runs[0].drifts:
-        name = None if i is None else evidence.names[i]
-        says = f"{name} is {far:.1e} from rank 0's on {ranks(who)}"
-        code = "replicas-differ"
-        if when == "gradient":
-            code = "not-synchronised"
-            says = f"the gradient of {says}" if name else "some rank has no gradient"
-        elif when == "before":
-            code, says = "start-differs", f"before the first step {says}"
-        elif t is not None:
-            changed = [rank for rank, note in enumerate(evidence.steps[t])
-                       if note.changed]
-            if changed and len(changed) < len(evidence.runs) and not evidence.findings:
-                code, who = "weights-changed", changed
-                says = (f"{ranks(changed)} wrote the weights after the optimizer's "
-                        f"step; {says}")
-            else:
-                says = f"since step {t} {says}"
-        found.append(finding(code, far, says, who[0] if who else None, t, name))
-    return found
+    return [_parted(evidence, *one) for one in evidence.runs[0].drifts]
+
+
+def _parted(evidence, t, when, i, who, far):
+    if i is None:
+        return finding("not-synchronised", far, "some rank has no gradient")
+    name = evidence.names[i]
+    says = f"{name} is {far:.1e} from rank 0's on {ranks(who)}"
+    code, rank = "replicas-differ", who[0]
+    if when == "gradient":
+        code, says = "not-synchronised", f"the gradient of {says}"
+    elif when == "before":
+        code, says = "start-differs", f"before the first step {says}"
+    elif when == "after":
+        changed = [rank for rank, note in enumerate(evidence.steps[t]) if note.changed]
+        if changed and len(changed) < len(evidence.runs) and not evidence.findings:
+            code, rank = "weights-changed", changed[0]
+            says = (f"{ranks(changed)} wrote the weights after the optimizer's step; "
+                    f"{says}")
+        else:
+            says = f"since step {t} {says}"
+    return finding(code, far, says, rank, t, name)
 
 
 @each_step
 def buffers(notes, evidence):
     """Ranks have the same buffers."""
-    if not all(note.buffers for note in notes):
-        return []
-    t = notes[0].t
     for name, value in notes[0].buffers.items():
         who = [rank for rank, note in enumerate(notes)
                if note.buffers.get(name) != value]
-        if who:
-            when = "" if t is None else f" when step {t} begins"
+        if who and all(note.buffers for note in notes):
+            when = "" if notes[0].t is None else f" when step {notes[0].t} begins"
             return [finding("buffers", len(who), f"{name} on {ranks(who)} is not rank "
-                            f"0's{when}", who[0], t, name)]
+                            f"0's{when}", who[0], parameter=name)]
     return []
 
 
@@ -91,17 +89,16 @@ def buffers(notes, evidence):
 @each_step
 def moved(notes, evidence):
     """The optimizer holds the model's parameters, and every rank's weights move."""
-    still = [rank for rank, note in enumerate(notes) if note.moved is False]
     if all(note.own is not None and not note.own.any() for note in notes):
         return []  # said as no-gradient
-    t = notes[0].t
     if notes[0].foreign and not notes[0].rates:
         return [finding("not-in-optimizer", 0, "the optimizer holds none of the "
-                        "model's parameters", None, t)]
-    if still and len(still) < len(notes) or still and t == 0 and any(
-            note.updates or note.own is not None for note in notes):
+                        "model's parameters")]
+    still = [rank for rank, note in enumerate(notes) if note.moved is False]
+    if still and (len(still) < len(notes) or notes[0].t == 0 and any(
+            note.updates or note.own is not None for note in notes)):
         return [finding("nothing-moved", len(still), f"the weights of {ranks(still)} "
-                        "did not change", still[0], t)]
+                        "did not change", still[0])]
     return []
 
 
@@ -109,9 +106,9 @@ def moved(notes, evidence):
 def updates(notes, evidence):
     """The optimizer takes one step for a minibatch."""
     times = max(note.updates for note in notes)
-    return [] if times < 2 else [
-        finding("accumulation", times, f"the optimizer steps {times} times for one "
-                f"minibatch, after {notes[0].forwards} forwards", None, notes[0].t)]
+    if times > 1:
+        yield finding("accumulation", times, f"the optimizer steps {times} times for "
+                      f"one minibatch, after {notes[0].forwards} forwards")
 
 
 @each_step
@@ -123,7 +120,7 @@ def rates(notes, evidence):
             if rate != other:
                 return [finding("rates-differ", rate / other if other else math.inf,
                                 f"lr is {rate:.4g} on rank {rank}, {other:.4g} on rank "
-                                "0", rank, notes[0].t)]
+                                "0", rank)]
     return []
 
 
@@ -149,25 +146,23 @@ def syncs(notes, evidence):
     wanted = max(evidence.runs[0].trainable, 1)
     times = max(note.synced + note.summed // wanted for note in notes)
     if times > 1 and len(notes) > 1:
-        return [finding("syncs", times, f"gradients are all-reduced {times} times in a "
-                        f"step of {notes[0].forwards} forwards", None, notes[0].t)]
-    return []
+        yield finding("syncs", times, f"gradients are all-reduced {times} times in a "
+                      f"step of {notes[0].forwards} forwards")
 
 
 def batch_norm(evidence):
     """The minibatch in one forward has the same gradient as in shards."""
     if any(f.code.startswith(("rows", "start", "batches")) for f in evidence.findings):
         return []  # then it is another minibatch, or another model
-    for notes in evidence.steps[:1]:
-        if len(notes) > 1 and all(note.whole is not None for note in notes):
-            whole = sum(note.whole for note in notes)
-            right = sum(note.own for note in notes) / sum(note.weight for note in notes)
-            far = float((whole - right).norm() / max(float(whole.norm()), 1e-300))
-            if far > 1e-6:
-                return [finding("batch-norm", far, "with the minibatch in one forward "
-                                f"the gradient is another one, by {far:.1e} of it",
-                                None, 0)]
-    return []
+    notes = evidence.steps[0] if evidence.steps else []
+    if len(notes) < 2 or any(note.whole is None for note in notes):
+        return []
+    whole = sum(note.whole for note in notes)
+    right = sum(note.own for note in notes) / sum(note.weight for note in notes)
+    far = float((whole - right).norm() / max(float(whole.norm()), 1e-300))
+    return [] if far <= 1e-6 else [
+        finding("batch-norm", far, "with the minibatch in one forward the gradient is "
+                f"another one, by {far:.1e} of it", None, 0)]
 
 
 def learning_rate(evidence):
@@ -177,7 +172,7 @@ def learning_rate(evidence):
     rank: lr grows too, linearly for SGD (Goyal et al. 2017), by the square root for
     Adam (Malladi et al. 2022), in either case with warm-up.
     """
-    if not evidence.alone or len(evidence.runs) < 2:
+    if not evidence.alone or not evidence.steps or len(evidence.runs) < 2:
         return []
     notes, one = evidence.steps[0], evidence.alone.steps[0]
     i = next(iter(notes[0].rates), None)

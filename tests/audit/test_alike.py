@@ -93,6 +93,16 @@ def test_gradients_are_compared_where_asked():
     assert found[0][0].says.startswith("the gradient of 0.weight is ")
 
 
+def test_a_gradient_that_only_some_ranks_have_is_seen():
+    def act(model, optimizer):
+        if dist.get_rank():
+            model(rows(4)(0)[0]).sum().backward()
+        return {"gradients": True}
+    found = checked(plain, act)
+    assert codes(found) == ["not-synchronised"]
+    assert found[0][0].says == "some rank has no gradient"
+
+
 def test_running_means_apart_are_seen_where_nobody_sends_them():
     def act(model, optimizer):
         model(rows(4, seed=dist.get_rank())(0)[0])
