@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp import lenet
-from manual_dp.audit import Report, audit
+from manual_dp.audit import audit
 from manual_dp.audit.catalogue import WORDS
 from tests.support.broken_training import (
     BROKEN,
@@ -267,18 +266,6 @@ def test_a_report_prints_a_table_and_is_saved_as_json(tmp_path):
     assert saved["clean"] is False
     assert saved["findings"][0]["code"] == "uneven-shards"
     assert saved["findings"][0]["repair"] == WORDS["uneven-shards"][1]
-
-
-def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "report.json"
-    path.write_text("old")
-
-    def interrupted(part, whole):
-        raise KeyboardInterrupt
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        Report([], [], 2, 3).save(path)
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_clean_report_says_so():
