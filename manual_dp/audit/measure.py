@@ -3,7 +3,8 @@
     measure      build the model, take the steps under watch; return a `Run`
     gather       a value of every rank, in a list
     apart        where ranks part in some tensors, a `Drift`
-    refused      the error that the caller is told, if a rank refused what it got
+    refused      the error that the caller is told, if a rank refused what it got:
+                 in the rank it was a WrongType or a WrongValue
 
 All is computed in float64. After each step the ranks exchange sketches and hashes, over
 a process group of the audit's own: the user's collectives do not get in between.

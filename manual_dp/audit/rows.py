@@ -12,7 +12,7 @@ from manual_dp.audit.records import each_step
 
 
 def samplers(evidence):
-    """Ranks iterate samplers that fit together, each epoch in another order."""
+    """Ask that samplers fit together, and give each epoch another order."""
     lists = [run.samplers for run in evidence.runs]
     for mine in zip(*lists):
         if found := _settings(mine):
@@ -49,7 +49,7 @@ def _settings(mine):
 
 @each_step
 def batches(notes, evidence):
-    """Every rank is given the same minibatch."""
+    """Ask that every rank is given the same minibatch."""
     count = len({note.batch for note in notes})
     if count > 1:
         yield finding("batches-differ", count, "make_batch gives the ranks different "
@@ -58,7 +58,7 @@ def batches(notes, evidence):
 
 @each_step
 def rows(notes, evidence):
-    """Every row of the minibatch is seen by one rank, once."""
+    """Ask that every row of the minibatch is seen by one rank, once."""
     forwards = [rows for note in notes for rows in note.all_rows]
     if len({note.batch for note in notes}) > 1 or None in forwards or not any(forwards):
         return

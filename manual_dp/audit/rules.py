@@ -2,6 +2,9 @@
 
     judge        (findings, remarks) of the evidence
     RULES        functions of an `Evidence`, each returns findings; append your own
+    layouts alias drift buffers         the model: is it one and the same on all ranks?
+    moved updates rates unused syncs    the step: do all ranks take it, and once?
+    batch_norm learning_rate at_rest    is it the step that a single device takes?
 
 A later rule may look at the findings of those before it. Those about gradients and
 about rows are in gradient.py and rows.py.
@@ -25,7 +28,7 @@ def judge(evidence):
 # the model
 
 def layouts(evidence):
-    """Every rank has the same parameters."""
+    """Ask that every rank has the same parameters."""
     first = evidence.runs[0]
     for rank, run in enumerate(evidence.runs):
         if (run.names, run.shapes) != (first.names, first.shapes):
@@ -36,7 +39,7 @@ def layouts(evidence):
 
 
 def alias(evidence):
-    """No parameter is on the memory of another tensor."""
+    """Ask that no parameter is on the memory of another tensor."""
     for rank, run in enumerate(evidence.runs):
         if run.shared:
             name, other = run.shared
@@ -46,7 +49,7 @@ def alias(evidence):
 
 
 def drift(evidence):
-    """Ranks have the same weights and, if asked, gradients."""
+    """Ask that ranks have the same weights and, where noted, gradients."""
     return [_parted(evidence, *one) for one in evidence.runs[0].drifts]
 
 
@@ -73,7 +76,7 @@ def _parted(evidence, t, when, i, who, far):
 
 @each_step
 def buffers(notes, evidence):
-    """Ranks have the same buffers."""
+    """Ask that ranks have the same buffers."""
     for name, value in notes[0].buffers.items():
         who = [rank for rank, note in enumerate(notes)
                if note.buffers.get(name) != value]
@@ -88,7 +91,7 @@ def buffers(notes, evidence):
 
 @each_step
 def moved(notes, evidence):
-    """The optimizer holds the model's parameters, and every rank's weights move."""
+    """Ask that the optimizer holds the parameters, and that every rank's move."""
     if all(note.own is not None and not note.own.any() for note in notes):
         return []  # said as no-gradient
     if notes[0].foreign and not notes[0].rates:
@@ -104,7 +107,7 @@ def moved(notes, evidence):
 
 @each_step
 def updates(notes, evidence):
-    """The optimizer takes one step for a minibatch."""
+    """Ask that the optimizer takes one step for a minibatch."""
     times = max(note.updates for note in notes)
     if times > 1:
         yield finding("accumulation", times, f"the optimizer steps {times} times for "
@@ -113,7 +116,7 @@ def updates(notes, evidence):
 
 @each_step
 def rates(notes, evidence):
-    """Every rank has the same learning rates."""
+    """Ask that every rank has the same learning rates."""
     for rank, note in enumerate(notes):
         for i, rate in note.rates.items():
             other = notes[0].rates.get(i, rate)
@@ -125,7 +128,7 @@ def rates(notes, evidence):
 
 
 def unused(evidence):
-    """The loss of some rank depends on every parameter."""
+    """Ask that the loss of some rank depends on every parameter."""
     judged = [note for notes in evidence.steps for note in notes
               if note.own is not None]
     never = judged and set.intersection(*(set(note.unreached) for note in judged))
@@ -142,7 +145,7 @@ def unused(evidence):
 
 @each_step
 def syncs(notes, evidence):
-    """Gradients are all-reduced once a step."""
+    """Ask that gradients are all-reduced once a step."""
     wanted = max(evidence.runs[0].trainable, 1)
     times = max(note.synced + note.summed // wanted for note in notes)
     if times > 1 and len(notes) > 1:
@@ -151,7 +154,7 @@ def syncs(notes, evidence):
 
 
 def batch_norm(evidence):
-    """The minibatch in one forward has the same gradient as in shards."""
+    """Ask that the minibatch has the same gradient in one forward as in shards."""
     if any(f.code.startswith(("rows", "start", "batches")) for f in evidence.findings):
         return []  # then it is another minibatch, or another model
     notes = evidence.steps[0] if evidence.steps else []
@@ -166,7 +169,7 @@ def batch_norm(evidence):
 
 
 def learning_rate(evidence):
-    """The rate fits the rows of a step, compared with world size 1; say the regime.
+    """Ask that lr fits the rows of a step, compared with world size 1; say how.
 
     Same rows a step: nothing changes. World size times the rows, as with fixed rows a
     rank: lr grows too, linearly for SGD (Goyal et al. 2017), by the square root for
@@ -209,7 +212,7 @@ def _step_rows(notes):
 
 
 def at_rest(evidence):
-    """Some weights move, or there is a reason."""
+    """Ask that some weights move, or that there is a reason."""
     told = [note.moved for notes in evidence.steps for note in notes]
     if told and not evidence.findings and all(one is False for one in told):
         return [finding("nothing-moved", len(evidence.runs), "no rank's weights "
