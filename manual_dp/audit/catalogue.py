@@ -2,6 +2,9 @@
 
     Finding    code, number, says, cause, repair; rank, step, parameter where known
     finding    make one: cause and repair come from WORDS
+    in_order   causes before their consequences
+    ranks      ranks as text
+    few        a few of many things as text
 
 WORDS is in the order of a report: what causes others comes first.
 """
@@ -164,3 +167,8 @@ def ranks(numbers):
     if len(words) == 1:
         return f"rank {words[0]}"
     return f"ranks {', '.join(words[:-1])} and {words[-1]}"
+
+
+def few(items):
+    """Return the first five items as text."""
+    return ", ".join(map(str, items[:5])) + (", ..." if len(items) > 5 else "")

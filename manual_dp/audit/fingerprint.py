@@ -2,6 +2,7 @@
 
     Sketch      a row of SIZE numbers for each tensor; sums of tensors are sums of rows
     bit_hash    one whole number, another one if a bit of the tensor is another
+    bit_hashes  such a number for each tensor of a list
     row_hashes  such a number for each row
     farthest    the largest |difference| between two tensors, a float
 
@@ -64,6 +65,15 @@ def bit_hash(tensor):
     columns = bits[:whole].view(-1, COLUMNS).sum(0, dtype=torch.int64)
     columns[:len(bits) - whole] += bits[whole:]
     return (columns * _places(COLUMNS, bits.device)).sum()
+
+
+def bit_hashes(tensors):
+    """Return a list of whole numbers, None for None; a GPU waits once for all."""
+    found = [None if t is None else bit_hash(t) for t in tensors]
+    there = [number for number in found if number is not None]
+    there = [number.to(there[0].device) for number in there]
+    numbers = iter(torch.stack(there).tolist() if there else [])
+    return [None if number is None else next(numbers) for number in found]
 
 
 @torch.no_grad()

@@ -1,151 +1,224 @@
-"""From what the ranks measured to findings: nothing is computed on weights here.
+"""From what the ranks noted to findings: nothing is computed on weights here.
 
-    judge     (findings, remarks) of a run
+    judge        (findings, remarks) of the evidence
+    RULES        functions of an `Evidence`, each returns findings; append your own
+    layouts alias drift buffers         the model: is it one and the same on all ranks?
+    moved updates rates unused syncs    the step: do all ranks take it, and once?
+    batch_norm learning_rate at_rest    is it the step that a single device takes?
 
-Rows are judged in audit_samples.py, learning rates in audit_rates.py, gradients in
-audit_alone.py; here what is left, and the order.
-
-Each finding is reported once, for the first step that shows it.
+A later rule may look at the findings of those before it. Those about gradients and
+about rows are in gradient.py and rows.py.
 """
 
-from manual_dp.audit.alone import gradients
-from manual_dp.audit.catalogue import finding, in_order, ranks
-from manual_dp.audit.gradient import rows_of
-from manual_dp.audit.rates import learning_rate, rates
-from manual_dp.audit.samples import batches, sampler, samples, some
+import math
+
+from manual_dp.audit.catalogue import few, finding, in_order, ranks
+from manual_dp.audit.gradient import gradients
+from manual_dp.audit.records import each_step
+from manual_dp.audit.rows import batches, rows, samplers
 
 
-def judge(runs, alone=None, lr=None):
-    """Return (findings, remarks).
-
-    runs: the records of all ranks. alone: the record of the same code at world size 1,
-    of some first steps, or None. lr: what a step by hand multiplies the mean gradient
-    by, or None.
-    """
-    steps = [[run["steps"][t] for run in runs] for t in range(len(runs[0]["steps"]))]
-    findings, remarks = _alias(runs), []
-    findings += sampler([run.get("samplers", []) for run in runs])
-    for check in (batches, samples, _moved, _updates, rates):
-        findings += _first(check, steps)
-    findings += _unused(runs, steps, remarks)
-    findings += gradients(runs, steps, alone, lr, remarks)
-    findings += _replicas(runs, steps, findings)
-    findings += _first(lambda t, notes: _buffers(t, notes, runs), steps)
-    findings += _first(lambda t, notes: _syncs(t, notes, runs), steps)
-    if len(runs) > 1:
-        findings += _batch_norm(steps[0], findings)
-        findings += learning_rate(steps[0], alone, remarks)
-    if not any(note["moved"] for notes in steps for note in notes) and not findings:
-        findings = [finding("nothing-moved", len(runs), "no rank's weights changed")]
-    return in_order(findings), remarks
+def judge(evidence):
+    """Ask every rule; return (findings, remarks), causes first."""
+    for rule in RULES:
+        evidence.findings += rule(evidence)
+    return in_order(evidence.findings), evidence.remarks
 
 
-def _alias(runs):
-    if runs[0].get("shared") is None:
-        return []
-    rank, i = runs[0]["shared"]
-    name = runs[0]["names"][i]
-    return [finding("alias", 1, f"{name} of rank {rank} is on the memory of another "
-                    "replica's", rank, 0, name)]
+# the model
 
-
-def _first(check, steps):
-    for t, notes in enumerate(steps):
-        found = check(t, notes)
-        if found:
-            return found
+def layouts(evidence):
+    """Ask that every rank has the same parameters."""
+    first = evidence.runs[0]
+    for rank, run in enumerate(evidence.runs):
+        if (run.names, run.shapes) != (first.names, first.shapes):
+            return [finding("start-differs", len(run.names), f"rank {rank} has "
+                            f"{len(run.names)} parameters, rank 0 {len(first.names)}, "
+                            "or other names or shapes", rank)]
     return []
 
 
-def _moved(t, notes):
-    still = [rank for rank, note in enumerate(notes) if not note["moved"]]
-    if all(note["own"] is not None and not note["own"].any() for note in notes):
+def alias(evidence):
+    """Ask that no parameter is on the memory of another tensor."""
+    for rank, run in enumerate(evidence.runs):
+        if run.shared:
+            name, other = run.shared
+            return [finding("alias", 1, f"{name} of rank {rank} is on the memory of "
+                            f"{other}", rank, 0, name)]
+    return []
+
+
+def drift(evidence):
+    """Ask that ranks have the same weights and, where noted, gradients."""
+    return [_parted(evidence, *one) for one in evidence.runs[0].drifts]
+
+
+def _parted(evidence, t, when, i, who, far):
+    if i is None:
+        return finding("not-synchronised", far, "some rank has no gradient")
+    name = evidence.names[i]
+    says = f"{name} is {far:.1e} from rank 0's on {ranks(who)}"
+    code, rank = "replicas-differ", who[0]
+    if when == "gradient":
+        code, says = "not-synchronised", f"the gradient of {says}"
+    elif when == "before":
+        code, says = "start-differs", f"before the first step {says}"
+    elif when == "after":
+        changed = [rank for rank, note in enumerate(evidence.steps[t]) if note.changed]
+        if changed and len(changed) < len(evidence.runs) and not evidence.findings:
+            code, rank = "weights-changed", changed[0]
+            says = (f"{ranks(changed)} wrote the weights after the optimizer's step; "
+                    f"{says}")
+        else:
+            says = f"since step {t} {says}"
+    return finding(code, far, says, rank, t, name)
+
+
+@each_step
+def buffers(notes, evidence):
+    """Ask that ranks have the same buffers."""
+    for name, value in notes[0].buffers.items():
+        who = [rank for rank, note in enumerate(notes)
+               if note.buffers.get(name) != value]
+        if who and all(note.buffers for note in notes):
+            when = "" if notes[0].t is None else f" when step {notes[0].t} begins"
+            return [finding("buffers", len(who), f"{name} on {ranks(who)} is not rank "
+                            f"0's{when}", who[0], parameter=name)]
+    return []
+
+
+# the step
+
+@each_step
+def moved(notes, evidence):
+    """Ask that the optimizer holds the parameters, and that every rank's move."""
+    if all(note.own is not None and not note.own.any() for note in notes):
         return []  # said as no-gradient
-    if notes[0]["foreign"] and not notes[0]["rates"]:
+    if notes[0].foreign and not notes[0].rates:
         return [finding("not-in-optimizer", 0, "the optimizer holds none of the "
-                        "model's parameters", None, t)]
-    if still and len(still) < len(notes) or still and t == 0 and any(
-            note["updates"] or note["own"] is not None for note in notes):
+                        "model's parameters")]
+    still = [rank for rank, note in enumerate(notes) if note.moved is False]
+    if still and (len(still) < len(notes) or notes[0].t == 0 and any(
+            note.updates or note.own is not None for note in notes)):
         return [finding("nothing-moved", len(still), f"the weights of {ranks(still)} "
-                        "did not change", still[0], t)]
+                        "did not change", still[0])]
     return []
 
 
-def _updates(t, notes):
-    times = max(note["updates"] for note in notes)
+@each_step
+def updates(notes, evidence):
+    """Ask that the optimizer takes one step for a minibatch."""
+    times = max(note.updates for note in notes)
     if times > 1:
-        return [finding("accumulation", times, f"the optimizer steps {times} times for "
-                        f"one minibatch, after {notes[0]['forwards']} forwards", None,
-                        t)]
+        yield finding("accumulation", times, f"the optimizer steps {times} times for "
+                      f"one minibatch, after {notes[0].forwards} forwards")
+
+
+@each_step
+def rates(notes, evidence):
+    """Ask that every rank has the same learning rates."""
+    for rank, note in enumerate(notes):
+        for i, rate in note.rates.items():
+            other = notes[0].rates.get(i, rate)
+            if rate != other:
+                return [finding("rates-differ", rate / other if other else math.inf,
+                                f"lr is {rate:.4g} on rank {rank}, {other:.4g} on rank "
+                                "0", rank)]
     return []
 
 
-def _unused(runs, steps, remarks):
-    never = set(range(len(runs[0]["names"])))
-    judged = [note for notes in steps for note in notes if note["own"] is not None]
-    for note in judged:
-        never &= set(note["unreached"])
-    if not judged or not never:
+def unused(evidence):
+    """Ask that the loss of some rank depends on every parameter."""
+    judged = [note for notes in evidence.steps for note in notes
+              if note.own is not None]
+    never = judged and set.intersection(*(set(note.unreached) for note in judged))
+    if not never:
         return []
-    names = [runs[0]["names"][i] for i in sorted(never)]
-    if runs[0]["finds_unused"]:
-        remarks.append(f"not used by the loss, as find_unused_parameters says: "
-                       f"{', '.join(names)}")
+    names = [evidence.names[i] for i in sorted(never)]
+    if evidence.runs[0].finds_unused:
+        evidence.remark("not used by the loss, as find_unused_parameters says: "
+                        f"{', '.join(names)}")
         return []
     return [finding("unused-parameter", len(names), f"no rank's loss depends on "
-                    f"{some(names)}", None, 0, names[0])]
+                    f"{few(names)}", None, 0, names[0])]
 
 
-def _replicas(runs, steps, findings):
-    drift = runs[0]["drift"]
-    if drift is None:
-        return []
-    t, when, i, distances = drift
-    name, far = runs[0]["names"][i], max(distances)
-    who = [rank for rank, d in enumerate(distances) if d > 0] or [1]
-    says = f"{name} is {far:.1e} from rank 0's on {ranks(who)}"
-    if when == "before":
-        return [finding("start-differs", far, f"before the first step {says}", who[0],
-                        0, name)]
-    changed = [rank for rank, note in enumerate(steps[t]) if note["changed"]]
-    if changed and len(changed) < len(runs) and not findings:
-        return [finding("weights-changed", far, f"{ranks(changed)} wrote the weights "
-                        f"after the optimizer's step; {says}", changed[0], t, name)]
-    return [finding("replicas-differ", far, f"since step {t} {says}", who[0], t, name)]
-
-
-def _buffers(t, notes, runs):
-    lists = [note["buffers"][0] for note in notes if note["buffers"]]
-    if t == 0 or len(lists) < len(notes):
-        return []
-    for i, name in enumerate(runs[0]["buffer_names"]):
-        values = [mine[i] for mine in lists]
-        who = [rank for rank, value in enumerate(values) if value != values[0]]
-        if who:
-            return [finding("buffers", len(who), f"{name} on {ranks(who)} is not rank "
-                            f"0's when step {t} begins", who[0], t, name)]
-    return []
-
-
-def _syncs(t, notes, runs):
-    wanted = sum(size for size, frozen in zip(runs[0]["sizes"], runs[0]["frozen"])
-                 if not frozen)
-    times = max(note["synced"] + note["summed"] // max(wanted, 1) for note in notes)
+@each_step
+def syncs(notes, evidence):
+    """Ask that gradients are all-reduced once a step."""
+    wanted = max(evidence.runs[0].trainable, 1)
+    times = max(note.synced + note.summed // wanted for note in notes)
     if times > 1 and len(notes) > 1:
-        return [finding("syncs", times, f"gradients are all-reduced {times} times in a "
-                        f"step of {notes[0]['forwards']} forwards", None, t)]
-    return []
+        yield finding("syncs", times, f"gradients are all-reduced {times} times in a "
+                      f"step of {notes[0].forwards} forwards")
 
 
-def _batch_norm(notes, findings):
-    if any(f.code.startswith(("rows", "start", "batches")) for f in findings):
+def batch_norm(evidence):
+    """Ask that the minibatch has the same gradient in one forward as in shards."""
+    if any(f.code.startswith(("rows", "start", "batches")) for f in evidence.findings):
         return []  # then it is another minibatch, or another model
-    if any(note.get("whole") is None for note in notes):
+    notes = evidence.steps[0] if evidence.steps else []
+    if len(notes) < 2 or any(note.whole is None for note in notes):
         return []
-    whole = sum(note["whole"] for note in notes)
-    right = sum(note["own"] for note in notes) / sum(map(rows_of, notes))
+    whole = sum(note.whole for note in notes)
+    right = sum(note.own for note in notes) / sum(note.weight for note in notes)
     far = float((whole - right).norm() / max(float(whole.norm()), 1e-300))
-    if far > 1e-6:
-        return [finding("batch-norm", far, f"with the minibatch in one forward the "
-                        f"gradient is another one, by {far:.1e} of it", None, 0)]
+    return [] if far <= 1e-6 else [
+        finding("batch-norm", far, "with the minibatch in one forward the gradient is "
+                f"another one, by {far:.1e} of it", None, 0)]
+
+
+def learning_rate(evidence):
+    """Ask that lr fits the rows of a step, compared with world size 1; say how.
+
+    Same rows a step: nothing changes. World size times the rows, as with fixed rows a
+    rank: lr grows too, linearly for SGD (Goyal et al. 2017), by the square root for
+    Adam (Malladi et al. 2022), in either case with warm-up.
+    """
+    if not evidence.alone or not evidence.steps or len(evidence.runs) < 2:
+        return []
+    notes, one = evidence.steps[0], evidence.alone.steps[0]
+    i = next(iter(notes[0].rates), None)
+    lr, base = notes[0].rates.get(i), one.rates.get(i)
+    size, size_alone = _step_rows(notes), _step_rows([one])
+    if not (base and lr and size and size_alone):
+        return []
+    grown, ratio = size / size_alone, lr / base
+    adam = "Adam" in notes[0].kind
+    rule = math.sqrt(grown) if adam else grown
+    kind = "square root for Adam" if adam else "linear for SGD"
+    says = (f"{size} rows a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
+            f"rows and {base:.4g} on one")
+    if math.isclose(ratio, rule, rel_tol=1e-2):
+        regime = ("same rows a step, so no scaling of lr" if grown == 1 else
+                  f"fixed rows a rank, lr scaled ({kind}; use warm-up)")
+        evidence.remark(f"{regime}: {says}")
+        return []
+    if math.isclose(ratio, 1, rel_tol=1e-9):
+        evidence.remark(f"fixed rows a rank, lr not scaled (the rule, {kind}, with "
+                        f"warm-up, would be {base * rule:.4g}): {says}")
+        return []
+    if grown == 1:
+        says += f": the minibatch is the same, lr is {ratio:.4g} times"
+    else:
+        says += f": lr is {ratio:.4g} times, the rule ({kind}) says {rule:.4g}"
+    return [finding("learning-rate", ratio, says, None, 0)]
+
+
+def _step_rows(notes):
+    """Return the rows of a step, 0 if they are not known."""
+    lists = [rows for note in notes for rows in note.rows]
+    return 0 if None in lists else sum(map(len, lists))
+
+
+def at_rest(evidence):
+    """Ask that some weights move, or that there is a reason."""
+    told = [note.moved for notes in evidence.steps for note in notes]
+    if told and not evidence.findings and all(one is False for one in told):
+        return [finding("nothing-moved", len(evidence.runs), "no rank's weights "
+                        "changed")]
     return []
+
+
+RULES = [layouts, alias, samplers, batches, rows, moved, updates, rates, unused,
+         gradients, drift, buffers, syncs, batch_norm, learning_rate, at_rest]

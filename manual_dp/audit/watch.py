@@ -1,12 +1,14 @@
 """Watch a rank's own code at work: what goes in, what is summed, what is applied.
 
     Watch     hooks on a model, on torch's optimizers, samplers and `dist.all_reduce`
-    Forward   one forward with gradients, kept so that it can be run again
-    Diary     where the rank is, in a file: it stays when the rank hangs
+    Diary     where the rank is, in a file: it stays when the rank hangs; read_diaries
+    inner     the module that a DDP wraps
+    told      what a DistributedSampler was told
+    rates     each parameter's learning rate in an optimizer
 
     with Watch(model, say).on() as watch:
-        watch.begin(X, y)       the whole minibatch
-        step(model, X, y)       watch.forwards, .used, .rates, ... tell what it did
+        watch.begin(t, X, y)    the whole minibatch
+        step(model, X, y)       watch.note, a `Step`, and watch.forwards tell of it
 
 Hooks note and never change anything. say: called at every forward, to leave a trace
 where the rank may hang in the next line.
@@ -14,8 +16,8 @@ where the rank may hang in the next line.
 
 import json
 import threading
-from collections import namedtuple
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,17 +26,28 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optim
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.fingerprint import Sketch, bit_hash, row_hashes
+from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
+from manual_dp.audit.records import Forward, Sampler, Step
+from manual_dp.files import write_json
 from manual_dp.ranks.replica import Replica
-
-# rows: which of X, None where they are not recognised; targets: the rows' own y
-Forward = namedtuple("Forward", "args kwargs rows targets buffers training rng synced")
 
 
 def inner(model):
     """Return the module that a DDP wraps; any other model is returned as it is."""
     wrapped = isinstance(model, (DistributedDataParallel, Replica))
     return model.module if wrapped else model
+
+
+def told(sampler):
+    """Return what a DistributedSampler was told, a `Sampler`."""
+    return Sampler(id(sampler), len(sampler.dataset), sampler.seed, sampler.epoch,
+                   sampler.shuffle, sampler.num_replicas, sampler.rank)
+
+
+def rates(optimizer, index):
+    """Return {i: lr} of the parameters that it holds; index: {id: i} of the model's."""
+    return {index[id(p)]: float(group["lr"]) for group in optimizer.param_groups
+            for p in group["params"] if id(p) in index}
 
 
 class Diary:
@@ -48,8 +61,13 @@ class Diary:
     def note(self, **now):
         """Write down what is new."""
         self.now.update(now)
-        with open(self.path, "w") as file:
-            json.dump(self.now, file)
+        write_json(self.path, self.now)
+
+
+def read_diaries(folder):
+    """Return {rank: what its diary says}."""
+    return {int(path.name.removeprefix("rank-")): json.loads(path.read_text())
+            for path in Path(folder).glob("rank-*")}
 
 
 class Watch:
@@ -61,26 +79,25 @@ class Watch:
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sketch = Sketch(self.params)
+        self.note = Step()   # the one that goes on; between steps, of nobody
         self.forwards = []   # since the weights last changed
         self.before = None   # the weights that these forwards saw
         self.samplers = []   # every DistributedSampler that was iterated
         self.lock, self.quiet, self.through = threading.Lock(), False, False
         self.random = False  # does the model draw random numbers?
-        self._clear()
 
-    def _clear(self):
-        self.count = self.synced = self.summed = self.updates = self.calls = 0
-        self.used, self.missing, self.rates = {}, [], {}
-        self.kind, self.foreign, self.plain = None, 0, False
-        self.buffers, self.after_update = [], None
-
-    def begin(self, X, y):
-        """Start to watch a step on the minibatch X, y."""
+    def begin(self, t, X, y):
+        """Start to watch step t, on the minibatch X, y."""
         self.X, self.y = X, y
-        self.place = {h: row for row, h in enumerate(row_hashes(X))}
+        hashes = row_hashes(X)
+        self.place = {h: row for row, h in enumerate(hashes)}
+        self.note = Step(t, sum(hashes), len(X))
+        self.updated = None  # hashes of the weights after the optimizer's step
         if not self.forwards:  # and again at the first forward: it may broadcast
-            self.before = [p.detach().clone() for p in self.params]
-        self._clear()
+            self._remember()
+
+    def _remember(self):
+        self.before = [p.detach().clone() for p in self.params]
 
     @contextmanager
     def on(self):
@@ -100,18 +117,19 @@ class Watch:
                         lambda m, _: setattr(m, "training", False)).remove)
             if self.model is not self.module:
                 stack.callback(self.model.register_forward_pre_hook(self._outer).remove)
-            stack.callback(setattr, dist, "all_reduce", dist.all_reduce)
-            stack.callback(setattr, DistributedSampler, "__iter__",
-                           DistributedSampler.__iter__)
-            dist.all_reduce = self._counting(dist.all_reduce)
-            DistributedSampler.__iter__ = self._noting(DistributedSampler.__iter__)
+            for owner, name, watched in (
+                    (dist, "all_reduce", self._counting),
+                    (DistributedSampler, "__iter__", self._noting)):
+                real = getattr(owner, name)
+                stack.callback(setattr, owner, name, real)
+                setattr(owner, name, watched(real))
             yield self
 
     def _outer(self, model, args):
         # torch's DDP sums in C++, in the backward of such a forward
         self.through = getattr(model, "require_backward_grad_sync", False)
         if not self.quiet and torch.is_grad_enabled():
-            self.say(self.count + 1)  # it may hang before the module is reached
+            self.say(self.note.forwards + 1)  # it may hang before the module is reached
 
     def _forward(self, args, kwargs):
         if self.quiet or not torch.is_grad_enabled():
@@ -121,59 +139,54 @@ class Watch:
             rows = [self.place.get(h) for h in row_hashes(inputs[0])] if inputs else []
             rows = None if None in rows or not inputs else rows
             if not self.forwards:
-                self.before = [p.detach().clone() for p in self.params]
+                self._remember()
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
-            self.buffers.append([int(bit_hash(b)) for b in buffers.values()])
+            if not self.note.forwards:
+                self.note.buffers = dict(zip(buffers, bit_hashes(buffers.values())))
             self.forwards.append(Forward(
                 args, kwargs, rows, None if rows is None else self.y[rows], buffers,
                 [m.training for m in self.module.modules()], torch.get_rng_state(),
                 bool(self.through)))
-            self.count += 1
-            self.synced += bool(self.through)
+            self.note.all_rows.append(rows)
+            self.note.forwards += 1
+            self.note.synced += bool(self.through)
             self.through = False
-            self.say(self.count)
+            self.say(self.note.forwards)
 
     def _update(self, optimizer, args, kwargs):
-        mine = [(self.index[id(p)], p, group) for group in optimizer.param_groups
-                for p in group["params"] if id(p) in self.index]
-        self.foreign += not mine
+        note, mine = self.note, rates(optimizer, self.index)
         if not mine:
+            note.foreign += 1
             return
-        again = any(i in self.rates for i, *_ in mine)
-        self.updates = max(self.updates + again, 1)
-        if again:  # the first update of a step is the one that is judged
-            return
-        self.kind = type(optimizer).__name__
-        self.plain = not any(group.get("momentum") or group.get("weight_decay")
-                             for *_, group in mine)
-        sketches = self.sketch([p.grad for _, p, _ in mine])
-        for (i, p, group), row in zip(mine, sketches):
-            self.used[i], self.rates[i] = row, float(group["lr"])
-            if p.grad is None:
-                self.missing.append(i)
+        if mine.keys() & note.rates.keys():
+            note.updates += 1
+            return  # the first update of a step is the one that is judged
+        note.updates = max(note.updates, 1)
+        note.kind = type(optimizer).__name__
+        note.plain = not any(group.get("momentum") or group.get("weight_decay")
+                             for group in optimizer.param_groups)
+        note.rates.update(mine)
+        grads = [p.grad if i in mine else None for i, p in enumerate(self.params)]
+        note.used = self.sketch(grads) + (0 if note.used is None else note.used)
         self.until = len(self.forwards)
 
     def _updated(self, optimizer, args, kwargs):
-        if self.used:
-            self.after_update = self.hashes()
+        if self.note.updates:
+            self.updated = self.hashes()
 
     def hashes(self):
         """Return a whole number for each parameter's bits."""
-        return [int(bit_hash(p)) for p in self.params]
+        return bit_hashes(self.params)
 
     def _counting(self, real):
         def all_reduce(tensor, *args, **kwargs):
             if not self.quiet:
-                self.summed += tensor.numel()
-                self.calls += 1
+                self.note.summed += tensor.numel()
             return real(tensor, *args, **kwargs)
         return all_reduce
 
     def _noting(self, real):
         def __iter__(sampler):
-            self.samplers.append({
-                "of": id(sampler), "rows": len(sampler.dataset), "seed": sampler.seed,
-                "epoch": sampler.epoch, "shuffle": sampler.shuffle,
-                "world_size": sampler.num_replicas, "rank": sampler.rank})
+            self.samplers.append(told(sampler))
             return real(sampler)
         return __iter__

@@ -7,6 +7,8 @@ import pytest
 from manual_dp.__main__ import main
 from tests.support.broken_training import BROKEN, CLEAN
 
+HERE = __name__
+
 
 def broken():
     return BROKEN["uneven shards, means"][1]
@@ -33,14 +35,14 @@ def audited(capsys, *args):
 
 
 def test_a_clean_report_is_status_0(capsys):
-    status, out = audited(capsys, "test_audit_command:clean")
+    status, out = audited(capsys, HERE + ":clean")
     assert status == 0
     assert out.startswith("audit: 3 steps on 2 ranks, float64: clean\n")
 
 
 def test_a_finding_is_status_1_and_goes_into_the_file(capsys, tmp_path):
     path = tmp_path / "report.json"
-    status, out = audited(capsys, "test_audit_command:broken", "--world-size", "3",
+    status, out = audited(capsys, HERE + ":broken", "--world-size", "3",
                           "--out", str(path))
     assert status == 1
     assert "on 3 ranks" in out and "uneven-shards" in out and "repair: " in out
@@ -50,12 +52,12 @@ def test_a_finding_is_status_1_and_goes_into_the_file(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("name, words", [
-    ("test_audit_command", "say package.module:function"),
+    (HERE, "say package.module:function"),
     ("no_such_module:f", "No module named 'no_such_module'"),
-    ("test_audit_command:nothing", "has no function nothing"),
-    ("test_audit_command:NUMBER", "has no function NUMBER"),
-    ("test_audit_command:no_dict", "must return a dict, got list"),
-    ("test_audit_command:unknown", "unexpected keyword argument 'speed'")])
+    (HERE + ":nothing", "has no function nothing"),
+    (HERE + ":NUMBER", "has no function NUMBER"),
+    (HERE + ":no_dict", "must return a dict, got list"),
+    (HERE + ":unknown", "unexpected keyword argument 'speed'")])
 def test_what_cannot_be_run_is_status_2(capsys, name, words):
     with pytest.raises(SystemExit) as end:
         main(["audit", name])

@@ -216,7 +216,7 @@ def no_tail(n):
 
 
 def padded_with_its_last(n):
-    mine = list(range(*world(), 1))[:0] + list(range(dist.get_rank(), n, 2))
+    mine = list(range(dist.get_rank(), n, 2))
     return mine + mine[-1:] * (-(-n // 2) - len(mine))
 
 

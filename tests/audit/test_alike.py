@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.ranks import check_ranks
+from manual_dp.audit.alike import check_ranks
 from manual_dp.ranks import DDP, run_ranks
 from tests.support.broken_training import ddp, net, ordinary, plain, rows, sgd, shard
 
@@ -93,6 +93,16 @@ def test_gradients_are_compared_where_asked():
     assert found[0][0].says.startswith("the gradient of 0.weight is ")
 
 
+def test_a_gradient_that_only_some_ranks_have_is_seen():
+    def act(model, optimizer):
+        if dist.get_rank():
+            model(rows(4)(0)[0]).sum().backward()
+        return {"gradients": True}
+    found = checked(plain, act)
+    assert codes(found) == ["not-synchronised"]
+    assert found[0][0].says == "some rank has no gradient"
+
+
 def test_running_means_apart_are_seen_where_nobody_sends_them():
     def act(model, optimizer):
         model(rows(4, seed=dist.get_rank())(0)[0])
@@ -170,7 +180,7 @@ def test_a_rate_of_its_own_is_seen():
         optimizer.param_groups[0]["lr"] = 0.05
     found = checked(plain, on_rank1(change))
     assert codes(found) == ["rates-differ"]
-    assert found[0][0].says == "lr is [0.05] on rank 1, [0.1] on rank 0"
+    assert found[0][0].says == "lr is 0.05 on rank 1, 0.1 on rank 0"
 
 
 def test_an_optimizer_of_other_tensors_is_seen():

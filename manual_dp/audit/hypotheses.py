@@ -1,0 +1,170 @@
+"""Which gradient was it? Hypotheses, tried in sketches to the last digits.
+
+    Hypothesis    a gradient that a rank may have applied: target, code and sentence
+    Fit           the hypothesis that fits what a rank applied, with its numbers
+    explain       a `Fit` for each rank
+    right_on_all  whether all ranks applied a multiple of the right gradient
+
+A rank's `own` is the sum over its rows of the loss's gradient, so the right gradient,
+a single device's, is the sum of all own / all rows. What a rank applied is compared
+with that, with its own mean, with a mean of means, with other ranks', with sums that
+leave some rank out, and with each of these plus the gradient of the step before. The
+first that fits in every parameter is the answer; if none does, parameters are asked
+one by one.
+"""
+
+from collections import namedtuple
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+
+from manual_dp.audit.catalogue import ranks
+
+CLOSE = 1e-7   # relative; honest float64 is at 1e-13, the smallest planted bug at 1e-3
+FLOOR = 1e-10  # of the whole gradient: a parameter that small may be rounding
+
+# numbers: what the sketches of `basis` are multiplied by
+# parts: {parameter: Hypothesis} of those that have another one, where parameters do
+Fit = namedtuple("Fit", "hypothesis numbers parts")
+
+
+@dataclass
+class Hypothesis:
+    """Hold a gradient that a rank may have applied."""
+
+    code: str            # of the finding
+    basis: list          # sketches: what was applied is a number times each, added up
+    says: str = ""       # the finding's sentence, of {who} and the {last} number
+    number: float = None  # the finding's number, if it is not the last
+    part: str = ""       # what is said of a parameter that has another one than most
+    source: int = None   # the rank that it comes from
+
+    def tell(self, who, numbers):
+        """Return the finding's number and sentence; who: the ranks, as text."""
+        number = numbers[-1] if self.number is None else self.number
+        return number, self.says.format(who=who, last=numbers[-1])
+
+
+RIGHT = "factor"  # its code: right but for a factor
+ZERO = Hypothesis("nothing-moved", [], "{who}: the gradient or step is 0",
+                  part="did not move")
+UNKNOWN = Hypothesis("gradient", [], "{who}: {last:.1e} of the gradient is not "
+                     "explained", part="got a gradient that nothing explains")
+
+
+def explain(notes, before=None):
+    """Return a Fit for each rank.
+
+    notes: of all ranks, one step's. before: the step before's, or None.
+    """
+    return [_explain(rank, notes, before) for rank in range(len(notes))]
+
+
+def right_on_all(notes):
+    """Return whether every rank applied a multiple of the right gradient."""
+    return all(_numbers(note.applied, [_right(notes)], note.noise) for note in notes)
+
+
+def _right(notes):
+    return sum(note.own for note in notes) / sum(note.weight for note in notes)
+
+
+def _explain(rank, notes, before):
+    used, noise = notes[rank].applied, notes[rank].noise
+    right = _right(notes)
+    if used.norm() <= 1e-12 * right.norm() + noise:
+        return Fit(ZERO, [0.0], {})
+    whole = list(_of_this_step(rank, notes, right))
+    for hypothesis in [*whole, *_of_more(rank, notes, before, whole)]:
+        if numbers := _numbers(used, hypothesis.basis, noise):
+            return Fit(hypothesis, numbers, {})
+    return _by_parameter(used, right, whole, noise)
+
+
+def _of_this_step(rank, notes, right):
+    """Yield what a parameter can be asked by itself, likely ones first."""
+    counts = [note.weight for note in notes]
+    means = [note.own / max(n, 1) for note, n in zip(notes, counts)]
+    world_size, everyone = len(notes), range(len(notes))
+    yield Hypothesis(RIGHT, [right], part="got another multiple than the rest")
+    if world_size == 1:
+        return
+    share = max(counts) * world_size / sum(counts)
+    yield Hypothesis(
+        "uneven-shards", [sum(means) / world_size], f"a mean of means: shards of "
+        f"{counts} rows count alike, the largest should count {share:.4g} times", share,
+        "got a mean of means")
+    for other in (rank, *everyone[:rank], *everyone[rank + 1:]):
+        yield Hypothesis(
+            "not-synchronised" if other == rank else "one-rank", [means[other]],
+            "{who} applied the gradient of their own rows alone",
+            part="got each rank's own gradient", source=other)
+    sizes = range(world_size - 1, 1, -1) if world_size <= 6 else [world_size - 1]
+    for size in sizes:
+        for some in combinations(everyone, size):
+            out = sorted(set(everyone) - set(some))
+            for target in (sum(notes[r].own for r in some) / sum(counts),
+                           sum(means[r] for r in some) / world_size):
+                yield Hypothesis("rank-left-out", [target], "the sum leaves out "
+                                 f"{ranks(out)}", len(out), "got a sum without a rank")
+
+
+def _of_more(rank, notes, before, whole):
+    """Yield what is asked of all parameters together: sums, and shifted rows."""
+    if before:
+        for hypothesis in whole[:3]:
+            yield Hypothesis(
+                "stale", [*hypothesis.basis, before[rank].applied], "{who}: the "
+                "gradient of the step before is in it {last:.4g} times")
+    if len(notes) > 1:
+        yield Hypothesis("counted-twice", [note.own for note in notes])
+    if notes[rank].turned is not None:
+        for i, by in enumerate((1, -1)):
+            turned = sum(note.turned[i] for note in notes)
+            yield Hypothesis("labels", [turned], "{who}: the gradient of targets that "
+                             f"are shifted by {by} row against X", by)
+
+
+def _by_parameter(used, right, whole, noise):
+    """Let each parameter say by itself what it got, on the scale of the right ones."""
+    sizes = [float(row.norm()) for row in right]
+    sure = [(size, numbers[0]) for i, size in enumerate(sizes)
+            if (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise))
+            and (right[i] != 0).sum() > 1]
+    if not sure:
+        rest = used - (used * right).sum() / max(float((right * right).sum()),
+                                                 1e-300) * right
+        return Fit(UNKNOWN, [float(rest.norm() / used.norm())], {})
+    scale, parts = max(sure)[1], {}
+    for i, size in enumerate(sizes):
+        mine = used[i:i + 1] / scale
+        far = float((mine - right[i:i + 1]).norm())
+        if far > CLOSE * size + FLOOR * max(sizes):
+            parts[i] = ZERO if float(mine.norm()) <= CLOSE * size else \
+                _of_parameter(i, mine, whole, noise)
+    return Fit(whole[0], [scale], parts)
+
+
+def _of_parameter(i, mine, whole, noise):
+    for hypothesis in whole:
+        target = hypothesis.basis[0][i:i + 1]
+        single = int((target != 0).sum()) < 2  # then any factor would do
+        if (not single or hypothesis is not whole[0]) and \
+                _numbers(mine, [target], noise):
+            return hypothesis
+    return UNKNOWN
+
+
+def _numbers(used, basis, noise):
+    """Return the numbers that make `used` of the sketches in `basis`, or None."""
+    columns = torch.stack([b.flatten() for b in basis], 1)
+    sizes = columns.norm(dim=0)
+    if not bool((sizes > 0).all()) or not bool(used.isfinite().all()):
+        return None
+    found = torch.linalg.lstsq(columns / sizes, used.flatten(),
+                               driver="gelsd").solution / sizes
+    made = torch.stack([c * b for c, b in zip(found, basis)])
+    rest = (used - made.sum(0)).norm(dim=1)
+    allowed = (CLOSE * made.norm(dim=2).sum(0) + FLOOR * used.norm() + 10 * noise)
+    return [float(c) for c in found] if bool((rest <= allowed).all()) else None

@@ -1,0 +1,120 @@
+"""What a rank notes: in a run, in a step, of a forward; `rules` are asked about these.
+
+    Run       one rank's model, its steps, and what is not of one step
+    Step      one rank's part in a step; a field that nobody noted says so
+    Forward   one forward with gradients, kept so that it can be run again
+    Sampler   what a DistributedSampler was told
+    Drift     where ranks part that should be alike
+    Evidence  the runs of all ranks, as rules see them, and what was found so far
+    each_step make a rule about evidence from one about a step
+
+Rules take a missing note for no mistake: so `audit`, which sees all, and `check_ranks`,
+which sees a model between two lines, are judged by the same ones.
+"""
+
+from collections import namedtuple
+from dataclasses import dataclass, field
+from functools import wraps
+
+# rows: which of X, None where they are not recognised; targets: the rows' own y
+Forward = namedtuple("Forward", "args kwargs rows targets buffers training rng synced")
+Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
+# step: None between steps; when: "before" or "after" the step, "now", or "gradient"
+# parameter: its place, None where some rank has none; ranks: that are not rank 0's
+Drift = namedtuple("Drift", "step when parameter ranks distance")
+
+
+@dataclass
+class Step:
+    """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
+
+    t: int = None           # which step
+    batch: int = None       # a hash of all rows of the minibatch
+    size: int = 0           # how many rows it has, 0 if unknown
+    all_rows: list = field(default_factory=list)  # every forward's: places in X; None
+    rows: list = field(default_factory=list)      # the same of forwards that are judged
+    weight: int = 0         # how many terms the loss over these rows is a mean of
+    forwards: int = 0       # with gradients
+    synced: int = 0         # of these, how many DDP averages the gradients of
+    summed: int = 0         # numbers that went into dist.all_reduce
+    updates: int = 0        # steps of torch's optimizers
+    kind: str = None        # the optimizer's class
+    plain: bool = False     # no momentum, no weight decay
+    foreign: int = 0        # optimizers that hold no parameter of the model's
+    rates: dict = field(default_factory=dict)     # parameter's place: lr
+    buffers: dict = field(default_factory=dict)   # name: hash, at the first forward
+    before: list = None     # hashes of the parameters,
+    after: list = None      # and at the end
+    grads: list = None      # hashes of the gradients
+    changed: bool = False   # were weights written after the optimizer's step?
+    used: object = None     # sketch of the optimizer's gradients; None without one
+    step: object = None     # sketch of before - after
+    blur: float = 0.0       # the size of the weights, which is how exact `step` is
+    own: object = None      # sketch of the rows' gradients' sum; None if not judged
+    unreached: list = field(default_factory=list)  # places that this does not reach
+    turned: list = None     # `own` for targets that are shifted by a row, 1 and -1
+    whole: object = None    # the minibatch's gradient from one forward, over the ranks
+
+    @property
+    def moved(self):
+        """Return whether the weights changed, None if nobody knows."""
+        return None if self.before is None else self.before != self.after
+
+    @property
+    def applied(self):
+        """Return the sketch of what the optimizer used or, without one, of the step."""
+        return self.step if self.used is None else self.used
+
+    @property
+    def noise(self):
+        """Return the rounding in `applied`: a difference of weights has 16 digits."""
+        return 1e-15 * self.blur if self.used is None else 0.0
+
+
+@dataclass
+class Run:
+    """Hold what one rank saw in a whole run."""
+
+    names: list             # of the parameters
+    shapes: list
+    steps: list
+    trainable: int = 0      # numbers in parameters that want a gradient
+    finds_unused: bool = False  # was DDP told find_unused_parameters?
+    shared: tuple = None    # names of a parameter and another tensor on its memory
+    drifts: list = field(default_factory=list)    # known to all ranks alike
+    samplers: list = field(default_factory=list)  # that were iterated
+    again: int = None       # the epoch in which a batch came a second time
+
+
+class Evidence:
+    """Hold what rules are asked about.
+
+    runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
+    alone: the `Run` of the same code at world size 1, of some first steps, or None.
+    lr: what a step by hand multiplies the mean gradient by, or None.
+    findings: of the rules before. remarks: what was seen and is no mistake.
+    """
+
+    def __init__(self, runs, alone=None, lr=None):
+        self.runs, self.alone, self.lr = runs, alone, lr
+        self.steps = list(zip(*(run.steps for run in runs)))
+        self.names, self.findings, self.remarks = runs[0].names, [], []
+
+    def remark(self, words):
+        """Say what is no mistake, once."""
+        if words not in self.remarks:
+            self.remarks.append(words)
+
+
+def each_step(rule):
+    """Return a rule that asks `rule(notes, evidence)` until a step breaks it.
+
+    notes: the `Step` of every rank. The findings get the step's number.
+    """
+    @wraps(rule)
+    def first(evidence):
+        for notes in evidence.steps:
+            if found := [f._replace(step=notes[0].t) for f in rule(notes, evidence)]:
+                return found
+        return []
+    return first

@@ -1,0 +1,88 @@
+"""Which rank saw which rows: rules about the split of the data.
+
+    samplers  what torch's DistributedSamplers were told
+    batches   whether make_batch gave all ranks the same minibatch
+    rows      rows that were missed, repeated, or seen by several ranks
+"""
+
+from collections import Counter
+
+from manual_dp.audit.catalogue import few, finding, ranks
+from manual_dp.audit.records import each_step
+
+
+def samplers(evidence):
+    """Ask that samplers fit together, and give each epoch another order."""
+    lists = [run.samplers for run in evidence.runs]
+    for mine in zip(*lists):
+        if found := _settings(mine):
+            return found
+    for rank, run in enumerate(evidence.runs):
+        if run.again is not None:
+            return [finding("sampler-epoch", run.again, f"rank {rank} sees a batch "
+                            f"again, and the sampler's epoch is still {run.again}",
+                            rank)]
+    shuffled = Counter((one.epoch, one.of, one.rows, one.seed) for one in lists[0]
+                       if one.shuffle)
+    for (epoch, *_), times in shuffled.items():
+        if times > 1:
+            return [finding("sampler-epoch", times, f"the sampler was iterated {times} "
+                            f"times in epoch {epoch}: the same order each time")]
+    return []
+
+
+def _settings(mine):
+    """Return findings about one sampler, as it was told on every rank."""
+    for name in ("seed", "epoch", "rows", "shuffle", "world_size"):
+        values = [getattr(one, name) for one in mine]
+        if len(set(values)) > 1 and (mine[0].shuffle or name != "seed"):
+            code = "sampler-seed" if name in ("seed", "epoch") else "sampler-settings"
+            return [finding(code, len(set(values)), f"the sampler's {name} is "
+                            f"{', '.join(map(str, values))} on ranks 0, 1, ...")]
+    said = [one.rank for one in mine]
+    if said != list(range(len(mine))) or mine[0].world_size != len(mine):
+        return [finding("sampler-settings", len(set(said)), "the sampler was told "
+                        f"ranks {said} of {mine[0].world_size}, the group has "
+                        f"{len(mine)}")]
+    return []
+
+
+@each_step
+def batches(notes, evidence):
+    """Ask that every rank is given the same minibatch."""
+    count = len({note.batch for note in notes})
+    if count > 1:
+        yield finding("batches-differ", count, "make_batch gives the ranks different "
+                      "rows")
+
+
+@each_step
+def rows(notes, evidence):
+    """Ask that every row of the minibatch is seen by one rank, once."""
+    forwards = [rows for note in notes for rows in note.all_rows]
+    if len({note.batch for note in notes}) > 1 or None in forwards or not any(forwards):
+        return
+    seen = [Counter(row for rows in note.all_rows for row in rows) for note in notes]
+    size = notes[0].size
+    of = f" of {size}" if size else ""  # without a size, rows have no numbers
+    homes = Counter(row for mine in seen for row in mine)
+    shared = sorted(row for row, times in homes.items() if times > 1)
+    often = [(rank, row, times) for rank, mine in enumerate(seen)
+             for row, times in mine.items() if times > 1]
+    missed = [row for row in range(size) if row not in homes]
+    if len(seen) > 1 and all(mine == seen[0] for mine in seen):
+        yield finding("rows-same", len(seen[0]), f"all ranks see the same "
+                      f"{len(seen[0])} rows{of}")
+    elif shared:
+        who = ranks([rank for rank, mine in enumerate(seen) if shared[0] in mine])
+        row = f"row {shared[0]}" if size else "one of them"
+        yield finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on several "
+                      f"ranks: {row} on {who}")
+    if often:
+        rank, row, times = often[0]
+        row = f"row {row}" if size else "a row"
+        yield finding("rows-repeated", len(often), f"rank {rank} sees {row} {times} "
+                      f"times, and {len(often) - 1} more so", rank)
+    if missed:
+        yield finding("rows-missed", len(missed), f"no rank sees {len(missed)} rows of "
+                      f"{size}: {few(missed)}")

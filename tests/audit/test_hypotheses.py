@@ -1,0 +1,63 @@
+"""What a rank applied is told from sketches of three ranks' gradients."""
+
+import pytest
+import torch
+
+from manual_dp.audit.fingerprint import SIZE
+from manual_dp.audit.hypotheses import explain, right_on_all
+from manual_dp.audit.records import Step
+
+WEIGHTS = [5, 4, 3]
+OWN = torch.rand(3, 4, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+OLD, TURNED = OWN.roll(1, 2), OWN.roll(2, 1)
+RIGHT, MEANS = OWN.sum(0) / 12, [own / n for own, n in zip(OWN, WEIGHTS)]
+
+
+def explained(used, before=None, turned=False):
+    """Return the fit of rank 0, which applied `used`; the others are right."""
+    notes = [Step(own=own, weight=n, used=RIGHT) for own, n in zip(OWN, WEIGHTS)]
+    notes[0].used = used
+    for note, own in zip(notes, TURNED if turned else ()):
+        note.turned = [own, 2 * own + OWN[0]]
+    if before is not None:
+        before = [Step(used=before)] * 3
+    [first, *others] = explain(notes, before)
+    assert [fit.hypothesis.code for fit in others] == ["factor"] * 2
+    right = first.hypothesis.code == "factor" and not first.parts
+    assert right_on_all(notes) is (right or not used.any())  # 0 times it is a multiple
+    return first
+
+
+@pytest.mark.parametrize("used, code, numbers", [
+    (3 * RIGHT, "factor", [3]), (sum(MEANS) / 3, "uneven-shards", [1]),
+    (-MEANS[0], "not-synchronised", [-1]), (MEANS[1], "one-rank", [1]),
+    ((OWN[0] + OWN[2]) / 12, "rank-left-out", [1]),
+    (2 * OWN[0] + OWN[1] + OWN[2], "counted-twice", [2, 1, 1]),
+    (0 * RIGHT, "nothing-moved", [0])])
+def test_a_gradient_is_known_by_its_sketch(used, code, numbers):
+    fit = explained(used)
+    assert fit.hypothesis.code == code
+    assert fit.numbers == pytest.approx(numbers, abs=1e-9) and fit.parts == {}
+
+
+def test_the_step_before_and_shifted_targets_are_known():
+    fit = explained(RIGHT + 0.5 * OLD[0], before=OLD[0])
+    assert fit.hypothesis.code == "stale" and fit.numbers == pytest.approx([1, 0.5])
+    fit = explained(TURNED.sum(0), turned=True)
+    assert (fit.hypothesis.code, fit.hypothesis.number) == ("labels", 1)
+
+
+def test_what_nothing_explains_says_how_much():
+    fit = explained(OWN[0] ** 3)
+    number, says = fit.hypothesis.tell("rank 0", fit.numbers)
+    assert fit.hypothesis.code == "gradient" and 0.01 < number < 1
+    assert says == f"rank 0: {number:.1e} of the gradient is not explained"
+
+
+def test_the_parameters_that_differ_are_told_from_those_that_do_not():
+    used = 2 * RIGHT
+    used[1], used[3] = 0, 2 * MEANS[0][3]
+    fit = explained(used)
+    assert fit.hypothesis.code == "factor" and fit.numbers == pytest.approx([2])
+    assert {i: part.code for i, part in fit.parts.items()} == {
+        1: "nothing-moved", 3: "not-synchronised"}

@@ -1,0 +1,64 @@
+"""Rules are a list; each is asked about records, whoever noted them."""
+
+from torch import nn
+
+from manual_dp.audit import audit, rules
+from manual_dp.audit.catalogue import finding
+from manual_dp.audit.records import Drift, Evidence, Run, Step
+from tests.support.broken_training import by_hand, net, rows, sgd, world
+
+
+def judged(*steps, **run):
+    """Return the codes of what is found where rank i noted steps[i]."""
+    evidence = Evidence([Run(["w"], [(2,)], [step], **run) for step in steps])
+    return [f.code for f in rules.judge(evidence)[0]]
+
+
+def test_what_nobody_noted_is_no_mistake():
+    assert judged(Step(), Step()) == []
+    assert judged(Step()) == []
+
+
+def test_each_rule_needs_no_more_than_its_own_notes():
+    def found(first, second):
+        return judged(Step(**first), Step(**second))
+    assert found({"batch": 1}, {"batch": 2}) == ["batches-differ"]
+    assert found({"rates": {0: 0.1}}, {"rates": {0: 0.2}}) == ["rates-differ"]
+    assert found({"updates": 2}, {"updates": 2}) == ["accumulation"]
+    assert found({"buffers": {"b": 1}}, {"buffers": {"b": 2}}) == ["buffers"]
+    still, moves = {"before": [1], "after": [1]}, {"before": [1], "after": [2]}
+    assert found(still, still) == ["nothing-moved"]
+    assert found(still, moves) == ["nothing-moved", "not-judged"]  # no gradient, either
+    assert found({"foreign": 1}, {"foreign": 1}) == ["not-in-optimizer"]
+    assert judged(Step(synced=2), Step(synced=2), trainable=2) == ["syncs"]
+    assert judged(Step(summed=4), Step(summed=4), trainable=2) == ["syncs"]
+    assert judged(Step(), Step(), shared=("w", "v")) == ["alias"]
+    assert judged(Step(), Step(), again=3) == ["sampler-epoch"]
+    drifts = [Drift(None, "gradient", None, [], 1.0), Drift(0, "before", 0, [1], 1.0)]
+    assert judged(Step(), Step(), drifts=drifts) == ["start-differs", "not-synchronised"]
+
+
+def test_rows_have_numbers_only_where_the_minibatch_is_known():
+    def says(size):
+        notes = [Step(size=size, all_rows=[[0, 1]]), Step(size=size, all_rows=[[1, 2, 2]])]
+        evidence = Evidence([Run(["w"], [(2,)], [note]) for note in notes])
+        return [f.says for f in rules.judge(evidence)[0]]
+    assert says(3) == ["rank 1 sees row 2 2 times, and 0 more so",
+                       "1 rows of 3 on several ranks: row 1 on ranks 0 and 1"]
+    assert says(0) == ["rank 1 sees a row 2 times, and 0 more so",
+                       "1 rows on several ranks: one of them on ranks 0 and 1"]
+
+
+def test_a_rule_that_is_appended_is_asked(monkeypatch):
+    def never_two(evidence):
+        return [finding("hang", len(evidence.runs), "two")] if evidence.runs[1:] else []
+    monkeypatch.setattr(rules, "RULES", [*rules.RULES, never_two])
+    assert judged(Step()) == [] and judged(Step(), Step()) == ["hang"]
+
+
+def test_other_layers_on_a_rank_are_all_that_is_said():
+    def make_model():
+        return sgd(net(*[nn.Linear(8, 8)] * world()[0]))
+    [one] = audit(make_model, rows(12), by_hand).findings
+    assert one.code == "start-differs"
+    assert one.says == "rank 1 has 6 parameters, rank 0 4, or other names or shapes"
