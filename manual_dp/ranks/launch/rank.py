@@ -11,7 +11,6 @@ Files in the launch's folder, each written whole or not at all:
     out-R, err-R, stack-R   what it printed; where it was when time was up
 """
 
-import ctypes
 import datetime
 import faulthandler
 import json
@@ -28,7 +27,8 @@ import traceback
 import torch
 import torch.distributed as dist
 
-PR_SET_PDEATHSIG = 1
+from manual_dp.ranks.launch import processes
+
 # What gloo says when another rank has gone: a consequence, not a cause.
 PEER = re.compile(r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
                   r"|connectFullMesh)|clients joined|ncclRemoteError")
@@ -58,9 +58,8 @@ def run(rank, job):
 def _move_in(rank, job, folder):
     warden = os.getppid()
     os.setsid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != warden:  # it died before prctl
+    processes.follow()
+    if os.getppid() != warden:  # it died before that
         os._exit(1)
     for name, number in (("out", 1), ("err", 2)):
         fd = os.open(f"{folder}/{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -17,6 +17,8 @@ import re
 import signal
 import sys
 
+from manual_dp.ranks.launch.processes import signal_name
+
 PRINTED = 10**6  # bytes of a rank's output that reach the kernel
 STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
 
@@ -81,11 +83,7 @@ def _error(kind, message, rank, details, where=None, cause=None):
 
 def _ending(rank, code):
     if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:  # a real-time signal
-            name = f"signal {-code}"
-        return f"rank {rank} was killed by {name}"
+        return f"rank {rank} was killed by {signal_name(-code)}"
     if code == 0:
         return f"rank {rank} exited without returning a result (exit code 0)"
     return f"rank {rank} exited with code {code}"

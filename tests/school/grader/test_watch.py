@@ -11,15 +11,19 @@ import pytest
 
 import manual_dp
 
-WATCH = Path(manual_dp.__file__).parent / "school" / "grader" / "watch.py"
+COURSE = Path(manual_dp.__file__).parent
 # what child.py is for it: the parent of all that is left behind, in a process alone
 SCRIPT = """
 import ctypes, importlib.util, json, os, signal, sys, time
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-spec = importlib.util.spec_from_file_location("watch", sys.argv[1])
-watch = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(watch)
+def page(name):
+    path = f"{{sys.argv[1]}}/{{name.replace('.', '/')}}.py"
+    spec = importlib.util.spec_from_file_location(f"manual_dp.{{name}}", path)
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+processes, watch = page("ranks.launch.processes"), page("school.grader.watch")
 {change}
 def run(pipe):
 {body}
@@ -29,7 +33,7 @@ before, start = opened(), time.monotonic()
 reply = watch.watch(run, os.getcwd(), {seconds})
 reply["took"] = time.monotonic() - start
 reply["files left open"] = len(opened()) - len(before)
-reply["below"] = sorted(watch._below(os.getpid()))
+reply["below"] = sorted(processes.below(os.getpid()))
 try:
     reply["below"].append(os.waitpid(-1, os.WNOHANG))
 except ChildProcessError:
@@ -45,7 +49,7 @@ def watched(tmp_path):
         body = textwrap.indent(textwrap.dedent(body), "    ")
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c",
-             SCRIPT.format(body=body, seconds=seconds, change=change), str(WATCH)],
+             SCRIPT.format(body=body, seconds=seconds, change=change), str(COURSE)],
             # what is left would hold stdout, and this would not return
             cwd=tmp_path, timeout=60, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
@@ -237,7 +241,7 @@ try:
     watch.watch(run, os.getcwd(), 5)
 except ZeroDivisionError:
     reply = {}""")
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script, str(WATCH)],
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script, str(COURSE)],
                           cwd=tmp_path, timeout=60, capture_output=True, text=True)
     assert done.stderr == ""
     reply = json.loads(done.stdout)
