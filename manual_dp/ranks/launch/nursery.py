@@ -19,13 +19,12 @@ import importlib
 import linecache
 import os
 import pickle
-import select
 import shutil
 import signal
 import socket
-import sys
 import time
 import traceback
+from multiprocessing.connection import wait
 
 import torch  # noqa: F401  (imported here once, so that no rank has to)
 import torch.distributed  # noqa: F401
@@ -51,7 +50,7 @@ def serve():
         os.dup2(null, number)
     later = list(LATER)
     while True:
-        if later and not _readable(control, 0):
+        if later and not wait([control], 0):
             with contextlib.suppress(Exception):  # another torch: ranks import theirs
                 importlib.import_module(later.pop(0))
             continue
@@ -100,12 +99,6 @@ def warden(line):
         line.sendall(pickle.dumps(report))
 
 
-def _readable(line, seconds):
-    poll = select.poll()  # select.select would refuse numbers above 1023
-    poll.register(line, select.POLLIN)
-    return poll.poll(seconds * 1000)
-
-
 def _watch(line, job, ranks):
     """Wait until all ranks have ended, one has failed, or time is up; then judge."""
     folder, ended, failed, lost = job["folder"], {}, False, {}
@@ -118,7 +111,7 @@ def _watch(line, job, ranks):
             if not failed and not verdict.finished(folder, rank):
                 failed, end = True, min(end, now + GRACE)
         verdict.trim(folder, ranks, lost)
-        if _readable(line, 0.005):
+        if wait([line], 0.005):
             raise EOFError("the kernel hung up")
     places = {} if failed else _ask_where(folder, ranks, ended)
     _kill(ranks)

@@ -7,7 +7,7 @@ Files in the launch's folder, each written whole or not at all:
     store      where the ranks meet (torch's FileStore)
     joined-R   empty: the rank has met the others
     result-R   what the function returned, pickled
-    error-R    as JSON: time, kind, text, traceback, peer, where
+    error-R    as JSON: time, cause, text, traceback, peer, where
     out-R, err-R, stack-R   what it printed; where it was when time was up
 """
 
@@ -135,7 +135,7 @@ def _describe(error):
              if f"torch{os.sep}distributed" in frame.filename
              and frame.name != "wrapper" or frame.name == "backward"]
     return {"time": time.monotonic(), "text": what, "traceback": text,
-            "peer": _from_peer(error), "kind": type(error).__name__,
+            "peer": _from_peer(error), "cause": type(error).__name__,
             "where": where[0] if where else "a collective"}
 
 

@@ -21,6 +21,7 @@ from manual_dp.school.grader.watch import PATIENCE
 
 MEMORY = 2 * 2**30  # bytes for a job
 START, LATE = 120, 30  # seconds until torch is loaded; beyond a job's own limit
+LOST = OSError, ValueError, EOFError  # child.py was killed or stopped
 # An answer that must run wherever answers can: it starts two ranks.
 PROBE = {
     "nonce": "", "name": "ps1/allreduce", "answers": ["allreduce"], "seconds": 20,
@@ -39,20 +40,15 @@ class Worker:
     def run(self, job):
         """Return the reply to `job`: what its process wrote, and how it ended."""
         for _ in range(2):  # a second time, in case something else took child.py away
-            if reply := self._try(job):
-                return reply
+            if self.stopped:
+                raise RuntimeError("the worker was stopped")
+            if self.process is None:
+                self._start()
+            try:
+                return self._ask(job)
+            except LOST:
+                self.close()
         return {"text": "", "end": "took the process that watches it along"}
-
-    def _try(self, job):
-        if self.stopped:
-            raise RuntimeError("the worker was stopped")
-        if self.process is None:
-            self._start()
-        try:
-            return self._ask(job)
-        except (OSError, ValueError, EOFError):  # child.py was killed or stopped
-            self.close()
-            return None
 
     def _ask(self, job):
         self.line.send_bytes(json.dumps(job).encode())
@@ -81,7 +77,7 @@ class Worker:
             reply = self._ask(PROBE)
             result = _read(reply["text"])
             problem = "" if "out" in result else result.get("error", reply["end"])
-        except (OSError, ValueError, EOFError) as error:
+        except LOST as error:
             self.process.kill()
             said = self.process.stderr.read().decode(errors="replace").strip()
             problem = said.splitlines()[-1] if said else type(error).__name__
