@@ -11,9 +11,11 @@ Files in the launch's folder, each written whole or not at all:
     out-R, err-R, stack-R   what it printed; where it was when time was up
 """
 
+import contextlib
 import datetime
 import faulthandler
 import json
+import math
 import os
 import pickle
 import random
@@ -95,8 +97,7 @@ def _join(rank, job, folder):
                             world_size=job["world_size"], timeout=timeout)
     # Connections are made one after another: who left now would break off the others'.
     _write(folder, f"joined-{rank}", b"")
-    while not _all_have(folder, "joined", job["world_size"]):
-        time.sleep(0.001)
+    _meet(folder, "joined", job["world_size"], math.inf)
 
 
 def _call(function, args):
@@ -158,8 +159,12 @@ def _write(folder, name, data):
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 
-def _all_have(folder, name, world_size):
-    return all(os.path.exists(f"{folder}/{name}-{rank}") for rank in range(world_size))
+def _meet(folder, name, world_size, seconds):
+    """Wait until every rank has left a file of this name, or time is up."""
+    files = [f"{folder}/{name}-{rank}" for rank in range(world_size)]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not all(map(os.path.exists, files)):
+        time.sleep(0.001)
 
 
 def _leave(world_size, folder, wait):
@@ -168,13 +173,10 @@ def _leave(world_size, folder, wait):
     A rank that closed at once would cut off bytes that another has yet to read.
     """
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # the function may have closed it, or put something else there
+        with contextlib.suppress(Exception):
             stream.flush()
-        except Exception:  # the function closed it, or put something else there
-            pass
-    end = time.monotonic() + LAST
-    while (wait and time.monotonic() < end
-           and not _all_have(folder, "result", world_size)):
-        time.sleep(0.002)
+    if wait:
+        _meet(folder, "result", world_size, LAST)
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -1,14 +1,15 @@
 """The process in which learners' cells run: it can read no answer. Made by worker.py.
 
-    python -I -S child.py LINE SETTINGS    waits for jobs, as long as its worker lives
+    python -I -S child.py SETTINGS     waits for jobs, as long as its worker lives
        fork
        answer.py                       one a job: own session, limits, no course files
           fork
           rank 0, rank 1 ...           where an exercise asks for ranks
 
-`serve` gets jobs and sends replies, as JSON, over the socket LINE. It has torch
-loaded, and what OPEN and GIVEN list under the names that it has in a notebook. Of the
-course it has nothing else: `-S` keeps the rest off the path, landlock.py off the disk.
+`serve` gets jobs and sends replies, as JSON, over a socket, stdin. It has torch loaded,
+what OPEN and GIVEN list, under the names that it has in a notebook, and what runs and
+watches answers. Of the course it has nothing else: `-S` keeps the rest off the path,
+landlock.py off the disk.
 """
 
 import importlib
@@ -31,16 +32,18 @@ GIVEN = {"tools": ["plain", "rounds", "run"], "ps1": ["run"], "ps2": ["run"],
          "ps6": ["run"]}
 
 
-def serve(line, settings):
-    """Run the jobs that arrive on `line`, one after another, until that closes."""
+def serve(settings):
+    """Run the jobs that arrive, one after another, until the worker hangs up."""
     processes = _from_file(settings["package"], "ranks.launch.processes")
     processes.adopt()  # what jobs leave behind becomes ours, to be killed
     processes.follow(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    line = Connection(os.dup(0))
+    os.dup2(1, 0)  # to nowhere
     sys.path += settings["path"]
     landlock, watch, answer = _load(settings["package"])
-    os.dup2(1, 2)  # to nowhere: until here the worker listens
+    os.dup2(1, 2)  # until here the worker listens
     line.send_bytes(b"ready")
     while True:
         try:
@@ -114,4 +117,4 @@ def _from_file(package, name, page=None):
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), json.loads(sys.argv[2]))
+    serve(json.loads(sys.argv[1]))

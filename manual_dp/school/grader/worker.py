@@ -67,9 +67,8 @@ class Worker:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(__file__).with_name("child.py")),
-                 str(theirs.fileno()), json.dumps(settings)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, pass_fds=[theirs.fileno()],
+                 json.dumps(settings)],
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 start_new_session=True,
                 env={"PATH": os.defpath, "OMP_NUM_THREADS": "1"})
         try:
