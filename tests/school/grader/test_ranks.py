@@ -133,8 +133,7 @@ def found(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(ring=inspect.getsource(ring), late=LATE),
          str(FORKED), json.dumps(faults)], cwd=tmp_path_factory.mktemp("forked"),
-        timeout=300,
-        capture_output=True, text=True,
+        timeout=300, capture_output=True, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
