@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 
 class RankError(RuntimeError):
-    """Say what went wrong first, and in which rank; as text, and as the real one's data.
+    """Say what went wrong first, and in which rank; with the data of the real one.
 
     kind: "raised", of the class named `cause`, "exited" without a result, or "hung".
     """

@@ -111,7 +111,7 @@ def test_an_exception_is_named_with_its_rank_and_line():
     assert (error.kind, error.cause, error.where) == ("raised", "ValueError", None)
     assert 'raise ValueError("no")  # the line' in error.details
     assert error.__notes__ == [error.details]
-    assert "nursery" not in error.details and "rank.py" not in error.details
+    assert "nursery" not in error.details and "/rank.py" not in error.details
 
 
 def test_an_import_error_in_the_function_is_named(tmp_path, monkeypatch):
