@@ -144,7 +144,8 @@ def test_all_that_descend_from_a_process_are_below_it(child):
     assert os.getpid() not in processes.below(os.getpid())
 
 
-def test_without_a_proc_nothing_is_known_to_be_below(monkeypatch):
+def test_without_a_proc_nothing_is_known_to_be_below(child, monkeypatch):
+    child("sleep", "50")
     monkeypatch.setattr(os.path, "isdir", lambda path: False)
     assert processes.below(os.getpid()) == set()
 
