@@ -17,7 +17,7 @@ def write_text(path, text):
     path = Path(path)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", newline="\n")
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

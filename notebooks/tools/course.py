@@ -32,6 +32,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbconvert import HTMLExporter
 from tqdm import tqdm
 
+from manual_dp.files import write_text
+
 INDEX = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>The lessons, as they ran here</title>
 <style>
@@ -97,13 +99,6 @@ def store(nb):
         cell.metadata = {key: value for key, value in kept.items() if value}
 
 
-def write(path, text):
-    """Write `text` to `path`, whole or not at all."""
-    half = path.with_name(f".{path.name}.tmp")
-    half.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(half, path)
-
-
 def refresh(path, nb):
     """Write the executed `nb` to `path`; return whether that changed the file.
 
@@ -117,7 +112,7 @@ def refresh(path, nb):
         nb = old
     after = nbformat.writes(nb).rstrip("\n") + "\n"
     if after != before:
-        write(path, after)
+        write_text(path, after)
     return after != before
 
 
@@ -138,7 +133,7 @@ def write_page(path, nb, folder):
     text = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', text)
     up = os.path.relpath(folder, path.parent)
     text = re.sub(r'(href|src)="(?!["#]|\w+:|\d\d_\w+\.html)', rf'\1="{up}/', text)
-    write(path, text.replace("</head>", STYLE + "</head>", 1))
+    write_text(path, text.replace("</head>", STYLE + "</head>", 1))
 
 
 def run_lesson(path, args):
@@ -156,7 +151,7 @@ def run_lesson(path, args):
     else:
         result = failure or "ok"
         args.out.mkdir(parents=True, exist_ok=True)
-        write(args.out / path.name, nbformat.writes(nb) + "\n")
+        write_text(args.out / path.name, nbformat.writes(nb) + "\n")
         write_page(args.out / f"{path.stem}.html", nb, path.parent)
     print(f"{path.stem:<28} {seconds:7.1f}  {result}", flush=True)
     return _row(path.stem, nb, seconds, result), failure
@@ -193,7 +188,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         return 130
     if not args.refresh:
-        write(args.out / "index.html", INDEX.format("".join(rows)))
+        write_text(args.out / "index.html", INDEX.format("".join(rows)))
         print(f"Open {args.out / 'index.html'}")
     return int(any(failures))
 

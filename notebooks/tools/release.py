@@ -11,7 +11,6 @@ nothing is written unless every source is in order.
 
 import argparse
 import logging
-import os
 import shutil
 import sys
 import tempfile
@@ -23,6 +22,8 @@ from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 from traitlets.log import get_logger
+
+from manual_dp.files import write_text
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "exercises"
 
@@ -56,7 +57,8 @@ def release(folder):
     for name, text in wanted.items():
         path = place / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            _write(path, text)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
             done.append(f"changed {name}")
     for path in sorted(place.glob("*/*.ipynb")):
         name = f"{path.parent.name}/{path.name}"
@@ -104,13 +106,6 @@ def _errors():  # of nbgrader, which logs what is wrong and raises what says not
         yield said
     finally:
         log.handlers = before
-
-
-def _write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.tmp")
-    half.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(half, path)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def course(tmp_path_factory):
     environment |= {"HOME": str(home), "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
     for line in commands():
         subprocess.run([sys.executable, "-m", *line.split()], cwd=folder,
-                       env=environment, check=True, timeout=120,
+                       env=environment, check=True, timeout=400,
                        capture_output=True)
     return folder
 

@@ -25,7 +25,7 @@ def release(folder):
     """Run the program; return its exit status, what it said, and its complaint."""
     done = subprocess.run(
         [sys.executable, ROOT / "notebooks" / "tools" / "release.py",
-         "--folder", folder], capture_output=True, text=True, timeout=60)
+         "--folder", folder], capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -178,7 +178,7 @@ def collected(folder, *arguments):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
          "--nbval-current-env", "--collect-only", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=60)
+        cwd=folder, capture_output=True, text=True, timeout=300)
     return {line.partition("::")[0] for line in done.stdout.splitlines()
             if ".ipynb::" in line}
 

@@ -15,24 +15,21 @@ its ranks, what these have started, and removes their folder.
 """
 
 import contextlib
-import ctypes
-import glob
 import importlib
 import linecache
 import os
 import pickle
-import select
 import shutil
 import signal
 import socket
-import sys
 import time
 import traceback
+from multiprocessing.connection import wait
 
 import torch  # noqa: F401  (imported here once, so that no rank has to)
 import torch.distributed  # noqa: F401
 
-from manual_dp.ranks.launch import verdict
+from manual_dp.ranks.launch import processes, verdict
 from manual_dp.ranks.launch.rank import run
 
 # What torch imports when the first DistributedDataParallel is made, in pieces of at
@@ -41,21 +38,21 @@ LATER = ["sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.te
          "torch.distributed.fsdp", "torch._inductor.cpp_builder",
          "torch._dynamo.variables", "torch._dynamo"]
 GRACE = 0.5   # seconds from the first failure to the end of the other ranks
-PR_SET_CHILD_SUBREAPER = 36
 
 
 def serve():
     """Fork a warden for each socket that arrives on stdin, until that closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies of wardens
-    _adopt()
+    processes.adopt()
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 2):  # stderr led to the kernel, had this not begun
         os.dup2(null, number)
     later = list(LATER)
     while True:
-        if later and not _readable(control, 0):
-            _import(later.pop(0))
+        if later and not wait([control], 0):
+            with contextlib.suppress(Exception):  # another torch: ranks import theirs
+                importlib.import_module(later.pop(0))
             continue
         message, lines, *_ = socket.recv_fds(control, 1, 1)
         if not message:
@@ -72,7 +69,7 @@ def serve():
 
 def warden(line):
     """Run one launch: read the job from `line`, watch its ranks, send the report."""
-    _adopt()
+    processes.adopt()
     line.sendall(os.getpid().to_bytes(8, "little"))
     report, ranks = None, {}
     with line.makefile("rb") as file:
@@ -95,29 +92,11 @@ def warden(line):
             "details": traceback.format_exc()}}
     finally:
         _kill(ranks)
-        _bury()
+        # a run_ranks inside a rank cleans up after itself, if it is let
+        processes.bury(GRACE, 1)
         shutil.rmtree(job["folder"], ignore_errors=True)
     if report:
         line.sendall(pickle.dumps(report))
-
-
-def _adopt():
-    """Become the parent of what children start and leave behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _readable(line, seconds):
-    poll = select.poll()  # select.select would refuse numbers above 1023
-    poll.register(line, select.POLLIN)
-    return poll.poll(seconds * 1000)
-
-
-def _import(name):
-    try:
-        importlib.import_module(name)
-    except Exception:  # another torch: ranks then import what they need
-        pass
 
 
 def _watch(line, job, ranks):
@@ -126,12 +105,13 @@ def _watch(line, job, ranks):
     end = time.monotonic() + job["timeout"]
     while len(ended) < len(ranks) and (now := time.monotonic()) < end:
         for rank in [*ranks, *ranks]:  # twice: who ended meanwhile ended together
-            if rank not in ended and (code := _ended(ranks[rank])) is not None:
-                ended[rank] = now, code
-                if not failed and not verdict.finished(folder, rank):
-                    failed, end = True, min(end, now + GRACE)
+            if rank in ended or (code := processes.ended(ranks[rank])) is None:
+                continue
+            ended[rank] = now, code
+            if not failed and not verdict.finished(folder, rank):
+                failed, end = True, min(end, now + GRACE)
         verdict.trim(folder, ranks, lost)
-        if _readable(line, 0.005):
+        if wait([line], 0.005):
             raise EOFError("the kernel hung up")
     places = {} if failed else _ask_where(folder, ranks, ended)
     _kill(ranks)
@@ -140,20 +120,10 @@ def _watch(line, job, ranks):
             **verdict.judge(folder, job, ended, places)}
 
 
-def _ended(pid):
-    """Return the status of a child that has ended, leaving it unreaped, or None."""
-    if not hasattr(os, "waitid"):  # macOS before Python 3.13
-        gone, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if gone else None
-    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if info is None:
-        return None
-    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-
-
 def _ask_where(folder, ranks, ended):
     """Let every rank that still runs write down where it is; return state and place."""
-    late = {rank: _stat(pid)[0] for rank, pid in ranks.items() if rank not in ended}
+    late = {rank: processes.look(pid)[0] for rank, pid in ranks.items()
+            if rank not in ended}
     for rank in late:
         os.kill(ranks[rank], signal.SIGUSR1)  # faulthandler's, set up in rank.py
     if late:
@@ -162,35 +132,10 @@ def _ask_where(folder, ranks, ended):
             for rank, state in late.items()}
 
 
-def _stat(pid):
-    """Return a process's state, such as "T" when it was stopped, and its parent."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[:2]
-    except OSError:  # it is gone, or this system has no /proc
-        return "?", "0"
-
-
 def _kill(ranks):
     """Kill each rank with all that it started, wait until it is gone; forget it."""
     for pid in ranks.values():
-        # unreaped until here, so neither number can be another process's by now
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
+        processes.kill(pid)
     while ranks:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(ranks.popitem()[1], 0)
-
-
-def _bury():
-    """Let processes that ranks left in sessions of their own end, then kill them."""
-    end = time.monotonic() + GRACE  # a run_ranks inside a rank cleans up after itself
-    with contextlib.suppress(ChildProcessError):  # none is left: nearly always
-        while (now := time.monotonic()) < end + 1:
-            if os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-            for name in glob.glob("/proc/[0-9]*") if now > end else []:
-                if int(_stat(name[6:])[1]) == os.getpid():
-                    os.kill(int(name[6:]), signal.SIGKILL)
-            time.sleep(0.01)

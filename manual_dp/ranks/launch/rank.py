@@ -7,14 +7,15 @@ Files in the launch's folder, each written whole or not at all:
     store      where the ranks meet (torch's FileStore)
     joined-R   empty: the rank has met the others
     result-R   what the function returned, pickled
-    error-R    as JSON: time, kind, text, traceback, peer, where
+    error-R    as JSON: time, cause, text, traceback, peer, where
     out-R, err-R, stack-R   what it printed; where it was when time was up
 """
 
-import ctypes
+import contextlib
 import datetime
 import faulthandler
 import json
+import math
 import os
 import pickle
 import random
@@ -28,7 +29,8 @@ import traceback
 import torch
 import torch.distributed as dist
 
-PR_SET_PDEATHSIG = 1
+from manual_dp.ranks.launch import processes
+
 # What gloo says when another rank has gone: a consequence, not a cause.
 PEER = re.compile(r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
                   r"|connectFullMesh)|clients joined|ncclRemoteError")
@@ -58,9 +60,8 @@ def run(rank, job):
 def _move_in(rank, job, folder):
     warden = os.getppid()
     os.setsid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != warden:  # it died before prctl
+    processes.follow()
+    if os.getppid() != warden:  # it died before that
         os._exit(1)
     for name, number in (("out", 1), ("err", 2)):
         fd = os.open(f"{folder}/{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -96,8 +97,7 @@ def _join(rank, job, folder):
                             world_size=job["world_size"], timeout=timeout)
     # Connections are made one after another: who left now would break off the others'.
     _write(folder, f"joined-{rank}", b"")
-    while not _all_have(folder, "joined", job["world_size"]):
-        time.sleep(0.001)
+    _meet(folder, "joined", job["world_size"], math.inf)
 
 
 def _call(function, args):
@@ -136,7 +136,7 @@ def _describe(error):
              if f"torch{os.sep}distributed" in frame.filename
              and frame.name != "wrapper" or frame.name == "backward"]
     return {"time": time.monotonic(), "text": what, "traceback": text,
-            "peer": _from_peer(error), "kind": type(error).__name__,
+            "peer": _from_peer(error), "cause": type(error).__name__,
             "where": where[0] if where else "a collective"}
 
 
@@ -159,8 +159,12 @@ def _write(folder, name, data):
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 
-def _all_have(folder, name, world_size):
-    return all(os.path.exists(f"{folder}/{name}-{rank}") for rank in range(world_size))
+def _meet(folder, name, world_size, seconds):
+    """Wait until every rank has left a file of this name, or time is up."""
+    files = [f"{folder}/{name}-{rank}" for rank in range(world_size)]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not all(map(os.path.exists, files)):
+        time.sleep(0.001)
 
 
 def _leave(world_size, folder, wait):
@@ -169,13 +173,10 @@ def _leave(world_size, folder, wait):
     A rank that closed at once would cut off bytes that another has yet to read.
     """
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # the function may have closed it, or put something else there
+        with contextlib.suppress(Exception):
             stream.flush()
-        except Exception:  # the function closed it, or put something else there
-            pass
-    end = time.monotonic() + LAST
-    while (wait and time.monotonic() < end
-           and not _all_have(folder, "result", world_size)):
-        time.sleep(0.002)
+    if wait:
+        _meet(folder, "result", world_size, LAST)
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -17,6 +17,8 @@ import re
 import signal
 import sys
 
+from manual_dp.ranks.launch.processes import signal_name
+
 PRINTED = 10**6  # bytes of a rank's output that reach the kernel
 STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
 
@@ -34,23 +36,22 @@ def judge(folder, job, ended, places):
         return {"results": [read(folder, f"result-{rank}") for rank in ranks]}
     errors = {rank: json.loads(text) for rank in ranks
               if (text := read(folder, f"error-{rank}"))}
-    own = sorted((errors[rank]["time"], rank) for rank in errors
-                 if not errors[rank]["peer"])
+    own = {rank: error for rank, error in errors.items() if not error["peer"]}
     # an abort last: gloo aborts when another's connections close, which they do a
     # little before that rank's own end can be seen
-    ends = sorted((code == -signal.SIGABRT, time, code >= 0, rank)
+    ends = sorted((code == -signal.SIGABRT, time, code >= 0, rank, code)
                   for rank, (time, code) in ended.items()
                   if rank not in errors and rank not in done)
-    if own and (not ends or own[0][0] <= ends[0][1]):
-        # the first; of several that met with the same, the lowest rank
-        kind = errors[own[0][1]]["kind"]
-        rank = min(rank for _, rank in own if errors[rank]["kind"] == kind)
-        return _error("raised", f"rank {rank} raised {errors[rank]['text']}", rank,
-                      errors[rank]["traceback"], cause=errors[rank]["kind"])
+    first = min(own.values(), key=lambda error: error["time"], default=None)
+    if first and (not ends or first["time"] <= ends[0][1]):
+        # of several that met with the same, the lowest rank
+        rank = min(rank for rank in own if own[rank]["cause"] == first["cause"])
+        return _error("raised", f"rank {rank} raised {own[rank]['text']}", rank,
+                      own[rank]["traceback"], cause=first["cause"])
     if ends:
-        rank, code = ends[0][3], ended[ends[0][3]][1]
-        return _error("killed" if code < 0 else "exited", _ending(rank, code), rank,
-                      _last_words(folder, rank))
+        *_, rank, code = ends[0]
+        kind, how = _ending(code)
+        return _error(kind, f"rank {rank} {how}", rank, _last_words(folder, rank))
     if places:
         return _late(job["timeout"], places)
     rank = min(errors)
@@ -79,16 +80,12 @@ def _error(kind, message, rank, details, where=None, cause=None):
                       "details": details, "where": where, "cause": cause}}
 
 
-def _ending(rank, code):
+def _ending(code):
     if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:  # a real-time signal
-            name = f"signal {-code}"
-        return f"rank {rank} was killed by {name}"
+        return "killed", f"was killed by {signal_name(-code)}"
     if code == 0:
-        return f"rank {rank} exited without returning a result (exit code 0)"
-    return f"rank {rank} exited with code {code}"
+        return "exited", "exited without returning a result (exit code 0)"
+    return "exited", f"exited with code {code}"
 
 
 def _last_words(folder, rank):
@@ -98,27 +95,29 @@ def _last_words(folder, rank):
 
 def _late(timeout, places):
     """Name the rank that holds up the others, and say where each was."""
-    waits = {rank: _waits_in(*place) for rank, place in places.items()}
-    stuck = sorted((rank for rank in places if not waits[rank]),
-                   key=lambda rank: ({"T": 0, "R": 1}.get(places[rank][0], 2), rank))
+    frames = {rank: re.findall(r'File "(.*)", line (\d+) in (.*)', text)
+              for rank, (_, text) in places.items()}
+    states = {rank: state for rank, (state, _) in places.items()}
+    waits = {rank: call for rank in sorted(places)
+             if (call := _waits_in(states[rank], frames[rank]))}
     details = "\n".join(f"rank {rank}: {text.strip() or 'no answer'}"
                         for rank, (_, text) in sorted(places.items()))
+    stuck = sorted(places.keys() - waits,
+                   key=lambda rank: ({"T": 0, "R": 1}.get(states[rank], 2), rank))
     if not stuck:
-        calls = ", ".join(f"rank {rank} in {call}"
-                          for rank, call in sorted(waits.items()))
+        calls = ", ".join(f"rank {rank} in {call}" for rank, call in waits.items())
         return _error("hung", f"time was up after {timeout:g} s and every rank that "
                       f"was left was waiting: {calls}", min(places), details,
                       waits[min(places)])
     rank, *others = stuck
     nor = f"; nor had {_names(sorted(others))}" if others else ""
-    state, place = _at(*places[rank])
+    state, place = _at(states[rank], frames[rank])
     return _error("hung", f"rank {rank} had not finished after {timeout:g} s: it "
                   f"{state}{nor}", rank, details, place)
 
 
-def _waits_in(state, text):
+def _waits_in(state, frames):
     """Return the call in which a rank waits for others, or None: see its stack."""
-    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', text)
     names = [name for path, _, name in frames[:4]
              if re.search(r"torch.distributed", path) and name != "wrapper"]
     if state in "RT" or not frames:  # running, stopped
@@ -135,11 +134,10 @@ def _waits_in(state, text):
     return None
 
 
-def _at(state, text):
+def _at(state, frames):
     """Return what a rank did, in words, and the function that it was in, or None."""
     if state == "T":
         return "was stopped", None
-    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', text)
     own = [frame for frame in frames if not re.search("site-packages|lib.py", frame[0])]
     for _, line, name in own or frames:  # the learner's, not a library's
         return f"was in {name}, line {line}", name

@@ -6,12 +6,12 @@
           fork
           rank 0, rank 1 ...           where an exercise asks for ranks
 
-`serve` reads a job a line on stdin and writes a reply a line on stdout. It has torch
-loaded, and what OPEN and GIVEN list under the names that it has in a notebook. Of the
-course it has nothing else: `-S` keeps the rest off the path, landlock.py off the disk.
+`serve` gets jobs and sends replies, as JSON, over a socket, stdin. It has torch loaded,
+what OPEN and GIVEN list, under the names that it has in a notebook, and what runs and
+watches answers. Of the course it has nothing else: `-S` keeps the rest off the path,
+landlock.py off the disk.
 """
 
-import ctypes
 import importlib
 import importlib.util
 import json
@@ -22,8 +22,9 @@ import subprocess
 import sys
 import tempfile
 import types
+from contextlib import suppress
+from multiprocessing.connection import Connection
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
 GIVEN = {"tools": ["plain", "rounds", "run"], "ps1": ["run"], "ps2": ["run"],
@@ -32,22 +33,23 @@ GIVEN = {"tools": ["plain", "rounds", "run"], "ps1": ["run"], "ps2": ["run"],
 
 
 def serve(settings):
-    """Run the jobs that arrive on stdin, one after another, until that closes."""
+    """Run the jobs that arrive, one after another, until the worker hangs up."""
+    processes = _from_file(settings["package"], "ranks.launch.processes")
+    processes.adopt()  # what jobs leave behind becomes ours, to be killed
+    processes.follow(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    if sys.platform == "linux":  # what jobs leave behind becomes ours, to be killed
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    jobs, replies = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
+    line = Connection(os.dup(0))
+    os.dup2(1, 0)  # to nowhere
     sys.path += settings["path"]
     landlock, watch, answer = _load(settings["package"])
-    os.dup2(null, 2)  # until here the worker listens
-    print("ready", file=replies, flush=True)
-    for line in jobs:
-        job = json.loads(line)
+    os.dup2(1, 2)  # until here the worker listens
+    line.send_bytes(b"ready")
+    while True:
+        try:
+            job = json.loads(line.recv_bytes())
+        except EOFError:
+            return
         _prepare(job["name"].partition("/")[0])
         folder = tempfile.mkdtemp(prefix="manual_dp-grade-", dir=settings["folder"])
 
@@ -58,7 +60,7 @@ def serve(settings):
             reply = watch.watch(run, folder, job["seconds"])
         finally:
             _remove(folder)
-        print(json.dumps(reply), file=replies, flush=True)
+        line.send_bytes(json.dumps(reply).encode())
 
 
 def _load(package):
@@ -68,18 +70,17 @@ def _load(package):
     torch.set_num_threads(1)
     top = _empty("manual_dp")
     for file, words in OPEN.items():
-        module = _from_file(f"manual_dp.{file}", f"{package}/{file}.py")
+        module = _from_file(package, file)
         vars(top).update((word, vars(module)[word]) for word in words)
-    top.ranks = _from_file("manual_dp.ranks", f"{package}/school/grader/ranks.py")
+    top.ranks = _from_file(package, "ranks", "school.grader.ranks")
     _empty("manual_dp.school")
     _empty("manual_dp.school.checks").check = lambda *args, **kwargs: None
     for folder, files in GIVEN.items():
         _empty(f"manual_dp.school.{folder}")
         for file in files:
-            _from_file(f"manual_dp.school.{folder}.{file}",
-                       f"{package}/school/{folder}/{file}.py")
-    return [_from_file(name, f"{package}/school/grader/{name}.py")
-            for name in ("landlock", "watch", "answer")]
+            _from_file(package, f"school.{folder}.{file}")
+    return [_from_file(package, f"school.grader.{file}")
+            for file in ("landlock", "watch", "answer")]
 
 
 def _remove(folder):
@@ -96,10 +97,8 @@ def _prepare(problem_set):
     """Import what torch would import in every job of this set, at every job's cost."""
     given = sys.modules[f"manual_dp.school.{problem_set}.run"]
     for name in getattr(given, "IMPORTS", ()):
-        try:
+        with suppress(ImportError):  # another torch: jobs import what they need
             importlib.import_module(name)
-        except ImportError:  # another torch: jobs import what they need
-            pass
 
 
 def _empty(name):
@@ -108,7 +107,9 @@ def _empty(name):
     return module
 
 
-def _from_file(name, path):
+def _from_file(package, name, page=None):
+    """Load a page of the course as manual_dp.`name`, from its file: see `-S`."""
+    name, path = f"manual_dp.{name}", f"{package}/{(page or name).replace('.', '/')}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -7,8 +7,7 @@ A record is plain: {"student", "problem_set", "score", "max_score", "exercises":
 [points, message]}, "words": {grade id: text}, "code": {grade id: source}, "note"}.
 """
 
-import queue
-import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 
 import torch
@@ -40,44 +39,29 @@ def grade_all(paths, journal=None, jobs=2, progress=None):
 
 def _in_parallel(paths, jobs):
     """Yield (path, record) as they come; leave no process behind, whatever happens."""
-    todo, done = queue.SimpleQueue(), queue.SimpleQueue()
-    for path in paths:
-        todo.put(path)
     workers = [Worker() for _ in range(jobs)]
-    threads = [threading.Thread(target=_work, args=(worker, todo, done), daemon=True)
-               for worker in workers]
+    free = list(workers)
+
+    def work(path):
+        worker = free.pop()
+        try:
+            return path, grade_one(path, worker)
+        finally:
+            free.append(worker)
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # the truths are small, and the answers need the cores
+    pool = ThreadPoolExecutor(jobs)
     try:
-        for thread in threads:
-            thread.start()
-        for _ in paths:
-            path, record = done.get()
-            if isinstance(record, BaseException):
-                raise record
-            yield path, record
+        for future in as_completed([pool.submit(work, path) for path in paths]):
+            yield future.result()
     finally:
-        while not todo.empty():
-            todo.get()
+        pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.stop()
-        for thread in threads:
-            thread.join()
+        pool.shutdown()
+        for worker in workers:
+            worker.close()
         torch.set_num_threads(before)
-
-
-def _work(worker, todo, done):
-    path = None
-    try:
-        while True:
-            path = todo.get_nowait()
-            done.put((path, grade_one(path, worker)))
-    except queue.Empty:
-        pass
-    except BaseException as error:
-        done.put((path, error))
-    finally:
-        worker.close()
 
 
 def grade_one(path, worker):

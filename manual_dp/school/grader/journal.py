@@ -7,6 +7,7 @@ not. Two graders cannot write one journal at a time.
 """
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -22,7 +23,10 @@ class Journal:
 
     def __init__(self, path):
         self.checks = _checks()
-        self.records, self.keys, self.file = {}, {}, None
+        self.records, self.file = {}, None
+        # what a submission was when it was first asked for: one that changes while it
+        # is graded is graded anew the next time
+        self.key = functools.cache(_key)
         if path is None:
             return
         self.file = open(path, "a+b")
@@ -47,26 +51,17 @@ class Journal:
             self.file.write(b"\n")
 
     def find(self, path):
-        """Return the record of the submission at `path`, or None.
-
-        A submission is what it was when it was first asked for, so that one that
-        changes while it is graded is graded anew the next time.
-        """
-        return self.records.get(self._key(path))
+        """Return the record of the submission at `path`, or None."""
+        return self.records.get(self.key(path))
 
     def add(self, path, record):
         """Keep `record`, on the disk before this returns."""
-        record = {"key": self._key(path), "checks": self.checks, **record}
+        record = {"key": self.key(path), "checks": self.checks, **record}
         self.records[record["key"]] = record
         if self.file:
             self.file.write(json.dumps(record).encode() + b"\n")
             self.file.flush()
             os.fsync(self.file.fileno())
-
-    def _key(self, path):
-        if path not in self.keys:
-            self.keys[path] = _key(path)
-        return self.keys[path]
 
     def close(self):
         """Let others write the file."""

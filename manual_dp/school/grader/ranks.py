@@ -9,16 +9,26 @@ Child.py offers this as `manual_dp.ranks`. What a rank returns must fit into JSO
 import datetime
 import json
 import os
-import select
 import signal
 import tempfile
 import time
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
 
 import torch.distributed as dist
 
 
 class RankError(RuntimeError):
-    """Say what went wrong first, and in which rank."""
+    """Say what went wrong first, and in which rank; with the data of the real one.
+
+    kind: "raised", of the class named `cause`, "exited" without a result, or "hung".
+    """
+
+    def __init__(self, message, rank=None, details="", kind="lost", where=None,
+                 cause=None):
+        super().__init__(message)
+        self.rank, self.details = rank, details
+        self.kind, self.where, self.cause = kind, where, cause
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
@@ -27,61 +37,60 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     ranks, results, end = {}, {}, time.monotonic() + timeout
     try:
         for rank in range(world_size):
-            reading, writing = os.pipe()
+            line, theirs = Pipe(duplex=False)
             pid = os.fork()
             if pid == 0:
-                _be(rank, world_size, folder, writing, timeout, function, args)
-            os.close(writing)
-            ranks[reading] = rank, pid
+                _be(rank, world_size, folder, theirs, timeout, function, args)
+            theirs.close()
+            ranks[line] = rank, pid
         while len(results) < world_size:
-            left = end - time.monotonic()
-            ready = select.select([fd for fd, (rank, _) in ranks.items()
-                                   if rank not in results], [], [], max(0, left))[0]
+            missing = {line: rank for line, (rank, _) in ranks.items()
+                       if rank not in results}
+            ready = wait(list(missing), max(0, end - time.monotonic()))
             if not ready:
-                missing = sorted(set(range(world_size)) - set(results))
-                raise RankError(f"ranks {missing} had not finished after {timeout} s: "
-                                "do all ranks call the same collectives?")
-            for fd in ready:
-                results[ranks[fd][0]] = _result(fd, ranks[fd][0])
+                late = list(missing.values())
+                raise RankError(f"ranks {late} had not finished after {timeout} s: "
+                                "do all ranks call the same collectives?", late[0],
+                                kind="hung")
+            for line in ready:
+                results[missing[line]] = _result(line, missing[line])
         return [results[rank] for rank in range(world_size)]
     finally:
-        for fd, (_, pid) in ranks.items():
+        for line, (_, pid) in ranks.items():
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            os.close(fd)
+            line.close()
 
 
-def _result(fd, rank):
-    """Read a line: the rank stays until it is killed, so that no connection breaks."""
-    text = b""
-    while not text.endswith(b"\n"):
-        if not (more := os.read(fd, 2**20)):
-            raise RankError(f"rank {rank} ended without a result")
-        text += more
-    result = json.loads(text)
-    if "error" in result:
-        if result["blank"]:
-            raise NotImplementedError
-        raise RankError(f"rank {rank} raised {result['error']}")
-    return result["out"]
+def _result(line, rank):
+    try:
+        result = json.loads(line.recv_bytes())
+    except EOFError:
+        raise RankError(f"rank {rank} ended without a result", rank,
+                        kind="exited") from None
+    if "out" in result:
+        return result["out"]
+    if result["blank"]:
+        raise NotImplementedError
+    raise RankError(f"rank {rank} raised {result['error']}", rank, kind="raised",
+                    cause=result["cause"])
 
 
-def _be(rank, world_size, folder, pipe, timeout, function, args):
+def _be(rank, world_size, folder, line, timeout, function, args):
     try:
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
         seconds = datetime.timedelta(seconds=timeout + 30)
         store = dist.FileStore(f"{folder}/store", world_size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size,
                                 timeout=seconds)
-        result = {"out": function(*args)}
-        text = json.dumps(result)
+        text = json.dumps({"out": function(*args)})
     except BaseException as error:
-        text = json.dumps({"error": f"{type(error).__name__}: {error}"[:500],
+        cause = type(error).__name__
+        text = json.dumps({"error": f"{cause}: {error}"[:500], "cause": cause,
                            "blank": isinstance(error, NotImplementedError)})
     try:
-        with os.fdopen(pipe, "w") as file:
-            file.write(text + "\n")
-        while True:
+        line.send_bytes(text.encode())
+        while True:  # until it is killed, so that no connection breaks
             signal.pause()
     finally:
         os._exit(1)

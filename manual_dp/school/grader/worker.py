@@ -5,16 +5,14 @@
     grade    draw cases for an exercise, have them run, judge the numbers here
 """
 
-import contextlib
 import json
+import multiprocessing
 import os
 import random
 import secrets
-import select
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from manual_dp.school.checks import judge
@@ -23,6 +21,7 @@ from manual_dp.school.grader.watch import PATIENCE
 
 MEMORY = 2 * 2**30  # bytes for a job
 START, LATE = 120, 30  # seconds until torch is loaded; beyond a job's own limit
+LOST = OSError, ValueError, EOFError  # child.py was killed or stopped
 # An answer that must run wherever answers can: it starts two ranks.
 PROBE = {
     "nonce": "", "name": "ps1/allreduce", "answers": ["allreduce"], "seconds": 20,
@@ -41,42 +40,43 @@ class Worker:
     def run(self, job):
         """Return the reply to `job`: what its process wrote, and how it ended."""
         for _ in range(2):  # a second time, in case something else took child.py away
-            if reply := self._try(job):
-                return reply
+            if self.stopped:
+                raise RuntimeError("the worker was stopped")
+            if self.process is None:
+                self._start()
+            try:
+                return self._ask(job)
+            except LOST:
+                self.close()
         return {"text": "", "end": "took the process that watches it along"}
 
-    def _try(self, job):
-        if self.stopped:
-            raise RuntimeError("the worker was stopped")
-        if self.process is None:
-            self._start()
-        try:
-            return self._ask(job)
-        except (OSError, ValueError, EOFError):  # child.py was killed or stopped
-            self.close()
-            return None
-
     def _ask(self, job):
-        self.process.stdin.write(json.dumps(job).encode() + b"\n")
-        self.process.stdin.flush()
-        return json.loads(self._line(PATIENCE * job["seconds"] + LATE))
+        self.line.send_bytes(json.dumps(job).encode())
+        return json.loads(self._receive(PATIENCE * job["seconds"] + LATE))
+
+    def _receive(self, seconds):
+        if not self.line.poll(seconds):
+            raise TimeoutError
+        return self.line.recv_bytes()
 
     def _start(self):
         """Start child.py and see that answers can run: else learners would get a 0."""
         settings = {"package": str(PACKAGE), "path": site(), "readable": readable(),
                     "folder": tempfile.gettempdir()}
-        self.rest = b""
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("child.py")),
-             json.dumps(settings)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, env={"PATH": os.defpath, "OMP_NUM_THREADS": "1"})
+        self.line, theirs = multiprocessing.Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("child.py")),
+                 json.dumps(settings)],
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                start_new_session=True,
+                env={"PATH": os.defpath, "OMP_NUM_THREADS": "1"})
         try:
-            self._line(START)  # it is ready
+            self._receive(START)  # it is ready
             reply = self._ask(PROBE)
             result = _read(reply["text"])
             problem = "" if "out" in result else result.get("error", reply["end"])
-        except (OSError, ValueError, EOFError) as error:
+        except LOST as error:
             self.process.kill()
             said = self.process.stderr.read().decode(errors="replace").strip()
             problem = said.splitlines()[-1] if said else type(error).__name__
@@ -84,19 +84,6 @@ class Worker:
         if problem:
             self.close()
             raise RuntimeError(f"answers cannot be run on this system: {problem}")
-
-    def _line(self, seconds):
-        end = time.monotonic() + seconds
-        while b"\n" not in self.rest:
-            left = max(0, end - time.monotonic())
-            if not select.select([self.process.stdout], [], [], left)[0]:
-                raise TimeoutError
-            more = os.read(self.process.stdout.fileno(), 2**20)
-            if not more:
-                raise EOFError
-            self.rest += more
-        line, _, self.rest = self.rest.partition(b"\n")
-        return line
 
     def stop(self):
         """Have what is running now end at once; another thread may wait for it."""
@@ -109,15 +96,13 @@ class Worker:
         if self.process is None:
             return
         process, self.process = self.process, None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+        self.line.close()
         process.terminate()  # it kills its job, then ends
         try:
             process.wait(15)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
 
 
 def grade(worker, exercise, cells):

@@ -68,35 +68,38 @@ def test_a_solution_is_graded_right(worker, name):
     assert grade(worker, find(name), cells) is None
 
 
-@pytest.mark.parametrize("name, mistake", [
-    (name, mistake) for name, wrong in WRONG.items() for mistake in wrong])
-def test_a_wrong_answer_is_graded_wrong_with_a_message(worker, name, mistake):
+@pytest.mark.parametrize("name", ALL)
+def test_a_wrong_answer_is_graded_wrong_with_a_message(worker, name):
+    # the first of each exercise; the checks see all of them: test_wrong_answers.py
     problem_set, _, exercise = name.partition("/")
-    cells = cells_of(problem_set) | {exercise: WRONG[name][mistake]}
+    cells = cells_of(problem_set) | {exercise: next(iter(WRONG[name].values()))}
     message = grade(worker, find(name), cells)
     assert message and len(message.splitlines()[0]) > 20
     assert "returned nothing" not in message  # it came to an end, and numbers decided
 
 
-@pytest.mark.parametrize("problem_set", READY)
-def test_a_blank_release_gets_nothing_and_is_told_why(problem_set, tmp_path):
-    release = EXERCISES / "release" / problem_set / f"{problem_set}.ipynb"
-    path = tmp_path / "ben" / problem_set / "blank.ipynb"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(release.read_bytes())
-    [record], _ = grade_all([path])
-    assert (record["student"], record["score"]) == ("ben", 0)
-    assert record["max_score"] == sum(e.points for e in exercises(problem_set).values())
-    assert [message for _, message in record["exercises"].values()] == [
-        "Not written yet: the cell still raises NotImplementedError."] * len(
-            exercises(problem_set))
+def test_a_blank_release_gets_nothing_and_is_told_why(tmp_path):
+    paths = []
+    for problem_set in READY:
+        release = EXERCISES / "release" / problem_set / f"{problem_set}.ipynb"
+        paths.append(tmp_path / "ben" / problem_set / "blank.ipynb")
+        paths[-1].parent.mkdir(parents=True)
+        paths[-1].write_bytes(release.read_bytes())
+    records, _ = grade_all(paths)
+    for problem_set, record in zip(READY, records, strict=True):
+        assert (record["student"], record["score"]) == ("ben", 0)
+        wanted = exercises(problem_set)
+        assert record["max_score"] == sum(e.points for e in wanted.values())
+        assert {name: message for name, (_, message) in record["exercises"].items()} == {
+            name: "Not written yet: the cell still raises NotImplementedError."
+            for name in wanted}
 
 
 # hostile ones
 
 def test_hostile_submissions_get_what_they_deserve_and_stop_nothing(
         tmp_path, private, monkeypatch):
-    monkeypatch.setattr(judge, "EXERCISES", [exercise._replace(seconds=4)
+    monkeypatch.setattr(judge, "EXERCISES", [exercise._replace(seconds=3)
                                            for exercise in judge.EXERCISES
                                            if exercise.name != "ps1/train_batch"])
     paths = {name: hand_in(tmp_path, f"s{i:02d}", cells_of("ps1") | {
@@ -155,29 +158,26 @@ def lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_class_of_100_that_was_killed_half_way_gets_the_same_grades(
+def test_a_class_of_30_that_was_killed_half_way_gets_the_same_grades(
         tmp_path, private):
-    paths = a_class(tmp_path, 100)
-    journal, start = tmp_path / "grades.csv.journal", time.monotonic()
+    paths, journal = a_class(tmp_path, 30), tmp_path / "grades.csv.journal"
     first = subprocess.Popen(command(paths, tmp_path / "grades.csv"),
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    while lines(journal) < 50 and first.poll() is None:
+    while lines(journal) < 15 and first.poll() is None:
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     before = lines(journal)
-    assert 50 <= before < 100 and not (tmp_path / "grades.csv").exists()
+    assert 15 <= before < 30 and not (tmp_path / "grades.csv").exists()
     done = subprocess.run(command(paths, tmp_path / "grades.csv"), text=True,
                           capture_output=True, check=True)
-    assert time.monotonic() - start < 240
-    assert f"100 notebooks, {before} of them graded before" in done.stdout
+    assert f"30 notebooks, {before} of them graded before" in done.stdout
     keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
-    assert len(keys) == len(set(keys)) == 100
+    assert len(keys) == len(set(keys)) == 30
     rows = (tmp_path / "grades.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[2] == "15" for row in rows] == [
-        i % 3 == 0 for i in range(100)]
+    assert [row.split(",")[2] == "15" for row in rows] == [i % 3 == 0 for i in range(30)]
     # the killed grader's processes end by themselves
-    end = time.monotonic() + 10
+    end = time.monotonic() + 50
     while still_running(private) and time.monotonic() < end:
         time.sleep(0.05)
     assert still_running(private) == []
@@ -193,16 +193,16 @@ def test_an_interrupt_ends_the_grader_at_once_and_keeps_what_is_done(tmp_path, p
         stderr=subprocess.PIPE,  # a shell's background job would ignore the signal
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 200
         while lines(journal) < 3 and time.monotonic() < end:
             time.sleep(0.02)
         time.sleep(0.5)
         start = time.monotonic()
         grader.send_signal(signal.SIGINT)
-        _, errors = grader.communicate(timeout=20)
+        _, errors = grader.communicate(timeout=60)
     finally:
         grader.kill()
-    assert time.monotonic() - start < 10 and grader.returncode == 130
+    assert time.monotonic() - start < 25 and grader.returncode == 130
     assert b"Traceback" not in errors and lines(journal) == 3
     assert still_running(private) == [] and list(private.iterdir()) == []
 

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import manual_dp
-from manual_dp.ranks import run_ranks
+from manual_dp.ranks import RankError, run_ranks
 
 FORKED = Path(manual_dp.__file__).parent / "school" / "grader" / "ranks.py"
 
@@ -88,6 +89,7 @@ FAULTS = {
             print("hello")
             return dist.get_rank()""",
 }
+LATE = ["hangs", "all hang", "stopped"]  # they take all the time there is
 SCRIPT = """
 import ctypes, importlib.util, json, os, signal, sys, time
 import torch
@@ -105,7 +107,7 @@ def attempt(*args, **kwargs):
     try:
         result = forked.run_ranks(*args, **kwargs)
     except BaseException as error:
-        result = type(error).__name__, str(error)
+        result = type(error).__name__, str(error), vars(error)
     left = opened() - before
     try:
         left += 1 + bool(os.waitpid(-1, os.WNOHANG))
@@ -117,7 +119,7 @@ for world_size in (1, 2, 3, 4):
     found[f"ring {{world_size}}"] = attempt(ring, world_size, [0.5, -1.25, 3])
 for name, source in json.loads(sys.argv[2]).items():
     exec(source)
-    found[name] = attempt(function, 2, timeout=1 if "hang" in name else 2)
+    found[name] = attempt(function, 2, timeout=4 if name in {late} else 20)
 found["variables"] = attempt(lambda: [os.environ["RANK"], os.environ["WORLD_SIZE"]], 2)
 found["ours"] = dict(result="RANK" in os.environ, left=0, took=0)
 print(json.dumps(found))
@@ -129,9 +131,9 @@ def found(tmp_path_factory):
     """Return {name: what run_ranks gave, what was left, how long it took}."""
     faults = {name: inspect.cleandoc(source) for name, source in FAULTS.items()}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(ring=inspect.getsource(ring)), str(FORKED),
-         json.dumps(faults)], cwd=tmp_path_factory.mktemp("forked"), timeout=100,
-        capture_output=True, text=True,
+        [sys.executable, "-c", SCRIPT.format(ring=inspect.getsource(ring), late=LATE),
+         str(FORKED), json.dumps(faults)], cwd=tmp_path_factory.mktemp("forked"),
+        timeout=300, capture_output=True, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -148,35 +150,37 @@ def test_ranks_give_the_results_of_real_ranks(found, world_size):
          "total": [x * total for x in numbers]} for rank in range(world_size)]
 
 
-@pytest.mark.parametrize("name, message", [
-    ("raises", "rank 1 raised ValueError: boom"),
-    ("hangs", "ranks [0] had not finished after 1 s: do all ranks call the same "
-              "collectives?"),
-    ("all hang", "ranks [0, 1] had not finished after 1 s: do all ranks call the same "
-                 "collectives?"),
-    ("stopped", "ranks [0] had not finished after 2 s: do all ranks call the same "
-                "collectives?"),
-    ("dies", "rank 1 ended without a result"),
-    ("is killed", "rank 0 ended without a result"),
-    ("exits", "rank 0 raised SystemExit: 0"),
+@pytest.mark.parametrize("name, message, kind, cause", [
+    ("raises", "rank 1 raised ValueError: boom", "raised", "ValueError"),
+    ("hangs", "ranks [0] had not finished after 4 s: do all ranks call the same "
+              "collectives?", "hung", None),
+    ("all hang", "ranks [0, 1] had not finished after 4 s: do all ranks call the same "
+                 "collectives?", "hung", None),
+    ("stopped", "ranks [0] had not finished after 4 s: do all ranks call the same "
+                "collectives?", "hung", None),
+    ("dies", "rank 1 ended without a result", "exited", None),
+    ("is killed", "rank 0 ended without a result", "exited", None),
+    ("exits", "rank 0 raised SystemExit: 0", "raised", "SystemExit"),
     ("is no number", "rank 0 raised TypeError: Object of type Tensor is not JSON "
-                     "serializable"),
-    ("strange message", "rank 0 raised ValueError: a\ud800\nb")])
-def test_a_fault_is_one_error_that_names_the_rank(found, name, message):
-    kind, text = found[name]["result"]
+                     "serializable", "raised", "TypeError"),
+    ("strange message", "rank 0 raised ValueError: a\ud800\nb", "raised", "ValueError")])
+def test_a_fault_is_one_error_that_names_the_rank(found, name, message, kind, cause):
+    error, text, data = found[name]["result"]
+    rank = int(re.match(r"ranks? \[?(\d)", text)[1])
+    assert data == {"rank": rank, "kind": kind, "cause": cause, "where": None, "details": ""}
     if name in ("exits", "is no number", "strange message"):  # both ranks do
         text = text.replace("rank 1", "rank 0")
-    assert (kind, text) == ("RankError", message)
-    assert found[name]["took"] < 6
+    assert (error, text) == ("RankError", message)
+    assert found[name]["took"] < 20
 
 
 def test_a_long_message_is_cut(found):
-    kind, text = found["long message"]["result"]
+    kind, text, _ = found["long message"]["result"]
     assert kind == "RankError" and len(text) < 600 and text.endswith("xxx")
 
 
 def test_a_blank_answer_is_blank_and_no_fault(found):
-    assert found["blank"]["result"] == ["NotImplementedError", ""]
+    assert found["blank"]["result"] == ["NotImplementedError", "", {}]
 
 
 def test_a_large_result_comes_back_whole(found):
@@ -199,3 +203,8 @@ def test_no_rank_and_no_pipe_is_left(found):
 
 def test_it_takes_the_arguments_of_the_real_one():
     assert inspect.getsource(run_ranks).splitlines()[0] in FORKED.read_text()
+
+
+def test_its_error_is_made_as_the_real_one():
+    real = inspect.getsource(RankError.__init__)
+    assert real.partition("        if details")[0] in FORKED.read_text()

@@ -4,22 +4,25 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
 import manual_dp
 
-WATCH = Path(manual_dp.__file__).parent / "school" / "grader" / "watch.py"
+COURSE = Path(manual_dp.__file__).parent
 # what child.py is for it: the parent of all that is left behind, in a process alone
 SCRIPT = """
 import ctypes, importlib.util, json, os, signal, sys, time
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-spec = importlib.util.spec_from_file_location("watch", sys.argv[1])
-watch = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(watch)
+def page(name):
+    path = f"{{sys.argv[1]}}/{{name.replace('.', '/')}}.py"
+    spec = importlib.util.spec_from_file_location(f"manual_dp.{{name}}", path)
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+processes, watch = page("ranks.launch.processes"), page("school.grader.watch")
 {change}
 def run(pipe):
 {body}
@@ -29,7 +32,7 @@ before, start = opened(), time.monotonic()
 reply = watch.watch(run, os.getcwd(), {seconds})
 reply["took"] = time.monotonic() - start
 reply["files left open"] = len(opened()) - len(before)
-reply["below"] = sorted(watch._below(os.getpid()))
+reply["below"] = sorted(processes.below(os.getpid()))
 try:
     reply["below"].append(os.waitpid(-1, os.WNOHANG))
 except ChildProcessError:
@@ -45,14 +48,13 @@ def watched(tmp_path):
         body = textwrap.indent(textwrap.dedent(body), "    ")
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c",
-             SCRIPT.format(body=body, seconds=seconds, change=change), str(WATCH)],
+             SCRIPT.format(body=body, seconds=seconds, change=change), str(COURSE)],
             # what is left would hold stdout, and this would not return
             cwd=tmp_path, timeout=60, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
         reply = json.loads(done.stdout)
         assert reply.pop("files left open") == 0 and reply.pop("below") == []
-        took = reply.pop("took")
-        assert took < 20
+        assert reply.pop("took") < 25  # what hangs is stopped after 30
         return reply["text"], reply["end"]
     yield watched
     # folders a thousand deep, which neither pytest nor shutil can remove
@@ -193,7 +195,6 @@ def test_a_few_processes_may_be_started(watched):
     "os.setsid(); signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
     "os.setpgid(0, 0); os.kill(os.getpid(), signal.SIGSTOP)"])
 def test_a_process_that_outlives_its_parent_and_holds_the_pipe_is_killed(watched, how):
-    start = time.monotonic()
     assert watched(f"""
 if os.fork() == 0:
     {how}
@@ -201,7 +202,6 @@ if os.fork() == 0:
 time.sleep(0.1)
 os.write(pipe, b"done")
 os._exit(0)""") == ("done", "ended the process with exit code 0")
-    assert time.monotonic() - start < 5  # it is not waited for
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
@@ -237,7 +237,7 @@ try:
     watch.watch(run, os.getcwd(), 5)
 except ZeroDivisionError:
     reply = {}""")
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script, str(WATCH)],
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script, str(COURSE)],
                           cwd=tmp_path, timeout=60, capture_output=True, text=True)
     assert done.stderr == ""
     reply = json.loads(done.stdout)

@@ -1,0 +1,139 @@
+"""Nothing is left behind, whoever dies, and whatever ranks have started."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch.distributed as dist
+
+from manual_dp.ranks import launch, run_ranks
+from tests.support.launches import LATE, SOON, alive, error_of, until
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_no_rank_outlives_the_process_that_watches_it(number, tmp_path, monkeypatch):
+    def kill(folder, number):
+        Path(folder, f"pid-{dist.get_rank()}").write_text(str(os.getpid()))
+        dist.barrier()
+        if dist.get_rank() == 0:
+            os.kill(os.getppid(), number)
+        time.sleep(50)
+
+    monkeypatch.setattr(launch, "LATE", 0.2)
+    error = error_of(kill, tmp_path, number, timeout=4)
+    assert "parent process is gone or does not answer" in str(error)
+    pids = [int(path.read_text()) for path in tmp_path.glob("pid-*")]
+    assert len(pids) == 2 and until(lambda: not any(map(psutil.pid_exists, pids)))
+    assert run_ranks(dist.get_rank, 2) == [0, 1]
+
+
+def test_processes_that_a_rank_started_are_gone(tmp_path):
+    def start(folder):
+        plain = subprocess.Popen(["sleep", "50"])
+        alone = subprocess.Popen(["sleep", "50"], start_new_session=True)
+        # two forks and a session of its own: a daemon
+        daemon = f"(setsid sh -c 'echo $$ > {folder}/daemon; exec sleep 50' &)"
+        subprocess.run(["sh", "-c", daemon])
+        while not Path(folder, "daemon").exists():
+            time.sleep(0.01)
+        return [plain.pid, alone.pid]
+
+    [pids] = run_ranks(start, 1, tmp_path, timeout=SOON)
+    pids.append(int((tmp_path / "daemon").read_text()))
+    assert not any(map(psutil.pid_exists, pids))
+
+
+STUCK = """
+import os, signal, sys, threading, time
+import torch, torch.distributed as dist
+from manual_dp.ranks import run_ranks
+
+def stuck(how):
+    open(f"{how}-{dist.get_rank()}.pid", "w").write(str(os.getpid()))
+    if how == "loop":
+        while True: pass
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.recv(torch.zeros(1), 1 - dist.get_rank())
+"""
+
+
+def pids_of_ranks(folder, count):
+    """Wait until so many ranks have written down their pids; return these."""
+    def written():
+        return [path for path in folder.glob("*.pid") if path.read_text()]
+    assert until(lambda: len(written()) == count, 240)
+    time.sleep(0.1)  # now they are stuck
+    return [int(path.read_text()) for path in written()]
+
+
+STUCK_THREE_TIMES = """
+for how in "gloo", "loop", "stop":
+    threading.Thread(target=run_ranks, args=(stuck, 2, how)).start()
+"""
+
+
+def ends_with_all_its_ranks(process, number, folder):
+    """Send a signal to a process that is stuck three times; see what is left."""
+    pids = pids_of_ranks(folder, 6)
+    assert len(list(folder.glob("manual_dp-*"))) == 3
+    process.send_signal(number)
+    process.wait(LATE)
+    assert until(lambda: not any(map(psutil.pid_exists, pids)))
+    assert until(lambda: list(folder.glob("manual_dp-*")) == [])
+
+
+def test_a_caller_that_is_interrupted_terminated_or_killed_leaves_no_rank(start_python):
+    interrupted, folder = start_python(STUCK + """
+try:
+    run_ranks(stuck, 2, "gloo")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    os.remove("gloo-0.pid")
+    os.remove("gloo-1.pid")
+print(run_ranks(dist.get_rank, 2), flush=True)
+""" + STUCK_THREE_TIMES)
+    # the other has no stdin, stdout, stderr, and many open files
+    killed, other_folder = start_python("""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
+files = [open("/dev/null") for _ in range(1100)]
+assert files[0].fileno() == 0
+""" + STUCK + STUCK_THREE_TIMES, preexec_fn=lambda: os.closerange(0, 3))
+    pids = pids_of_ranks(folder, 2)
+    start = time.monotonic()
+    interrupted.send_signal(signal.SIGINT)
+    assert interrupted.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - start < LATE  # the ranks would stay for a minute
+    assert not any(map(psutil.pid_exists, pids))
+    assert interrupted.stdout.readline() == "[0, 1]\n"  # the next call works
+    ends_with_all_its_ranks(interrupted, signal.SIGTERM, folder)
+    ends_with_all_its_ranks(killed, signal.SIGKILL, other_folder)
+    assert until(lambda: alive() == [])  # a nursery ends when it has done an import
+
+
+def test_a_launch_inside_a_rank_leaves_nothing_either(tmp_path):
+    def inner(folder):
+        Path(folder, str(dist.get_rank())).touch()
+        time.sleep(200)
+
+    def outer(folder):
+        tempfile.tempdir = folder
+        results = run_ranks(dist.get_rank, 2)
+        threading.Thread(target=run_ranks, args=(inner, 2, folder)).start()
+        while not (Path(folder, "0").exists() and Path(folder, "1").exists()):
+            time.sleep(0.01)
+        sys.exit(str(results))
+
+    # it starts a nursery of its own, which imports torch
+    error = error_of(outer, str(tmp_path), world_size=1, timeout=100)
+    assert (str(error), error.details) == ("rank 0 exited with code 1", "[0, 1]\n")

@@ -1,0 +1,247 @@
+"""What a rank is, and what it leaves: a result, or an error with its line."""
+
+import os
+import re
+import resource
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from manual_dp.ranks import launch, run_ranks
+from tests.support.launches import SOON, error_of
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+# where it runs
+
+def test_a_rank_has_one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+
+    def threads():
+        return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+
+    assert run_ranks(threads, 2) == [(1, "1")] * 2
+
+
+def test_ranks_see_the_surroundings_of_the_moment(tmp_path, monkeypatch):
+    def surroundings():
+        import moment
+        return os.environ.get("MOMENT"), os.getcwd(), moment.word, tempfile.gettempdir()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "modules"), *sys.path])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "modules").mkdir()
+    for word in "first", "second":  # the module is read anew, too
+        (tmp_path / "modules" / "moment.py").write_text(f"word = {word!r} + ''")
+        monkeypatch.setenv("MOMENT", word)
+        assert run_ranks(surroundings, 1) == [(word, str(tmp_path), word, str(tmp_path))]
+    monkeypatch.delenv("MOMENT")
+    assert run_ranks(surroundings, 1)[0][0] is None
+
+
+def test_every_rank_draws_numbers_of_its_own():
+    def draw():
+        import random
+
+        import numpy
+        return random.random(), numpy.random.rand()
+
+    draws = run_ranks(draw, 2) + run_ranks(draw, 2)
+    assert len({number for pair in draws for number in pair}) == 8
+
+
+def test_no_rank_begins_before_all_have_joined():
+    def joined():  # a rank that left now would break off the others' connections
+        folder = Path(os.readlink("/proc/self/fd/1")).parent
+        dist.destroy_process_group()
+        return len(list(folder.glob("joined-*")))
+
+    for _ in range(5):
+        assert run_ranks(joined, 4) == [4] * 4
+
+
+def test_ranks_listen_on_loopback_alone():
+    def listening():
+        dist.all_reduce(torch.ones(1))
+        return [(link.status, link.laddr.ip)
+                for link in psutil.Process().net_connections("all") if link.family
+                in (socket.AF_INET, socket.AF_INET6)]
+
+    for links in run_ranks(listening, 3):
+        assert {address for _, address in links} == {"127.0.0.1"}
+
+
+def test_ranks_end_cleanly_ten_times_in_a_row(monkeypatch):
+    ask, status = launch._ask, []
+
+    def spy(job):
+        report = ask(job)
+        status.append(report["status"])
+        return report
+
+    def total():
+        dist.all_reduce(torch.ones(1000))
+        dist.barrier()
+
+    monkeypatch.setattr(launch, "_ask", spy)
+    for _ in range(10):
+        run_ranks(total, 3)
+    assert status == [{0: 0, 1: 0, 2: 0}] * 10
+
+# what it raises
+
+def test_an_exception_is_named_with_its_rank_and_line():
+    def fail():
+        if dist.get_rank() == 1:
+            raise ValueError("no")  # the line
+        dist.barrier()
+
+    error = error_of(fail)
+    assert str(error) == "rank 1 raised ValueError: no" and error.rank == 1
+    assert (error.kind, error.cause, error.where) == ("raised", "ValueError", None)
+    assert 'raise ValueError("no")  # the line' in error.details
+    assert error.__notes__ == [error.details]
+    assert "nursery" not in error.details and "/rank.py" not in error.details
+
+
+def test_an_import_error_in_the_function_is_named(tmp_path, monkeypatch):
+    def imports():
+        import no_such_module  # noqa: F401
+
+    error = error_of(imports)
+    assert str(error) == ("rank 0 raised ModuleNotFoundError: "
+                          "No module named 'no_such_module'")
+
+
+def test_an_argument_that_does_not_unpickle_is_named():
+    class Bad:
+        def __reduce__(self):
+            return int, ("not a number",)
+
+    error = error_of(print, Bad())
+    assert str(error).startswith("rank 0 raised ValueError: invalid literal for int()")
+
+
+def test_a_result_that_cannot_be_sent_is_named():
+    error = error_of(lambda: threading.Lock() if dist.get_rank() else 0)
+    assert str(error).startswith("rank 1 raised TypeError: the result, a lock, "
+                                 "cannot be sent back: TypeError: cannot pickle")
+
+
+def test_words_that_gloo_uses_may_be_used():
+    def fail():
+        error = RuntimeError("Connection closed by peer")
+        raise error from error  # is its own cause: no loop
+
+    assert "rank 0 raised RuntimeError: Connection closed" in str(error_of(fail))
+
+
+def test_what_gloo_cannot_do_is_no_other_ranks_fault():
+    def allow_no_more_files():
+        count = len(os.listdir("/proc/self/fd")) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+    class FewFiles:
+        def __reduce__(self):
+            return allow_no_more_files, ()
+
+    error = error_of(print, FewFiles(), world_size=1)
+    assert re.search(r"rank 0 raised RuntimeError: (.|\n)*Too many open files", str(error))
+
+
+def test_an_exception_that_cannot_be_shown_is_an_error():
+    class Bad(RuntimeError):
+        def __str__(self):
+            raise ValueError
+
+    def fail():
+        raise Bad
+
+    assert re.match("rank 0 raised .*Bad: <exception str", str(error_of(fail)))
+
+# a function that does not behave
+
+def test_a_rank_may_leave_the_group_itself():
+    def leave():
+        dist.destroy_process_group()
+        return 1
+
+    assert run_ranks(leave, 2) == [1, 1]
+
+
+@pytest.mark.parametrize("parent_stays", [True, False])
+def test_a_copy_that_a_rank_forks_is_not_the_rank(parent_stays):
+    def fork():
+        me = os.getpid()
+        if os.fork():
+            time.sleep(0.2)
+            if not parent_stays:
+                os._exit(0)
+        return me == os.getpid()
+
+    if parent_stays:
+        assert run_ranks(fork, 2) == [True, True]
+    else:
+        assert "exited without returning a result" in str(error_of(fork))
+
+
+def test_a_rank_that_closes_its_files_ends_in_an_error(capsys):
+    def close():
+        if dist.get_rank() == 1:
+            os.closerange(0, 200)
+        dist.barrier()
+
+    error = error_of(close)
+    assert error.rank in (0, 1)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("stream", [None, "closed", object()])
+def test_a_rank_may_put_anything_in_the_place_of_its_streams(stream):
+    def replace():
+        if stream == "closed":
+            sys.stdout.close()
+        else:
+            sys.stdout = sys.stderr = stream
+        return 1
+
+    assert run_ranks(replace, 2, timeout=SOON) == [1, 1]
+
+
+def test_a_rank_that_removes_the_folder_ends_in_an_error():
+    def remove():
+        import shutil
+        shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/1")))
+        return 1
+
+    assert str(error_of(remove, world_size=1)) == "rank 0 exited with code 1"
+
+
+def test_a_rank_may_work_in_the_folder(tmp_path):
+    def settle():
+        folder = os.path.dirname(os.readlink("/proc/self/fd/1"))
+        os.chdir(folder)
+        os.mkdir("more")
+        return folder, os.stat(folder).st_mode & 0o777
+
+    for folder, mode in run_ranks(settle, 1):
+        assert Path(folder).parent == tmp_path and not Path(folder).exists()
+        assert mode == 0o700
+
+
+def test_threads_that_are_left_running_do_not_hold_up_the_end():
+    def leave():
+        threading.Thread(target=time.sleep, args=(50,)).start()
+        return 1
+
+    assert run_ranks(leave, 2, timeout=SOON) == [1, 1]

@@ -1,0 +1,305 @@
+"""What a launch is said to have ended in: the cause, its rank, what was printed."""
+
+import os
+import re
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from manual_dp.ranks import run_ranks
+from manual_dp.ranks.launch.verdict import judge
+from tests.support.launches import LATE, SOON, error_of
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+# one cause
+
+@pytest.mark.parametrize("faulty", [0, 1, 2])
+def test_an_exception_is_named_and_not_what_the_waiting_ranks_say(faulty):
+    def fail():
+        if dist.get_rank() == faulty:
+            raise KeyError("cause")
+        dist.all_reduce(torch.ones(1))
+
+    error = error_of(fail, world_size=3)
+    assert str(error) == f"rank {faulty} raised KeyError: 'cause'" and error.rank == faulty
+
+
+@pytest.mark.parametrize("number, name", [
+    (signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGTERM, "SIGTERM"),
+    (40, "signal 40")])
+def test_a_signal_is_named(number, name):
+    def die():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), number)
+        dist.barrier()
+
+    error = error_of(die)
+    assert str(error) == f"rank 1 was killed by {name}" and error.rank == 1
+    assert (error.kind, error.cause) == ("killed", None)
+
+
+def test_a_crash_says_where():
+    def crash():
+        import ctypes
+        return ctypes.string_at(0)  # reads address 0
+
+    error = error_of(crash, world_size=1)
+    assert str(error) == "rank 0 was killed by SIGSEGV"
+    assert re.search(r"Segmentation fault(.|\n)* in crash", error.details)
+
+
+@pytest.mark.parametrize("how, code, text", [
+    (os._exit, 0, "without returning a result (exit code 0)"),
+    (sys.exit, 0, "without returning a result (exit code 0)"),
+    (sys.exit, None, "without returning a result (exit code 0)"),
+    (sys.exit, 256, "without returning a result (exit code 0)"),
+    (sys.exit, 3, "with code 3"), (os._exit, 3, "with code 3"),
+    (sys.exit, "the reason", "with code 1")])
+def test_an_exit_without_a_result_is_an_error(how, code, text, capsys):
+    def leave():
+        if dist.get_rank() == 1:
+            how(code)
+        dist.barrier()
+
+    error = error_of(leave)
+    assert str(error) == f"rank 1 exited {text}" and error.rank == 1
+    assert error.kind == "exited"
+    said = "the reason\n" if code == "the reason" else ""  # as Python does
+    assert error.details == said
+    assert capsys.readouterr() == ("", said and f"rank 1: {said}")
+
+
+def hang(*cases):
+    """Launch (function, args, rank, text, where) at once; see that each error says so."""
+    with ThreadPoolExecutor(len(cases)) as pool:
+        errors = pool.map(lambda case: error_of(case[0], *case[1], timeout=5), cases)
+        for (_, _, rank, text, where), error in zip(cases, errors):
+            assert re.fullmatch(text, str(error)) and error.rank == rank
+            assert (error.kind, error.where) == ("hung", where)
+            assert re.match(r"rank 0: (.|\n)*\nrank 1: ", error.details)  # where both were
+
+
+HUNG = "rank {} had not finished after 5 s: it was "
+
+
+def test_who_holds_up_the_others_by_its_own_work_is_named_at_the_deadline():
+    def stop():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.barrier()
+
+    def spin():
+        while dist.get_rank() == 1:  # in torch.distributed, but not waiting
+            pass
+        dist.barrier()
+
+    def ignore_signals():
+        for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)
+        while dist.get_rank() == 1:
+            re.match("(a+)+b", "a" * 40)  # in C, for years
+        dist.barrier()
+
+    hang((stop, (), 1, HUNG.format(1) + "stopped", None),
+         (spin, (), 1, HUNG.format(1) + r"in spin, line \d+", "spin"),
+         (ignore_signals, (), 1, HUNG.format(1) + r"in ignore_signals, line \d+",
+          "ignore_signals"),
+         (time.sleep, (50,), 0, HUNG.format(0) + r"in .*; nor had rank 1", "_call"))
+
+
+def test_who_waits_for_a_rank_that_sleeps_is_not_the_one_that_is_named():
+    def sleep(wait):
+        from torch.nn.parallel import DistributedDataParallel
+
+        from manual_dp.ranks import ring_allreduce
+        if wait == "backward":
+            module = DistributedDataParallel(torch.nn.Linear(1, 1))
+        if dist.get_rank() == 1:
+            time.sleep(50)
+        if wait == "async":
+            dist.all_reduce(torch.ones(1), async_op=True).wait()
+        if wait == "ring":
+            ring_allreduce(torch.ones(2))
+        if wait == "backward":
+            module(torch.ones(1, 1)).sum().backward()
+
+    hang(*((sleep, (wait,), 1, HUNG.format(1) + r"in sleep, line \d+", "sleep")
+           for wait in ("async", "ring", "backward")))
+
+
+def test_where_every_rank_waits_their_calls_are_named():
+    def no_message():
+        if dist.get_rank() == 0:
+            dist.recv(torch.zeros(1), 1)
+        dist.barrier()
+
+    hang((no_message, (), 0, "time was up after 5 s and every rank that was left was "
+                             "waiting: rank 0 in recv, rank 1 in barrier", "recv"))
+
+
+def test_a_skipped_call_is_named():
+    def skip():
+        if dist.get_rank() == 1:
+            return "early"
+        dist.all_reduce(torch.ones(1))
+
+    error = error_of(skip)
+    assert str(error) == "rank 0 was still waiting in all_reduce when rank 1 had finished"
+    assert (error.kind, error.rank, error.where) == ("left", 0, "all_reduce")
+
+
+def test_tensors_of_other_sizes_end_in_an_error(capsys):
+    def mismatch():
+        dist.all_reduce(torch.ones(6 if dist.get_rank() else 4))
+
+    error = error_of(mismatch)
+    assert re.match(r"rank \d was killed by SIGABRT", str(error))
+    assert "Received data size doesn't match expected size" in error.details
+    capsys.readouterr()
+
+# of several, the first
+
+@pytest.mark.parametrize("how", ["hidden", "wrapped", "replaced"])
+def test_the_cause_is_named_whatever_the_others_make_of_it(how):
+    def rank_function():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            if how == "wrapped":
+                raise ValueError("something went wrong") from error
+            if how == "replaced":
+                raise ValueError("something went wrong") from None
+
+    assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_earlier_of_two_causes_is_named(first):
+    def rank_function():
+        if dist.get_rank() != first:
+            time.sleep(0.3)
+        raise (ValueError if dist.get_rank() == 0 else KeyError)("mine")
+
+    assert error_of(rank_function).rank == first
+
+
+def test_a_death_is_named_and_not_the_exception_that_comes_after_it():
+    def rank_function():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.3)
+        raise ValueError("later")
+
+    assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
+
+
+def test_a_death_is_named_and_not_the_abort_that_it_leads_to():
+    def rank_function():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            dist.barrier()
+        except RuntimeError:
+            os.abort()
+
+    assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
+
+
+@pytest.mark.parametrize("ended, first", [
+    ({0: (1.0, -signal.SIGABRT), 1: (1.02, -signal.SIGKILL)}, 1),
+    ({0: (1.0, -signal.SIGABRT), 1: (1.02, 3)}, 1),
+    ({0: (1.0, 3), 1: (1.0, -signal.SIGKILL)}, 1),
+    ({0: (1.0, 3), 1: (1.02, -signal.SIGKILL)}, 0),
+    ({0: (1.02, -signal.SIGABRT), 1: (1.0, -signal.SIGABRT)}, 1),
+])
+def test_an_abort_that_is_seen_first_may_follow_from_another_end(ended, first, tmp_path):
+    job = {"world_size": 2, "timeout": 9}
+    assert judge(str(tmp_path), job, ended, {})["error"]["rank"] == first
+
+
+def test_of_ranks_that_all_meet_with_the_same_the_lowest_is_named():
+    def fail(late):
+        if dist.get_rank() == late:
+            time.sleep(0.1)
+        raise ValueError(dist.get_rank())
+
+    for late in 0, 1, 2:
+        assert str(error_of(fail, late, world_size=3)) == "rank 0 raised ValueError: 0"
+
+# what the ranks print
+
+def test_prints_come_in_the_order_of_ranks(capsys):
+    def say():
+        for i in range(3):
+            print("line", i, "of", dist.get_rank())
+            time.sleep(0.01)
+        print("trouble", file=sys.stderr)
+        os.write(1, b"\xff no text\n")
+        print("no end", end="")
+
+    run_ranks(say, 2)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        f"rank {rank}: {text}" for rank in range(2)
+        for text in [*(f"line {i} of {rank}" for i in range(3)), "\ufffd no text", "no end"]]
+    assert err == "rank 0: trouble\nrank 1: trouble\n"
+
+
+def test_prints_of_a_failed_rank_are_shown(capsys):
+    def fail():
+        print("before", flush=True)
+        print("unfinished", end="")
+        raise ValueError
+
+    error_of(fail, world_size=1)
+    assert capsys.readouterr().out == "rank 0: before\nrank 0: unfinished\n"
+
+
+def test_a_progress_bar_shows_its_last_state(capsys):
+    run_ranks(lambda: print("\r10%\r50%\r100%\nend\r"), 1)
+    assert capsys.readouterr().out == "rank 0: 100%\nrank 0: end\n"
+
+
+def test_twenty_megabytes_of_prints_are_cut_and_fast(capsys):
+    def flood():
+        for i in range(200_000):
+            print(f"{i:099}")
+
+    start = time.monotonic()
+    run_ranks(flood, 1)
+    assert time.monotonic() - start < LATE
+    out = capsys.readouterr().out
+    assert out.startswith("rank 0: [19000000 bytes left out]\n")
+    assert out.endswith("0199999\n") and len(out) < 1.2e6
+
+
+def test_a_hundred_megabytes_of_prints_need_no_hundred_megabytes_of_disk(capsys):
+    def flood():
+        size = 0
+        for _ in range(200):
+            os.write(1, b"x" * 999_999 + b"\n")
+            size = max(size, os.fstat(1).st_size)
+            time.sleep(0.0005)
+        print("last")
+        return size
+
+    assert run_ranks(flood, 1, timeout=SOON)[0] < 150e6
+    first, *_, last = capsys.readouterr().out.splitlines()
+    left_out = int(re.fullmatch(r"rank 0: \[(\d+) bytes left out\]", first)[1])
+    assert 0 <= 200e6 - left_out < 70e6 and last == "rank 0: last"
+
+
+def test_text_that_the_terminal_cannot_show_is_escaped(monkeypatch, tmp_path):
+    with open(tmp_path / "terminal", "w", encoding="ascii") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        run_ranks(lambda: print("caf\u00e9"), 1)
+    assert (tmp_path / "terminal").read_text() == "rank 0: caf\\xe9\n"
