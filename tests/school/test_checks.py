@@ -67,7 +67,7 @@ def test_a_wrong_answer_is_told_given_got_wanted_and_a_guess(capsys):
 
 @pytest.mark.parametrize("error", [
     NotImplementedError(), NotImplementedError("write me"),
-    RankError("rank 1 raised NotImplementedError: ")])
+    RankError("rank 1 raised", kind="raised", cause="NotImplementedError")])
 def test_a_blank_answer_is_told_so(error):
     def blank(data):
         raise error

@@ -7,45 +7,16 @@ in: in place of the solution, among the solutions of the other cells.
 import importlib
 import inspect
 import json
-import linecache
 import re
-from pathlib import Path
 
 import pytest
 
 from manual_dp.school.checks import Wrong, check
-from manual_dp.school.exercise import SETS, exercises
+from manual_dp.school.exercise import exercises
+from tests.support.answers import ALL, EXERCISES, READY, WRONG, cells_of, define
 
-EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
-READY = [name for name in SETS if (EXERCISES / "source" / name).is_dir()]
-WRONG = {f"{name}/{exercise}": wrong for name in READY for exercise, wrong in
-         importlib.import_module(f"tests.support.wrong.{name}").WRONG.items()}
-ALL = [name for problem_set in READY for name in exercises(problem_set)]
 NO_ANSWER = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
 SOLUTION = r"( *)### BEGIN SOLUTION\n.*?### END SOLUTION"
-
-
-def cells_of(problem_set):
-    """Return the answer cells of the source notebook, by grade id."""
-    path = EXERCISES / "source" / problem_set / f"{problem_set}.ipynb"
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return {cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["source"])
-            for cell in cells if cell["cell_type"] == "code"
-            and cell["metadata"]["nbgrader"]["solution"]}
-
-
-def define(name, change=None):
-    """Run the cells of an exercise, `change`d; return the answers it defines."""
-    problem_set = name.partition("/")[0]
-    exercise = exercises(problem_set)[name]
-    given = importlib.import_module(f"manual_dp.school.{problem_set}.run")
-    space = dict(given.START, __name__="__main__")
-    for grade_id, source in (cells_of(problem_set) | (change or {})).items():
-        if grade_id in exercise.cells:
-            file = f"<cell {grade_id} {abs(hash(source))}>"
-            linecache.cache[file] = len(source), None, source.splitlines(True), file
-            exec(compile(source, file, "exec"), space)
-    return [space[answer] for answer in exercise.answers]
 
 
 @pytest.mark.parametrize("name", ALL)

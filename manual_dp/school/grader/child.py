@@ -26,9 +26,9 @@ import types
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
-GIVEN = {"tools": ["plain", "rounds", "run"], "ps1": ["run"], "ps2": ["run"],
-         "ps3": ["run"], "ps4": ["network", "run"], "ps5": ["roll", "run"],
-         "ps6": ["run"]}
+GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
+         "ps2": ["run"], "ps3": ["run"], "ps4": ["network", "run"],
+         "ps5": ["roll", "run"], "ps6": ["run"]}
 
 
 def serve(settings):

@@ -10,7 +10,8 @@ import torch
 
 from manual_dp.lenet import lenet
 from manual_dp.school.exercise import differ
-from manual_dp.school.ps3 import run as given
+from manual_dp.school.ps3.run import network
+from manual_dp.school.tools.images import images
 
 
 def draw(random):
@@ -19,11 +20,11 @@ def draw(random):
     for world_size, sizes in [(4, (full + 8, full + 8, 2)), (2, (7, 7, 3)), (4, (9, 3)),
                               (1, (8, 8, 3)), (3, (8, 8, 1)), (3, (4, 7, 5))]:
         case = {"seed": random.getrandbits(32), "world_size": world_size, "data": []}
-        network = given.network(case["seed"])
+        params = network(case["seed"])
         for number, rows in enumerate(sizes):
             seed, last = random.getrandbits(32), number == len(sizes) - 1
             right = random.sample(range(rows), rows if last else rows // 3)
-            y = lenet(given.images(seed, rows), network).argmax(dim=1).tolist()
+            y = lenet(images(seed, rows)[0], params).argmax(dim=1).tolist()
             case["data"].append((seed, [
                 label if row in right else (label + random.randint(1, 9)) % 10
                 for row, label in enumerate(y)]))
@@ -32,9 +33,9 @@ def draw(random):
 
 def judge(case, got):
     """Judge the accuracy first, then who looked at which rows."""
-    k, network, hits = case["world_size"], given.network(case["seed"]), []
+    k, params, hits = case["world_size"], network(case["seed"]), []
     for seed, y in case["data"]:
-        answers = lenet(given.images(seed, len(y)), network).argmax(dim=1)
+        answers = lenet(images(seed, len(y))[0], params).argmax(dim=1)
         hits.append((answers == torch.tensor(y)).tolist())
     sizes, total = [len(part) for part in hits], sum(map(len, hits))
     right = sum(map(sum, hits))

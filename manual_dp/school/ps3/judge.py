@@ -1,12 +1,12 @@
 """Problem set 3, batch, learning rate, evaluation: what is drawn, what would be right.
 
-The rows of an epoch are in rows.py, the test on all devices in accuracy.py.
+The shards of an epoch are in epoch.py, the test on all devices in accuracy.py.
 """
 
 import math
 
 from manual_dp.school.exercise import Exercise, differ
-from manual_dp.school.ps3 import accuracy, rows
+from manual_dp.school.ps3 import accuracy, epoch
 from manual_dp.school.ps3.accuracy import devices
 
 KEYS = ["batch_size", "lr", "rows", "steps"]
@@ -134,7 +134,7 @@ EXERCISES = [
     Exercise("ps3/learning_rate", 3, ("learning_rate",), ("learning_rate",),
              _draw_rate, _judge_rate),
     Exercise("ps3/shard_indices", 4, ("shard_indices",), ("shard_indices",),
-             rows.draw, rows.judge),
+             epoch.draw, epoch.judge),
     Exercise("ps3/evaluate_accuracy", 5, ("evaluate_accuracy",),
              ("evaluate_accuracy",), accuracy.draw, accuracy.judge),
 ]

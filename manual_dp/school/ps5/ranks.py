@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from manual_dp.school.exercise import close, differ, random_numbers
 from manual_dp.school.ps5.clues import KS
-from manual_dp.school.ps5.steps import draw_rows, gradients, stepped
+from manual_dp.school.ps5.linear import draw_rows, gradients, stepped
 
 WORLD_SIZES = (2, 3)
 
