@@ -8,14 +8,28 @@ import importlib
 import inspect
 import json
 import re
+from contextlib import nullcontext
+from functools import partial
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
+from manual_dp.school import checks
 from manual_dp.school.checks import Wrong, check
 from manual_dp.school.exercise import exercises
-from tests.support.answers import ALL, EXERCISES, READY, WRONG, cells_of, define
+from tests.support.answers import (
+    ALL,
+    EXERCISES,
+    HINTS,
+    READY,
+    WRONG,
+    cells_of,
+    define,
+)
 
 NO_ANSWER = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
+DRAWS = {"ps1": 2, "ps2": 5, "ps3": 2}  # of the others, ranks take their time
 SOLUTION = r"( *)### BEGIN SOLUTION\n.*?### END SOLUTION"
 
 
@@ -37,13 +51,38 @@ def test_a_blank_answer_is_told_so(name):
 
 @pytest.mark.parametrize("name, mistake", [
     (name, mistake) for name, wrong in WRONG.items() for mistake in wrong])
-def test_a_wrong_answer_is_rejected_with_its_numbers(name, mistake):
+def test_a_wrong_answer_is_rejected_with_its_numbers_and_its_hint(
+        name, mistake, monkeypatch):
+    monkeypatch.setattr(checks, "_time_limit", lambda *_: nullcontext())  # on any machine
     answers = define(name, {name.partition("/")[2]: WRONG[name][mistake]})
-    with pytest.raises(Wrong) as caught:
-        check(name, *answers)
-    lines = str(caught.value).splitlines()
-    assert lines[0] == f"{name} is not right yet."
-    assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
+    for seed in range(DRAWS.get(name[:3], 1)):
+        monkeypatch.setattr(checks, "random", SimpleNamespace(Random=partial(Random, seed)))
+        with pytest.raises(Wrong) as caught:
+            check(name, *answers)
+        lines = str(caught.value).splitlines()
+        assert lines[0] == f"{name} is not right yet."
+        assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
+        assert begins(str(caught.value).partition("\nperhaps ")[2], HINTS[name][mistake])
+
+
+def begins(hint, wanted):
+    """Return whether the hint is the wanted one, or one of a set of them."""
+    if isinstance(wanted, set):
+        return any(begins(hint, one) for one in wanted)
+    return hint == "" if wanted is None else hint.startswith(wanted)
+
+
+@pytest.mark.parametrize("hint, wanted, same", [
+    ("", None, True), ("a b", None, False), ("a b", "a", True), ("", "a", False),
+    ("a b", {"c", "a"}, True), ("", {"a", None}, True), ("b", {"a", None}, False)])
+def test_a_hint_is_known_by_how_it_begins(hint, wanted, same):
+    assert begins(hint, wanted) is same
+
+
+def test_nearly_every_wrong_answer_has_a_hint():
+    without = [(name, mistake) for name, hints in HINTS.items()
+               for mistake, hint in hints.items() if hint is None]
+    assert len(without) <= 3, without
 
 
 def test_every_exercise_has_wrong_answers_and_some_six_of_them():

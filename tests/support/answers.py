@@ -2,6 +2,7 @@
 
     EXERCISES, READY, ALL   where notebooks lie; the problem sets; all exercises
     WRONG                   {exercise: {mistake: answer cell}}
+    HINTS                   {exercise: {mistake: how the hint begins, or None}}
     cells_of                the answer cells of a source notebook
     define                  the answers to an exercise that its cells define
 """
@@ -12,11 +13,13 @@ import linecache
 from pathlib import Path
 
 from manual_dp.school.exercise import SETS, exercises
+from tests.support.wrong import apart
 
 EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
 READY = [name for name in SETS if (EXERCISES / "source" / name).is_dir()]
-WRONG = {f"{name}/{exercise}": wrong for name in READY for exercise, wrong in
-         importlib.import_module(f"tests.support.wrong.{name}").WRONG.items()}
+ANSWERS = {f"{name}/{exercise}": wrong for name in READY for exercise, wrong in
+           importlib.import_module(f"tests.support.wrong.{name}").ANSWERS.items()}
+WRONG, HINTS = apart(ANSWERS)
 ALL = [name for problem_set in READY for name in exercises(problem_set)]
 
 

@@ -25,9 +25,11 @@ def _judge_params(case, got):
     who = f"parameters of shapes {SHAPES} and {world_size} devices"
     written = [_plus(params, 10 ** (rank + 1)) for rank in range(world_size)]
     rounded = torch.tensor(params[2]).tolist()
+    ready = sorted(set(sum(got["ready"], [])))
     return (differ(who, got["made"], [params] * world_size,
                    [("rounded to float32: keep the dtype",
-                     close(got["made"][0][2], rounded, 0))])
+                     close(got["made"][0][2], rounded, 0)),
+                    ("a replica starts from the parameters' own numbers", True)])
             or differ(f"{who}; then each replica was written into", got["source"],
                       params, [("a replica is the parameter itself: .to(device) "
                                 "copies nothing on the same device", True)])
@@ -35,12 +37,18 @@ def _judge_params(case, got):
                       got["written"], written, [("replicas share memory", True)])
             or differ(f"{who}; is every tensor of a replica a leaf that wants a "
                       "gradient and has none yet?",
-                      sorted(set(sum(got["ready"], []))), ["yes"],
+                      ready, ["yes"],
                       [("a copy hangs on the graph of what it was copied from: "
-                        "detach first", "no leaf" in sum(got["ready"], []))])
+                        "detach first", "no leaf" in ready),
+                       ("requires_grad_() is missing: backward would leave no "
+                        "gradient here", "wants no gradient" in ready),
+                       ("a replica begins without a gradient: leave p.grad behind",
+                        "has a gradient already" in ready)])
             or differ(f"{who}; do yours want gradients now?",
                       got["source wants gradients"],
-                      [case["trained"]] * len(params)))
+                      [case["trained"]] * len(params),
+                      [("requires_grad_() was called on the parameters: call it on "
+                        "their copies", True)]))
 
 
 def _plus(numbers, addend):
@@ -60,7 +68,8 @@ def _judge_split(case, got):
     X, y, world_size = case["X"], case["y"], case["world_size"]
     given = f"{len(X)} rows, {len(y)} labels, {world_size} devices"
     if len(X) != len(y):
-        return differ(f"{given}; did it raise ValueError?", got, {"refused": True})
+        return differ(f"{given}; did it raise ValueError?", got, {"refused": True},
+                      [("compare len(X) with len(y) before you cut", True)])
     rows = -(-len(X) // world_size)
     cuts = range(0, rows * world_size, rows)
     sizes = [len(X[cut:cut + rows]) for cut in cuts]
@@ -72,7 +81,8 @@ def _judge_split(case, got):
                             "shorter", sum(map(len, got["X"])) == len(X)),
                            ("rows are lost or repeated", True)])
             or differ(f"{given}; y = {y}; y_shards", got["y"],
-                      [y[cut:cut + rows] for cut in cuts])
+                      [y[cut:cut + rows] for cut in cuts],
+                      [("cut y where X is cut, and keep its order", True)])
             or differ(f"{given}; X_shards", got["X"],
                       [X[cut:cut + rows] for cut in cuts]))
 
@@ -107,7 +117,9 @@ def _judge_allreduce(case, got):
         ("this is the mean; the sum is wanted", all_hold(total / k)),
         ("the last rank was left out", all_hold(total - tensors[-1])),
         ("rank 0's own tensor was left out", all_hold(total - tensors[0])),
-        ("everybody has rank 0's tensor: nothing was added", all_hold(tensors[0]))])
+        ("everybody has rank 0's tensor: nothing was added", all_hold(tensors[0])),
+        ("rank 0 has the sum; for the others, a tensor that held it already was added "
+         "up again", close(got["tensors"][0], total.tolist()))])
 
 
 def _draw_sgd(random):
@@ -121,17 +133,25 @@ def _draw_sgd(random):
 def _judge_sgd(case, got):
     lr, batch_size = case["lr"], case["batch_size"]
 
-    def stepped(rate):
+    def stepped(rate, form=lambda grad: grad):
         return [(torch.tensor(p, dtype=torch.float64)
-                 - rate * torch.tensor(grad, dtype=torch.float64)).tolist()
+                 - rate * form(torch.tensor(grad, dtype=torch.float64))).tolist()
                 for p, grad in zip(case["params"], case["grads"])]
     who = (f"lr {lr:.3f}, batch_size {batch_size}, "
            f"parameters {shorten(case['params'], 100)}, "
            f"gradients {shorten(case['grads'], 100)}")
     return (differ(who, got["params"], stepped(lr / batch_size), [
+        ("the gradients were zeroed before the step: zero them after it",
+         close(got["params"], stepped(0)) and got["gradients left"] == 0),
         ("the parameters have not moved: p = p - ... makes a new tensor", stepped(0)),
         ("the gradient is a sum over the batch: divide by batch_size", stepped(lr)),
-        ("this walks uphill", stepped(-lr / batch_size))])
+        ("divide by batch_size, not by the number of parameters",
+         stepped(lr / len(case["params"]))),
+        ("this walks uphill", stepped(-lr / batch_size)),
+        ("only the sign of the gradient is left; its size counts, too",
+         stepped(lr / batch_size, torch.sign)),
+        ("some parameters have not moved: step with every one",
+         any(close(p, old) for p, old in zip(got["params"], case["params"])))])
         or differ("the same; sum of |gradient| afterwards", got["gradients left"], 0.0,
                   [("gradients must be zeroed, or the next step adds to them", True)]))
 
@@ -184,6 +204,8 @@ def _judge_train(case, got):
              "rows of the minibatch", close(weights, replicas(rows))),
             (f"the step is {k} times too large", close(weights, replicas(k))),
             (f"the step is {k} times too small", close(weights, replicas(1 / k))),
+            ("gradients were summed over the devices once for each shard: once is "
+             "enough", close(weights, replicas(k ** (k - 1)))),
             ("every shard counts alike: a mean of means", close(weights, replicas(
                 1, _mean_of_means(before, X, y, k)))),
             ("replicas differ: each must step with the sum over all",
@@ -193,11 +215,15 @@ def _judge_train(case, got):
         problem = problem or differ(f"{who}; the mean loss of the minibatch",
                                     step["loss"], mean_loss, [
             ("this is the sum; divide by the rows of the minibatch", rows * mean_loss),
-            ("this is a mean of the shards' means", float(sum(means) / len(means)))])
+            ("this is a mean of the shards' means", float(sum(means) / len(means))),
+            ("this is one shard's part: add up those of all shards",
+             any(close(step["loss"], float(part.sum()) / rows)
+                 for part in losses.split(size)))])
         problem = problem or differ(
             f"{rows} rows, {k} devices; rows in each call of lenet, largest first",
             sorted(step["shards"], reverse=True),
-            [min(size, rows - cut) for cut in range(0, rows, size)])
+            [min(size, rows - cut) for cut in range(0, rows, size)],
+            [("call lenet once for each shard, on the rows of that shard alone", True)])
         if problem:
             return problem
     return None

@@ -37,7 +37,9 @@ def _judge_plan(case, got):
     who = (f"{n} examples, batch_size {b} and lr {lr} on one device; "
            f"{devices(k)}, keep={keep!r}")
     if not isinstance(got, dict) or sorted(got) != KEYS:
-        return differ(who, got, f"a dict with the keys {', '.join(KEYS)}")
+        return differ(who, got, f"a dict with the keys {', '.join(KEYS)}", [
+            ("nothing is returned", got is None),
+            ("numbers without names: write them into a dict", isinstance(got, list))])
     stays = keep == "batch"
     rows, whole = (_cut(b, k), b) if stays else ([b] * k, k * b)
     new = lr if stays else k * lr
@@ -95,6 +97,7 @@ def _judge_rate(case, got):
            f"{', '.join(map(str, steps))}")
     grows = [b + (k * b - b) * step / w for step in steps] if w else False
     return differ(who, got, ramp(b, k * b), [
+        ("nothing is returned", [None] * len(steps)),
         ("warmup_steps=0 is no warm-up: k * base_lr from the first step on",
          isinstance(got, list) and "ZeroDivisionError" in got),
         ("step 0 takes base_lr, the rate that one device had; this starts at 0",

@@ -87,7 +87,8 @@ def evaluate_accuracy(case, evaluate_accuracy):
     devices, params = try_devices(case["world_size"]), network(case["seed"])
     replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
                 for device in devices]
-    data = [(images(seed, len(y))[0], tensor(y, torch.int64)) for seed, y in case["data"]]
+    data = [(images(seed, len(y))[0], tensor(y, torch.int64))
+            for seed, y in case["data"]]
     with watched() as calls:
         accuracy = evaluate_accuracy(replicas, iter(data), devices)
     return {"accuracy": numbers(accuracy), "seen": _seen(calls, replicas, data)}

@@ -39,7 +39,9 @@ def failed(case, got, hint):
     return differ(f"{so_many(case['world_size'])}, {len(case['steps'])} steps of SGD",
                   f"no result: {said}", "weights from every rank", [
         ("a parameter has gradient None on a rank whose rows did not use it: that "
-         "counts as zero", "'NoneType'" in text), (hint, waited)])
+         "counts as zero", "'NoneType'" in text),
+        ("what is frozen wants no gradient, and so takes no hook",
+         "hook on a tensor that doesn't require grad" in text), (hint, waited)])
 
 
 def so_many(k):

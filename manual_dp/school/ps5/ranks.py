@@ -39,10 +39,15 @@ def _judge_hook(case, got):
                 ("this is the sum; the mean is wanted",
                  [_mean([mean[0]], 1 / k)] * k),
                 ("each is divided, but nothing was added up",
-                 [_mean([rank[0]], k) for rank in own])])
+                 [_mean([rank[0]], k) for rank in own]),
+                ("some parameters have the mean, others do not: hook every one that "
+                 "wants a gradient", any(close(mine, right) for mine, right in zip(
+                     ranks[0]["grads"][0], mean[0]) if right))])
         wrong = wrong or differ(
             f"{who}; gradients after a second backward, nothing zeroed in between",
-            [rank["grads"][1] for rank in ranks], [added[1]] * k) or differ(
+            [rank["grads"][1] for rank in ranks], [added[1]] * k, [
+                ("average after every backward, and all that is in p.grad", True)
+            ]) or differ(
             f"{who}; the parameters, which nobody should change",
             [rank["params"] for rank in ranks], [params] * k)
         if wrong:
@@ -121,11 +126,11 @@ def _judge_no_sync(case, got):
     for problem, ranks in _problems(case, got):
         lr, count = problem["lr"], len(problem["steps"][0][0])
 
-        def after(factor, problem=problem, lr=lr):
+        def after(factor, first=0, problem=problem, lr=lr):
             params = problem["params"]
-            for batches in zip(*problem["steps"]):
-                params = stepped(params, gradients(params, sum(batches, [])),
-                                 lr * factor)
+            for ranks in zip(*problem["steps"]):
+                batches = [batch for rank in ranks for batch in rank[first:]]
+                params = stepped(params, gradients(params, batches), lr * factor)
             return [params] * k
         who = f"repaired_8, {k} ranks, two steps of {count} microbatches"
         wrong = _absent(who, ranks) or differ(
@@ -133,11 +138,14 @@ def _judge_no_sync(case, got):
             [rank["params"] for rank in ranks], after(1), [
                 (f"steps are {count} times too large: the mean over the microbatches "
                  "is wanted", count > 1 and after(count)),
+                ("only the last microbatch counts", after(1, count - 1)),
                 ("replicas differ: the last microbatch must send",
                  any(not close(rank["params"], ranks[0]["params"])
                      for rank in ranks))]) or _sent(who, ranks, 2) or differ(
             f"{who} of 2 rows; rows in each call of the model on rank 0",
-            ranks[0]["rows"], [2] * (2 * count))
+            ranks[0]["rows"], [2] * (2 * count), [
+                ("more rows at once need more memory: call the model on one "
+                 "microbatch", True)])
         if wrong:
             return wrong
     return None
@@ -163,6 +171,9 @@ def _judge_zero(case, got):
             f"{who}; the accuracy on rank 0", ranks[0]["accuracy"],
             right.mean().item(), [
                 ("this counts rank 0's rows only", parts[0]),
+                ("the hits are those of all ranks, the number of rows is rank 0's, "
+                 "times the ranks",
+                 right.sum().item() / problem["sizes"][0] / len(problem["sizes"])),
                 ("this is the mean of the ranks' accuracies; their rows differ in "
                  "number", sum(parts) / len(problem["sizes"]))],
             1e-6)  # torch divides whole numbers in float32

@@ -77,11 +77,12 @@ OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
 # what stands in solutions, checks and named wrong answers, and nowhere else
 MARKS = ["### BEGIN" " SOLUTION", "only rank 0 has the sum: " "send it back",
          "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
+GIVEN_FILES = [COURSE / "school" / folder / f"{file}.py"
+               for folder, files in GIVEN.items() for file in files]
 # whose functions a graded process holds: none knows an answer
 FILES = [f"{COURSE}/{name}.py" for name in (
     "devices", "lenet", *(f"school/grader/{name}" for name in (
-        "child", "watch", "answer", "landlock", "ranks")),
-    *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
+        "child", "watch", "answer", "landlock", "ranks")))] + list(map(str, GIVEN_FILES))
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +141,7 @@ def test_the_instructors_files_cannot_be_read(worker, tmp_path):
 
 def test_given_names_no_solution():
     # what a graded process has loaded: no docstring, comment or code of a solution
-    given = "\n".join(path.read_text() for path in (COURSE / "school" / "given").glob("*"
-                      ) if path.suffix == ".py")
+    given = "\n".join(path.read_text() for path in GIVEN_FILES)
     for problem_set in READY:
         for source in cells_of(problem_set).values():
             for part in re.findall(r"### BEGIN SOLUTION\n(.*?)### END", source, re.S):
@@ -151,7 +151,7 @@ def test_given_names_no_solution():
 
 
 def test_given_imports_nothing_that_a_graded_process_has_not():
-    for path in (COURSE / "school" / "given").glob("*.py"):
+    for path in GIVEN_FILES:
         for module in re.findall(r"(?:from|import) (manual_dp[.\w]*)", path.read_text()):
             assert module in OPEN, path.name
 
