@@ -76,6 +76,7 @@ def test_a_blank_answer_is_told_so(error):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("mine"), RankError("rank 1 died"),
+                                   RankError("it said NotImplementedError", cause="OSError"),
                                    KeyError("mine"), SystemExit(0), RuntimeError("x")])
 def test_what_an_answer_raises_itself_is_passed_on(error):
     def broken(data):

@@ -42,7 +42,7 @@ TREE = ("a rank hands its sum up once, and the whole down at most once at each "
 STOPS = {
     "no yield": "without a yield this is a plain function; a rank that has nothing to "
                 "send still has one, for what arrives",
-    "no message": "another program runs inside this one by yield from",
+    "a program": "another program runs inside this one by yield from",
     "no such rank": "look whether there is such a rank; round a ring, the last one's "
                     "neighbour is rank 0: (rank + 1) % world_size",
     "itself": "begin at distance 1: at distance 0 a rank meets itself",

@@ -97,9 +97,7 @@ def _judge_again(who, first, again):
     if again == first:
         return None
     return differ(f"{who}, epoch 0, asked for a second time; the ranks begin with",
-                  _first(again), f"as the first time, {_first(first)}",
-                  [("the order comes from torch's shared generator, or Python's: make "
-                    "one of your own from seed and epoch", True)])
+                  _first(again), f"as the first time, {_first(first)}")
 
 
 def _judge_epochs(who, epochs, shards):

@@ -20,8 +20,9 @@ import torch
 class RoundsError(ValueError):
     """What ranks that send messages cannot do; names the step and the rank.
 
-    kind: "endless", "no yield", "no message" (what was yielded is none), "no such
-    rank", "itself", "has returned" or "at once" (two messages to one rank).
+    kind: "endless", "no yield", "no message" (what was yielded is none), "a program"
+    (nor is this), "no such rank", "itself", "has returned" or "at once" (two messages
+    to one rank).
     """
 
     def __init__(self, message, kind):
@@ -97,7 +98,8 @@ def _deliver(step, wishes, kept, messages):
 def _read(who, rank, wish, wishes, kept):
     if not isinstance(wish, tuple) or len(wish) != 2 or not isinstance(wish[0], int):
         raise RoundsError(f"{who} yields a {type(wish).__name__}; yield nothing, or a "
-                          "pair: peer, message", "no message")
+                          "pair: peer, message",
+                          "a program" if hasattr(wish, "send") else "no message")
     peer, message = wish
     if not 0 <= peer < len(kept):
         raise RoundsError(f"{who} sends to rank {peer}; there are ranks 0 to "

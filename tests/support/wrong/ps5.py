@@ -575,7 +575,8 @@ def repaired(model, X, y):
         dist.all_reduce(counts)
         return (counts[0] / counts[1]).item()
 """),
-        "the rows not summed": ("the hits are those of all ranks", """
+        "the rows not summed": (
+            {"the hits are those of all ranks", "this counts rank 0's rows only"}, """
 def repaired(model, X, y):
     right = (model(X).argmax(dim=1) == y).double().sum()
     dist.all_reduce(right)
