@@ -53,14 +53,14 @@ def judge(case, got):
           sum(map(sum, hits[:-1])) / sum(sizes[:-1])),
          ("rows are counted more than once", bool(_looked(got, k, total)[0])),
          ("rows are left out", bool(_looked(got, k, total)[1])),
-         ("this takes the digit with the lowest score; argmax finds the highest",
-          least / total),
          ("this is the last minibatch's accuracy: count over all of them",
           sum(hits[-1]) / sizes[-1]),
          *((f"this is the mean {of}: rows of small ones count more. Add counts, and "
             "divide once", value) for of, value in _means(hits, k)),
          *((f"only device 0's {what}: add the counts of all devices", value)
            for what, value in _alone(hits, k)),
+         ("this takes the digit with the lowest score; argmax finds the highest",
+          least / total),
          ("nothing is returned", accuracy is None),
          ("this is rounded", close(accuracy, right / total, 0.005))],
         tolerance=1e-6) or _judge_seen(who, k, sizes, got)

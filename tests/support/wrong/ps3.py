@@ -251,7 +251,7 @@ ACCURACIES = {
                 correct += float(hits.double().mean())
                 total += 1"""),
     "mean of the shards, none counts as 0": (
-        "this is the mean of the shards' accuracies, empty ones taken",
+        "this is the mean of the shards' accuracies",
         STEP, """\
                 correct += int(hits.sum()) / max(1, len(hits))
                 total += 1"""),
@@ -311,7 +311,7 @@ ACCURACIES = {
         "this is the share of wrong rows",
         "return correct / total", "return 1 - correct / total"),
     "the least likely digit": (
-        "this takes the digit with the lowest score",
+        {"this takes the digit with the lowest score", "only device 0's hits"},
         "argmax", "argmin"),
     "rounded": (
         "this is rounded", "return correct / total", "return round(correct / total, 2)"),

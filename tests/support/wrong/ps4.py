@@ -436,7 +436,7 @@ ANSWERS["average_in_buckets"] = {
         "flat = p.new_zeros(sum(map(torch.numel, "
         "grads)))"),
     "the buckets in the order of the layers": (
-        "the buckets are sent in the wrong order",
+        "the last parameter's gradient is packed first",
         "for bucket in buckets:",
         "for bucket in buckets[::-1]:"),
     "one all-reduce a parameter": (
