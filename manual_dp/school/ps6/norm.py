@@ -77,7 +77,8 @@ def _judge_forward(case, step, who, got, norm):
         ("every rank normalises with the statistics of its own rows",
          lists([_normalised(case, shard) for shard in xs])),
         ("this takes the mean of the ranks' means: a rank with few rows counts as much "
-         "as one with many", shards(_affine(case, x, of_means, squares - of_means ** 2))),
+         "as one with many",
+         shards(_affine(case, x, of_means, squares - of_means ** 2))),
         ("the sums are those of all ranks, the number of rows is not",
          lists([_affine(case, shard, x.sum(0) / len(shard), (x * x).sum(0) / len(shard)
                         - (x.sum(0) / len(shard)) ** 2) for shard in xs])),

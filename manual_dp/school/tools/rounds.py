@@ -74,7 +74,8 @@ def _start(program, kept):
         generator = program(rank, len(kept), own)
         if not hasattr(generator, "send"):
             raise RoundsError(f"rank {rank}'s program is no generator, it returned a "
-                              f"{type(generator).__name__}: it needs a yield", "no yield")
+                              f"{type(generator).__name__}: it needs a yield",
+                              "no yield")
         running[rank] = generator
     return running
 
@@ -117,7 +118,8 @@ def _read(who, rank, wish, wishes, kept):
         dtypes = [tensor.dtype for tensor in _listed(kept[rank])]
         if part.dtype not in dtypes:
             raise RoundsError(f"{who} sends {part.dtype}, but holds "
-                              f"{', '.join(map(str, dict.fromkeys(dtypes)))}", "no message")
+                              f"{', '.join(map(str, dict.fromkeys(dtypes)))}",
+                              "no message")
     return peer, _copy(message)
 
 
