@@ -1,1 +1,9 @@
-"""Exercises: the checks, and the grading of what learners hand in."""
+"""Exercises: the checks, and the grading of what learners hand in.
+
+    exercise    what an exercise is, and what is said of numbers that are not right
+    checks      `check`, which a notebook calls
+    ps1 ... ps6 the problem sets: in each, judge.py knows what is right, and run.py,
+                which answers may see, runs them
+    tools       what several sets share, open to answers
+    grader      the same judgement for what is handed in, in a process of its own
+"""

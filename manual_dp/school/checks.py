@@ -62,7 +62,8 @@ def _run(exercise, case, answers):
     try:
         return json.loads(json.dumps(run(exercise.name, case, answers)))
     except (NotImplementedError, RankError) as error:
-        if "NotImplementedError" not in f"{type(error)} {error}":
+        cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
+        if cause != "NotImplementedError":
             raise
         raise Wrong(f"{exercise.name} is not written yet: "
                     "its cell still raises NotImplementedError.") from None

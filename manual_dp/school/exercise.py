@@ -3,6 +3,7 @@
     Exercise   its name, points, answers; how to draw inputs and how to judge numbers
     close      are these the numbers that were wanted?
     differ     what to tell a learner whose numbers are others
+    times      how many times too large are these numbers?
     random_numbers   distinct, continuous, as nested lists
 
 An exercise works in three moves: `draw` makes cases, plain lists, from a random
@@ -12,6 +13,7 @@ middle move runs where a learner's code runs, so only it may be seen by that cod
 """
 
 import importlib
+import math
 from typing import NamedTuple
 
 
@@ -86,6 +88,14 @@ def differ(given, got, wanted, hints=(), tolerance=1e-9):
     return "\n".join(lines)
 
 
+def times(got, wanted):
+    """Return the factor that makes numbers `got` of `wanted`, NaN if there is none."""
+    got, wanted = _flat(got), _flat(wanted)
+    square = sum(w * w for w in wanted)
+    factor = sum(g * w for g, w in zip(got, wanted)) / square if square else math.nan
+    return factor if close(got, [factor * w for w in wanted]) else math.nan
+
+
 def shorten(value, width=300):
     """Return `value` as text, numbers to five digits, cut at `width` characters."""
     text = _text(value)
@@ -97,6 +107,12 @@ def random_numbers(random, *shape):
     if not shape:
         return random.uniform(-1, 1)
     return [random_numbers(random, *shape[1:]) for _ in range(shape[0])]
+
+
+def _flat(value):
+    if isinstance(value, (list, tuple)):
+        return [number for part in value for number in _flat(part)]
+    return [value]
 
 
 def _text(value, depth=0):

@@ -67,7 +67,7 @@ def test_a_wrong_answer_is_told_given_got_wanted_and_a_guess(capsys):
 
 @pytest.mark.parametrize("error", [
     NotImplementedError(), NotImplementedError("write me"),
-    RankError("rank 1 raised NotImplementedError: ")])
+    RankError("rank 1 raised", kind="raised", cause="NotImplementedError")])
 def test_a_blank_answer_is_told_so(error):
     def blank(data):
         raise error
@@ -76,6 +76,7 @@ def test_a_blank_answer_is_told_so(error):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("mine"), RankError("rank 1 died"),
+                                   RankError("it said NotImplementedError", cause="OSError"),
                                    KeyError("mine"), SystemExit(0), RuntimeError("x")])
 def test_what_an_answer_raises_itself_is_passed_on(error):
     def broken(data):

@@ -14,6 +14,7 @@ from manual_dp.school.exercise import (
     find,
     random_numbers,
     shorten,
+    times,
 )
 
 
@@ -94,6 +95,22 @@ def test_a_hint_that_does_not_apply_is_not_taken_for_the_number_it_looks_like():
 def test_hints_are_held_to_the_same_tolerance():
     assert "perhaps" in differ("x", 5.2, 9.0, [("near", 5.0)], tolerance=0.1)
     assert "perhaps" not in differ("x", 5.2, 9.0, [("near", 5.0)])
+
+
+# times
+
+@pytest.mark.parametrize("got, wanted, factor", [
+    ([2.0, -4.0], [1.0, -2.0], 2.0), ([[0.5], [[1.0]]], [[1], [[2]]], 0.5),
+    ([0.0, 0.0], [1.0, 2.0], 0.0), ([-1.0], [1.0], -1.0), (3.0, 2.0, 1.5)])
+def test_the_factor_between_numbers_is_found(got, wanted, factor):
+    assert times(got, wanted) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("got, wanted", [
+    ([1.0, 2.0], [1.0, 3.0]), ([1.0], [0.0]), ([], []), ([1.0, math.nan], [1.0, 1.0]),
+    ([1.0, 2.0, 3.0], [1.0, 2.0])])
+def test_numbers_that_are_no_multiple_have_no_factor(got, wanted):
+    assert math.isnan(times(got, wanted))
 
 
 # shorten

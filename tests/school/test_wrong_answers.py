@@ -7,45 +7,30 @@ in: in place of the solution, among the solutions of the other cells.
 import importlib
 import inspect
 import json
-import linecache
 import re
-from pathlib import Path
+from contextlib import nullcontext
+from functools import partial
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
+from manual_dp.school import checks
 from manual_dp.school.checks import Wrong, check
-from manual_dp.school.exercise import SETS, exercises
+from manual_dp.school.exercise import exercises
+from tests.support.answers import (
+    ALL,
+    EXERCISES,
+    HINTS,
+    READY,
+    WRONG,
+    cells_of,
+    define,
+)
 
-EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
-READY = [name for name in SETS if (EXERCISES / "source" / name).is_dir()]
-WRONG = {f"{name}/{exercise}": wrong for name in READY for exercise, wrong in
-         importlib.import_module(f"tests.support.wrong.{name}").WRONG.items()}
-ALL = [name for problem_set in READY for name in exercises(problem_set)]
 NO_ANSWER = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
+DRAWS = {"ps1": 2, "ps2": 5, "ps3": 2}  # of the others, ranks take their time
 SOLUTION = r"( *)### BEGIN SOLUTION\n.*?### END SOLUTION"
-
-
-def cells_of(problem_set):
-    """Return the answer cells of the source notebook, by grade id."""
-    path = EXERCISES / "source" / problem_set / f"{problem_set}.ipynb"
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return {cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["source"])
-            for cell in cells if cell["cell_type"] == "code"
-            and cell["metadata"]["nbgrader"]["solution"]}
-
-
-def define(name, change=None):
-    """Run the cells of an exercise, `change`d; return the answers it defines."""
-    problem_set = name.partition("/")[0]
-    exercise = exercises(problem_set)[name]
-    given = importlib.import_module(f"manual_dp.school.{problem_set}.run")
-    space = dict(given.START, __name__="__main__")
-    for grade_id, source in (cells_of(problem_set) | (change or {})).items():
-        if grade_id in exercise.cells:
-            file = f"<cell {grade_id} {abs(hash(source))}>"
-            linecache.cache[file] = len(source), None, source.splitlines(True), file
-            exec(compile(source, file, "exec"), space)
-    return [space[answer] for answer in exercise.answers]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -66,13 +51,38 @@ def test_a_blank_answer_is_told_so(name):
 
 @pytest.mark.parametrize("name, mistake", [
     (name, mistake) for name, wrong in WRONG.items() for mistake in wrong])
-def test_a_wrong_answer_is_rejected_with_its_numbers(name, mistake):
+def test_a_wrong_answer_is_rejected_with_its_numbers_and_its_hint(
+        name, mistake, monkeypatch):
+    monkeypatch.setattr(checks, "_time_limit", lambda *_: nullcontext())  # on any machine
     answers = define(name, {name.partition("/")[2]: WRONG[name][mistake]})
-    with pytest.raises(Wrong) as caught:
-        check(name, *answers)
-    lines = str(caught.value).splitlines()
-    assert lines[0] == f"{name} is not right yet."
-    assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
+    for seed in range(DRAWS.get(name[:3], 1)):
+        monkeypatch.setattr(checks, "random", SimpleNamespace(Random=partial(Random, seed)))
+        with pytest.raises(Wrong) as caught:
+            check(name, *answers)
+        lines = str(caught.value).splitlines()
+        assert lines[0] == f"{name} is not right yet."
+        assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
+        assert begins(str(caught.value).partition("\nperhaps ")[2], HINTS[name][mistake])
+
+
+def begins(hint, wanted):
+    """Return whether the hint is the wanted one, or one of a set of them."""
+    if isinstance(wanted, set):
+        return any(begins(hint, one) for one in wanted)
+    return hint == "" if wanted is None else hint.startswith(wanted)
+
+
+@pytest.mark.parametrize("hint, wanted, same", [
+    ("", None, True), ("a b", None, False), ("a b", "a", True), ("", "a", False),
+    ("a b", {"c", "a"}, True), ("", {"a", None}, True), ("b", {"a", None}, False)])
+def test_a_hint_is_known_by_how_it_begins(hint, wanted, same):
+    assert begins(hint, wanted) is same
+
+
+def test_nearly_every_wrong_answer_has_a_hint():
+    without = [(name, mistake) for name, hints in HINTS.items()
+               for mistake, hint in hints.items() if hint is None]
+    assert len(without) <= 3, without
 
 
 def test_every_exercise_has_wrong_answers_and_some_six_of_them():

@@ -1,13 +1,15 @@
 """Problem set 1, by hand: what is drawn, and what would be right.
 
 For each exercise, _draw_... yields the inputs and _judge_... knows the truth and likely
-mistakes. The last exercise, a step of LeNet, has a page of its own: ps1_step.py.
+mistakes. The truth of the last, a step of LeNet, is autograd on the unsplit minibatch.
 """
 
 import torch
 
+from manual_dp.lenet import lenet, loss
 from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
-from manual_dp.school.ps1.step import draw_train, judge_train
+from manual_dp.school.ps1.run import entries, network
+from manual_dp.school.tools.images import images
 
 SHAPES = [(), (1,), (5,), (3, 4)]
 
@@ -23,9 +25,11 @@ def _judge_params(case, got):
     who = f"parameters of shapes {SHAPES} and {world_size} devices"
     written = [_plus(params, 10 ** (rank + 1)) for rank in range(world_size)]
     rounded = torch.tensor(params[2]).tolist()
+    ready = sorted(set(sum(got["ready"], [])))
     return (differ(who, got["made"], [params] * world_size,
                    [("rounded to float32: keep the dtype",
-                     close(got["made"][0][2], rounded, 0))])
+                     close(got["made"][0][2], rounded, 0)),
+                    ("a replica starts from the parameters' own numbers", True)])
             or differ(f"{who}; then each replica was written into", got["source"],
                       params, [("a replica is the parameter itself: .to(device) "
                                 "copies nothing on the same device", True)])
@@ -33,12 +37,18 @@ def _judge_params(case, got):
                       got["written"], written, [("replicas share memory", True)])
             or differ(f"{who}; is every tensor of a replica a leaf that wants a "
                       "gradient and has none yet?",
-                      sorted(set(sum(got["ready"], []))), ["yes"],
+                      ready, ["yes"],
                       [("a copy hangs on the graph of what it was copied from: "
-                        "detach first", "no leaf" in sum(got["ready"], []))])
+                        "detach first", "no leaf" in ready),
+                       ("requires_grad_() is missing: backward would leave no "
+                        "gradient here", "wants no gradient" in ready),
+                       ("a replica begins without a gradient: leave p.grad behind",
+                        "has a gradient already" in ready)])
             or differ(f"{who}; do yours want gradients now?",
                       got["source wants gradients"],
-                      [case["trained"]] * len(params)))
+                      [case["trained"]] * len(params),
+                      [("requires_grad_() was called on the parameters: call it on "
+                        "their copies", True)]))
 
 
 def _plus(numbers, addend):
@@ -58,7 +68,8 @@ def _judge_split(case, got):
     X, y, world_size = case["X"], case["y"], case["world_size"]
     given = f"{len(X)} rows, {len(y)} labels, {world_size} devices"
     if len(X) != len(y):
-        return differ(f"{given}; did it raise ValueError?", got, {"refused": True})
+        return differ(f"{given}; did it raise ValueError?", got, {"refused": True},
+                      [("compare len(X) with len(y) before you cut", True)])
     rows = -(-len(X) // world_size)
     cuts = range(0, rows * world_size, rows)
     sizes = [len(X[cut:cut + rows]) for cut in cuts]
@@ -70,7 +81,8 @@ def _judge_split(case, got):
                             "shorter", sum(map(len, got["X"])) == len(X)),
                            ("rows are lost or repeated", True)])
             or differ(f"{given}; y = {y}; y_shards", got["y"],
-                      [y[cut:cut + rows] for cut in cuts])
+                      [y[cut:cut + rows] for cut in cuts],
+                      [("cut y where X is cut, and keep its order", True)])
             or differ(f"{given}; X_shards", got["X"],
                       [X[cut:cut + rows] for cut in cuts]))
 
@@ -105,7 +117,9 @@ def _judge_allreduce(case, got):
         ("this is the mean; the sum is wanted", all_hold(total / k)),
         ("the last rank was left out", all_hold(total - tensors[-1])),
         ("rank 0's own tensor was left out", all_hold(total - tensors[0])),
-        ("everybody has rank 0's tensor: nothing was added", all_hold(tensors[0]))])
+        ("everybody has rank 0's tensor: nothing was added", all_hold(tensors[0])),
+        ("rank 0 has the sum; for the others, a tensor that held it already was added "
+         "up again", close(got["tensors"][0], total.tolist()))])
 
 
 def _draw_sgd(random):
@@ -119,19 +133,110 @@ def _draw_sgd(random):
 def _judge_sgd(case, got):
     lr, batch_size = case["lr"], case["batch_size"]
 
-    def stepped(rate):
+    def stepped(rate, form=lambda grad: grad):
         return [(torch.tensor(p, dtype=torch.float64)
-                 - rate * torch.tensor(grad, dtype=torch.float64)).tolist()
+                 - rate * form(torch.tensor(grad, dtype=torch.float64))).tolist()
                 for p, grad in zip(case["params"], case["grads"])]
     who = (f"lr {lr:.3f}, batch_size {batch_size}, "
            f"parameters {shorten(case['params'], 100)}, "
            f"gradients {shorten(case['grads'], 100)}")
     return (differ(who, got["params"], stepped(lr / batch_size), [
+        ("the gradients were zeroed before the step: zero them after it",
+         close(got["params"], stepped(0)) and got["gradients left"] == 0),
         ("the parameters have not moved: p = p - ... makes a new tensor", stepped(0)),
         ("the gradient is a sum over the batch: divide by batch_size", stepped(lr)),
-        ("this walks uphill", stepped(-lr / batch_size))])
+        ("divide by batch_size, not by the number of parameters",
+         stepped(lr / len(case["params"]))),
+        ("this walks uphill", stepped(-lr / batch_size)),
+        ("only the sign of the gradient is left; its size counts, too",
+         stepped(lr / batch_size, torch.sign)),
+        ("some parameters have not moved: step with every one",
+         any(close(p, old) for p, old in zip(got["params"], case["params"])))])
         or differ("the same; sum of |gradient| afterwards", got["gradients left"], 0.0,
                   [("gradients must be zeroed, or the next step adds to them", True)]))
+
+
+def _draw_train(random):
+    for world_size, sizes in [(3, (7, 4)), (2, (5, 4)), (4, (3, 6)), (1, (4, 4))]:
+        case = {"seed": random.getrandbits(32), "lr": random.uniform(0.05, 0.2),
+                "world_size": world_size,
+                "batches": [(random.getrandbits(32), rows) for rows in sizes]}
+        grads = _grads(network(case), *images(*case["batches"][0]))
+        # where the first step moves the weights most, and anywhere
+        case["places"] = [[*grad.flatten().abs().topk(min(5, grad.numel())).indices
+                           .tolist(), *random.choices(range(grad.numel()), k=5)]
+                          for grad in grads]
+        yield case
+
+
+def _grads(params, X, y):
+    params = [p.clone().requires_grad_() for p in params]
+    return torch.autograd.grad(loss(lenet(X, params), y).mean(), params)
+
+
+def _mean_of_means(params, X, y, k):
+    size = -(-len(X) // k)
+    shards = [_grads(params, X_shard, y_shard)
+              for X_shard, y_shard in zip(X.split(size), y.split(size))]
+    return [sum(grads) / k for grads in zip(*shards)]
+
+
+def _judge_train(case, got):
+    params, k = network(case), case["world_size"]
+    for number, (seed, rows) in enumerate(case["batches"]):
+        X, y = images(seed, rows)
+        step, before = got["steps"][number], params
+        size, losses = -(-rows // k), loss(lenet(X, params), y)
+        mean_loss, means = float(losses.mean()), [part.mean() for part in
+                                                  losses.split(size)]
+        grads = _grads(params, X, y)
+
+        def replicas(factor, grads=grads, before=before):
+            moved = [p - factor * case["lr"] * g for p, g in zip(before, grads)]
+            return [entries(moved, case["places"])] * k
+        params = [p - case["lr"] * grad for p, grad in zip(params, grads)]
+        who = (f"{rows} rows, {k} devices, lr {case['lr']:.3f}; "
+               f"after step {number + 1}")
+        weights = step["weights"]
+        problem = _differ_somewhere(who, weights, replicas(1), [
+            ("nothing has moved", close(weights, replicas(0))),
+            (f"the step is {rows} times too large: divide the summed gradient by the "
+             "rows of the minibatch", close(weights, replicas(rows))),
+            (f"the step is {k} times too large", close(weights, replicas(k))),
+            (f"the step is {k} times too small", close(weights, replicas(1 / k))),
+            ("gradients were summed over the devices once for each shard: once is "
+             "enough", close(weights, replicas(k ** (k - 1)))),
+            ("every shard counts alike: a mean of means", close(weights, replicas(
+                1, _mean_of_means(before, X, y, k)))),
+            ("replicas differ: each must step with the sum over all",
+             any(not close(other, weights[0]) for other in weights)),
+            ("the first step is right, the second is not: gradients are left over",
+             number == 1)])
+        problem = problem or differ(f"{who}; the mean loss of the minibatch",
+                                    step["loss"], mean_loss, [
+            ("this is the sum; divide by the rows of the minibatch", rows * mean_loss),
+            ("this is a mean of the shards' means", float(sum(means) / len(means))),
+            ("this is one shard's part: add up those of all shards",
+             any(close(step["loss"], float(part.sum()) / rows)
+                 for part in losses.split(size)))])
+        problem = problem or differ(
+            f"{rows} rows, {k} devices; rows in each call of lenet, largest first",
+            sorted(step["shards"], reverse=True),
+            [min(size, rows - cut) for cut in range(0, rows, size)],
+            [("call lenet once for each shard, on the rows of that shard alone", True)])
+        if problem:
+            return problem
+    return None
+
+
+def _differ_somewhere(who, got, wanted, hints):
+    """Show the first parameter that is wrong, not all."""
+    for rank, (replica, truth) in enumerate(zip(got, wanted)):
+        for i, (mine, right) in enumerate(zip(replica, truth)):
+            if not close(mine, right):
+                return differ(f"{who}, ten numbers of parameter {i} of replica {rank}",
+                              mine, right, hints)
+    return differ(f"{who}, every parameter of every replica", got, wanted)
 
 
 EXERCISES = [
@@ -144,5 +249,5 @@ EXERCISES = [
     Exercise("ps1/sgd", 2, ("sgd",), ("sgd",), _draw_sgd, _judge_sgd),
     Exercise("ps1/train_batch", 5, ("train_batch",),
              ("split_batch", "allreduce", "sgd", "train_batch"),
-             draw_train, judge_train),
+             _draw_train, _judge_train),
 ]

@@ -1,12 +1,10 @@
 """How the answers of problem set 1 are run: training by hand, on plain tensors."""
 
-from contextlib import contextmanager
-
 import torch
-from torch.nn import functional as F
 
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet, loss
+from manual_dp.school.tools.images import images, watched
 from manual_dp.school.tools.plain import expect, numbers, tensor
 
 # what the notebook's first cell defines
@@ -85,40 +83,18 @@ def train_batch(case, train_batch):
                 for device in devices]
     steps = []
     for seed, rows in case["batches"]:
-        with _rows_through_lenet() as shards:
-            mean_loss = train_batch(*batch(seed, rows), replicas, devices, case["lr"])
-        steps.append({"loss": numbers(mean_loss), "shards": shards,
+        with watched() as calls:
+            mean_loss = train_batch(*images(seed, rows), replicas, devices, case["lr"])
+        steps.append({"loss": numbers(mean_loss),
+                      "shards": [len(pixels) for _, pixels in calls],
                       "weights": [entries(r, case["places"]) for r in replicas]})
     return {"steps": steps}
-
-
-@contextmanager
-def _rows_through_lenet():
-    """Yield a list; while the block runs, each call of lenet on rows adds how many."""
-    rows, conv2d = [], F.conv2d
-
-    def counted(X, *args):
-        if X.shape[1] == 1 and len(X):
-            rows.append(len(X))
-        return conv2d(X, *args)
-    F.conv2d = counted
-    try:
-        yield rows
-    finally:
-        F.conv2d = conv2d
 
 
 def network(case):
     """Draw the weights that a case starts from."""
     return init_params("he", torch.Generator().manual_seed(case["seed"]),
                        torch.float64)
-
-
-def batch(seed, rows):
-    """Draw images, distinct and continuous, and labels."""
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.rand(rows, 1, 28, 28, dtype=torch.float64, generator=generator)
-    return X, torch.randint(10, (rows,), generator=generator)
 
 
 def entries(params, places):

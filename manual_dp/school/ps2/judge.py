@@ -38,6 +38,19 @@ TREE = ("a rank hands its sum up once, and the whole down at most once at each "
         "all pairs at one distance send in the same step, and there are ceil(log2 N) "
         "distances")
 
+# what to say where a program was stopped
+STOPS = {
+    "no yield": "without a yield this is a plain function; a rank that has nothing to "
+                "send still has one, for what arrives",
+    "a program": "another program runs inside this one by yield from",
+    "no such rank": "look whether there is such a rank; round a ring, the last one's "
+                    "neighbour is rank 0: (rank + 1) % world_size",
+    "itself": "begin at distance 1: at distance 0 a rank meets itself",
+    "at once": "in one step every rank sends to another one; a rank that has nothing "
+               "to send yields all the same, and so stays in step",
+    "endless": "all wait to be sent something: somebody has to begin",
+}
+
 
 def _draw(random):
     for world_size, whole, more in SIZES:
@@ -142,7 +155,8 @@ def _if_finished(judge):
     def judge_finished(case, got):
         if "stopped" in got:
             return differ(describe(case), f"stopped: {got['stopped']}", "every message "
-                          "can be delivered, and every program comes to its end")
+                          "can be delivered, and every program comes to its end",
+                          [(hint, got["kind"] == kind) for kind, hint in STOPS.items()])
         return judge(case, got)
     return judge_finished
 

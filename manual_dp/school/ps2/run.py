@@ -45,7 +45,7 @@ def _run(answer, case):
     try:
         result = run_rounds(program, own)
     except RoundsError as error:
-        return {"stopped": str(error)}
+        return {"stopped": str(error), "kind": error.kind}
     return {"tensors": numbers(result["tensors"]), "lists": _plain(handed),
             "returned": _plain(result["returned"]),
             "steps": result["steps"], "sent": result["sent"]}

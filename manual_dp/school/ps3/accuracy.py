@@ -9,8 +9,9 @@ from collections import Counter
 import torch
 
 from manual_dp.lenet import lenet
-from manual_dp.school.exercise import differ
-from manual_dp.school.ps3 import run as given
+from manual_dp.school.exercise import close, differ
+from manual_dp.school.ps3.run import network
+from manual_dp.school.tools.images import images
 
 
 def draw(random):
@@ -19,11 +20,11 @@ def draw(random):
     for world_size, sizes in [(4, (full + 8, full + 8, 2)), (2, (7, 7, 3)), (4, (9, 3)),
                               (1, (8, 8, 3)), (3, (8, 8, 1)), (3, (4, 7, 5))]:
         case = {"seed": random.getrandbits(32), "world_size": world_size, "data": []}
-        network = given.network(case["seed"])
+        params = network(case["seed"])
         for number, rows in enumerate(sizes):
             seed, last = random.getrandbits(32), number == len(sizes) - 1
             right = random.sample(range(rows), rows if last else rows // 3)
-            y = lenet(given.images(seed, rows), network).argmax(dim=1).tolist()
+            y = lenet(images(seed, rows)[0], params).argmax(dim=1).tolist()
             case["data"].append((seed, [
                 label if row in right else (label + random.randint(1, 9)) % 10
                 for row, label in enumerate(y)]))
@@ -32,10 +33,11 @@ def draw(random):
 
 def judge(case, got):
     """Judge the accuracy first, then who looked at which rows."""
-    k, network, hits = case["world_size"], given.network(case["seed"]), []
+    k, params, hits, least = case["world_size"], network(case["seed"]), [], 0
     for seed, y in case["data"]:
-        answers = lenet(given.images(seed, len(y)), network).argmax(dim=1)
-        hits.append((answers == torch.tensor(y)).tolist())
+        scores = lenet(images(seed, len(y))[0], params)
+        hits.append((scores.argmax(dim=1) == torch.tensor(y)).tolist())
+        least += int((scores.argmin(dim=1) == torch.tensor(y)).sum())
     sizes, total = [len(part) for part in hits], sum(map(len, hits))
     right = sum(map(sum, hits))
     who = f"minibatches of {', '.join(map(str, sizes))} rows, {devices(k)}"
@@ -51,10 +53,16 @@ def judge(case, got):
           sum(map(sum, hits[:-1])) / sum(sizes[:-1])),
          ("rows are counted more than once", bool(_looked(got, k, total)[0])),
          ("rows are left out", bool(_looked(got, k, total)[1])),
+         ("this is the last minibatch's accuracy: count over all of them",
+          sum(hits[-1]) / sizes[-1]),
          *((f"this is the mean {of}: rows of small ones count more. Add counts, and "
             "divide once", value) for of, value in _means(hits, k)),
          *((f"only device 0's {what}: add the counts of all devices", value)
-           for what, value in _alone(hits, k))],
+           for what, value in _alone(hits, k)),
+         ("this takes the digit with the lowest score; argmax finds the highest",
+          least / total),
+         ("nothing is returned", accuracy is None),
+         ("this is rounded", close(accuracy, right / total, 0.005))],
         tolerance=1e-6) or _judge_seen(who, k, sizes, got)
 
 
@@ -108,7 +116,9 @@ def _judge_seen(who, k, sizes, got):
         {"more than once": twice, "never": never}, {"more than once": [], "never": []},
         [("other weights than device_params were used", bool(got["seen"][k])),
          ("every device works on the whole minibatch",
-          sum(map(len, got["seen"])) == k * sum(sizes))])
+          sum(map(len, got["seen"])) == k * sum(sizes)),
+         ("rows are left out", bool(never)),
+         ("rows are counted more than once", bool(twice))])
     problem = problem or differ(f"{who}; rows that went through other weights",
                                 got["seen"][k], [])
     if problem:

@@ -1,12 +1,12 @@
 """Problem set 3, batch, learning rate, evaluation: what is drawn, what would be right.
 
-The rows of an epoch are in rows.py, the test on all devices in accuracy.py.
+The shards of an epoch are in epoch.py, the test on all devices in accuracy.py.
 """
 
 import math
 
 from manual_dp.school.exercise import Exercise, differ
-from manual_dp.school.ps3 import accuracy, rows
+from manual_dp.school.ps3 import accuracy, epoch
 from manual_dp.school.ps3.accuracy import devices
 
 KEYS = ["batch_size", "lr", "rows", "steps"]
@@ -37,7 +37,9 @@ def _judge_plan(case, got):
     who = (f"{n} examples, batch_size {b} and lr {lr} on one device; "
            f"{devices(k)}, keep={keep!r}")
     if not isinstance(got, dict) or sorted(got) != KEYS:
-        return differ(who, got, f"a dict with the keys {', '.join(KEYS)}")
+        return differ(who, got, f"a dict with the keys {', '.join(KEYS)}", [
+            ("nothing is returned", got is None),
+            ("numbers without names: write them into a dict", isinstance(got, list))])
     stays = keep == "batch"
     rows, whole = (_cut(b, k), b) if stays else ([b] * k, k * b)
     new = lr if stays else k * lr
@@ -95,6 +97,7 @@ def _judge_rate(case, got):
            f"{', '.join(map(str, steps))}")
     grows = [b + (k * b - b) * step / w for step in steps] if w else False
     return differ(who, got, ramp(b, k * b), [
+        ("nothing is returned", [None] * len(steps)),
         ("warmup_steps=0 is no warm-up: k * base_lr from the first step on",
          isinstance(got, list) and "ZeroDivisionError" in got),
         ("step 0 takes base_lr, the rate that one device had; this starts at 0",
@@ -134,7 +137,7 @@ EXERCISES = [
     Exercise("ps3/learning_rate", 3, ("learning_rate",), ("learning_rate",),
              _draw_rate, _judge_rate),
     Exercise("ps3/shard_indices", 4, ("shard_indices",), ("shard_indices",),
-             rows.draw, rows.judge),
+             epoch.draw, epoch.judge),
     Exercise("ps3/evaluate_accuracy", 5, ("evaluate_accuracy",),
              ("evaluate_accuracy",), accuracy.draw, accuracy.judge),
 ]

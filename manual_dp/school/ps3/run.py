@@ -1,7 +1,7 @@
 """How the answers of problem set 3 are run: plans, rates, rows, a test on all devices.
 
     plan, learning_rate, shard_indices, evaluate_accuracy   as in the exercises
-    images, network   draw what evaluate_accuracy works on
+    network   the weights that evaluate_accuracy works with
 """
 
 import operator
@@ -9,11 +9,11 @@ import random
 from contextlib import contextmanager
 
 import torch
-from torch.nn import functional as F
 from torch.utils.data import DistributedSampler
 
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet
+from manual_dp.school.tools.images import images, watched
 from manual_dp.school.tools.plain import numbers, tensor
 
 # what the notebook's first cell defines, less the course's own answers
@@ -87,43 +87,30 @@ def evaluate_accuracy(case, evaluate_accuracy):
     devices, params = try_devices(case["world_size"]), network(case["seed"])
     replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
                 for device in devices]
-    data = [(images(seed, len(y)), tensor(y, torch.int64)) for seed, y in case["data"]]
-    with _rows_through(replicas, data) as seen:
+    data = [(images(seed, len(y))[0], tensor(y, torch.int64))
+            for seed, y in case["data"]]
+    with watched() as calls:
         accuracy = evaluate_accuracy(replicas, iter(data), devices)
-    return {"accuracy": numbers(accuracy), "seen": seen}
+    return {"accuracy": numbers(accuracy), "seen": _seen(calls, replicas, data)}
 
 
-@contextmanager
-def _rows_through(replicas, data):
-    """Yield lists, one a replica: while the block runs, the rows it works on.
+def _seen(calls, replicas, data):
+    """Return the rows that each replica worked on, and as a last list all others'.
 
     A row is known by the first pixel of its image, a replica by where its first
-    weights lie. A last list is of rows that go through any other weights.
+    weights lie.
     """
-    pixels = [pixel for X, _ in data for pixel in X[:, 0, 0, 0].tolist()]
+    order = [pixel for X, _ in data for pixel in X[:, 0, 0, 0].tolist()]
     places = [params[0].data_ptr() for params in replicas]
-    seen, conv2d = [[] for _ in range(len(replicas) + 1)], F.conv2d
-
-    def watched(X, W, *args):
-        if X.shape[1] == 1 and len(X):
-            rank = places.index(W.data_ptr()) if W.data_ptr() in places else -1
-            seen[rank] += [pixels.index(pixel) for pixel in X[:, 0, 0, 0].tolist()]
-        return conv2d(X, W, *args)
-    F.conv2d = watched
-    try:
-        yield seen
-    finally:
-        F.conv2d = conv2d
-
-
-def images(seed, rows):
-    """Draw images, distinct and continuous."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(rows, 1, 28, 28, dtype=torch.float64, generator=generator)
+    seen = [[] for _ in range(len(replicas) + 1)]
+    for place, pixels in calls:
+        rank = places.index(place) if place in places else -1
+        seen[rank] += [order.index(pixel) for pixel in pixels]
+    return seen
 
 
 def network(seed):
     """Draw weights with which images of noise are taken for all sorts of digits."""
     params = init_params("he", torch.Generator().manual_seed(seed), torch.float64)
-    params[-1] = -lenet(images(seed + 1, 20), params).mean(dim=0)
+    params[-1] = -lenet(images(seed + 1, 20)[0], params).mean(dim=0)
     return params

@@ -60,7 +60,6 @@ def in_buckets(case, number, steps):
                 ("one bucket for all", [sum(numels)]),
                 ("the last parameter's gradient is packed first",
                  pack(numels[::-1], cap)),
-                ("the buckets are sent in the wrong order", wanted[::-1]),
                 ("the last bucket has to be sent too, full or not", wanted[:-1]),
                 ("the first bucket is left out", wanted[1:]),
                 ("these buckets close once they are full; close a bucket before it "
@@ -71,8 +70,6 @@ def in_buckets(case, number, steps):
                  pack(numels, cap * 2)),
                 ("a gradient that is None is packed too, as zeros",
                  pack([numel for numel in numels if numel != SPARE], cap)),
-                ("an empty bucket is not sent",
-                 [size for size in got if size != 0] == wanted),
                 (f"{FROZEN} more than wanted is the frozen weight",
                  _total(got) == sum(numels) + FROZEN),
                 (f"{TIED} more than wanted is the tied weight, which is sent once",

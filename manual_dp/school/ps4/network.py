@@ -1,23 +1,16 @@
-"""A network for problem set 4, with all that makes it hard to share, and a watch.
+"""A network for problem set 4, with all that makes it hard to share.
 
     Network    a few layers: two tied, one frozen, one that only some rows pass
     network    its numbers drawn from a seed, float64
     row_loss   what one row of a minibatch of so many rows adds to a rank's loss
     state      its parameters and buffers as plain lists, by name
-    messages   what is handed to torch.distributed while a block runs
+    gradients  those that it has, by name
 """
 
-from contextlib import contextmanager
-
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from manual_dp.school.tools.plain import numbers
-
-OTHERS = ("broadcast", "reduce", "reduce_scatter", "reduce_scatter_tensor", "gather",
-          "scatter", "all_gather", "all_gather_into_tensor", "all_gather_object",
-          "broadcast_object_list", "all_to_all", "send", "isend", "recv", "irecv")
 
 
 class Network(nn.Module):
@@ -79,24 +72,3 @@ def gradients(module):
     """Return the gradients of what wants one, by name; None where there is none."""
     return {name: None if p.grad is None else numbers(p.grad.flatten())
             for name, p in module.named_parameters() if p.requires_grad}
-
-
-@contextmanager
-def messages():
-    """Yield a list: how many numbers each all-reduce is handed; other calls' names."""
-    seen, real = [], {name: getattr(dist, name) for name in ("all_reduce", *OTHERS)}
-
-    def watched(name, function):
-        def call(*args, **kwargs):
-            tensor = args[0] if args else kwargs.get("tensor")
-            counted = name == "all_reduce" and isinstance(tensor, torch.Tensor)
-            seen.append(tensor.numel() if counted else name)
-            return function(*args, **kwargs)
-        return call
-    for name, function in real.items():
-        setattr(dist, name, watched(name, function))
-    try:
-        yield seen
-    finally:
-        for name, function in real.items():
-            setattr(dist, name, function)

@@ -9,14 +9,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.school.ps4.network import (
-    gradients,
-    messages,
-    network,
-    row_loss,
-    state,
-)
+from manual_dp.ranks import RankError
+from manual_dp.school.ps4.network import gradients, network, row_loss, state
 from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.ranks import on_ranks, watched
 
 # what torch imports when it is first used: two seconds in every job
 IMPORTS = ["torch._dynamo"]
@@ -54,23 +50,11 @@ def DDP(case, DDP):
 
 def _launch(case, work):
     """Return every rank's result, or what kept the ranks from having one."""
-    from manual_dp.ranks import run_ranks
     try:
-        ranks = run_ranks(partial(_written, work), case["world_size"], timeout=SECONDS)
-    except RuntimeError as error:
-        return {"error": f"{error}{_place(getattr(error, 'details', ''))}"}
-    if "not written" in ranks:
-        raise NotImplementedError
-    return {"ranks": ranks}
-
-
-def _written(work):
-    try:
-        return work()
-    except NotImplementedError as error:
-        if str(error):  # torch's, not that of an answer that is blank
-            raise
-        return "not written"
+        return {"ranks": on_ranks(work, case["world_size"], SECONDS)}
+    except RankError as error:
+        return {"error": str(error), "kind": error.kind,
+                "place": _place(getattr(error, "details", ""))}
 
 
 def _place(traceback):
@@ -101,11 +85,11 @@ def _train(case, prepare, after):
     prepare(module)
     for step in case["steps"]:
         loss = _loss(module, *step["shards"][rank][0], step, case["world_size"])
-        with messages() as seen:
+        with watched() as seen:
             loss.backward()
             after(module, *step["arguments"])
         _sgd(params, case["lr"])
-        steps.append({"messages": seen, "weights": state(module)})
+        steps.append({"messages": _sent(seen), "weights": state(module)})
     return {"steps": steps}
 
 
@@ -118,7 +102,7 @@ def _accumulate(case, DDP):
     for step in case["steps"]:
         *alone, last = step["shards"][rank]
         kept = []
-        with messages() as quiet:
+        with watched() as quiet:
             if alone:
                 with model.no_sync():
                     for X, y in alone:
@@ -128,16 +112,20 @@ def _accumulate(case, DDP):
                 with suppress(_Interrupted), model.no_sync():
                     raise _Interrupted
         loss = _loss(model, *last, step, world_size)
-        with messages() as seen:
+        with watched() as seen:
             loss.backward()
         _sgd(params, case["lr"])
-        steps.append({"alone": kept, "quiet": quiet, "messages": seen,
+        steps.append({"alone": kept, "quiet": _sent(quiet), "messages": _sent(seen),
                       "weights": state(module)})
     return {"start": start, "steps": steps}
 
 
 class _Interrupted(Exception):
     """What ends a block half-way."""
+
+
+def _sent(calls):
+    return [call for call in calls if call != "barrier"]  # which sends no numbers
 
 
 def _loss(model, X, y, step, world_size):

@@ -9,7 +9,7 @@
 
 import torch
 
-from manual_dp.school.exercise import close, random_numbers
+from manual_dp.school.exercise import close, random_numbers, times
 from manual_dp.school.ps4.network import network, row_loss, state
 from manual_dp.school.ps4.words import so_many, some
 from manual_dp.school.tools.plain import tensor
@@ -97,7 +97,6 @@ def begin(case, got, called):
                        [rank[name] for rank in got], [wanted] * k, [
             (f"every rank keeps its own: {kind}", [t.tolist() for t in mine]),
             ("these are rank 1's; rank 0's are wanted", everywhere(mine[k > 1])),
-            ("these are the last rank's; rank 0's are wanted", everywhere(mine[-1])),
             ("this is the mean; rank 0's are wanted", everywhere(sum(mine) / k)),
             ("this is the sum; rank 0's are wanted", everywhere(sum(mine))),
             ("rank 0's own numbers must stay as they are",
@@ -130,6 +129,7 @@ def weights(case, number, got, truth, more=None):
         if name == "side.weight" and idle:
             who += f" (no gradient on rank {', '.join(map(str, idle))}: None)"
         mine = [rank["weights"][name] for rank in got]
+        factor = times((tensor(mine[0]) - start).tolist(), (-lr * mean).tolist())
         problem = some(who, mine, [wanted] * k, [
             *(more(name, each) if more else ()),
             ("no row's loss depends on these numbers, and yet they have moved",
@@ -148,11 +148,13 @@ def weights(case, number, got, truth, more=None):
             ("this is the sum over ranks; the mean is wanted", each(mean * k)),
             ("divided by the number of ranks twice", each(mean / k)),
             ("every rank has rank 0's gradient; the mean is wanted", each(grads[0])),
-            ("every rank has the last rank's gradient; the mean is wanted",
-             each(grads[-1])),
+            ("this is the largest of the ranks' numbers; the mean is wanted",
+             each(torch.stack(grads).max(dim=0).values)),
             ("the last rank is left out", each(mean - grads[-1] / k)),
             ("the ranks differ: the same mean belongs on all",
-             any(not close(other, mine[0]) for other in mine))])
+             any(not close(other, mine[0]) for other in mine)),
+            (f"the step is {factor:.4g} times as long as it should be: divide by the "
+             "number of ranks, and by nothing else", factor == factor)])
         if problem:
             return problem
     return None

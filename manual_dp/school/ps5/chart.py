@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from manual_dp.data import load_data
 from manual_dp.school.ps5.clues import PATIENTS, ROWS
-from manual_dp.school.ps5.stays import deal, stay
+from manual_dp.school.ps5.patients import deal, train
 
 TINY, LR, EPOCHS, BATCH, USED = 1e-6, 2, 3, 48, 1392
 HEALTHY = {"replicas": 1, "gradient": 1, "step": 1, "weight": 1, "messages": 1,
@@ -43,14 +43,14 @@ def measure(patient, program, k):
     first = rows.split(-(-len(rows) // parts))
     epochs = deal(name, program, len(X), parts, EPOCHS, BATCH)
     steps = [step for epoch in epochs for step in epoch]
-    one, long = stay(name, program, k, [
+    one, long = train(name, program, k, [
         ([[(X[part], y[part]) for part in step] for step in batches], lr)
         for batches, lr in (([first], TINY), (steps, LR))])
     own = _row_gradients(X[rows], y[rows])
     counts, moved = _counts(one["handed"], own), _counts(-one["replicas"][0], own)
     usual = TINY
     if name == "adam_hides":  # Adam's step is as long as Adam likes
-        alone, = stay(name, program, 1, [([[(X[rows], y[rows])]], TINY)])
+        alone, = train(name, program, 1, [([[(X[rows], y[rows])]], TINY)])
         usual = _counts(-alone["replicas"][0], own).sum()
     orders = [[row for step in epoch for part in step for row in part.tolist()]
               for epoch in epochs]

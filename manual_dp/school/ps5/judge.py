@@ -1,16 +1,22 @@
 """Problem set 5, find the bug: what is drawn, and what a repaired program would do.
 
-Four of the ten; the others are in ps5_steps.py and ps5_ranks.py, the clues of all ten
-in ps5_clues.py.
+Six of the ten; the four that need ranks are in ranks.py, the clues of all in clues.py.
 """
 
 import torch
 from torch.nn import functional as F
 
-from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
+from manual_dp.school.exercise import (
+    Exercise,
+    close,
+    differ,
+    random_numbers,
+    shorten,
+    times,
+)
 from manual_dp.school.ps5.clues import KS, PATIENTS, judge_clue
+from manual_dp.school.ps5.linear import draw_rows, gradients, stepped
 from manual_dp.school.ps5.ranks import RANKS
-from manual_dp.school.ps5.steps import STEPS, draw_rows
 
 SHAPES = [(3,), (2, 3)]
 
@@ -83,7 +89,8 @@ def _judge_epochs(case, got):
     sizes = [[len(rank) for rank in epoch] for epoch in epochs]
     problem = differ(f"{who}; rows a rank, in each epoch", sizes, [[size] * k] * count,
                      [("every rank goes through the whole dataset",
-                       sizes == [[len(rows)] * k] * count)])
+                       sizes == [[len(rows)] * k] * count),
+                      ("drop_last leaves rows out", sizes == [[size - 1] * k] * count)])
     lost = [len(set(rows) - {row for rank in epoch for row in rank})
             for epoch in epochs]
     orders = [[row for rank in epoch for row in rank] for epoch in epochs]
@@ -99,11 +106,13 @@ def _judge_epochs(case, got):
                 ("two epochs have the same order: is the sampler told the epoch before "
                  "the loop over the loader?", True)])
             or k > 1 and differ(f"{who}; does rank 0 keep the same rows for ever?",
-                                shards == 1, False) or None)
+                                shards == 1, False, [
+                ("shuffle all rows, then deal them out: these were dealt out first",
+                 True)]) or None)
 
 
 def _draw_means(random):
-    for sizes in ([5], [4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1]):
+    for sizes in ([4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1], [5]):
         yield {"k": KS, "sizes": sizes, **draw_rows(random, sum(sizes)),
                "W": random_numbers(random, 3, 4)}
 
@@ -118,25 +127,85 @@ def _judge_means(case, got):
     means = [s / size for s, size in zip(sums, sizes) if size]
     return differ(f"repaired_5, shards of {sizes} rows, random labels",
                   got["grad"], right.tolist(), [
-        ("this is not a number: the mean over a shard without rows is none",
-         str(got["grad"]).count("nan") > 0),
         ("this is still the mean of the shards' means",
          (sum(means) / len(sizes)).tolist()),
-        ("empty shards are left out, but it is still a mean of means",
-         (sum(means) / len(means)).tolist()),
         ("this is the sum over all rows", sum(sums).tolist()),
         ("divide by the rows, not by the shards", (sum(sums) / len(sizes)).tolist()),
+        ("divide by the rows of all shards: they do not have equally many",
+         (sum(sums) / len(sizes) / sizes[0]).tolist()),
         ("this is the sum of the means", sum(means).tolist())])
+
+
+def _draw_stale(random):
+    for accumulate in (2, 3, 4, 1):
+        yield {"k": KS, "accumulate": accumulate, "lr": random.uniform(0.2, 1),
+               "params": [random_numbers(random, 4, 3), random_numbers(random, 4)],
+               "batches": [list(draw_rows(random, 2).values())
+                           for _ in range(2 * accumulate)]}
+
+
+def _judge_stale(case, got):
+    n, lr, grads, params = case["accumulate"], case["lr"], [], case["params"]
+    halves = case["batches"][:n], case["batches"][n:]
+    for half in halves:
+        grads.append(gradients(params, half))
+        params = stepped(params, grads[-1], lr)
+    large = stepped(case["params"], gradients(case["params"], halves[0]), lr * n)
+    large = stepped(large, gradients(large, halves[1]), lr * n)
+    late = stepped(case["params"], gradients(case["params"], halves[0][:1]), lr / n)
+    late = stepped(late, gradients(late, (halves[0] + halves[1][:1])[1:]), lr)
+    who = f"repaired_6, {2 * n} microbatches of 2 rows, accumulate {n}, lr {lr:.3f}"
+    return differ(f"{who}; the model afterwards", got["params"], params, [
+        ("nothing has moved", case["params"]),
+        (f"steps are {n} times too large: the mean over {n} microbatches is wanted",
+         large),
+        ("a step is taken after the first microbatch of each group", late),
+        ("gradients go into more than one step, or are lost: one step and one "
+         "zero_grad for every group", True)]) or differ(
+        f"{who}; rows in each call of the model", got["rows"], [2] * (2 * n), [
+            ("more rows at once need more memory: call the model on one microbatch",
+             True)])
+
+
+def _draw_scale(random):
+    for world_size in (2, 3, 4, 1):
+        yield {"k": KS, "lr": random.uniform(0.2, 1),
+               "params": [random_numbers(random, 4, 3), random_numbers(random, 4)],
+               "steps": [[list(draw_rows(random, 3).values())
+                          for _ in range(world_size)] for _ in range(2)]}
+
+
+def _judge_scale(case, got):
+    k, lr, params = len(case["steps"][0]), case["lr"], case["params"]
+    wanted, last = [], []
+    for shards in case["steps"]:
+        before = last[-1] if last else params
+        last.append(stepped(before, gradients(before, shards[-1:]), lr))
+        params = stepped(params, gradients(params, shards), lr)
+        wanted.append(params)
+
+    def moved(after):
+        return stepped(after, case["params"], 1)  # after - before
+    factor = times(moved(got["params"][0]), moved(wanted[0]))
+    return differ(f"repaired_10, {k} shards of 3 rows, two steps of SGD with lr "
+                  f"{lr:.3f}; the model after each", got["params"], wanted, [
+        ("the first step is right, the second is not",
+         close(got["params"][0], wanted[0])),
+        ("only the last shard counts", last),
+        (f"the first step is {factor:.4g} times as long as it should be",
+         factor == factor)])
 
 
 HERE = {"rebinding": (_draw_rebinding, _judge_rebinding),
         "aliasing": (_draw_aliasing, _judge_aliasing),
         "set_epoch": (_draw_epochs, _judge_epochs),
-        "mean_of_means": (_draw_means, _judge_means)}
+        "mean_of_means": (_draw_means, _judge_means),
+        "stale_gradients": (_draw_stale, _judge_stale),
+        "adam_hides": (_draw_scale, _judge_scale)}
 
 
 def _exercise(number, name):
-    draw, judge = {**HERE, **STEPS, **RANKS}[name]
+    draw, judge = {**HERE, **RANKS}[name]
 
     def judge_both(case, got):
         if problem := judge_clue(name, case, got):

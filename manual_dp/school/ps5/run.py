@@ -1,28 +1,22 @@
 """How the answers of problem set 5 are run: ten clues, ten repaired programs.
 
-The four exercises that need ranks are in ps5_ranks.py; here ranks are lists.
+Six of the programs run right here, where ranks are lists; four run on ranks.
 """
 
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
 from manual_dp.devices import try_devices
-from manual_dp.school.ps5.roll import (
-    batches,
-    clues,
-    double_averaging,
-    hook,
-    linear,
-    no_sync,
-    rank_zero_only,
-    rows_at_once,
-)
+from manual_dp.school.ps5.roll import Roll
 from manual_dp.school.tools.plain import numbers, tensor
+from manual_dp.school.tools.ranks import on_ranks
 
 # what torch imports when it is first used: two seconds in every job
 IMPORTS = ["torch._dynamo"]
@@ -30,14 +24,12 @@ IMPORTS = ["torch._dynamo"]
 START = dict(torch=torch, F=F, dist=dist, DDP=DDP, DataLoader=DataLoader,
              DistributedSampler=DistributedSampler, nullcontext=nullcontext)
 
-__all__ = ["START", "rebinding", "aliasing", "hook", "set_epoch", "mean_of_means",
-           "stale_gradients", "double_averaging", "no_sync", "rank_zero_only",
-           "adam_hides"]
+SECONDS = 40  # that a whole launch has
 
 
 def rebinding(case, clue_1, repaired_1):
     """Keep hold of the tensors; look at them afterwards, then write into each."""
-    said = clues(case, clue_1)
+    said = _clues(case, clue_1)
     kept = [tensor(lists) for lists in case["tensors"]]
     handed = list(kept)
     repaired_1(handed)
@@ -49,7 +41,7 @@ def rebinding(case, clue_1, repaired_1):
 
 def aliasing(case, clue_2, repaired_2):
     """Let each replica have a gradient of its own; then write into each."""
-    said = clues(case, clue_2)
+    said = _clues(case, clue_2)
     source = [tensor(p).requires_grad_(case["trained"]) for p in case["params"]]
     replicas = [repaired_2(source, device)
                 for device in try_devices(len(case["pulls"]))]
@@ -67,9 +59,26 @@ def aliasing(case, clue_2, repaired_2):
             "source": numbers(source)}
 
 
+def hook(case, clue_3, repaired_3):
+    """Look at the gradients after a backward, and after a second one on top."""
+    said = _clues(case, clue_3)
+
+    def work(problem, rank):
+        model = nn.Sequential(_linear(problem["first"]), nn.Tanh(),
+                              _linear(problem["second"]))
+        model[0].bias.requires_grad_(False)
+        repaired_3(model)
+        grads = []
+        for X, y in _batches(problem["batches"][rank]):
+            F.cross_entropy(model(X), y).backward()
+            grads.append([numbers(p.grad) for p in model.parameters()])
+        return {"grads": grads, "params": numbers(list(model.parameters()))}
+    return {"clues": said, "ranks": _each_problem(case, work)}
+
+
 def set_epoch(case, clue_4, repaired_4):
     """Note the rows that every rank takes a step on, epoch by epoch."""
-    said, seen = clues(case, clue_4), []
+    said, seen = _clues(case, clue_4), []
     for rank in range(case["world_size"]):
         epochs = [[] for _ in range(case["epochs"])]
 
@@ -82,7 +91,7 @@ def set_epoch(case, clue_4, repaired_4):
 
 def mean_of_means(case, clue_5, repaired_5):
     """Ask for the gradient over all shards."""
-    said = clues(case, clue_5)
+    said = _clues(case, clue_5)
     X, y, W = tensor(case["X"]), tensor(case["y"], torch.int64), tensor(case["W"])
     grad = repaired_5(X.split(case["sizes"]), y.split(case["sizes"]),
                       W.requires_grad_())
@@ -91,19 +100,103 @@ def mean_of_means(case, clue_5, repaired_5):
 
 def stale_gradients(case, clue_6, repaired_6):
     """Train a linear model on microbatches with SGD; return what became of it."""
-    said, model = clues(case, clue_6), linear(case["params"])
+    said, model = _clues(case, clue_6), _linear(case["params"])
     optimizer = torch.optim.SGD(model.parameters(), case["lr"])
-    rows = rows_at_once(model)
-    repaired_6(model, optimizer, batches(case["batches"]), case["accumulate"])
+    rows = _rows_at_once(model)
+    repaired_6(model, optimizer, _batches(case["batches"]), case["accumulate"])
     return {"clues": said, "params": numbers(list(model.parameters())), "rows": rows}
+
+
+def double_averaging(case, clue_7, repaired_7):
+    """Train a model that each rank has drawn for itself."""
+    said = _clues(case, clue_7)
+
+    def work(problem, rank):
+        model = _linear(problem["params"][rank])
+        repaired_7(model, _batches(problem["batches"][rank]), problem["lr"])
+        return {"params": numbers(list(model.parameters()))}
+    return {"clues": said, "ranks": _each_problem(case, work)}
+
+
+def no_sync(case, clue_8, repaired_8):
+    """Take steps of several microbatches each with a model in DDP."""
+    said = _clues(case, clue_8)
+
+    def work(problem, rank):
+        model = DDP(_linear(problem["params"]))
+        optimizer = torch.optim.SGD(model.parameters(), problem["lr"])
+        rows = _rows_at_once(model)
+        for microbatches in problem["steps"][rank]:
+            repaired_8(model, optimizer, _batches(microbatches))
+        return {"params": numbers(list(model.parameters())), "rows": rows}
+    return {"clues": said, "ranks": _each_problem(case, work)}
+
+
+def rank_zero_only(case, clue_9, repaired_9):
+    """Ask every rank for the accuracy; keep what each of them returns."""
+    said = _clues(case, clue_9)
+
+    def work(problem, rank):
+        X, y = tensor(problem["X"]), tensor(problem["y"], torch.int64)
+        sizes = problem["sizes"]
+        accuracy = repaired_9(_linear(problem["params"]), X.split(sizes)[rank],
+                              y.split(sizes)[rank])
+        return {"accuracy": numbers(accuracy)}
+    return {"clues": said, "ranks": _each_problem(case, work)}
 
 
 def adam_hides(case, clue_10, repaired_10):
     """Take steps with SGD, not Adam; return the model after each."""
-    said, model = clues(case, clue_10), linear(case["params"])
+    said, model = _clues(case, clue_10), _linear(case["params"])
     optimizer = torch.optim.SGD(model.parameters(), case["lr"])
     params = []
     for shards in case["steps"]:
-        repaired_10(model, optimizer, *zip(*batches(shards)))
+        repaired_10(model, optimizer, *zip(*_batches(shards)))
         params.append(numbers(list(model.parameters())))
     return {"clues": said, "params": params}
+
+
+def _each_problem(case, work):
+    """Return what `work(problem, rank)` returns, [rank][problem], and who was absent.
+
+    Every problem's result is a dict; it gets the entries "absent" and "sent".
+    """
+    return on_ranks(partial(_rank, work, case["problems"]), case["world_size"], SECONDS)
+
+
+def _rank(work, problems):
+    with Roll() as roll:
+        return [{**(roll.call(work, problem, dist.get_rank()) or {}),
+                 "absent": roll.absent, "sent": sum(roll.sizes())}
+                for problem in problems]
+
+
+def _linear(params):
+    """Return a linear model whose weight and bias hold the numbers of `params`."""
+    weight, bias = map(tensor, params)
+    model = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+    model.load_state_dict({"weight": weight, "bias": bias})
+    return model
+
+
+def _batches(pairs):
+    """Turn pairs of lists into pairs of tensors: rows and labels."""
+    return [(tensor(X), tensor(y, torch.int64)) for X, y in pairs]
+
+
+def _rows_at_once(model):
+    """Return a list; each forward of `model` from now on adds how many rows it has."""
+    rows = []
+    model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+    return rows
+
+
+def _clues(case, clue):
+    """Return [row, number] for each k of the case."""
+    said = []
+    for k in case["k"]:
+        answer = clue(k)
+        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+            raise TypeError(f"a clue is two things, row and number; got {answer!r}")
+        said.append(numbers(list(answer)))
+    return said

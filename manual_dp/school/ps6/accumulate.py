@@ -9,7 +9,7 @@ The truth is a step of SGD with the gradient of the mean loss of all rows at onc
 import torch
 from torch.nn import functional as F
 
-from manual_dp.school.exercise import differ, random_numbers
+from manual_dp.school.exercise import close, differ, random_numbers
 from manual_dp.school.ps6.shards import on_all, rows
 
 FEATURES, CLASSES = 3, 4
@@ -96,12 +96,17 @@ def _judge_step(case, number, pieces, weight, got):
           for factors in (whole, means, large) for keep in (0, 1)),
         *(("only the last microbatch counts: clear gradients once, not in each",
            moved([0] * (n - 1) + factors[-1:])) for factors in (whole, means, large)),
+        ("the last microbatch is left out: step after its backward, not before",
+         moved([*whole[:-1], 0])),
         ("old gradients are in it: clear them before the first backward",
-         number == 0 and (right - lr * rows(case["stale"])).tolist()),
-        ("the first step is right, the second is not: gradients are left over",
-         number == 1)])
+         number == 0 and (right - lr * rows(case["stale"])).tolist())])
         or differ(f"{who}; the mean loss of all rows", got["loss"],
-                  _gradient(weight, pieces, whole)[1])
+                  _gradient(weight, pieces, whole)[1], [
+            ("this is the loss after the step; the one before it is wanted",
+             _gradient(right, pieces, whole)[1]),
+            ("this is the loss of the last microbatch alone",
+             any(close(got["loss"], _gradient(now, pieces[-1:], large[-1:])[1])
+                 for now in (weight, right)))])
         or differ(f"{who}; what happens, with how many rows", got["events"], order, [
             ("all rows go through at once: there is no memory for that",
              f"forward {total}" in got["events"]),

@@ -6,7 +6,7 @@ accumulate.py.
 
 import torch
 
-from manual_dp.school.exercise import Exercise, differ, random_numbers, shorten
+from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
 from manual_dp.school.ps6 import accumulate, norm
 from manual_dp.school.ps6.shards import draw_sizes, each, lists, on_all, rows, variance
 
@@ -76,13 +76,18 @@ def _judge_sum(case, got):
              True)])
         or differ(f"{back}; x.grad on each rank", gradient,
                   on_all(k, weights.sum(0)), [
-            ("no gradient comes back to x", gradient == [None] * k),
+            ("no gradient comes back to x",
+             gradient == [None] * k or close(gradient, (0 * weights).tolist())),
             ("the gradient goes back as if y were x. But a rank's x is in every "
              "rank's y: what comes back is the sum over ranks", case["weights"]),
             ("this is the own gradient, times the number of ranks; but the ranks' "
              "gradients are different", (k * weights).tolist()),
             ("this is the mean over ranks; the sum is wanted",
-             on_all(k, weights.mean(0)))])
+             on_all(k, weights.mean(0))),
+            ("this is the own gradient, divided by the number of ranks; the sum of all "
+             "is wanted", (weights / k).tolist()),
+            ("every rank has rank 0's gradient; the sum over ranks is wanted",
+             on_all(k, weights[0]))])
         or differ(f"{back}; the gradient that also goes to another tensor, t",
                   each(got, "t.grad"), case["weights"], [
             ("backward writes into the gradient that it is given, and others use that "

@@ -70,11 +70,18 @@ def _judge_forward(case, step, who, got, norm):
 
     def shards(values):
         return lists(values.split(sizes))
+    of_means, squares = sum(shard.mean(0) for shard in xs) / k, (x * x).mean(0)
     means, variances = each(got, "running_mean"), each(got, "running_var")
     centred = (x - mean) * rows(case["weight"])
     return (differ(f"{who}; y", each(got, "y"), shards(y), [
         ("every rank normalises with the statistics of its own rows",
          lists([_normalised(case, shard) for shard in xs])),
+        ("this takes the mean of the ranks' means: a rank with few rows counts as much "
+         "as one with many",
+         shards(_affine(case, x, of_means, squares - of_means ** 2))),
+        ("the sums are those of all ranks, the number of rows is not",
+         lists([_affine(case, shard, x.sum(0) / len(shard), (x * x).sum(0) / len(shard)
+                        - (x.sum(0) / len(shard)) ** 2) for shard in xs])),
         ("this takes the mean of the ranks' variances",
          shards(_affine(case, x, mean, sum(map(variance, xs)) / k))),
         ("y takes the biased variance, divided by the rows, not by rows - 1",
@@ -152,4 +159,6 @@ def _judge_eval(case, got, k):
         or differ(f"{who}; the running statistics afterwards", got["kept"],
                   [mean.tolist(), var.tolist()], [("eval mode changes nothing", True)])
         or differ(f"{k} ranks, eval mode; how often does each communicate?",
-                  each(got, "calls"), [0] * k))
+                  each(got, "calls"), [0] * k, [
+            ("the running statistics are the same on all ranks: nothing has to be sent",
+             True)]))

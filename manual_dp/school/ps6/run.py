@@ -5,36 +5,31 @@
     accumulate_ddp                                       with torch's own DDP
 """
 
-from contextlib import contextmanager
-
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
 from manual_dp.school.tools.plain import expect, numbers, tensor
+from manual_dp.school.tools.ranks import on_ranks, watched
 
 # what torch imports when it is first used: two seconds in every job
 IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
 START = dict(torch=torch, dist=dist, nn=nn, F=F)
 
-COLLECTIVES = ["all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter",
-               "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
-               "all_to_all", "all_to_all_single", "all_gather_object", "gather_object",
-               "broadcast_object_list", "send", "recv", "isend", "irecv",
-               "batch_isend_irecv", "barrier"]
+SECONDS = 20  # that all ranks have
 
 
 def global_statistics(case, global_statistics):
     """Ask each rank for the statistics of all rows; count what it sends."""
     def work():
         x = _rows(case, case["shards"])
-        with _calls() as calls:
+        with watched() as calls:
             result = expect(global_statistics(x), 2, "global_statistics")
         mean, var = numbers(result)
         return {"mean": mean, "var": var, "calls": len(calls)}
-    return {"ranks": _on_ranks(work, len(case["shards"]))}
+    return {"ranks": on_ranks(work, len(case["shards"]), SECONDS)}
 
 
 def allreduce_sum(case, AllReduceSum):
@@ -49,7 +44,7 @@ def allreduce_sum(case, AllReduceSum):
         ((y + beside) * weights).sum().backward()
         return {"y": numbers(y), "x": numbers(x), "x.grad": numbers(x.grad),
                 "t.grad": numbers(t.grad)}
-    return {"ranks": _on_ranks(work, len(case["x"]))}
+    return {"ranks": on_ranks(work, len(case["x"]), SECONDS)}
 
 
 def sync_batch_norm(case, SyncBatchNorm):
@@ -67,12 +62,12 @@ def sync_batch_norm(case, SyncBatchNorm):
                           "running_mean": numbers(norm.running_mean),
                           "running_var": numbers(norm.running_var)})
         norm.train(False)
-        with _calls() as calls:
+        with watched() as calls:
             norm(tensor(case["test"]))
         return {"steps": steps, "calls": len(calls),
                 "on a graph": bool(norm.running_mean.requires_grad
                                    or norm.running_var.requires_grad)}
-    ranks = _on_ranks(work, len(case["steps"][0]["x"]))
+    ranks = on_ranks(work, len(case["steps"][0]["x"]), SECONDS)
     norm = _norm(case, SyncBatchNorm)
     with torch.no_grad():
         norm.running_mean.copy_(tensor(case["running_mean"]))
@@ -127,14 +122,14 @@ def accumulate_ddp(case, accumulate_ddp):
         module.weight.grad = tensor(case["stale"])
         for step in case["steps"]:
             rows = sum(len(y) for rank in step for _, y in rank)
-            with _calls() as calls:
+            with watched() as calls:
                 accumulate_ddp(model, F.cross_entropy,
                                _microbatches(step[dist.get_rank()]), rows, optimizer)
             steps.append({"weight": numbers(module.weight), "averaged": len(averaged),
                           "others": len(calls) - len(averaged)})
             averaged.clear()
         return steps
-    return {"ranks": _on_ranks(work, len(case["steps"][0]))}
+    return {"ranks": on_ranks(work, len(case["steps"][0]), SECONDS)}
 
 
 def _linear(case):
@@ -159,37 +154,3 @@ def _rows(case, shards):
     """Return this rank's rows; there may be none."""
     rows = shards[dist.get_rank()]
     return tensor(rows).reshape(len(rows), case["features"])
-
-
-def _on_ranks(work, world_size):
-    """Return what `work()` returns on each rank; a blank answer raises here."""
-    from manual_dp.ranks import run_ranks
-
-    def guarded():
-        try:
-            return work()
-        except NotImplementedError:
-            return "blank"
-    results = run_ranks(guarded, world_size, timeout=20)
-    if "blank" in results:
-        raise NotImplementedError
-    return results
-
-
-@contextmanager
-def _calls():
-    """Yield a list; while the block runs, each collective adds its name."""
-    names, before = [], {name: getattr(dist, name) for name in COLLECTIVES}
-
-    def counted(name):
-        def call(*args, **kwargs):
-            names.append(name)
-            return before[name](*args, **kwargs)
-        return call
-    for name in before:
-        setattr(dist, name, counted(name))
-    try:
-        yield names
-    finally:
-        for name, function in before.items():
-            setattr(dist, name, function)

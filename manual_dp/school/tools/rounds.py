@@ -18,7 +18,16 @@ import torch
 
 
 class RoundsError(ValueError):
-    """What ranks that send messages cannot do; names the step and the rank."""
+    """What ranks that send messages cannot do; names the step and the rank.
+
+    kind: "endless", "no yield", "no message" (what was yielded is none), "a program"
+    (nor is this), "no such rank", "itself", "has returned" or "at once" (two messages
+    to one rank).
+    """
+
+    def __init__(self, message, kind):
+        super().__init__(message)
+        self.kind = kind
 
 
 def run_rounds(program, tensors, limit=1000):
@@ -50,7 +59,7 @@ def run_rounds(program, tensors, limit=1000):
         arrived = _deliver(step, wishes, kept, messages)
     else:
         raise RoundsError(f"rank {min(running)} is still at work after {limit} steps: "
-                          "is there a loop that does not end?")
+                          "is there a loop that does not end?", "endless")
     sent = [sum(numbers for _, sender, _, numbers in messages if sender == rank)
             for rank in range(len(kept))]
     return {"tensors": kept, "steps": len({step for step, *_ in messages}),
@@ -65,7 +74,8 @@ def _start(program, kept):
         generator = program(rank, len(kept), own)
         if not hasattr(generator, "send"):
             raise RoundsError(f"rank {rank}'s program is no generator, it returned a "
-                              f"{type(generator).__name__}: it needs a yield")
+                              f"{type(generator).__name__}: it needs a yield",
+                              "no yield")
         running[rank] = generator
     return running
 
@@ -80,7 +90,7 @@ def _deliver(step, wishes, kept, messages):
         if peer in senders:
             raise RoundsError(f"step {step}: ranks {senders[peer]} and {rank} both "
                               f"send to rank {peer}; at most one message can arrive "
-                              "at a rank in a step")
+                              "at a rank in a step", "at once")
         arrived[peer], senders[peer] = message, rank
         messages.append([step, rank, peer, sum(t.numel() for t in _listed(message))])
     return arrived
@@ -89,23 +99,27 @@ def _deliver(step, wishes, kept, messages):
 def _read(who, rank, wish, wishes, kept):
     if not isinstance(wish, tuple) or len(wish) != 2 or not isinstance(wish[0], int):
         raise RoundsError(f"{who} yields a {type(wish).__name__}; yield nothing, or a "
-                          "pair: peer, message")
+                          "pair: peer, message",
+                          "a program" if hasattr(wish, "send") else "no message")
     peer, message = wish
     if not 0 <= peer < len(kept):
         raise RoundsError(f"{who} sends to rank {peer}; there are ranks 0 to "
-                          f"{len(kept) - 1}")
+                          f"{len(kept) - 1}", "no such rank")
     if peer == rank:
-        raise RoundsError(f"{who} sends to itself; what a rank holds need not be sent")
+        raise RoundsError(f"{who} sends to itself; what a rank holds need not be sent",
+                          "itself")
     if peer not in wishes:
-        raise RoundsError(f"{who} sends to rank {peer}, which has returned already")
+        raise RoundsError(f"{who} sends to rank {peer}, which has returned already",
+                          "has returned")
     for part in _listed(message):
         if not isinstance(part, torch.Tensor):
             raise RoundsError(f"{who} sends a {type(part).__name__}; a message is a "
-                              "tensor or a list of tensors")
+                              "tensor or a list of tensors", "no message")
         dtypes = [tensor.dtype for tensor in _listed(kept[rank])]
         if part.dtype not in dtypes:
             raise RoundsError(f"{who} sends {part.dtype}, but holds "
-                              f"{', '.join(map(str, dict.fromkeys(dtypes)))}")
+                              f"{', '.join(map(str, dict.fromkeys(dtypes)))}",
+                              "no message")
     return peer, _copy(message)
 
 

@@ -18,7 +18,7 @@ from manual_dp.school.grader import grade as page
 from manual_dp.school.grader.grade import grade_all
 from manual_dp.school.grader.worker import Worker, grade
 from manual_dp.school.ps1 import judge
-from tests.school.test_wrong_answers import ALL, EXERCISES, READY, WRONG, cells_of
+from tests.support.answers import ALL, EXERCISES, READY, WRONG, cells_of
 from tests.support.wrong.hostile import HOSTILE
 from tests.support.wrong.ps1 import WRONG as WRONG_PS1
 

@@ -16,7 +16,7 @@ from manual_dp.school.grader import worker as page
 from manual_dp.school.grader.child import GIVEN
 from manual_dp.school.grader.landlock import available
 from manual_dp.school.grader.worker import Worker, grade
-from tests.school.test_wrong_answers import EXERCISES, READY, cells_of
+from tests.support.answers import EXERCISES, READY, cells_of
 
 COURSE = Path(manual_dp.__file__).parent
 # Looks everywhere for answers: on the disk, in modules, in all objects, in frames, in

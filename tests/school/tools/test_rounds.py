@@ -234,14 +234,26 @@ def test_what_cannot_be_sent_is_refused(wish, message):
         run_rounds(only(1, wish), ranks(3))
 
 
+@pytest.mark.parametrize("wish, kind", [
+    (lambda tensor: tensor, "no message"), (lambda tensor: (0, 1.5), "no message"),
+    (lambda tensor: (0, tensor.float()), "no message"),
+    (lambda tensor: (part for part in tensor), "a program"),
+    (lambda tensor: (3, tensor), "no such rank"), (lambda tensor: (1, tensor), "itself")])
+def test_an_error_says_of_which_kind_it_is(wish, kind):
+    with pytest.raises(RoundsError) as caught:
+        run_rounds(only(1, wish), ranks(3))
+    assert caught.value.kind == kind
+
+
 @pytest.mark.parametrize("world_size", [3, 4, 7])
 def test_two_messages_for_one_rank_in_a_step_are_refused(world_size):
     def program(rank, world_size, tensor):
         yield
         yield (0, tensor) if rank > 0 else None
     with pytest.raises(ValueError, match="step 2: ranks 1 and 2 both send to rank 0; at "
-                                         "most one message can arrive at a rank in a"):
+                                         "most one message can arrive at a rank in a") as caught:
         run_rounds(program, ranks(world_size))
+    assert caught.value.kind == "at once"
 
 
 def test_a_rank_that_has_returned_receives_nothing():
@@ -250,16 +262,18 @@ def test_a_rank_that_has_returned_receives_nothing():
             yield
             yield 0, tensor
     with pytest.raises(RoundsError, match="step 2: rank 1 sends to rank 0, which has "
-                                          "returned already"):
+                                          "returned already") as caught:
         run_rounds(program, ranks(2))
+    assert caught.value.kind == "has returned"
 
 
 def test_a_program_that_does_not_end_is_stopped():
     def program(rank, world_size, tensor):
         while rank == 2:
             yield
-    with pytest.raises(RoundsError, match="rank 2 is still at work after 1000 steps"):
+    with pytest.raises(RoundsError, match="rank 2 is still at work after 1000 steps") as caught:
         run_rounds(program, ranks(3))
+    assert caught.value.kind == "endless"
 
 
 def test_as_many_steps_as_the_limit_are_allowed():
@@ -276,8 +290,9 @@ def test_a_function_without_yield_is_no_program():
         tensor.zero_()
     tensors = ranks(2)
     with pytest.raises(RoundsError, match="rank 0's program is no generator, it returned "
-                                          "a NoneType: it needs a yield"):
+                                          "a NoneType: it needs a yield") as caught:
         run_rounds(program, tensors)
+    assert caught.value.kind == "no yield"
     assert torch.equal(tensors[0], ranks(2)[0])
 
 

@@ -1,6 +1,6 @@
 """How the patients of problem set 5 are trained, each with its own program.
 
-    stay    train the patient; return its weights, and what was seen on the way
+    train   return a patient's weights, and what was seen on the way
     deal    the rows of every shard of every step of every epoch
 
 The model is linear: W of shape (features, classes), from zeros. A job is (batches, lr);
@@ -21,7 +21,7 @@ from manual_dp.ranks import run_ranks
 from manual_dp.school.ps5.roll import Roll
 
 
-def stay(name, program, k, jobs):
+def train(name, program, k, jobs):
     """Train patient `name` with each of `jobs`; return a dict for each.
 
     replicas: W on each rank. handed: the last gradient that rank 0 stepped with.
@@ -32,8 +32,8 @@ def stay(name, program, k, jobs):
                           2 if name == "no_sync" else k)
         return [{**results[0], "replicas": [result["W"] for result in results]}
                 for results in zip(*ranks)]
-    train = HERE.get(name, _by_hand)
-    return [dict(zip(("replicas", "handed", "messages"), train(program, *job)),
+    steps = HERE.get(name, _by_hand)
+    return [dict(zip(("replicas", "handed", "messages"), steps(program, *job)),
                  absent=0) for job in jobs]
 
 
@@ -134,20 +134,21 @@ HERE = {"rebinding": lambda program, *job: _by_hand(program, *job, allreduce=pro
 
 def _rank(name, program, jobs):
     """Train in a rank; return a dict for each of `jobs`."""
-    roll, results = Roll(), []
-    for number, (batches, lr) in enumerate(jobs):
-        model = _model()
-        with _noting() as handed:
-            if number == 0:
-                roll.call(IN_RANKS[name], program, model, batches, lr)
-            elif not results[0]["absent"] or name == "rank_zero_only":
-                roll.scope = 0  # all ranks come, as we know by now: no need to sign
-                IN_RANKS[name](None if name == "rank_zero_only" else program,
-                               model, batches, lr)
-        W = model.weight.detach().t()
-        results.append({"W": W, "handed": handed[-1] if handed else W * 0,
-                        "messages": roll.sizes.count(W.numel()) / len(batches),
-                        "absent": roll.absent})
+    results = []
+    with Roll() as roll:
+        for number, (batches, lr) in enumerate(jobs):
+            model = _model()
+            with _noting() as handed:
+                if number == 0:
+                    roll.call(IN_RANKS[name], program, model, batches, lr)
+                elif not roll.absent or name == "rank_zero_only":
+                    # all ranks come, as we know by now: no need for the roll
+                    IN_RANKS[name](None if name == "rank_zero_only" else program,
+                                   model, batches, lr)
+            W = model.weight.detach().t()
+            results.append({"W": W, "handed": handed[-1] if handed else W * 0,
+                            "messages": roll.sizes().count(W.numel()) / len(batches),
+                            "absent": roll.absent})
     return results
 
 

@@ -50,12 +50,15 @@ def judge(case, got):
 def _judge_rows(who, n, k, shards):
     for rank, rows in enumerate(shards):
         if not isinstance(rows, list) or any(type(row) is not int for row in rows):
-            return differ(f"{who}, rank {rank}", rows, "a list of whole numbers")
+            return differ(f"{who}, rank {rank}", rows, "a list of whole numbers", [
+                ("nothing is returned", rows == "None"),
+                ("these are fractions, which cannot index rows", True)])
     sizes, total = [len(rows) for rows in shards], sum(map(len, shards))
     problem = differ(
         f"{who}; rows of the ranks, largest first", sorted(sizes, reverse=True),
         sorted([len(range(rank, n, k)) for rank in range(k)], reverse=True),
         [("every rank takes all rows", k > 1 and [n] * k),
+         ("no rank has any row", total == 0),
          ("rows are repeated so that all ranks have as many: torch's sampler does "
           "that, and a test with it counts them twice", total > n),
          ("n // world_size rows a rank loses the rest", [n // k] * k),
@@ -69,7 +72,8 @@ def _judge_rows(who, n, k, shards):
          "no row": strange},
         {"more than once": [], "never": [], "no row": []},
         [("rows are numbered from 0 to n - 1", bool(strange)),
-         ("rows are drawn one by one, with repeats: draw a permutation", k == 1),
+         ("rows are drawn one by one, with repeats: draw a permutation",
+          any(len(set(rows)) < len(rows) for rows in shards)),
          ("ranks shuffle differently: the permutation must come from seed and epoch "
           "alone, not from the rank, nor from torch's shared generator", True)]
     ) or _judge_order(who, n, k, shards)
@@ -93,9 +97,7 @@ def _judge_again(who, first, again):
     if again == first:
         return None
     return differ(f"{who}, epoch 0, asked for a second time; the ranks begin with",
-                  _first(again), f"as the first time, {_first(first)}",
-                  [("the order comes from torch's shared generator, or Python's: make "
-                    "one of your own from seed and epoch", True)])
+                  _first(again), f"as the first time, {_first(first)}")
 
 
 def _judge_epochs(who, epochs, shards):
@@ -106,16 +108,16 @@ def _judge_epochs(who, epochs, shards):
             return differ(both, shown, "another order in another epoch",
                           [("epoch is not used: this is a sampler without "
                             "set_epoch", True)])
-        sets = [set(map(frozenset, part)) for part in (before, now)]
-        if len(now) > 1 and sets[0] & sets[1]:
-            return differ(both, shown, "other rows in another epoch",
-                          [("rows stay together: first shuffle all rows, then deal "
-                            "them out", True)])
         pairs = [{frozenset(two) for rows in part for two in zip(rows, rows[1:])}
                  for part in (before, now)]
         if len(pairs[0] & pairs[1]) > len(pairs[0]) / 3:
             return differ(both, shown, "an order shuffled anew in another epoch",
                           [("the old order is turned or moved, not shuffled", True)])
+        sets = [set(map(frozenset, part)) for part in (before, now)]
+        if len(now) > 1 and sets[0] & sets[1]:
+            return differ(both, shown, "other rows in another epoch",
+                          [("rows stay together: first shuffle all rows, then deal "
+                            "them out", True)])
     return None
 
 

@@ -1,0 +1,70 @@
+"""Run answers on ranks, and see what they hand to torch.distributed.
+
+    on_ranks   what a function returns on every rank
+    watched    a list that grows by every call of a collective
+
+Watched is a collective that is called by its name in torch.distributed: what torch
+calls inside itself is not.
+"""
+
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from manual_dp.ranks import run_ranks
+
+# all ranks have to come to these ...
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather", "gather",
+               "scatter", "all_gather_into_tensor", "reduce_scatter",
+               "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
+               "all_gather_object", "gather_object", "broadcast_object_list",
+               "scatter_object_list")
+# ... and two of them, or more, to these
+PAIRS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+BLANK = "not written"
+
+
+def on_ranks(work, world_size, seconds):
+    """Return what `work()` returns on each rank; a blank answer raises here.
+
+    NotImplementedError is an answer's own if it says nothing: torch's has a text.
+    """
+    results = run_ranks(partial(_work, work), world_size, timeout=seconds)
+    if BLANK in results:
+        raise NotImplementedError
+    return results
+
+
+def _work(work):
+    try:
+        return work()
+    except NotImplementedError as error:
+        if str(error):
+            raise
+        return BLANK
+
+
+@contextmanager
+def watched(before=lambda name: None):
+    """Yield a list; while the block runs, each call of a collective adds to it.
+
+    An all-reduce adds how many numbers it is handed, any other its name.
+    before: called with the name of a collective before it starts.
+    """
+    calls, real = [], {name: getattr(dist, name) for name in (*COLLECTIVES, *PAIRS)}
+
+    def call(name, *args, **kwargs):
+        before(name)
+        tensor = args[0] if args else kwargs.get("tensor")
+        counted = name == "all_reduce" and isinstance(tensor, torch.Tensor)
+        calls.append(tensor.numel() if counted else name)
+        return real[name](*args, **kwargs)
+    for name in real:
+        setattr(dist, name, partial(call, name))
+    try:
+        yield calls
+    finally:
+        for name, function in real.items():
+            setattr(dist, name, function)
