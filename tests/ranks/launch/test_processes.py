@@ -160,11 +160,12 @@ def test_a_child_is_killed_with_its_session():
             time.sleep(50)
         pid = fork(lead)
         os.close(writing)
-        found = [os.read(reading, 1).decode()]
+        found, start = [os.read(reading, 1).decode()], time.monotonic()
         processes.kill(pid)
         found += [os.read(reading, 1).decode(), os.waitpid(pid, 0)[1]]  # both let go
+        found.append(time.monotonic() - start < 30)
         processes.kill(pid)  # nobody
-        """) == ["+", "", signal.SIGKILL]
+        """) == ["+", "", signal.SIGKILL, True]
 
 
 @LINUX
