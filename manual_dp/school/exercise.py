@@ -14,26 +14,35 @@ middle move runs where a learner's code runs, so only it may be seen by that cod
 
 import importlib
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Exercise(NamedTuple):
+@dataclass(frozen=True)
+class Exercise:
     """One exercise of a problem set.
 
     name: "ps1/allreduce". The function `allreduce` of ps1/run.py runs it.
-    answers: the names it asks the learner to define, handed to that function.
-    cells: the grade ids of the answer cells to run for it, in order.
-    draw: draw(random) yields cases, always as many. judge: judge(case, got) returns
-    None, or the message for the learner. seconds: of work that are plenty for all.
+    draw: draw(random) yields cases, always as many. judge: judge(case, got) yields
+    messages for the learner, or None; the first message counts.
+    seconds: of work that are plenty for all. answers: the names it asks the learner to
+    define, handed to that function. cells: the grade ids of the answer cells to run
+    for it, in order. Both are `("allreduce",)` if nothing is said.
     """
 
     name: str
     points: int
-    answers: tuple
-    cells: tuple
     draw: object
     judge: object
     seconds: int = 10
+    answers: tuple = ()
+    cells: tuple = ()
+
+    def __post_init__(self):
+        """Fill in what is called as the exercise is."""
+        for field in ("answers", "cells"):
+            if not getattr(self, field):
+                object.__setattr__(self, field, (self.name.partition("/")[2],))
+
 
 
 def exercises(problem_set):

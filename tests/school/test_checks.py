@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -128,7 +129,7 @@ shell.run_cell("check('ps1/allreduce', lambda data: None)")
 @pytest.fixture
 def short(monkeypatch):
     """Let ps1/allreduce take 0.3 seconds."""
-    exercise = find("ps1/allreduce")._replace(seconds=0.1)
+    exercise = replace(find("ps1/allreduce"), seconds=0.1)
     monkeypatch.setattr(checks, "find", lambda name: exercise)
 
 
@@ -233,7 +234,7 @@ def test_every_number_of_a_right_answer_counts(name):
 def test_a_judge_that_stumbles_over_a_form_rejects_it(error):
     def stumble(case, got):
         raise error("private")
-    exercise = Exercise("ps1/x", 1, (), (), None, stumble)
+    exercise = Exercise("ps1/x", 1, None, stumble)
     for got in (DEEP, [1.0]):
         message = judge(exercise, {}, got)
         assert message.endswith("\nwanted  numbers in another form")

@@ -240,14 +240,10 @@ def _differ_somewhere(who, got, wanted, hints):
 
 
 EXERCISES = [
-    Exercise("ps1/get_params", 2, ("get_params",), ("get_params",),
-             _draw_params, _judge_params),
-    Exercise("ps1/split_batch", 3, ("split_batch",), ("split_batch",),
-             _draw_split, _judge_split),
-    Exercise("ps1/allreduce", 3, ("allreduce",), ("allreduce",),
-             _draw_allreduce, _judge_allreduce),
-    Exercise("ps1/sgd", 2, ("sgd",), ("sgd",), _draw_sgd, _judge_sgd),
-    Exercise("ps1/train_batch", 5, ("train_batch",),
-             ("split_batch", "allreduce", "sgd", "train_batch"),
-             _draw_train, _judge_train),
+    Exercise("ps1/get_params", 2, _draw_params, _judge_params),
+    Exercise("ps1/split_batch", 3, _draw_split, _judge_split),
+    Exercise("ps1/allreduce", 3, _draw_allreduce, _judge_allreduce),
+    Exercise("ps1/sgd", 2, _draw_sgd, _judge_sgd),
+    Exercise("ps1/train_batch", 5, _draw_train, _judge_train,
+             cells=("split_batch", "allreduce", "sgd", "train_batch")),
 ]

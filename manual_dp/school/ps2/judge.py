@@ -162,15 +162,10 @@ def _if_finished(judge):
 
 
 EXERCISES = [
-    Exercise("ps2/reduce_scatter", 4, ("reduce_scatter",), ("reduce_scatter",),
-             _draw, _if_finished(_judge_reduce_scatter)),
-    Exercise("ps2/allgather", 2, ("allgather",), ("allgather",),
-             _draw, _if_finished(_judge_allgather)),
-    Exercise("ps2/ring_allreduce", 2, ("ring_allreduce",),
-             ("reduce_scatter", "allgather", "ring_allreduce"),
-             _draw, _if_finished(_judge_ring)),
-    Exercise("ps2/spread_allreduce", 4, ("spread_allreduce",), ("spread_allreduce",),
-             _draw_params, _if_finished(_judge_spread)),
-    Exercise("ps2/tree_allreduce", 4, ("tree_allreduce",), ("tree_allreduce",),
-             _draw, _if_finished(_judge_tree)),
+    Exercise("ps2/reduce_scatter", 4, _draw, _if_finished(_judge_reduce_scatter)),
+    Exercise("ps2/allgather", 2, _draw, _if_finished(_judge_allgather)),
+    Exercise("ps2/ring_allreduce", 2, _draw, _if_finished(_judge_ring),
+             cells=("reduce_scatter", "allgather", "ring_allreduce")),
+    Exercise("ps2/spread_allreduce", 4, _draw_params, _if_finished(_judge_spread)),
+    Exercise("ps2/tree_allreduce", 4, _draw, _if_finished(_judge_tree)),
 ]

@@ -133,11 +133,8 @@ def _judge_rate(case, got):
 
 
 EXERCISES = [
-    Exercise("ps3/plan", 3, ("plan",), ("plan",), _draw_plan, _judge_plan),
-    Exercise("ps3/learning_rate", 3, ("learning_rate",), ("learning_rate",),
-             _draw_rate, _judge_rate),
-    Exercise("ps3/shard_indices", 4, ("shard_indices",), ("shard_indices",),
-             epoch.draw, epoch.judge),
-    Exercise("ps3/evaluate_accuracy", 5, ("evaluate_accuracy",),
-             ("evaluate_accuracy",), accuracy.draw, accuracy.judge),
+    Exercise("ps3/plan", 3, _draw_plan, _judge_plan),
+    Exercise("ps3/learning_rate", 3, _draw_rate, _judge_rate),
+    Exercise("ps3/shard_indices", 4, epoch.draw, epoch.judge),
+    Exercise("ps3/evaluate_accuracy", 5, accuracy.draw, accuracy.judge),
 ]

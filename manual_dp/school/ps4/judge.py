@@ -128,13 +128,9 @@ def _accumulated(own):
 
 
 EXERCISES = [
-    Exercise("ps4/start_equal", 3, ("start_equal",), ("start_equal",),
-             draw, _judge_start),
-    Exercise("ps4/average_gradients", 4, ("average_gradients",), ("average_gradients",),
-             _draw_average, _judge_average),
-    Exercise("ps4/average_in_buckets", 4, ("average_in_buckets",),
-             ("average_in_buckets",), _draw_buckets, _judge_buckets),
-    Exercise("ps4/average_in_hooks", 3, ("average_in_hooks",), ("average_in_hooks",),
-             draw, _judge_hooks),
-    Exercise("ps4/DDP", 4, ("DDP",), ("start_equal", "DDP"), _draw_ddp, _judge_ddp),
+    Exercise("ps4/start_equal", 3, draw, _judge_start),
+    Exercise("ps4/average_gradients", 4, _draw_average, _judge_average),
+    Exercise("ps4/average_in_buckets", 4, _draw_buckets, _judge_buckets),
+    Exercise("ps4/average_in_hooks", 3, draw, _judge_hooks),
+    Exercise("ps4/DDP", 4, _draw_ddp, _judge_ddp, cells=("start_equal", "DDP")),
 ]

@@ -212,8 +212,8 @@ def _exercise(number, name):
             return f"{problem}\nThe clue is wrong; the repair has not been judged yet."
         problem = judge(case, got)
         return problem and f"{problem}\nThe clue is right; the repair is not right yet."
-    return Exercise(f"ps5/{name}", 2, (f"clue_{number}", f"repaired_{number}"), (name,),
-                    draw, judge_both, seconds=20 if name in RANKS else 10)
+    return Exercise(f"ps5/{name}", 2, draw, judge_both, 20 if name in RANKS else 10,
+                    answers=(f"clue_{number}", f"repaired_{number}"), cells=(name,))
 
 
 EXERCISES = [_exercise(number, name) for number, name in enumerate(PATIENTS, 1)]

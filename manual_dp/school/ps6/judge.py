@@ -95,15 +95,13 @@ def _judge_sum(case, got):
 
 
 EXERCISES = [
-    Exercise("ps6/global_statistics", 3, ("global_statistics",),
-             ("global_statistics",), _draw_statistics, _judge_statistics, 20),
-    Exercise("ps6/allreduce_sum", 3, ("AllReduceSum",), ("allreduce_sum",),
-             _draw_sum, _judge_sum, 20),
-    Exercise("ps6/sync_batch_norm", 5, ("SyncBatchNorm",),
-             ("global_statistics", "allreduce_sum", "sync_batch_norm"),
-             norm.draw, norm.judge, 20),
-    Exercise("ps6/accumulate", 3, ("accumulate",), ("accumulate",),
-             accumulate.draw, accumulate.judge),
-    Exercise("ps6/accumulate_ddp", 3, ("accumulate_ddp",), ("accumulate_ddp",),
-             accumulate.draw_ranks, accumulate.judge_ranks, 20),
+    Exercise("ps6/global_statistics", 3, _draw_statistics, _judge_statistics, 20),
+    Exercise("ps6/allreduce_sum", 3, _draw_sum, _judge_sum, 20,
+             answers=("AllReduceSum",)),
+    Exercise("ps6/sync_batch_norm", 5, norm.draw, norm.judge, 20,
+             answers=("SyncBatchNorm",),
+             cells=("global_statistics", "allreduce_sum", "sync_batch_norm")),
+    Exercise("ps6/accumulate", 3, accumulate.draw, accumulate.judge),
+    Exercise("ps6/accumulate_ddp", 3, accumulate.draw_ranks, accumulate.judge_ranks,
+             20),
 ]

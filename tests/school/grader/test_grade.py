@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -99,7 +100,7 @@ def test_a_blank_release_gets_nothing_and_is_told_why(tmp_path):
 
 def test_hostile_submissions_get_what_they_deserve_and_stop_nothing(
         tmp_path, private, monkeypatch):
-    monkeypatch.setattr(judge, "EXERCISES", [exercise._replace(seconds=3)
+    monkeypatch.setattr(judge, "EXERCISES", [replace(exercise, seconds=3)
                                            for exercise in judge.EXERCISES
                                            if exercise.name != "ps1/train_batch"])
     paths = {name: hand_in(tmp_path, f"s{i:02d}", cells_of("ps1") | {
@@ -240,7 +241,7 @@ def test_a_mistake_of_the_grader_itself_is_raised_and_leaves_nothing(
     def broken(random):
         raise LookupError("a bug of ours")
     monkeypatch.setattr(judge, "EXERCISES", [
-        exercise._replace(draw=broken) for exercise in judge.EXERCISES])
+        replace(exercise, draw=broken) for exercise in judge.EXERCISES])
     with pytest.raises(LookupError, match="a bug of ours"):
         grade_all(a_class(tmp_path, 3))
     assert still_running(private) == []
