@@ -6,9 +6,10 @@ STAMP := .venv/.installed
 COURSE := $(PY) notebooks/tools/course.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
-# cells of one notebook must stay together, which is what loadfile does
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=300
+# loadgroup: tests go where a worker is free, those that share what takes long together
+PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
+# loadfile: cells of one notebook must stay together
+NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300
 
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of

@@ -1,6 +1,7 @@
 """For every test: one thread, the same examples each run, and nothing left behind."""
 
 import os
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,6 +16,21 @@ torch.set_num_threads(1)
 settings.register_profile("course", database=None, deadline=None, derandomize=True,
                           max_examples=60)
 settings.load_profile("course")
+
+
+# Files whose tests share what takes long to make: one worker has all of each.
+TOGETHER = """audit/test_audit lab/ledger/test_compare notebooks/test_course
+    notebooks/test_nbgrader notebooks/test_release school/grader/test_grade
+    school/grader/test_landlock school/grader/test_ranks school/grader/test_worker
+    test_equivalence""".split()
+
+
+def pytest_collection_modifyitems(items):
+    """Name the groups that `--dist loadgroup` keeps together."""
+    for item in items:
+        name = item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
+        if name in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 def _surroundings():

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import manual_dp
+from tests.conftest import TOGETHER
 
 PACKAGE = Path(manual_dp.__file__).parent
 ROOT = PACKAGE.parent
@@ -81,6 +82,10 @@ def test_names_that_are_too_alike_are_seen():
     assert too_alike(["loss", "audit_rank", "audit"]) == [("audit", "audit_rank")]
     assert too_alike(["pass", "passes", "s"]) == [("pass", "passes")]
     assert too_alike(["step", "stepper", "__init__", "__main__"]) == []
+
+
+def test_the_files_that_are_kept_together_are_there():
+    assert [name for name in TOGETHER if not (ROOT / f"tests/{name}.py").exists()] == []
 
 
 # text

@@ -31,8 +31,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
 from tqdm import tqdm
-
-from manual_dp.files import write_text
+from whole import write_text
 
 INDEX = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>The lessons, as they ran here</title>

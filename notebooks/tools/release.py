@@ -22,8 +22,7 @@ from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 from traitlets.log import get_logger
-
-from manual_dp.files import write_text
+from whole import write_text
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "exercises"
 

@@ -1,0 +1,272 @@
+"""The four files: found, fetched, checked; never half of them, never others."""
+
+import gzip
+import hashlib
+import os
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from manual_dp import load_data
+from manual_dp.files import fashion_mnist
+
+NAMES = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+         "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]
+
+# four small files of our own
+
+def idx(tensor):
+    """Pack a uint8 tensor as the idx files are packed."""
+    head = bytes([0, 0, 8, tensor.dim()])
+    sizes = b"".join(size.to_bytes(4, "big") for size in tensor.shape)
+    return gzip.compress(head + sizes + bytes(tensor.flatten().tolist()), mtime=0)
+
+
+@pytest.fixture
+def garments(monkeypatch, tmp_path):
+    """Pretend that Fashion-MNIST is this small; return its files' contents."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (10, 28, 28), generator=generator, dtype=torch.uint8)
+    images[0, 0, 0] = 255
+    labels = torch.arange(10, dtype=torch.uint8)
+    files = dict(zip(NAMES, map(idx, (images[:6], labels[:6], images[6:], labels[6:]))))
+    monkeypatch.setattr(fashion_mnist, "FILES", {
+        name: hashlib.sha256(packed).hexdigest() for name, packed in files.items()})
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MANUAL_DP_DATA", raising=False)
+    return SimpleNamespace(files=files, images=images, labels=labels)
+
+
+def put(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, packed in files.items():
+        (folder / name).write_bytes(packed)
+    return folder
+
+
+def listing(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def no_network(monkeypatch):
+    def unreachable(*args, **kwargs):
+        raise OSError("no route to host")
+    datasets = SimpleNamespace(FashionMNIST=unreachable)
+    monkeypatch.setattr(fashion_mnist, "ensure_torchvision",
+                        lambda: SimpleNamespace(datasets=datasets))
+
+
+def check(garments, train_iter, test_iter):
+    X = garments.images[:, None].float() / 255
+    assert torch.equal(test_iter.X, X[6:]) and torch.equal(train_iter.X, X[:6])
+    assert train_iter.y.tolist() == list(range(6))
+    assert test_iter.y.tolist() == list(range(6, 10))
+    assert test_iter.y.dtype == torch.int64
+
+
+@pytest.mark.parametrize("where", ["root", "MANUAL_DP_DATA", "cache"])
+def test_files_are_found_where_they_may_lie(monkeypatch, tmp_path, garments, where):
+    no_network(monkeypatch)
+    cache = tmp_path / "home" / ".cache" / "manual_dp" / "fashion-mnist"
+    folder = put(cache if where == "cache" else tmp_path / "here", garments.files)
+    if where == "MANUAL_DP_DATA":
+        monkeypatch.setenv("MANUAL_DP_DATA", str(folder))
+    root = folder if where == "root" else None
+    check(garments, *load_data("fashion-mnist", root=root))
+    check(garments, *load_data("fashion-mnist", root=root and str(root)))
+    assert listing(folder) == sorted(NAMES)  # nothing is unpacked
+
+
+def test_an_argument_goes_before_the_environment(monkeypatch, tmp_path, garments):
+    monkeypatch.setenv("MANUAL_DP_DATA", str(tmp_path / "nowhere"))
+    folder = put(tmp_path / "here", garments.files)
+    check(garments, *load_data("fashion-mnist", root=folder))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def spoil(packed, how):
+    if how == "truncated":
+        return packed[:-20]
+    if how == "empty":
+        return b""
+    if how == "a page that says 404":
+        return b"<html>404 Not Found</html>"
+    flipped = bytearray(packed)
+    flipped[len(packed) // 2] ^= 1
+    return bytes(flipped)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", ["truncated", "empty", "a page that says 404",
+                                 "one bit"])
+def test_a_damaged_file_is_refused_by_name(monkeypatch, tmp_path, garments, name, how):
+    no_network(monkeypatch)
+    packed = spoil(garments.files[name], how)
+    folder = put(tmp_path / "here", {**garments.files, name: packed})
+    with pytest.raises(ValueError, match=f"{name} is damaged: {len(packed)} bytes with "
+                                         "SHA-256 .*; delete it and try again"):
+        load_data("fashion-mnist", root=folder)
+    assert (folder / name).read_bytes() == packed
+    assert listing(folder) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("missing", [NAMES, NAMES[1:2], NAMES[2:]])
+def test_no_files_and_no_network_says_what_to_put_where(monkeypatch, tmp_path, garments,
+                                                        missing):
+    no_network(monkeypatch)
+    there = {name: packed for name, packed in garments.files.items()
+             if name not in missing}
+    folder = put(tmp_path / "here", there)
+    with pytest.raises(FileNotFoundError) as caught:
+        load_data("fashion-mnist", root=folder)
+    message = str(caught.value)
+    assert f"not in {folder} " in message and "MANUAL_DP_DATA" in message
+    assert [name in message for name in NAMES] == [name in missing for name in NAMES]
+    assert 'data="digits"' in message
+    assert isinstance(caught.value.__cause__, OSError)
+    assert listing(folder) == sorted(there)
+
+
+def test_without_torchvision_the_same_is_said(monkeypatch, tmp_path, garments):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(FileNotFoundError, match="Put .* there") as caught:
+        load_data("fashion-mnist", root=tmp_path / "here")
+    assert isinstance(caught.value.__cause__, ImportError)
+
+
+def torchvision_that(monkeypatch, fetches):
+    """Put `fetches(raw_folder)` in the place of torchvision's download."""
+    seen = []
+
+    def garments(root, download):
+        assert download
+        raw = Path(root) / "FashionMNIST" / "raw"
+        raw.mkdir(parents=True)
+        limit = socket.getdefaulttimeout()
+        seen.append(SimpleNamespace(private=Path(root), limit=limit))
+        fetches(raw)
+        return SimpleNamespace(raw_folder=str(raw))
+    datasets = SimpleNamespace(FashionMNIST=garments)
+    monkeypatch.setattr(fashion_mnist, "ensure_torchvision",
+                        lambda: SimpleNamespace(datasets=datasets))
+    return seen
+
+
+def test_a_download_is_moved_into_place_and_leaves_no_trace(monkeypatch, tmp_path,
+                                                            garments):
+    folder = tmp_path / "new" / "here"
+
+    def fetch(raw):
+        put(raw, {**garments.files, "train-images-idx3-ubyte": b"unpacked"})
+        assert not any((folder / name).exists() for name in NAMES)
+    seen = torchvision_that(monkeypatch, fetch)
+    check(garments, *load_data("fashion-mnist", root=folder))
+    assert listing(folder) == sorted(NAMES)
+    assert len(seen) == 1
+    check(garments, *load_data("fashion-mnist", root=folder))
+    assert len(seen) == 1  # the second time there was nothing to fetch
+
+
+def test_a_download_lies_in_a_private_folder_beside_its_place(monkeypatch, tmp_path,
+                                                             garments):
+    modes = []
+
+    def fetch(raw):
+        modes.append(raw.parents[1].stat().st_mode & 0o777)
+        put(raw, garments.files)
+    seen = torchvision_that(monkeypatch, fetch)
+    load_data("fashion-mnist", root=tmp_path)
+    assert seen[0].private.parent == tmp_path  # the same disk: a move, not a copy
+    assert modes == [0o700]
+
+
+def test_a_file_that_was_there_is_not_replaced(monkeypatch, tmp_path, garments):
+    folder = put(tmp_path / "here", {NAMES[0]: garments.files[NAMES[0]]})
+    before = (folder / NAMES[0]).stat()
+    torchvision_that(monkeypatch, lambda raw: put(raw, garments.files))
+    check(garments, *load_data("fashion-mnist", root=folder))
+    after = (folder / NAMES[0]).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("error, raised", [
+    (OSError("connection reset"), FileNotFoundError),
+    (RuntimeError("checksum"), FileNotFoundError),
+    (KeyboardInterrupt(), KeyboardInterrupt),
+])
+def test_a_download_that_breaks_off_leaves_nothing(monkeypatch, tmp_path, garments,
+                                                   error, raised):
+    def fetch(raw):
+        put(raw, {NAMES[0]: garments.files[NAMES[0]][:100]})
+        raise error
+    torchvision_that(monkeypatch, fetch)
+    with pytest.raises(raised):
+        load_data("fashion-mnist", root=tmp_path / "here")
+    assert listing(tmp_path / "here") == []
+
+
+def test_a_download_that_lacks_a_file_says_so(monkeypatch, tmp_path, garments):
+    torchvision_that(monkeypatch, lambda raw: put(raw, {
+        name: garments.files[name] for name in NAMES[:3]}))
+    with pytest.raises(FileNotFoundError, match="could not be downloaded"):
+        load_data("fashion-mnist", root=tmp_path / "here")
+    assert listing(tmp_path / "here") == sorted(NAMES[:3])  # whole files only
+
+
+def test_wrong_content_under_the_right_name_is_refused(monkeypatch, tmp_path, garments):
+    wrong = {name: spoil(packed, "one bit") for name, packed in garments.files.items()}
+    torchvision_that(monkeypatch, lambda raw: put(raw, wrong))
+    with pytest.raises(ValueError, match=f"{NAMES[0]} is damaged"):
+        load_data("fashion-mnist", root=tmp_path / "here")
+    assert listing(tmp_path / "here") == sorted(NAMES)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_server_that_stalls_is_given_up_after_30_seconds(monkeypatch, tmp_path,
+                                                          garments, fails):
+    def fetch(raw):
+        if fails:
+            raise TimeoutError
+        put(raw, garments.files)
+    seen = torchvision_that(monkeypatch, fetch)
+    before = socket.getdefaulttimeout()
+    try:
+        load_data("fashion-mnist", root=tmp_path)
+    except FileNotFoundError:
+        assert fails
+    assert [call.limit for call in seen] == [30]
+    assert socket.getdefaulttimeout() == before  # other people's sockets are theirs
+
+
+def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments):
+    def fetch(raw):
+        put(raw, garments.files)
+        if len(seen) == 1:  # while the first is under way, a second runs to its end
+            check(garments, *load_data("fashion-mnist", root=tmp_path))
+    seen = torchvision_that(monkeypatch, fetch)
+    check(garments, *load_data("fashion-mnist", root=tmp_path))
+    assert seen[0].private != seen[1].private
+    assert listing(tmp_path) == sorted(NAMES)
+
+
+def test_the_official_files_are_named_and_hashed():
+    assert list(fashion_mnist.FILES) == NAMES
+    assert all(len(bytes.fromhex(digest)) == 32
+               for digest in fashion_mnist.FILES.values())
+
+
+@pytest.mark.skipif("MANUAL_DP_DATA" not in os.environ,
+                    reason="MANUAL_DP_DATA names no folder of Fashion-MNIST's files")
+def test_the_official_files_are_read():
+    train_iter, test_iter = load_data("fashion-mnist")
+    for batches, rows in ((train_iter, 60_000), (test_iter, 10_000)):
+        assert batches.X.shape == (rows, 1, 28, 28)
+        assert batches.X.min() == 0 and batches.X.max() == 1
+        assert batches.y.bincount().tolist() == [rows // 10] * 10
+    # the mean and the standard deviation that everybody normalises by
+    assert round(train_iter.X.double().mean().item(), 4) == 0.2860
+    assert round(train_iter.X.double().std().item(), 4) == 0.3530
