@@ -163,10 +163,8 @@ def in_order(findings):
 
 def ranks(numbers):
     """Return "rank 1", or "ranks 0 and 2"."""
-    words = [str(number) for number in numbers]
-    if len(words) == 1:
-        return f"rank {words[0]}"
-    return f"ranks {', '.join(words[:-1])} and {words[-1]}"
+    *most, last = map(str, numbers)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def few(items):

@@ -48,12 +48,9 @@ def doubtful(findings, alone):
 def _of_step(evidence, notes, before):
     alone, t = evidence.alone, notes[0].t
     single = alone and _explain_alone(alone, t)
-    base = single or alone and _explain_alone(alone, 0)
-    base = base.numbers[0] if base and _right(base) else None
-    factor = base if evidence.lr is None else evidence.lr
-    if notes[0].used is not None:
-        factor = 1.0  # an optimizer of torch's was seen with its gradients
-    found = _name(evidence, notes, explain(notes, before), factor, base)
+    first = single or alone and _explain_alone(alone, 0)
+    base = first.numbers[0] if first and _right(first) else None
+    found = _name(evidence, notes, explain(notes, before), base)
     if found and _weights_averaged(notes):
         evidence.remark("each rank applied its own gradient, and the weights were "
                         "averaged: the same, for plain SGD")
@@ -69,6 +66,10 @@ def _right(fit):
     return fit.hypothesis.code == RIGHT and not fit.parts
 
 
+def _same(number, other):
+    return math.isclose(number, other, rel_tol=1e-6)
+
+
 def _explain_alone(alone, t):
     """Return the fit of step t at world size 1, None if there is none."""
     steps = alone.steps[:t + 1]
@@ -80,13 +81,10 @@ def _explain_alone(alone, t):
 
 def _as_alone(notes, note, single):
     """Return whether what was applied is as at world size 1: a memory, another loss."""
-    if (notes[0].used is None) != (note.used is None):
+    by_hand, code = note.used is None, single.hypothesis.code
+    if (notes[0].used is None) != by_hand or _right(single) or code == "labels":
         return False
-    code = single.hypothesis.code
-    if _right(single) or code == "labels":
-        return False
-    if code == "stale" and (notes[0].used is not None
-                            or single.numbers[1] >= 1 - CLOSE):
+    if code == "stale" and not (by_hand and single.numbers[1] < 1 - CLOSE):
         return False  # no momentum: gradients were not cleared
     far = max(float((other.applied - note.applied).norm()) for other in notes)
     return far <= CLOSE * float(note.applied.norm())
@@ -94,49 +92,51 @@ def _as_alone(notes, note, single):
 
 def _weights_averaged(notes):
     """Return whether the weights made the right step, whatever the optimizer used."""
-    if not all(note.plain and note.kind == "SGD" for note in notes):
+    if not all(note.plain for note in notes):
         return False
     rate = next(iter(notes[0].rates.values()))
-    return all(_right(fit) and math.isclose(fit.numbers[0], rate, rel_tol=1e-6)
+    return all(_right(fit) and _same(fit.numbers[0], rate)
                for fit in explain([replace(note, used=None) for note in notes]))
 
 
-def _name(evidence, notes, fits, factor, base):
+def _name(evidence, notes, fits, base):
     """Return the findings of a step; a remark where it is right in its own way.
 
-    factor: what the right gradient is multiplied by here, None if unknown. base: the
-    same at world size 1.
+    base: what the right gradient is multiplied by at world size 1, None if unknown.
     """
-    t = notes[0].t
+    factor = base if evidence.lr is None else evidence.lr  # and on these ranks
+    if notes[0].used is not None:
+        factor = 1.0  # an optimizer of torch's was seen with its gradients
     if any(fit.parts for fit in fits):
-        return _of_parameters(t, fits, evidence.names)
-    wrong = [rank for rank, fit in enumerate(fits) if not _right(fit)]
-    if wrong:
-        return [_accuse(t, fits, wrong, notes, factor)]
+        return _of_parameters(notes[0].t, fits, evidence.names)
+    if not all(map(_right, fits)):
+        return [_accuse(notes, fits, factor)]
     return _scale(evidence, notes, [fit.numbers[0] for fit in fits], factor, base)
 
 
-def _accuse(t, fits, wrong, notes, factor):
+def _accuse(notes, fits, factor):
     """Return the finding that is the hypothesis of the first rank that is not right."""
-    one = next((fit for fit in fits if fit.hypothesis.code == "one-rank"),
-               fits[wrong[0]])
-    code, everyone = one.hypothesis.code, len(wrong) == len(fits)
-    if code == "one-rank":
-        return _one_rank(t, fits, one.hypothesis.source, notes, factor)
-    if code == "counted-twice":
-        return _weighted(t, one.numbers)
-    if code == "not-synchronised" and not everyone:
-        right = [rank for rank in range(len(fits)) if rank not in wrong]
+    t, right = notes[0].t, [rank for rank, fit in enumerate(fits) if _right(fit)]
+    wrong = [rank for rank in range(len(fits)) if rank not in right]
+    suspects = [fits[rank] for rank in wrong]
+    one = next((fit for fit in suspects if fit.hypothesis.code == "one-rank"),
+               suspects[0])
+    hypothesis, numbers = one.hypothesis, one.numbers
+    if hypothesis.code == "one-rank":
+        return _one_rank(t, fits, hypothesis.source, notes, factor)
+    if hypothesis.code == "counted-twice":
+        return _weighted(t, numbers)
+    if hypothesis.code == "not-synchronised" and right:
         return finding("not-sent-back", len(wrong), f"{ranks(right)} applied the sum, "
                        f"{ranks(wrong)} a gradient of their own", wrong[0], t)
-    number, says = one.hypothesis.tell(ranks(wrong), one.numbers)
-    return finding(code, number, says, None if everyone else wrong[0], t)
+    number = numbers[-1] if hypothesis.number is None else hypothesis.number
+    says = hypothesis.says.format(who=ranks(wrong), last=numbers[-1])
+    return finding(hypothesis.code, number, says, wrong[0] if right else None, t)
 
 
 def _one_rank(t, fits, source, notes, factor):
     share = notes[source].weight / sum(note.weight for note in notes)
-    if factor and len(notes) == 2 and math.isclose(fits[source].numbers[0] / factor,
-                                                   share, rel_tol=1e-6):
+    if factor and len(notes) == 2 and _same(fits[source].numbers[0] / factor, share):
         return finding("rank-left-out", 1, f"the sum leaves out rank {1 - source}",
                        None, t)
     return finding("one-rank", share, f"all ranks applied rank {source}'s gradient, "
@@ -144,36 +144,32 @@ def _one_rank(t, fits, source, notes, factor):
 
 
 def _weighted(t, numbers):
+    """Return the finding for a sum that counts rank i's gradient numbers[i] times."""
     least = min(numbers)
+    times = [number / least for number in numbers] if least > 0 else numbers
+    words = ", ".join(f"{number:.4g}" for number in times)
     if least <= 0:
-        return finding("gradient", least, f"ranks' gradients count {_list(numbers)} "
-                       "times: one with the wrong sign", None, t)
-    times = [number / least for number in numbers]
+        return finding("gradient", least, f"ranks' gradients count {words} times: one "
+                       "with the wrong sign", None, t)
+    most = max(times)
     if all(abs(x - round(x)) < 1e-6 for x in times):
-        return finding("counted-twice", max(times), "ranks' gradients count "
-                       f"{_list(times)} times", times.index(max(times)), t)
-    return finding("gradient", max(times), "a row of ranks 0, 1, ... counts "
-                   f"{_list(times)} times: clipped or weighted before the sum?", None,
-                   t)
-
-
-def _list(numbers):
-    return ", ".join(f"{number:.4g}" for number in numbers)
+        return finding("counted-twice", most, f"ranks' gradients count {words} times",
+                       times.index(most), t)
+    return finding("gradient", most, f"a row of ranks 0, 1, ... counts {words} times: "
+                   "clipped or weighted before the sum?", None, t)
 
 
 def _of_parameters(t, fits, names):
     """Name the parameters that got something else than most."""
     found = {}
     for rank, fit in enumerate(fits):
-        for i, hypothesis in fit.parts.items():
-            what = (hypothesis.code, hypothesis.part)
-            if hypothesis.code == "one-rank":
-                what = ("not-synchronised", hypothesis.part)
-            found.setdefault(what, {}).setdefault(i, []).append(rank)
+        for i, one in fit.parts.items():
+            code = "not-synchronised" if one.code == "one-rank" else one.code
+            found.setdefault((code, one.part), []).append((i, rank))
     findings = []
     for (code, part), where in found.items():
-        which = [names[i] for i in where]
-        who = sorted({rank for some in where.values() for rank in some})
+        which = list(dict.fromkeys(names[i] for i, _ in where))
+        who = sorted({rank for _, rank in where})
         shown = ", ".join(which[:SHOWN]) + (f" and {len(which) - SHOWN} more"
                                             if len(which) > SHOWN else "")
         findings.append(finding(code, len(which), f"{shown} {part} on {ranks(who)}",
@@ -183,11 +179,10 @@ def _of_parameters(t, fits, names):
 
 def _scale(evidence, notes, numbers, factor, base):
     """Return findings for gradients that are right but for a factor."""
-    t, by_hand = notes[0].t, notes[0].used is None
-    rest = [rank for rank, number in enumerate(numbers)
-            if not math.isclose(number, numbers[0], rel_tol=1e-6)]
+    t, by_hand, number = notes[0].t, notes[0].used is None, numbers[0]
+    rest = [rank for rank, other in enumerate(numbers) if not _same(other, number)]
     if rest:
-        times = numbers[rest[0]] / numbers[0]
+        times = numbers[rest[0]] / number
         return [finding("rates-differ" if by_hand else "factor", times,
                         f"{ranks(rest)} took {times:.4g} times rank 0's step", rest[0],
                         t)]
@@ -195,43 +190,39 @@ def _scale(evidence, notes, numbers, factor, base):
         return [finding("not-judged", 0, "the size of the step: no optimizer of "
                         "torch's, and nothing to compare with at world size 1", None,
                         t)]
-    number, pieces = numbers[0], len(notes[0].rows)
-    times = number / factor
-    if math.isclose(times, 1, rel_tol=1e-6):
+    if _same(number, factor):
         return []
-    if not by_hand and base:
-        times = number / base
-        if math.isclose(times, 1, rel_tol=1e-6):
-            if pieces > 1 and math.isclose(number, pieces, rel_tol=1e-6):
-                return [_accumulated(t, pieces)]
-            evidence.remark(f"the gradient is {number:.4g} times the mean loss's, at "
-                            "world size 1 too: clipped, or another loss")
-            return []
-    return _times(t, times, notes)
-
-
-def _times(t, times, notes):
-    world_size, pieces = len(notes), len(notes[0].rows)
-    sizes = [note.weight for note in notes]
-    seen = sum(len(rows) for note in notes for rows in note.all_rows)
-    if seen != notes[0].size and math.isclose(times, seen / notes[0].size,
-                                              rel_tol=1e-6):
-        return []  # rows were missed or repeated: said already
-    words = f"the step is {times:.4g} times a single device's"
-    for number, code in ((world_size, "sum"), (1 / world_size, "averaged-twice")):
-        if world_size > 1 and math.isclose(times, number, rel_tol=1e-6):
-            return [finding(code, times, f"{words}: the world size"
-                            + (", inverted" if number < 1 else ""), None, t)]
-    if pieces > 1 and math.isclose(times, pieces, rel_tol=1e-6):
+    times, pieces = number / (factor if by_hand else base or 1), len(notes[0].rows)
+    if not _same(times, 1):
+        return _times(t, times, pieces, notes)
+    if _same(number, pieces):
         return [_accumulated(t, pieces)]
-    divisor = sum(sizes) / times
-    if abs(divisor - round(divisor)) < 1e-6 * divisor and divisor < 1e6:
-        k = round(divisor)
-        words += f": as if divided by {k} rows, of {sum(sizes)}"
-        words += ", a shard's" if k in sizes else ""
-    return [finding("factor", times, words, None, t)]
+    evidence.remark(f"the gradient is {number:.4g} times the mean loss's, at world "
+                    "size 1 too: clipped, or another loss")
+    return []
+
+
+def _times(t, times, pieces, notes):
+    """Return the finding for a step that is `times` a single device's."""
+    world_size, sizes = len(notes), [note.weight for note in notes]
+    seen = sum(len(rows) for note in notes for rows in note.all_rows)
+    if seen != notes[0].size and _same(times, seen / notes[0].size):
+        return []  # rows were missed or repeated: said already
+    code, why, divisor = "factor", "", sum(sizes) / times
+    k = round(divisor)
+    if _same(times, world_size):
+        code, why = "sum", ": the world size"
+    elif _same(times, 1 / world_size):
+        code, why = "averaged-twice", ": the world size, inverted"
+    elif _same(times, pieces):
+        return [_accumulated(t, pieces)]
+    elif _same(divisor, k) and divisor < 1e6:
+        why = f": as if divided by {k} rows, of {sum(sizes)}"
+        why += ", a shard's" if k in sizes else ""
+    return [finding(code, times, f"the step is {times:.4g} times a single device's"
+                    + why, None, t)]
 
 
 def _accumulated(t, pieces):
     return finding("accumulation", pieces, f"the gradient is {pieces} times a single "
-                   f"device's: the number of micro-batches", None, t)
+                   "device's: the number of micro-batches", None, t)

@@ -56,22 +56,18 @@ def drift(evidence):
 def _parted(evidence, t, when, i, who, far):
     if i is None:
         return finding("not-synchronised", far, "some rank has no gradient")
-    name = evidence.names[i]
-    says = f"{name} is {far:.1e} from rank 0's on {ranks(who)}"
-    code, rank = "replicas-differ", who[0]
-    if when == "gradient":
-        code, says = "not-synchronised", f"the gradient of {says}"
-    elif when == "before":
-        code, says = "start-differs", f"before the first step {says}"
-    elif when == "after":
-        changed = [rank for rank, note in enumerate(evidence.steps[t]) if note.changed]
-        if changed and len(changed) < len(evidence.runs) and not evidence.findings:
-            code, rank = "weights-changed", changed[0]
-            says = (f"{ranks(changed)} wrote the weights after the optimizer's step; "
-                    f"{says}")
-        else:
-            says = f"since step {t} {says}"
-    return finding(code, far, says, rank, t, name)
+    code, place = {
+        "before": ("start-differs", "before the first step "),
+        "after": ("replicas-differ", "" if t is None else f"since step {t} "),
+        "gradient": ("not-synchronised", "the gradient of ")}[when]
+    changed = [rank for rank, run in enumerate(evidence.runs) for note in run.steps
+               if note.t == t and note.changed and when == "after"]
+    rank, name = who[0], evidence.names[i]
+    if 0 < len(changed) < len(evidence.runs) and not evidence.findings:
+        code, rank = "weights-changed", changed[0]
+        place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
+    return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
+                   f"{ranks(who)}", rank, t, name)
 
 
 @each_step
@@ -111,7 +107,7 @@ def updates(notes, evidence):
     times = max(note.updates for note in notes)
     if times > 1:
         yield finding("accumulation", times, f"the optimizer steps {times} times for "
-                      f"one minibatch, after {notes[0].forwards} forwards")
+                      f"one minibatch, after {len(notes[0].all_rows)} forwards")
 
 
 @each_step
@@ -150,7 +146,7 @@ def syncs(notes, evidence):
     times = max(note.synced + note.summed // wanted for note in notes)
     if times > 1 and len(notes) > 1:
         yield finding("syncs", times, f"gradients are all-reduced {times} times in a "
-                      f"step of {notes[0].forwards} forwards")
+                      f"step of {len(notes[0].all_rows)} forwards")
 
 
 def batch_norm(evidence):
@@ -184,9 +180,9 @@ def learning_rate(evidence):
     if not (base and lr and size and size_alone):
         return []
     grown, ratio = size / size_alone, lr / base
-    adam = "Adam" in notes[0].kind
-    rule = math.sqrt(grown) if adam else grown
-    kind = "square root for Adam" if adam else "linear for SGD"
+    kind, rule = "linear for SGD", grown
+    if "Adam" in notes[0].kind:
+        kind, rule = "square root for Adam", math.sqrt(grown)
     says = (f"{size} rows a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
             f"rows and {base:.4g} on one")
     if math.isclose(ratio, rule, rel_tol=1e-2):
