@@ -157,8 +157,7 @@ def finding(code, number, says, rank=None, step=None, parameter=None):
 
 def in_order(findings):
     """Return the findings, causes before their consequences."""
-    places = list(WORDS)
-    return sorted(findings, key=lambda f: places.index(f.code))
+    return sorted(findings, key=lambda f: list(WORDS).index(f.code))
 
 
 def ranks(numbers):

@@ -27,8 +27,7 @@ class Sketch:
         generator = torch.Generator().manual_seed(0)
         weights = torch.rand(longest, dtype=torch.float64, generator=generator) + 0.5
         weights[torch.rand(longest, generator=generator) < 0.5] *= -1
-        self.weights = {place: weights.to(place) for place in
-                        {t.device for t in tensors}}
+        self.weights = {weights.device: weights}
 
     @torch.no_grad()
     def __call__(self, tensors):
@@ -37,8 +36,11 @@ class Sketch:
                             self._row(t.detach()).cpu() for t in tensors])
 
     def _row(self, tensor):
-        weights = self.weights[tensor.device][:tensor.numel()]
-        flat = tensor.reshape(-1).double() * weights
+        if tensor.device not in self.weights:
+            [weights, *_] = self.weights.values()
+            self.weights[tensor.device] = weights.to(tensor.device)
+        flat = tensor.reshape(-1).double()
+        flat = flat * self.weights[tensor.device][:len(flat)]
         whole = len(flat) - len(flat) % SIZE
         row = flat[:whole].view(SIZE, -1).sum(1)
         row[:len(flat) - whole] += flat[whole:]

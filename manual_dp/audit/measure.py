@@ -3,8 +3,7 @@
     measure      build the model, take the steps under watch; return a `Run`
     gather       a value of every rank, in a list
     apart        where ranks part in some tensors, a `Drift`
-    refused      the error that the caller is told, if a rank refused what it got:
-                 in the rank it was a WrongType or a WrongValue
+    refused      the WrongType or WrongValue that the caller is told
 
 All is computed in float64. After each step the ranks exchange sketches and hashes, over
 a process group of the audit's own: the user's collectives do not get in between.
@@ -35,10 +34,8 @@ class WrongValue(ValueError):
 
 def refused(error):
     """Return the TypeError or ValueError that a RankError is about, or None."""
-    for kind in (WrongType, WrongValue):
-        if error.cause == kind.__name__:
-            return kind(str(error).partition(": ")[2])
-    return None
+    kind = {"WrongType": WrongType, "WrongValue": WrongValue}.get(error.cause)
+    return kind and kind(str(error).partition(": ")[2])
 
 
 def measure(make_model, make_batch, step, loss, count, steps, folder, light=False):
@@ -61,8 +58,8 @@ def measure(make_model, make_batch, step, loss, count, steps, folder, light=Fals
               sum(p.numel() for p in watch.params if p.requires_grad),
               bool(getattr(model, "find_unused_parameters", False)),
               _shared(watch.module), samplers=watch.samplers)
-    layouts = gather((run.names, run.shapes), group)
-    if any(layout != layouts[0] for layout in layouts):
+    first, *rest = gather((run.names, run.shapes), group)
+    if any(layout != first for layout in rest):
         return run  # nothing else can be compared
     with watch.on():
         for t in range(steps):
@@ -143,11 +140,9 @@ def _look_closer(watch, loss, count, done, note, everyone):
         note.turned = [_held(watch, note, oracle.gradient(
             watch, [f._replace(targets=watch.y.roll(by, 0)[f.rows]) for f in done],
             loss, count)) for by in (1, -1)]
-    if len(everyone) == 1 or watch.random:
-        return
     seen = sorted({row for other in everyone for rows in other.rows for row in rows})
-    grads = oracle.on_rows(watch, seen, loss, count)
-    if grads is not None:
+    if len(everyone) > 1 and not watch.random and (
+            grads := oracle.on_rows(watch, seen, loss, count)):
         note.whole = (_held(watch, note, grads) / int(count(watch.y[seen]))
                       / len(everyone))
 

@@ -89,14 +89,15 @@ class Evidence:
     """Hold what rules are asked about.
 
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
-    alone: the `Run` of the same code at world size 1, of some first steps, or None.
+    alone: the `Run` of the same code at world size 1, or None; then some first steps.
     lr: what a step by hand multiplies the mean gradient by, or None.
     findings: of the rules before. remarks: what was seen and is no mistake.
     """
 
     def __init__(self, runs, alone=None, lr=None):
-        self.runs, self.alone, self.lr = runs, alone, lr
+        self.runs, self.lr = runs, lr
         self.steps = list(zip(*(run.steps for run in runs)))
+        self.alone = list(zip(alone.steps)) if alone else []
         self.names, self.findings, self.remarks = runs[0].names, [], []
 
     def remark(self, words):
