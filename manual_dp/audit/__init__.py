@@ -31,7 +31,6 @@ From a run to the report, each file a part of the way:
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from torch.nn import functional as F
 
@@ -62,51 +61,48 @@ def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, step
     ignore: codes of findings to be remarks instead. backend: as in `run_ranks`.
     Raises TypeError or ValueError for arguments that do not fit.
     """
-    _check(make_model, make_batch, step, loss, count, world_size, steps, ignore)
-    report = _run(make_model, make_batch, step, world_size, loss, count, steps, timeout,
-                  lr, backend)
+    code = {"make_model": make_model, "make_batch": make_batch, "step": step,
+            "loss": loss, "count": count}
+    _check(code, world_size, steps, ignore)
+
+    def run(*how, world_size=world_size):
+        return run_ranks(measure, world_size, *code.values(), *how, timeout=timeout,
+                         backend=backend)
+
+    report = _compared(run, world_size, steps, lr)
     known = [f for f in report.findings if f.code in ignore]
     report.findings = [f for f in report.findings if f.code not in ignore]
     report.remarks += [f"{f.code}, ignored: {f.says}" for f in known]
     return report
 
 
-def _run(make_model, make_batch, step, world_size, loss, count, steps, timeout, lr,
-         backend):
-    def run(world_size, steps, folder, light=False):
-        Path(folder).mkdir()
-        return run_ranks(measure, world_size, make_model, make_batch, step, loss, count,
-                         steps, folder, light, timeout=timeout, backend=backend)
-
+def _compared(run, world_size, steps, lr):
+    """Run the code on the ranks and, at the same time, at world size 1; report."""
+    base, remarks = None, []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-        alone = (pool.submit(run, 1, 1, f"{folder}/alone", light=True)
-                 if world_size > 1 else None)
+        alone = (pool.submit(run, 1, f"{folder}/alone", True, world_size=1)
+                 if world_size > 1 else pool.submit(lambda: [None]))
         try:
-            runs = run(world_size, steps, f"{folder}/ranks")
+            runs = run(steps, f"{folder}/ranks")
         except RankError as error:
-            if alone:
-                alone.exception()
+            alone.exception()
             if refusal := refused(error):
                 raise refusal from error
             return Report([failure(error, f"{folder}/ranks")], [], world_size, steps,
                           f"{error}\n{error.details}")
-        base, remarks = None, []
-        if alone:
-            try:
-                [base] = alone.result()
-            except RankError as error:
-                remarks = [f"not compared with world size 1: {error}"]
+        try:
+            [base] = alone.result()
+        except RankError as error:
+            remarks = [f"not compared with world size 1: {error}"]
         findings, more = judge(Evidence(runs, base, lr))
         if base and doubtful(findings, base):  # then all steps of it, and gradients
-            [base] = run(1, steps, f"{folder}/again")
+            [base] = run(steps, f"{folder}/again", world_size=1)
             findings, more = judge(Evidence(runs, base, lr))
     return Report(findings, more + remarks, world_size, steps)
 
 
-def _check(make_model, make_batch, step, loss, count, world_size, steps, ignore):
-    for name, value in (("make_model", make_model), ("make_batch", make_batch),
-                        ("step", step), ("loss", loss),
-                        ("count", count)):
+def _check(code, world_size, steps, ignore):
+    for name, value in code.items():
         if not callable(value):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     for name, value in (("world_size", world_size), ("steps", steps)):

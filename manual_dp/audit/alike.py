@@ -18,7 +18,7 @@ from torch import nn
 from manual_dp.audit.fingerprint import bit_hashes, row_hashes
 from manual_dp.audit.measure import apart, gather
 from manual_dp.audit.records import Evidence, Run, Step
-from manual_dp.audit.rules import judge
+from manual_dp.audit.rules import judge, layouts
 from manual_dp.audit.watch import inner, rates, told
 
 
@@ -38,26 +38,20 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
     params = list(named.values())
     grads = [p.grad for p in params] if gradients else []
     rows = _rows(batch)
-    note = Step(after=bit_hashes(params), grads=bit_hashes(grads),
+    note = Step(after=bit_hashes(params), gradient=bit_hashes(grads),
                 buffers=_buffers(model),
                 all_rows=[rows if dist.get_world_size() > 1 else None])
     if optimizer is not None:
         note.rates = rates(optimizer, {id(p): i for i, p in enumerate(params)})
         note.foreign = not note.rates
-    mine = Run(list(named), [tuple(p.shape) for p in params], [note],
-               again=_seen_before(sampler, rows))
-    if hasattr(sampler, "num_replicas"):
-        mine.samplers.append(told(sampler))
-    evidence = Evidence(gather(mine))
-    first, *others = evidence.runs
-    if all((run.names, run.shapes) == (first.names, first.shapes) for run in others):
-        [notes] = evidence.steps
-        for when, name, tensors in (("now", "after", params),
-                                    ("gradient", "grads", grads)):
-            lists = [getattr(note, name) for note in notes]
-            first.drifts += apart(None, when, tensors, lists)
-    findings, _ = judge(evidence)
-    return findings
+    evidence = Evidence(gather(Run(
+        list(named), [tuple(p.shape) for p in params], [note],
+        samplers=[told(sampler)] if hasattr(sampler, "num_replicas") else [],
+        again=_seen_before(sampler, rows))))
+    if not layouts(evidence):
+        for when, tensors in (("after", params), ("gradient", grads)):
+            evidence.runs[0].drifts += apart(when, tensors, *evidence.steps)
+    return judge(evidence)[0]
 
 
 def _buffers(model):

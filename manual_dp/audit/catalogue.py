@@ -157,16 +157,13 @@ def finding(code, number, says, rank=None, step=None, parameter=None):
 
 def in_order(findings):
     """Return the findings, causes before their consequences."""
-    places = list(WORDS)
-    return sorted(findings, key=lambda f: places.index(f.code))
+    return sorted(findings, key=lambda f: list(WORDS).index(f.code))
 
 
 def ranks(numbers):
     """Return "rank 1", or "ranks 0 and 2"."""
-    words = [str(number) for number in numbers]
-    if len(words) == 1:
-        return f"rank {words[0]}"
-    return f"ranks {', '.join(words[:-1])} and {words[-1]}"
+    *most, last = map(str, numbers)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def few(items):

@@ -3,8 +3,6 @@
     failure   the `Finding` of a `RankError`
 """
 
-import re
-
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.watch import read_diaries
 
@@ -17,7 +15,7 @@ def failure(error, folder):
     text, rank = str(error), error.rank
     diaries = read_diaries(folder)
     step = diaries[rank]["step"] if rank in diaries else None
-    if re.search("not used in producing loss|backward did not reach", text):
+    if "not used in producing loss" in text or "backward did not reach" in text:
         return finding("unused-parameter", 1, text.split(". ")[0], rank)
     if "Received data size doesn't match expected size" in text + error.details:
         return finding("mismatch", 1, f"on rank {rank} a tensor came that has another "
@@ -33,9 +31,7 @@ def _waiting(text, step, diaries):
     behind = sorted((-1 if here["step"] is None else here["step"], here["in"] != "step",
                      here["forwards"], rank) for rank, here in diaries.items())
     steps, _, forwards, ranks = zip(*behind)
-    code = "hang"
-    if len(set(steps)) == 1 and len(set(forwards)) > 1:
-        code = "unequal-batches"
+    code = "unequal-batches" if len(set(steps)) == 1 < len(set(forwards)) else "hang"
     told = "; ".join(f"rank {rank} in {_place(here)}"
                      for rank, here in sorted(diaries.items()))
     return finding(code, max(forwards) - min(forwards), f"{told}: {text}", ranks[0],

@@ -27,26 +27,22 @@ class Sketch:
         generator = torch.Generator().manual_seed(0)
         weights = torch.rand(longest, dtype=torch.float64, generator=generator) + 0.5
         weights[torch.rand(longest, generator=generator) < 0.5] *= -1
-        self.weights = {"cpu": weights}
+        self.weights = {weights.device: weights}
 
     @torch.no_grad()
     def __call__(self, tensors):
         """Return a (len(tensors), SIZE) float64 tensor on the CPU; None counts as 0."""
-        rows = [self._row(t) for t in tensors]
-        return torch.stack([row.cpu() for row in rows])
+        return torch.stack([torch.zeros(SIZE, dtype=torch.float64) if t is None else
+                            self._row(t.detach()).cpu() for t in tensors])
 
     def _row(self, tensor):
-        row = torch.zeros(SIZE, dtype=torch.float64)
-        if tensor is None:
-            return row
-        weights = self.weights.get(str(tensor.device))
-        if weights is None:
-            weights = self.weights["cpu"].to(tensor.device)
-            self.weights[str(tensor.device)] = weights
-        flat = tensor.detach().reshape(-1).double() * weights[:tensor.numel()]
-        row, whole = row.to(flat.device), len(flat) - len(flat) % SIZE
-        if whole:
-            row += flat[:whole].view(SIZE, -1).sum(1)
+        if tensor.device not in self.weights:
+            [weights, *_] = self.weights.values()
+            self.weights[tensor.device] = weights.to(tensor.device)
+        flat = tensor.reshape(-1).double()
+        flat = flat * self.weights[tensor.device][:len(flat)]
+        whole = len(flat) - len(flat) % SIZE
+        row = flat[:whole].view(SIZE, -1).sum(1)
         row[:len(flat) - whole] += flat[whole:]
         return row
 

@@ -1,6 +1,6 @@
 """Which gradient was it? Hypotheses, tried in sketches to the last digits.
 
-    Hypothesis    a gradient that a rank may have applied: target, code and sentence
+    Hypothesis    a gradient that a rank may have applied, and what is then found
     Fit           the hypothesis that fits what a rank applied, with its numbers
     explain       a `Fit` for each rank
     right_on_all  whether all ranks applied a multiple of the right gradient
@@ -14,7 +14,6 @@ one by one.
 """
 
 from collections import namedtuple
-from dataclasses import dataclass
 from itertools import combinations
 
 import torch
@@ -24,33 +23,21 @@ from manual_dp.audit.catalogue import ranks
 CLOSE = 1e-7   # relative; honest float64 is at 1e-13, the smallest planted bug at 1e-3
 FLOOR = 1e-10  # of the whole gradient: a parameter that small may be rounding
 
+# code, says, number: of the finding; says, of {who} and the {last} of the fit's numbers
+# basis: sketches: what was applied is a number times each, added up
+# part: what is said of a parameter that has another one than most
+# source: the rank that it comes from
+Hypothesis = namedtuple("Hypothesis", "code basis says part number source",
+                        defaults=("", "", None, None))
 # numbers: what the sketches of `basis` are multiplied by
 # parts: {parameter: Hypothesis} of those that have another one, where parameters do
-Fit = namedtuple("Fit", "hypothesis numbers parts")
-
-
-@dataclass
-class Hypothesis:
-    """Hold a gradient that a rank may have applied."""
-
-    code: str            # of the finding
-    basis: list          # sketches: what was applied is a number times each, added up
-    says: str = ""       # the finding's sentence, of {who} and the {last} number
-    number: float = None  # the finding's number, if it is not the last
-    part: str = ""       # what is said of a parameter that has another one than most
-    source: int = None   # the rank that it comes from
-
-    def tell(self, who, numbers):
-        """Return the finding's number and sentence; who: the ranks, as text."""
-        number = numbers[-1] if self.number is None else self.number
-        return number, self.says.format(who=who, last=numbers[-1])
-
+Fit = namedtuple("Fit", "hypothesis numbers parts", defaults=({},))
 
 RIGHT = "factor"  # its code: right but for a factor
 ZERO = Hypothesis("nothing-moved", [], "{who}: the gradient or step is 0",
-                  part="did not move")
+                  "did not move")
 UNKNOWN = Hypothesis("gradient", [], "{who}: {last:.1e} of the gradient is not "
-                     "explained", part="got a gradient that nothing explains")
+                     "explained", "got a gradient that nothing explains")
 
 
 def explain(notes, before=None):
@@ -71,14 +58,13 @@ def _right(notes):
 
 
 def _explain(rank, notes, before):
-    used, noise = notes[rank].applied, notes[rank].noise
-    right = _right(notes)
+    used, noise, right = notes[rank].applied, notes[rank].noise, _right(notes)
     if used.norm() <= 1e-12 * right.norm() + noise:
-        return Fit(ZERO, [0.0], {})
+        return Fit(ZERO, [0.0])
     whole = list(_of_this_step(rank, notes, right))
     for hypothesis in [*whole, *_of_more(rank, notes, before, whole)]:
         if numbers := _numbers(used, hypothesis.basis, noise):
-            return Fit(hypothesis, numbers, {})
+            return Fit(hypothesis, numbers)
     return _by_parameter(used, right, whole, noise)
 
 
@@ -93,67 +79,56 @@ def _of_this_step(rank, notes, right):
     share = max(counts) * world_size / sum(counts)
     yield Hypothesis(
         "uneven-shards", [sum(means) / world_size], f"a mean of means: shards of "
-        f"{counts} rows count alike, the largest should count {share:.4g} times", share,
-        "got a mean of means")
+        f"{counts} rows count alike, the largest should count {share:.4g} times",
+        "got a mean of means", share)
     for other in (rank, *everyone[:rank], *everyone[rank + 1:]):
         yield Hypothesis(
             "not-synchronised" if other == rank else "one-rank", [means[other]],
             "{who} applied the gradient of their own rows alone",
-            part="got each rank's own gradient", source=other)
+            "got each rank's own gradient", source=other)
     sizes = range(world_size - 1, 1, -1) if world_size <= 6 else [world_size - 1]
-    for size in sizes:
-        for some in combinations(everyone, size):
-            out = sorted(set(everyone) - set(some))
-            for target in (sum(notes[r].own for r in some) / sum(counts),
-                           sum(means[r] for r in some) / world_size):
-                yield Hypothesis("rank-left-out", [target], "the sum leaves out "
-                                 f"{ranks(out)}", len(out), "got a sum without a rank")
+    for some in (some for size in sizes for some in combinations(everyone, size)):
+        out = sorted(set(everyone) - set(some))
+        for target in (sum(notes[r].own for r in some) / sum(counts),
+                       sum(means[r] for r in some) / world_size):
+            yield Hypothesis("rank-left-out", [target], "the sum leaves out "
+                             f"{ranks(out)}", "got a sum without a rank", len(out))
 
 
 def _of_more(rank, notes, before, whole):
     """Yield what is asked of all parameters together: sums, and shifted rows."""
-    if before:
-        for hypothesis in whole[:3]:
-            yield Hypothesis(
-                "stale", [*hypothesis.basis, before[rank].applied], "{who}: the "
-                "gradient of the step before is in it {last:.4g} times")
+    for hypothesis in whole[:3] if before else ():
+        yield Hypothesis(
+            "stale", [*hypothesis.basis, before[rank].applied], "{who}: the "
+            "gradient of the step before is in it {last:.4g} times")
     if len(notes) > 1:
         yield Hypothesis("counted-twice", [note.own for note in notes])
-    if notes[rank].turned is not None:
-        for i, by in enumerate((1, -1)):
-            turned = sum(note.turned[i] for note in notes)
-            yield Hypothesis("labels", [turned], "{who}: the gradient of targets that "
-                             f"are shifted by {by} row against X", by)
+    for i, by in enumerate((1, -1) if notes[rank].turned else ()):
+        yield Hypothesis(
+            "labels", [sum(note.turned[i] for note in notes)], "{who}: the gradient of "
+            f"targets that are shifted by {by} row against X", number=by)
 
 
 def _by_parameter(used, right, whole, noise):
     """Let each parameter say by itself what it got, on the scale of the right ones."""
-    sizes = [float(row.norm()) for row in right]
-    sure = [(size, numbers[0]) for i, size in enumerate(sizes)
-            if (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise))
-            and (right[i] != 0).sum() > 1]
+    sizes, places = right.norm(dim=1).tolist(), range(len(right))
+    # of a single number any factor is right
+    several = [int((row != 0).sum()) > 1 for row in right]
+    sure = [(sizes[i], numbers[0]) for i in places if several[i]
+            and (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise))]
     if not sure:
-        rest = used - (used * right).sum() / max(float((right * right).sum()),
-                                                 1e-300) * right
-        return Fit(UNKNOWN, [float(rest.norm() / used.norm())], {})
+        size = right.square().sum().clamp(min=1e-300)
+        rest = used - (used * right).sum() / size * right
+        return Fit(UNKNOWN, [float(rest.norm() / used.norm())])
     scale, parts = max(sure)[1], {}
-    for i, size in enumerate(sizes):
+    for i in places:
         mine = used[i:i + 1] / scale
-        far = float((mine - right[i:i + 1]).norm())
-        if far > CLOSE * size + FLOOR * max(sizes):
-            parts[i] = ZERO if float(mine.norm()) <= CLOSE * size else \
-                _of_parameter(i, mine, whole, noise)
+        if float((mine - right[i]).norm()) > CLOSE * sizes[i] + FLOOR * max(sizes):
+            parts[i] = next((one for one in whole[not several[i]:] if _numbers(
+                mine, [one.basis[0][i:i + 1]], noise)), UNKNOWN)
+            if float(mine.norm()) <= CLOSE * sizes[i]:
+                parts[i] = ZERO
     return Fit(whole[0], [scale], parts)
-
-
-def _of_parameter(i, mine, whole, noise):
-    for hypothesis in whole:
-        target = hypothesis.basis[0][i:i + 1]
-        single = int((target != 0).sum()) < 2  # then any factor would do
-        if (not single or hypothesis is not whole[0]) and \
-                _numbers(mine, [target], noise):
-            return hypothesis
-    return UNKNOWN
 
 
 def _numbers(used, basis, noise):
@@ -166,5 +141,5 @@ def _numbers(used, basis, noise):
                                driver="gelsd").solution / sizes
     made = torch.stack([c * b for c, b in zip(found, basis)])
     rest = (used - made.sum(0)).norm(dim=1)
-    allowed = (CLOSE * made.norm(dim=2).sum(0) + FLOOR * used.norm() + 10 * noise)
-    return [float(c) for c in found] if bool((rest <= allowed).all()) else None
+    allowed = CLOSE * made.norm(dim=2).sum(0) + FLOOR * used.norm() + 10 * noise
+    return found.tolist() if bool((rest <= allowed).all()) else None

@@ -3,15 +3,14 @@
     measure      build the model, take the steps under watch; return a `Run`
     gather       a value of every rank, in a list
     apart        where ranks part in some tensors, a `Drift`
-    refused      the error that the caller is told, if a rank refused what it got:
-                 in the rank it was a WrongType or a WrongValue
+    refused      the WrongType or WrongValue that the caller is told
 
 All is computed in float64. After each step the ranks exchange sketches and hashes, over
 a process group of the audit's own: the user's collectives do not get in between.
 """
 
 import math
-from contextlib import contextmanager
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -35,10 +34,8 @@ class WrongValue(ValueError):
 
 def refused(error):
     """Return the TypeError or ValueError that a RankError is about, or None."""
-    for kind in (WrongType, WrongValue):
-        if error.cause == kind.__name__:
-            return kind(str(error).partition(": ")[2])
-    return None
+    kind = {"WrongType": WrongType, "WrongValue": WrongValue}.get(error.cause)
+    return kind and kind(str(error).partition(": ")[2])
 
 
 def measure(make_model, make_batch, step, loss, count, steps, folder, light=False):
@@ -48,36 +45,32 @@ def measure(make_model, make_batch, step, loss, count, steps, folder, light=Fals
     """
     group = dist.new_group(backend="gloo")
     diary = Diary(folder, dist.get_rank())
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with _float64_before_ddp():
-            made = make_model()
-        model, *others = made if isinstance(made, (tuple, list)) else [made]
-        if not isinstance(model, nn.Module):
-            raise WrongType("audit: make_model must return a module, or (module, "
-                            f"optimizer), got {type(model).__name__}")
-        model.double()
-        watch = Watch(model, lambda forwards: diary.note(forwards=forwards))
-        run = Run(watch.names, [tuple(p.shape) for p in watch.params], [],
-                  sum(p.numel() for p in watch.params if p.requires_grad),
-                  bool(getattr(model, "find_unused_parameters", False)),
-                  _shared(watch.module), samplers=watch.samplers)
-        layouts = gather((run.names, run.shapes), group)
-        if any(layout != layouts[0] for layout in layouts):
-            return run  # nothing else can be compared
-        with watch.on():
-            for t in range(steps):
-                diary.note(**{"step": t, "forwards": 0, "in": "make_batch"})
-                X, y = _whole_batch(make_batch, t)
-                watch.begin(t, X, y)
-                diary.note(**{"in": "step"})
-                step(model, *others, X, y)
-                diary.note(**{"in": "the end of step"})
-                _close(watch, loss, count, group, run, light)
-        return run
-    finally:
-        torch.set_default_dtype(before)
+    torch.set_default_dtype(torch.float64)  # the process ends with this call
+    with _float64_before_ddp():
+        made = make_model()
+    model, *others = made if isinstance(made, (tuple, list)) else [made]
+    if not isinstance(model, nn.Module):
+        raise WrongType("audit: make_model must return a module, or (module, "
+                        f"optimizer), got {type(model).__name__}")
+    model.double()
+    watch = Watch(model, lambda forwards: diary.note(forwards=forwards))
+    run = Run(watch.names, [tuple(p.shape) for p in watch.params], [],
+              sum(p.numel() for p in watch.params if p.requires_grad),
+              bool(getattr(model, "find_unused_parameters", False)),
+              _shared(watch.module), samplers=watch.samplers)
+    first, *rest = gather((run.names, run.shapes), group)
+    if any(layout != first for layout in rest):
+        return run  # nothing else can be compared
+    with watch.on():
+        for t in range(steps):
+            diary.note(**{"step": t, "forwards": 0, "in": "make_batch"})
+            X, y = _whole_batch(make_batch, t)
+            watch.begin(t, X, y)
+            diary.note(**{"in": "step"})
+            step(model, *others, X, y)
+            diary.note(**{"in": "the end of step"})
+            _close(watch, loss, count, group, run, light)
+    return run
 
 
 def _whole_batch(make_batch, t):
@@ -96,14 +89,11 @@ def _whole_batch(make_batch, t):
 
 def _shared(module):
     """Return the names of a parameter and another tensor on its memory, or None."""
-    homes = {}
-    for name, p in module.named_parameters():
-        place = p.numel() and p.data_ptr()
-        if place and homes.setdefault(place, name) != name:
-            return name, homes[place]
-    for name, b in module.named_buffers():
-        if b.numel() and b.data_ptr() in homes:
-            return homes[b.data_ptr()], name
+    homes, params = {}, dict(module.named_parameters())
+    for name, tensor in [*params.items(), *module.named_buffers()]:
+        home = homes.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
+        if home != name and home in params:
+            return home, name
     return None
 
 
@@ -111,7 +101,7 @@ def _close(watch, loss, count, group, run, light):
     """End the step: compute what a single device would have done; write it down."""
     note, watch.note = watch.note, Step()
     run.steps.append(note)
-    note.before, note.after = bit_hashes(watch.before), watch.hashes()
+    note.before, note.after = map(bit_hashes, (watch.before, watch.params))
     note.changed = watch.updated is not None and watch.updated != note.after
     done = watch.forwards[:watch.until] if note.updates else watch.forwards
     note.rows = [forward.rows for forward in done]
@@ -120,11 +110,10 @@ def _close(watch, loss, count, group, run, light):
     everyone = gather(note, group)
     if note.t == 0 and all(other.own is not None for other in everyone):
         _look_closer(watch, loss, count, done, note, everyone)
+    if note.t == 0:
+        run.drifts += apart("before", watch.before, everyone, group)
     if not run.drifts:
-        for when in ("before", "after") if note.t == 0 else ("after",):
-            tensors = watch.before if when == "before" else watch.params
-            lists = [getattr(other, when) for other in everyone]
-            run.drifts = run.drifts or apart(note.t, when, tensors, lists, group)
+        run.drifts += apart("after", watch.params, everyone, group)
     if note.updates or note.moved:
         watch.forwards = []
 
@@ -149,13 +138,11 @@ def _look_closer(watch, loss, count, done, note, everyone):
     """Ask, in the first step, two more questions; all ranks answer the same ones."""
     if not right_on_all(everyone):
         note.turned = [_held(watch, note, oracle.gradient(
-            watch, done, loss, count, [watch.y.roll(by, 0)[f.rows] for f in done]))
-            for by in (1, -1)]
-    if len(everyone) == 1 or watch.random:
-        return
+            watch, [f._replace(targets=watch.y.roll(by, 0)[f.rows]) for f in done],
+            loss, count)) for by in (1, -1)]
     seen = sorted({row for other in everyone for rows in other.rows for row in rows})
-    grads = oracle.on_rows(watch, seen, loss, count)
-    if grads is not None:
+    if len(everyone) > 1 and not watch.random and (
+            grads := oracle.on_rows(watch, seen, loss, count)):
         note.whole = (_held(watch, note, grads) / int(count(watch.y[seen]))
                       / len(everyone))
 
@@ -168,11 +155,12 @@ def gather(value, group=None):
 
 
 @torch.no_grad()
-def apart(t, when, tensors, lists, group=None):
+def apart(when, tensors, notes, group=None):
     """Return [the `Drift` of the first tensor that differs], or [] if none does.
 
-    lists: the hashes of `tensors` on every rank. All ranks must call this.
+    notes: of every rank, with the hashes of `tensors`. All ranks must call this.
     """
+    t, lists = notes[0].t, [getattr(note, when) for note in notes]
     if all(mine == lists[0] for mine in lists):
         return []
     if any(None in mine for mine in lists):
@@ -186,15 +174,10 @@ def apart(t, when, tensors, lists, group=None):
     return [Drift(t, when, i, who, max(gather(farthest(tensors[i], first), group)))]
 
 
-@contextmanager
 def _float64_before_ddp():
     """Let torch's DDP find float64: its buckets are made for one dtype, once."""
     real = DistributedDataParallel.__init__
 
     def init(ddp, module, *args, **kwargs):
         real(ddp, module.double(), *args, **kwargs)
-    DistributedDataParallel.__init__ = init
-    try:
-        yield
-    finally:
-        DistributedDataParallel.__init__ = real
+    return mock.patch.object(DistributedDataParallel, "__init__", init)

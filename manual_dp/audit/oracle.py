@@ -10,35 +10,27 @@ are, and no hook that averages gradients hears of it.
 import torch
 from torch.func import functional_call
 
-from manual_dp.audit.watch import Forward
 
-
-def gradient(watch, forwards, loss, count, targets=None):
+def gradient(watch, forwards, loss, count):
     """Return the gradient, a list with None where a parameter was not used.
 
     watch: a `Watch`, whose `before` are the weights to take. loss: of outputs and
     targets, a mean; here every forward's counts count(targets) times.
-    targets: instead of the forwards' own, a list.
     """
     params = {name: p.clone().requires_grad_(q.requires_grad) for name, p, q in
               zip(watch.names, watch.before, watch.params)}
     wanted = [p for p in params.values() if p.requires_grad]
-    sums = [None] * len(wanted)
-    for i, forward in enumerate(forwards):
-        y = forward.targets if targets is None else targets[i]
+    for forward in forwards:
+        y = forward.targets
         if not len(y):
             continue
         y_hat = _again(watch, params, forward)
         try:
-            total = count(y) * loss(y_hat, y)
-            grads = torch.autograd.grad(total, wanted, allow_unused=True)
+            (count(y) * loss(y_hat, y)).backward(inputs=wanted)
         except Exception as error:
             raise RuntimeError(f"audit: the loss of the model's output cannot be had "
                                f"({error}); give the `loss` of (output, y)") from error
-        sums = [g if s is None else s if g is None else s + g
-                for s, g in zip(sums, grads)]
-    found = iter(sums)
-    return [next(found) if p.requires_grad else None for p in params.values()]
+    return [p.grad for p in params.values()]
 
 
 def on_rows(watch, rows, loss, count):
@@ -46,14 +38,12 @@ def on_rows(watch, rows, loss, count):
 
     None where the forwards had other inputs than X, or other places' weights.
     """
-    if not watch.forwards:
-        return None
-    first = watch.forwards[0]
-    if len(first.args) != 1 or first.kwargs or not torch.is_tensor(first.args[0]):
-        return None
-    X = watch.X[rows].to(first.args[0].device)
-    whole = first._replace(args=(X,), rows=rows, targets=watch.y[rows])
-    return gradient(watch, [Forward(*whole)], loss, count)
+    for first in watch.forwards[:1]:
+        if len(first.args) == 1 and not first.kwargs and torch.is_tensor(first.args[0]):
+            X = watch.X[rows].to(first.args[0].device)
+            whole = first._replace(args=(X,), rows=rows, targets=watch.y[rows])
+            return gradient(watch, [whole], loss, count)
+    return None
 
 
 def _again(watch, params, forward):

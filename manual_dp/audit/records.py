@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 
 # rows: which of X, None where they are not recognised; targets: the rows' own y
-Forward = namedtuple("Forward", "args kwargs rows targets buffers training rng synced")
+Forward = namedtuple("Forward", "args kwargs rows targets buffers training rng")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
-# step: None between steps; when: "before" or "after" the step, "now", or "gradient"
+# step: None between steps; when: "before", "after" or "gradient", as in a Step
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
 Drift = namedtuple("Drift", "step when parameter ranks distance")
 
@@ -31,21 +31,20 @@ class Step:
     t: int = None           # which step
     batch: int = None       # a hash of all rows of the minibatch
     size: int = 0           # how many rows it has, 0 if unknown
-    all_rows: list = field(default_factory=list)  # every forward's: places in X; None
+    all_rows: list = field(default_factory=list)  # of each forward: places in X; None
     rows: list = field(default_factory=list)      # the same of forwards that are judged
     weight: int = 0         # how many terms the loss over these rows is a mean of
-    forwards: int = 0       # with gradients
-    synced: int = 0         # of these, how many DDP averages the gradients of
+    synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
     updates: int = 0        # steps of torch's optimizers
     kind: str = None        # the optimizer's class
-    plain: bool = False     # no momentum, no weight decay
+    plain: bool = False     # SGD without momentum and weight decay
     foreign: int = 0        # optimizers that hold no parameter of the model's
     rates: dict = field(default_factory=dict)     # parameter's place: lr
     buffers: dict = field(default_factory=dict)   # name: hash, at the first forward
     before: list = None     # hashes of the parameters,
     after: list = None      # and at the end
-    grads: list = None      # hashes of the gradients
+    gradient: list = None   # hashes of the gradients
     changed: bool = False   # were weights written after the optimizer's step?
     used: object = None     # sketch of the optimizer's gradients; None without one
     step: object = None     # sketch of before - after
@@ -90,14 +89,15 @@ class Evidence:
     """Hold what rules are asked about.
 
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
-    alone: the `Run` of the same code at world size 1, of some first steps, or None.
+    alone: the `Run` of the same code at world size 1, or None; then some first steps.
     lr: what a step by hand multiplies the mean gradient by, or None.
     findings: of the rules before. remarks: what was seen and is no mistake.
     """
 
     def __init__(self, runs, alone=None, lr=None):
-        self.runs, self.alone, self.lr = runs, alone, lr
+        self.runs, self.lr = runs, lr
         self.steps = list(zip(*(run.steps for run in runs)))
+        self.alone = list(zip(alone.steps)) if alone else []
         self.names, self.findings, self.remarks = runs[0].names, [], []
 
     def remark(self, words):

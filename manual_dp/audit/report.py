@@ -25,12 +25,11 @@ class Report:
         lines = [f"audit: {self.steps} steps on {self.world_size} ranks, float64: "
                  + words]
         for f in self.findings:
-            for line in (f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",
-                         f"{'repair':>16}: {f.repair}"):
-                lines += _wrap(line)
-        for words in self.remarks:
-            lines += _wrap(f"{'remark':16}  {words}")
-        return "\n".join(lines)
+            lines += [f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",
+                      f"{'repair':>16}: {f.repair}"]
+        lines += [f"{'remark':16}  {words}" for words in self.remarks]
+        return "\n".join(part for line in lines for part in textwrap.wrap(
+            line, 88, subsequent_indent=" " * 18))
 
     __repr__ = __str__
 
@@ -44,7 +43,3 @@ class Report:
     def save(self, path):
         """Write the report as JSON: the whole of it or, if interrupted, none."""
         write_json(path, self.as_dict())
-
-
-def _wrap(line):
-    return textwrap.wrap(line, 88, subsequent_indent=" " * 18)

@@ -14,37 +14,30 @@ from manual_dp.audit.records import each_step
 def samplers(evidence):
     """Ask that samplers fit together, and give each epoch another order."""
     lists = [run.samplers for run in evidence.runs]
-    for mine in zip(*lists):
-        if found := _settings(mine):
-            return found
-    for rank, run in enumerate(evidence.runs):
-        if run.again is not None:
-            return [finding("sampler-epoch", run.again, f"rank {rank} sees a batch "
-                            f"again, and the sampler's epoch is still {run.again}",
-                            rank)]
     shuffled = Counter((one.epoch, one.of, one.rows, one.seed) for one in lists[0]
                        if one.shuffle)
-    for (epoch, *_), times in shuffled.items():
-        if times > 1:
-            return [finding("sampler-epoch", times, f"the sampler was iterated {times} "
-                            f"times in epoch {epoch}: the same order each time")]
-    return []
+    found = [f for mine in zip(*lists) for f in _settings(mine)]
+    found += [finding("sampler-epoch", run.again, f"rank {rank} sees a batch again, "
+                      f"and the sampler's epoch is still {run.again}", rank)
+              for rank, run in enumerate(evidence.runs) if run.again is not None]
+    found += [finding("sampler-epoch", times, f"the sampler was iterated {times} times "
+                      f"in epoch {epoch}: the same order each time")
+              for (epoch, *_), times in shuffled.items() if times > 1]
+    return found[:1]
 
 
 def _settings(mine):
-    """Return findings about one sampler, as it was told on every rank."""
+    """Yield findings about one sampler, as it was told on every rank."""
     for name in ("seed", "epoch", "rows", "shuffle", "world_size"):
         values = [getattr(one, name) for one in mine]
         if len(set(values)) > 1 and (mine[0].shuffle or name != "seed"):
             code = "sampler-seed" if name in ("seed", "epoch") else "sampler-settings"
-            return [finding(code, len(set(values)), f"the sampler's {name} is "
-                            f"{', '.join(map(str, values))} on ranks 0, 1, ...")]
+            yield finding(code, len(set(values)), f"the sampler's {name} is "
+                          f"{', '.join(map(str, values))} on ranks 0, 1, ...")
     said = [one.rank for one in mine]
     if said != list(range(len(mine))) or mine[0].world_size != len(mine):
-        return [finding("sampler-settings", len(set(said)), "the sampler was told "
-                        f"ranks {said} of {mine[0].world_size}, the group has "
-                        f"{len(mine)}")]
-    return []
+        yield finding("sampler-settings", len(set(said)), f"the sampler was told ranks "
+                      f"{said} of {mine[0].world_size}, the group has {len(mine)}")
 
 
 @each_step

@@ -30,22 +30,18 @@ def judge(evidence):
 def layouts(evidence):
     """Ask that every rank has the same parameters."""
     first = evidence.runs[0]
-    for rank, run in enumerate(evidence.runs):
-        if (run.names, run.shapes) != (first.names, first.shapes):
-            return [finding("start-differs", len(run.names), f"rank {rank} has "
-                            f"{len(run.names)} parameters, rank 0 {len(first.names)}, "
-                            "or other names or shapes", rank)]
-    return []
+    return [finding("start-differs", len(run.names), f"rank {rank} has "
+                    f"{len(run.names)} parameters, rank 0 {len(first.names)}, or other "
+                    "names or shapes", rank)
+            for rank, run in enumerate(evidence.runs)
+            if (run.names, run.shapes) != (first.names, first.shapes)][:1]
 
 
 def alias(evidence):
     """Ask that no parameter is on the memory of another tensor."""
-    for rank, run in enumerate(evidence.runs):
-        if run.shared:
-            name, other = run.shared
-            return [finding("alias", 1, f"{name} of rank {rank} is on the memory of "
-                            f"{other}", rank, 0, name)]
-    return []
+    return [finding("alias", 1, f"{run.shared[0]} of rank {rank} is on the memory of "
+                    f"{run.shared[1]}", rank, 0, run.shared[0])
+            for rank, run in enumerate(evidence.runs) if run.shared][:1]
 
 
 def drift(evidence):
@@ -56,22 +52,18 @@ def drift(evidence):
 def _parted(evidence, t, when, i, who, far):
     if i is None:
         return finding("not-synchronised", far, "some rank has no gradient")
-    name = evidence.names[i]
-    says = f"{name} is {far:.1e} from rank 0's on {ranks(who)}"
-    code, rank = "replicas-differ", who[0]
-    if when == "gradient":
-        code, says = "not-synchronised", f"the gradient of {says}"
-    elif when == "before":
-        code, says = "start-differs", f"before the first step {says}"
-    elif when == "after":
-        changed = [rank for rank, note in enumerate(evidence.steps[t]) if note.changed]
-        if changed and len(changed) < len(evidence.runs) and not evidence.findings:
-            code, rank = "weights-changed", changed[0]
-            says = (f"{ranks(changed)} wrote the weights after the optimizer's step; "
-                    f"{says}")
-        else:
-            says = f"since step {t} {says}"
-    return finding(code, far, says, rank, t, name)
+    code, place = {
+        "before": ("start-differs", "before the first step "),
+        "after": ("replicas-differ", "" if t is None else f"since step {t} "),
+        "gradient": ("not-synchronised", "the gradient of ")}[when]
+    changed = [rank for rank, run in enumerate(evidence.runs) for note in run.steps
+               if note.t == t and note.changed and when == "after"]
+    rank, name = who[0], evidence.names[i]
+    if 0 < len(changed) < len(evidence.runs) and not evidence.findings:
+        code, rank = "weights-changed", changed[0]
+        place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
+    return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
+                   f"{ranks(who)}", rank, t, name)
 
 
 @each_step
@@ -93,16 +85,15 @@ def buffers(notes, evidence):
 def moved(notes, evidence):
     """Ask that the optimizer holds the parameters, and that every rank's move."""
     if all(note.own is not None and not note.own.any() for note in notes):
-        return []  # said as no-gradient
-    if notes[0].foreign and not notes[0].rates:
-        return [finding("not-in-optimizer", 0, "the optimizer holds none of the "
-                        "model's parameters")]
+        return  # said as no-gradient
     still = [rank for rank, note in enumerate(notes) if note.moved is False]
-    if still and (len(still) < len(notes) or notes[0].t == 0 and any(
+    if notes[0].foreign and not notes[0].rates:
+        yield finding("not-in-optimizer", 0, "the optimizer holds none of the model's "
+                      "parameters")
+    elif still and (len(still) < len(notes) or notes[0].t == 0 and any(
             note.updates or note.own is not None for note in notes)):
-        return [finding("nothing-moved", len(still), f"the weights of {ranks(still)} "
-                        "did not change", still[0])]
-    return []
+        yield finding("nothing-moved", len(still), f"the weights of {ranks(still)} did "
+                      "not change", still[0])
 
 
 @each_step
@@ -111,27 +102,24 @@ def updates(notes, evidence):
     times = max(note.updates for note in notes)
     if times > 1:
         yield finding("accumulation", times, f"the optimizer steps {times} times for "
-                      f"one minibatch, after {notes[0].forwards} forwards")
+                      f"one minibatch, after {len(notes[0].all_rows)} forwards")
 
 
 @each_step
 def rates(notes, evidence):
     """Ask that every rank has the same learning rates."""
-    for rank, note in enumerate(notes):
-        for i, rate in note.rates.items():
-            other = notes[0].rates.get(i, rate)
-            if rate != other:
-                return [finding("rates-differ", rate / other if other else math.inf,
-                                f"lr is {rate:.4g} on rank {rank}, {other:.4g} on rank "
-                                "0", rank)]
-    return []
+    first = notes[0].rates
+    return [finding("rates-differ", rate / first[i] if first[i] else math.inf, f"lr is "
+                    f"{rate:.4g} on rank {rank}, {first[i]:.4g} on rank 0", rank)
+            for rank, note in enumerate(notes) for i, rate in note.rates.items()
+            if rate != first.get(i, rate)][:1]
 
 
 def unused(evidence):
     """Ask that the loss of some rank depends on every parameter."""
-    judged = [note for notes in evidence.steps for note in notes
+    judged = [set(note.unreached) for notes in evidence.steps for note in notes
               if note.own is not None]
-    never = judged and set.intersection(*(set(note.unreached) for note in judged))
+    never = set.intersection(*judged) if judged else ()
     if not never:
         return []
     names = [evidence.names[i] for i in sorted(never)]
@@ -150,7 +138,7 @@ def syncs(notes, evidence):
     times = max(note.synced + note.summed // wanted for note in notes)
     if times > 1 and len(notes) > 1:
         yield finding("syncs", times, f"gradients are all-reduced {times} times in a "
-                      f"step of {notes[0].forwards} forwards")
+                      f"step of {len(notes[0].all_rows)} forwards")
 
 
 def batch_norm(evidence):
@@ -177,32 +165,30 @@ def learning_rate(evidence):
     """
     if not evidence.alone or not evidence.steps or len(evidence.runs) < 2:
         return []
-    notes, one = evidence.steps[0], evidence.alone.steps[0]
+    notes, alone = evidence.steps[0], evidence.alone[0]
     i = next(iter(notes[0].rates), None)
-    lr, base = notes[0].rates.get(i), one.rates.get(i)
-    size, size_alone = _step_rows(notes), _step_rows([one])
+    lr, base = notes[0].rates.get(i), alone[0].rates.get(i)
+    size, size_alone = _step_rows(notes), _step_rows(alone)
     if not (base and lr and size and size_alone):
         return []
     grown, ratio = size / size_alone, lr / base
-    adam = "Adam" in notes[0].kind
-    rule = math.sqrt(grown) if adam else grown
-    kind = "square root for Adam" if adam else "linear for SGD"
+    kind, rule = "linear for SGD", grown
+    if "Adam" in notes[0].kind:
+        kind, rule = "square root for Adam", math.sqrt(grown)
     says = (f"{size} rows a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
             f"rows and {base:.4g} on one")
     if math.isclose(ratio, rule, rel_tol=1e-2):
         regime = ("same rows a step, so no scaling of lr" if grown == 1 else
                   f"fixed rows a rank, lr scaled ({kind}; use warm-up)")
-        evidence.remark(f"{regime}: {says}")
-        return []
-    if math.isclose(ratio, 1, rel_tol=1e-9):
-        evidence.remark(f"fixed rows a rank, lr not scaled (the rule, {kind}, with "
-                        f"warm-up, would be {base * rule:.4g}): {says}")
-        return []
-    if grown == 1:
-        says += f": the minibatch is the same, lr is {ratio:.4g} times"
+    elif math.isclose(ratio, 1, rel_tol=1e-9):
+        regime = (f"fixed rows a rank, lr not scaled (the rule, {kind}, with warm-up, "
+                  f"would be {base * rule:.4g})")
     else:
-        says += f": lr is {ratio:.4g} times, the rule ({kind}) says {rule:.4g}"
-    return [finding("learning-rate", ratio, says, None, 0)]
+        says += (f": the minibatch is the same, lr is {ratio:.4g} times" if grown == 1
+                 else f": lr is {ratio:.4g} times, the rule ({kind}) says {rule:.4g}")
+        return [finding("learning-rate", ratio, says, None, 0)]
+    evidence.remark(f"{regime}: {says}")
+    return []
 
 
 def _step_rows(notes):
@@ -213,11 +199,9 @@ def _step_rows(notes):
 
 def at_rest(evidence):
     """Ask that some weights move, or that there is a reason."""
-    told = [note.moved for notes in evidence.steps for note in notes]
-    if told and not evidence.findings and all(one is False for one in told):
-        return [finding("nothing-moved", len(evidence.runs), "no rank's weights "
-                        "changed")]
-    return []
+    told = {note.moved for notes in evidence.steps for note in notes}
+    return [] if evidence.findings or told != {False} else [
+        finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
 RULES = [layouts, alias, samplers, batches, rows, moved, updates, rates, unused,

@@ -17,7 +17,9 @@ where the rank may hang in the next line.
 import json
 import threading
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -54,7 +56,8 @@ class Diary:
     """Say in a file of `folder` where the rank is."""
 
     def __init__(self, folder, rank):
-        self.path = f"{folder}/rank-{rank}"
+        self.path = Path(folder) / f"rank-{rank}"
+        self.path.parent.mkdir(exist_ok=True)
         self.now = {"step": None, "forwards": 0, "in": "make_model"}
         self.note()
 
@@ -102,56 +105,53 @@ class Watch:
     @contextmanager
     def on(self):
         """Watch while the block runs."""
+        real_sum, real_order = dist.all_reduce, DistributedSampler.__iter__
+        hooks = [
+            self.module.register_forward_pre_hook(
+                # no bound method: a copy of the module would copy this too
+                lambda _, args, kwargs: self._forward(args, kwargs), with_kwargs=True),
+            optim.register_optimizer_step_pre_hook(self._update),
+            optim.register_optimizer_step_post_hook(self._updated),
+            mock.patch.object(dist, "all_reduce", partial(self._all_reduce, real_sum)),
+            mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
+                self.samplers.append(told(sampler)) or real_order(sampler)))]
+        hooks += [
+            module.register_forward_pre_hook(lambda m, _: setattr(m, "training", False))
+            for module in self.module.modules()  # or no two forwards would be alike
+            if isinstance(module, nn.modules.dropout._DropoutNd)]
+        if self.model is not self.module:
+            hooks.append(self.model.register_forward_pre_hook(self._outer))
         with ExitStack() as stack:
-            for hook in (
-                    self.module.register_forward_pre_hook(
-                        # no bound method: a copy of the module would copy this too
-                        lambda _, args, kwargs: self._forward(args, kwargs),
-                        with_kwargs=True),
-                    optim.register_optimizer_step_pre_hook(self._update),
-                    optim.register_optimizer_step_post_hook(self._updated)):
-                stack.callback(hook.remove)
-            for module in self.module.modules():  # or no two forwards would be alike
-                if isinstance(module, nn.modules.dropout._DropoutNd):
-                    stack.callback(module.register_forward_pre_hook(
-                        lambda m, _: setattr(m, "training", False)).remove)
-            if self.model is not self.module:
-                stack.callback(self.model.register_forward_pre_hook(self._outer).remove)
-            for owner, name, watched in (
-                    (dist, "all_reduce", self._counting),
-                    (DistributedSampler, "__iter__", self._noting)):
-                real = getattr(owner, name)
-                stack.callback(setattr, owner, name, real)
-                setattr(owner, name, watched(real))
+            for hook in hooks:
+                stack.enter_context(hook)
             yield self
 
     def _outer(self, model, args):
         # torch's DDP sums in C++, in the backward of such a forward
         self.through = getattr(model, "require_backward_grad_sync", False)
         if not self.quiet and torch.is_grad_enabled():
-            self.say(self.note.forwards + 1)  # it may hang before the module is reached
+            # it may hang before the module is reached
+            self.say(len(self.note.all_rows) + 1)
 
     def _forward(self, args, kwargs):
         if self.quiet or not torch.is_grad_enabled():
             return
         with self.lock:
             inputs = [a for a in [*args, *kwargs.values()] if torch.is_tensor(a)]
-            rows = [self.place.get(h) for h in row_hashes(inputs[0])] if inputs else []
+            rows = [self.place.get(h) for X in inputs[:1] for h in row_hashes(X)]
             rows = None if None in rows or not inputs else rows
             if not self.forwards:
                 self._remember()
             buffers = {name: b.clone() for name, b in self.module.named_buffers()}
-            if not self.note.forwards:
+            if not self.note.all_rows:
                 self.note.buffers = dict(zip(buffers, bit_hashes(buffers.values())))
             self.forwards.append(Forward(
                 args, kwargs, rows, None if rows is None else self.y[rows], buffers,
-                [m.training for m in self.module.modules()], torch.get_rng_state(),
-                bool(self.through)))
+                [m.training for m in self.module.modules()], torch.get_rng_state()))
             self.note.all_rows.append(rows)
-            self.note.forwards += 1
             self.note.synced += bool(self.through)
             self.through = False
-            self.say(self.note.forwards)
+            self.say(len(self.note.all_rows))
 
     def _update(self, optimizer, args, kwargs):
         note, mine = self.note, rates(optimizer, self.index)
@@ -163,8 +163,9 @@ class Watch:
             return  # the first update of a step is the one that is judged
         note.updates = max(note.updates, 1)
         note.kind = type(optimizer).__name__
-        note.plain = not any(group.get("momentum") or group.get("weight_decay")
-                             for group in optimizer.param_groups)
+        note.plain = note.kind == "SGD" and not any(
+            group.get("momentum") or group.get("weight_decay")
+            for group in optimizer.param_groups)
         note.rates.update(mine)
         grads = [p.grad if i in mine else None for i, p in enumerate(self.params)]
         note.used = self.sketch(grads) + (0 if note.used is None else note.used)
@@ -172,21 +173,9 @@ class Watch:
 
     def _updated(self, optimizer, args, kwargs):
         if self.note.updates:
-            self.updated = self.hashes()
+            self.updated = bit_hashes(self.params)
 
-    def hashes(self):
-        """Return a whole number for each parameter's bits."""
-        return bit_hashes(self.params)
-
-    def _counting(self, real):
-        def all_reduce(tensor, *args, **kwargs):
-            if not self.quiet:
-                self.note.summed += tensor.numel()
-            return real(tensor, *args, **kwargs)
-        return all_reduce
-
-    def _noting(self, real):
-        def __iter__(sampler):
-            self.samplers.append(told(sampler))
-            return real(sampler)
-        return __iter__
+    def _all_reduce(self, real, tensor, *args, **kwargs):
+        if not self.quiet:
+            self.note.summed += tensor.numel()
+        return real(tensor, *args, **kwargs)

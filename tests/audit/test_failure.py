@@ -1,11 +1,15 @@
 """A run that ended early is judged by what its error carries, not by its English."""
 
 import pytest
+import torch.distributed as dist
+from torch.nn import functional as F
 
+from manual_dp.audit import audit
 from manual_dp.audit.failure import failure
 from manual_dp.audit.measure import refused
 from manual_dp.audit.watch import Diary
 from manual_dp.ranks import RankError
+from tests.support.broken_training import plain, rows
 
 
 def in_step(folder, *forwards, rest="step"):
@@ -43,3 +47,17 @@ def test_only_what_the_audit_refuses_is_the_callers_error(cause, kind):
                               kind="raised"))
     assert error is None if kind is None else isinstance(error, kind)
     assert kind is None or str(error) == "audit: no: 3"
+
+
+def crossed(model, optimizer, X, y):
+    optimizer.zero_grad()
+    F.cross_entropy(model(X), y).backward()
+    params = list(model.parameters())
+    for p in params if dist.get_rank() else reversed(params):
+        dist.all_reduce(p.grad)
+    optimizer.step()
+
+
+def test_all_reduces_in_another_order_are_a_finding():
+    first = audit(plain, rows(12), crossed, steps=1, timeout=10).findings[0]
+    assert first.code == "mismatch", first

@@ -49,7 +49,8 @@ def test_the_step_before_and_shifted_targets_are_known():
 
 def test_what_nothing_explains_says_how_much():
     fit = explained(OWN[0] ** 3)
-    number, says = fit.hypothesis.tell("rank 0", fit.numbers)
+    [number] = fit.numbers
+    says = fit.hypothesis.says.format(who="rank 0", last=number)
     assert fit.hypothesis.code == "gradient" and 0.01 < number < 1
     assert says == f"rank 0: {number:.1e} of the gradient is not explained"
 

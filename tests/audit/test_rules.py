@@ -38,17 +38,6 @@ def test_each_rule_needs_no_more_than_its_own_notes():
     assert judged(Step(), Step(), drifts=drifts) == ["start-differs", "not-synchronised"]
 
 
-def test_rows_have_numbers_only_where_the_minibatch_is_known():
-    def says(size):
-        notes = [Step(size=size, all_rows=[[0, 1]]), Step(size=size, all_rows=[[1, 2, 2]])]
-        evidence = Evidence([Run(["w"], [(2,)], [note]) for note in notes])
-        return [f.says for f in rules.judge(evidence)[0]]
-    assert says(3) == ["rank 1 sees row 2 2 times, and 0 more so",
-                       "1 rows of 3 on several ranks: row 1 on ranks 0 and 1"]
-    assert says(0) == ["rank 1 sees a row 2 times, and 0 more so",
-                       "1 rows on several ranks: one of them on ranks 0 and 1"]
-
-
 def test_a_rule_that_is_appended_is_asked(monkeypatch):
     def never_two(evidence):
         return [finding("hang", len(evidence.runs), "two")] if evidence.runs[1:] else []

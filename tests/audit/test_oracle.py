@@ -1,0 +1,93 @@
+"""The oracle's gradients are autograd's on the same rows, and leave the model alone."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from manual_dp.audit import audit, oracle
+from manual_dp.audit.watch import Watch
+from tests.support.broken_training import Dropping, case, ddp, net, ordinary, rows
+
+
+def watched(model, *parts, n=6):
+    """Return a watch of forwards on these rows of the minibatch, and X, y."""
+    X, y = rows(n)(0)
+    watch = Watch(model.double())
+    with watch.on():
+        watch.begin(0, X, y)
+        for part in parts:
+            model(X[part])
+    return watch, X, y
+
+
+def expected(model, X, y):
+    return torch.autograd.grad(F.cross_entropy(model(X), y, reduction="sum"),
+                               list(model.parameters()))
+
+
+def test_the_gradient_is_that_of_the_sum_over_all_forwards():
+    model = net()
+    watch, X, y = watched(model, [0, 3], [], [1, 2, 5])
+    mine = [0, 3, 1, 2, 5]
+    right = expected(model, X[mine], y[mine])
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()  # the weights from before the step are those that count
+    grads = oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    torch.testing.assert_close(grads, list(right), rtol=0, atol=1e-12)
+    assert [p.grad for p in model.parameters()] == [None] * 4
+
+
+def test_what_is_frozen_or_not_used_has_no_gradient():
+    model = net(nn.Linear(8, 8).requires_grad_(False))
+    model.spare = nn.Linear(2, 2)
+    model.forward = lambda X: model[3](model[2](model[1](model[0](X))))
+    watch, *_ = watched(model, [0, 1])
+    grads = oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    assert [g is None for g in grads] == [False] * 2 + [True] * 2 + [False] * 2 + [True] * 2
+    none = oracle.gradient(watch, [], F.cross_entropy, len)
+    assert none == [None] * 8
+
+
+def test_modes_buffers_and_random_numbers_are_those_of_the_forward():
+    model = net(nn.BatchNorm1d(8))
+    watch, X, y = watched(model, [0, 1, 2])
+    model.eval()
+    before, state = model[1].running_mean.clone(), torch.get_rng_state()
+    oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    assert not any(m.training for m in model.modules())
+    assert torch.equal(model[1].running_mean, before) and not watch.random
+    assert torch.equal(torch.get_rng_state(), state)
+    watch, X, y = watched(Dropping(), [0, 1, 2])
+    first, second = (oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+                     for _ in range(2))
+    assert all(map(torch.equal, first, second)) and watch.random
+
+
+def test_rows_of_several_ranks_go_through_one_forward():
+    model = net(nn.BatchNorm1d(8))
+    watch, X, y = watched(model, [0, 2])
+    right = expected(model, X, y)
+    grads = oracle.on_rows(watch, list(range(6)), F.cross_entropy, len)
+    torch.testing.assert_close(grads, list(right), rtol=0, atol=1e-12)
+    watch.forwards[0].kwargs["mask"] = X
+    assert oracle.on_rows(watch, [0], F.cross_entropy, len) is None
+    watch.forwards.clear()
+    assert oracle.on_rows(watch, [0], F.cross_entropy, len) is None
+
+
+def test_a_loss_that_cannot_be_had_is_an_error_that_says_so():
+    watch, *_ = watched(net(), [0, 1])
+    with pytest.raises(RuntimeError, match=r"cannot be had \(no\); give the `loss`"):
+        oracle.gradient(watch, watch.forwards, refuse, len)
+
+
+def refuse(y_hat, y):
+    raise ValueError("no")
+
+
+def test_a_loss_that_does_not_fit_the_output_is_said():
+    report = audit(**case(ddp, ordinary), steps=1,
+                   loss=lambda y_hat, y: F.mse_loss(y_hat, y.double()))
+    assert "give the `loss` of (output, y)" in report.findings[0].says

@@ -1,0 +1,62 @@
+"""Rows that are missed, repeated or shared are counted; samplers must fit together."""
+
+import pytest
+
+from manual_dp.audit import rules
+from manual_dp.audit.records import Evidence, Run, Sampler, Step
+from manual_dp.audit.rows import batches, rows, samplers
+
+
+def evidence(*lists, size=6, batch=(7, 7)):
+    """Return the evidence of ranks that saw these lists of rows in step 0."""
+    return Evidence([Run(["w"], [(2,)], [Step(0, one, size, list(mine))])
+                     for one, mine in zip(batch, lists)])
+
+
+@pytest.mark.parametrize("lists, found", [
+    ([[[0, 2, 4]], [[1, 3, 5]]], []),
+    ([[[0, 1], [2]], [[3], [4, 5]]], []),
+    ([[None], [[0]]], []), ([[], []], []),
+    ([[[0, 1]], [[0, 1]]], [("rows-same", 2), ("rows-missed", 4)]),
+    ([[[0, 1, 2, 3]], [[3, 4, 5]]], [("rows-overlap", 1)]),
+    ([[[0, 1], [1, 2]], [[3, 4, 5]]], [("rows-repeated", 1)]),
+    ([[[0, 1]], [[3, 4]]], [("rows-missed", 2)])])
+def test_every_row_is_wanted_once(lists, found):
+    assert [(f.code, f.number) for f in rows(evidence(*lists))] == found
+
+
+def test_another_minibatch_is_the_only_finding():
+    other = evidence([[0]], [[0]], batch=(1, 2))
+    assert rows(other) == [] and [f.code for f in batches(other)] == ["batches-differ"]
+
+
+def told(rank, **changes):
+    return Sampler(**{"of": 1, "rows": 12, "seed": 0, "epoch": 0, "shuffle": True,
+                      "world_size": 2, "rank": rank, **changes})
+
+
+@pytest.mark.parametrize("lists, codes", [
+    ([[told(0)], [told(1)]], []),
+    ([[told(0)], [told(1, seed=1)]], ["sampler-seed"]),
+    ([[told(0, shuffle=False)], [told(1, shuffle=False, seed=1)]], []),
+    ([[told(0)], [told(1, epoch=1)]], ["sampler-seed"]),
+    ([[told(0)], [told(1, rows=13)]], ["sampler-settings"]),
+    ([[told(0)], [told(0)]], ["sampler-settings"]),
+    ([[told(0, world_size=3)], [told(1, world_size=3)]], ["sampler-settings"]),
+    ([[told(0)] * 2, [told(1)] * 2], ["sampler-epoch"]),
+    ([[told(0), told(0, epoch=1)], [told(1), told(1, epoch=1)]], []),
+    ([[told(0), told(0, of=2)], [told(1), told(1, of=2)]], [])])
+def test_samplers_share_all_but_the_rank_and_get_a_new_epoch(lists, codes):
+    seen = Evidence([Run(["w"], [(2,)], [], samplers=mine) for mine in lists])
+    assert [f.code for f in samplers(seen)] == codes
+
+
+def test_rows_have_numbers_only_where_the_minibatch_is_known():
+    def says(size):
+        notes = [Step(size=size, all_rows=[[0, 1]]), Step(size=size, all_rows=[[1, 2, 2]])]
+        evidence = Evidence([Run(["w"], [(2,)], [note]) for note in notes])
+        return [f.says for f in rules.judge(evidence)[0]]
+    assert says(3) == ["rank 1 sees row 2 2 times, and 0 more so",
+                       "1 rows of 3 on several ranks: row 1 on ranks 0 and 1"]
+    assert says(0) == ["rank 1 sees a row 2 times, and 0 more so",
+                       "1 rows on several ranks: one of them on ranks 0 and 1"]
