@@ -172,7 +172,7 @@ def main(argv=None):
     parser.add_argument("--lesson", help="its number, or ps1 (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")
     parser.add_argument("--out", type=Path, default="build/course")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds a cell")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds a cell")
     args = parser.parse_args(argv)
     patterns = ["[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"]
     paths = [path for pattern in patterns[:1 + args.refresh]
