@@ -27,7 +27,7 @@ def train(name, program, k, jobs):
     messages: all-reduces of each gradient in a step. absent: ranks that were missing.
     """
     if name not in IN_RANKS:
-        run = partial(_one_model, HERE[name]) if name in HERE else partial(_by_hand, name)
+        run = HERE.get(name, partial(_by_hand, name))
         return [{**run(program, *job), "messages": 1, "absent": 0} for job in jobs]
     ranks = run_ranks(partial(_rank, IN_RANKS[name], program, jobs),
                       2 if name == "no_sync" else k)
@@ -113,7 +113,9 @@ def _adam(model, program, batches, lr):
         program(model, optimizer, *zip(*shards))
 
 
-HERE = {"mean_of_means": _means, "stale_gradients": _accumulating, "adam_hides": _adam}
+HERE = {"mean_of_means": partial(_one_model, _means),
+        "stale_gradients": partial(_one_model, _accumulating),
+        "adam_hides": partial(_one_model, _adam)}
 
 
 def _rank(steps, program, jobs):
