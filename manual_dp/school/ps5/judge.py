@@ -177,7 +177,7 @@ def _exercise(number, name):
             yield {"k": KS, **draw(random, *arguments_of_one)}
 
     def judge_both(case, got):
-        if problem := judge_clue(name, case, got):
+        for problem in filter(None, judge_clue(name, case, got)):
             yield f"{problem}\nThe clue is wrong; the repair has not been judged yet."
         for problem in filter(None, judge(case, got)):
             yield f"{problem}\nThe clue is right; the repair is not right yet."

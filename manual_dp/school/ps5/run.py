@@ -184,10 +184,8 @@ def _rows_at_once(model):
 
 def _clues(case, clue):
     """Return [row, number] for each k of the case."""
-    said = []
-    for k in case["k"]:
-        answer = clue(k)
+    said = [clue(k) for k in case["k"]]
+    for answer in said:
         if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise TypeError(f"a clue is two things, row and number; got {answer!r}")
-        said.append(numbers(list(answer)))
-    return said
+    return numbers(said)

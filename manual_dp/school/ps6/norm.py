@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from manual_dp.school.exercise import random_numbers, shorten
+from manual_dp.school.ps6.run import layer
 from manual_dp.school.ps6.shards import draw_sizes, each, rows, variance
 from manual_dp.school.tools.plain import tensor
 from manual_dp.school.tools.tell import about, unequal
@@ -33,11 +34,7 @@ def draw(random):
 
 def judge(case, got):
     """Compare each step, then evaluation, with torch's layer on all rows."""
-    norm = nn.BatchNorm1d(case["features"], eps=case["eps"],
-                          momentum=case["momentum"]).double()
-    with torch.no_grad():
-        norm.weight.copy_(tensor(case["weight"]))
-        norm.bias.copy_(tensor(case["bias"]))
+    norm = layer(case, nn.BatchNorm1d)
     for number, step in enumerate(case["steps"]):
         ranks = {"ranks": [rank["steps"][number] for rank in got["ranks"]]}
         say = about(f"{len(step['x'])} ranks, step {number + 1}, "
