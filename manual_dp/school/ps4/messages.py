@@ -2,12 +2,15 @@
 
     one_each     one for each parameter that wants a gradient
     in_buckets   one for each bucket, the last layer's first
-    quiet        none in no_sync, where gradients add up on their rank
+    quiet        none in no_sync, where gradients add up on their rank; then one each
 
-Each takes `steps`: what the ranks return for one step, in rank order.
+Each takes `steps`, what the ranks return for one step, and what truth.alone yields; it
+yields what is not so, as messages for the learner.
 """
 
-from manual_dp.school.exercise import close, differ
+from itertools import accumulate
+
+from manual_dp.school.exercise import differ
 from manual_dp.school.ps4.truth import sizes
 from manual_dp.school.ps4.words import some
 
@@ -15,17 +18,19 @@ FROZEN, TIED, SPARE = 42, 36, 3  # how many numbers these have
 UNNAMED = "nothing was sent: call dist.all_reduce, by this name"
 
 
-def one_each(case, number, steps):
-    """Return None, or how the all-reduces are not one for each parameter."""
+def one_each(case, number, steps, _):
+    """Compare with an all-reduce for each parameter."""
     wanted = list(sizes(case).values())
     for rank, step in enumerate(steps):
         got = step["messages"]
         if sorted(map(str, got)) == sorted(map(str, wanted)):
             continue
         left_out = [name for name, numel in sizes(case).items() if numel not in got]
-        return differ(
+        yield differ(
             f"rank {rank} of {case['world_size']}, step {number + 1}; numbers in each "
             "all-reduce, in any order", got, wanted, [
+                ("a no_sync block that ended in an error before this step is still in "
+                 "force: use try and finally", case["steps"][number]["interrupted"]),
                 (UNNAMED, []),
                 ("of dist, all_reduce is all that is needed",
                  any(isinstance(size, str) for size in got)),
@@ -35,23 +40,21 @@ def one_each(case, number, steps):
                 ("all hooks reduce the same parameter: use the hook's argument",
                  len(got) == len(wanted) and len(set(got)) == 1),
                 ("these are packed; here each gradient is sent by itself",
-                 close(got, [sum(wanted)])),
+                 [sum(wanted)]),
                 ("a gradient that is None is sent too, as zeros",
                  bool(left_out) and {"side.weight", "spare.weight"} >= {*left_out}),
                 (f"left out: {', '.join(left_out)}", bool(left_out)),
-                ("some are sent more than once", len(got) > len(wanted))]
-        ) or f"got     {len(got)} all-reduces\nwanted  {len(wanted)}"
-    return None
+                ("some are sent more than once", len(got) > len(wanted))])
 
 
-def in_buckets(case, number, steps):
-    """Return None, or how the all-reduces are not one for each bucket, last first."""
+def in_buckets(case, number, steps, _):
+    """Compare with an all-reduce for each bucket, the last layer's first."""
     (cap,) = case["steps"][number]["arguments"]
     numels = list(sizes(case).values())[::-1]
     wanted = pack(numels, cap)
     for rank, step in enumerate(steps):
         got = step["messages"]
-        problem = differ(
+        yield differ(
             f"rank {rank} of {case['world_size']}, step {number + 1}, bucket_bytes "
             f"{cap}, float64 gradients of {numels} numbers (last first); numbers in "
             "each all-reduce", got, wanted, [
@@ -74,9 +77,6 @@ def in_buckets(case, number, steps):
                  _total(got) == sum(numels) + FROZEN),
                 (f"{TIED} more than wanted is the tied weight, which is sent once",
                  _total(got) == sum(numels) + TIED)])
-        if problem:
-            return problem
-    return None
 
 
 def _total(numels):
@@ -98,21 +98,17 @@ def pack(numels, cap, closes=False):
     return buckets
 
 
-def quiet(case, number, steps, own):
-    """Return None, or what was sent in no_sync, or is not there after it."""
+def quiet(case, number, steps, truth):
+    """Compare with nothing in no_sync, and gradients there with their sums."""
     for rank, step in enumerate(steps):
         who = f"rank {rank} of {case['world_size']}, step {number + 1}"
-        problem = differ(f"{who}; numbers in each all-reduce in no_sync", step["quiet"],
-                         [], [("in no_sync nothing is sent", True)])
+        yield differ(f"{who}; numbers in each all-reduce in no_sync", step["quiet"],
+                     [], [("in no_sync nothing is sent", True)])
         for name in sizes(case):
-            parts = [part[name] for part in own[rank][:-1]]
-            sums = [sum(parts[:i + 1]).tolist() for i in range(len(parts))]
-            problem = problem or some(
+            parts = [part[name] for part in truth[1][rank][:-1]]
+            yield some(
                 f"{who}; gradient of {name} after each backward in no_sync",
-                [grads[name] for grads in step["alone"]], sums, [
-                    ("gradients add up, they do not replace one another",
-                     [part.tolist() for part in parts]),
+                [grads[name] for grads in step["alone"]], list(accumulate(parts)), [
+                    ("gradients add up, they do not replace one another", parts),
                     ("in no_sync a gradient stays as backward has left it", True)])
-        if problem:
-            return problem
-    return None
+    yield from one_each(case, number, steps, truth)

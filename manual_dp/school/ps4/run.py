@@ -30,22 +30,25 @@ def start_equal(case, start_equal):
 
 def average_gradients(case, average_gradients):
     """Train on every rank's own rows; average after each backward."""
-    return _launch(case, partial(_train, case, _nothing, average_gradients))
+    return _launch(case, partial(_train, case, _itself, average_gradients))
 
 
 def average_in_buckets(case, average_in_buckets):
     """Train as above, with another size of bucket in each step."""
-    return _launch(case, partial(_train, case, _nothing, average_in_buckets))
+    return _launch(case, partial(_train, case, _itself, average_in_buckets))
 
 
 def average_in_hooks(case, average_in_hooks):
     """Train as above; only before the first step is the answer called."""
-    return _launch(case, partial(_train, case, average_in_hooks, _nothing))
+    def hooked(module):
+        average_in_hooks(module)
+        return module
+    return _launch(case, partial(_train, case, hooked, _itself))
 
 
 def DDP(case, DDP):
     """Wrap differing modules; train with several backwards to a step."""
-    return _launch(case, partial(_accumulate, case, DDP))
+    return _launch(case, partial(_train, case, DDP, _itself))
 
 
 def _launch(case, work):
@@ -78,26 +81,12 @@ def _start(case, start_equal):
     return {"start": start, "steps": steps}
 
 
-def _train(case, prepare, after):
-    rank, steps = dist.get_rank(), []
-    module = network(case["seeds"][0], case["spare"])
-    params = list(module.parameters())
-    prepare(module)
-    for step in case["steps"]:
-        loss = _loss(module, *step["shards"][rank][0], step, case["world_size"])
-        with watched() as seen:
-            loss.backward()
-            after(module, *step["arguments"])
-        _sgd(params, case["lr"])
-        steps.append({"messages": _sent(seen), "weights": state(module)})
-    return {"steps": steps}
-
-
-def _accumulate(case, DDP):
+def _train(case, wrap, after):
+    """Train what `wrap` returns; after a step's last backward call `after`."""
     rank, world_size, steps = dist.get_rank(), case["world_size"], []
     module = network(case["seeds"][rank], case["spare"])
     params = list(module.parameters())
-    model = DDP(module)
+    model = wrap(module)
     start = state(module)
     for step in case["steps"]:
         *alone, last = step["shards"][rank]
@@ -114,6 +103,7 @@ def _accumulate(case, DDP):
         loss = _loss(model, *last, step, world_size)
         with watched() as seen:
             loss.backward()
+            after(module, *step["arguments"])
         _sgd(params, case["lr"])
         steps.append({"alone": kept, "quiet": _sent(quiet), "messages": _sent(seen),
                       "weights": state(module)})
@@ -141,5 +131,5 @@ def _sgd(params, lr):
             p.grad = None
 
 
-def _nothing(*_):
-    pass
+def _itself(module):
+    return module

@@ -3,8 +3,8 @@
     draw      networks and uneven shards for 1, 2 and 3 ranks, five steps each
     alone     these steps on a single device, and what each rank's rows give
     sizes     how many numbers are in each parameter that wants a gradient
-    begin     the message for ranks that do not start from rank 0's numbers
-    weights   the message for weights that are not the single device's
+    begin     messages for ranks that do not start from rank 0's numbers
+    weights   messages for weights that are not the single device's
 """
 
 import torch
@@ -13,6 +13,7 @@ from manual_dp.school.exercise import close, random_numbers, times
 from manual_dp.school.ps4.network import network, row_loss, state
 from manual_dp.school.ps4.words import so_many, some
 from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.tell import unequal
 
 # whose rows pass the layer `side`
 PASSES = {"all": lambda rank, last: True, "not rank 0": lambda rank, last: rank > 0,
@@ -20,8 +21,12 @@ PASSES = {"all": lambda rank, last: True, "not rank 0": lambda rank, last: rank 
           "not the last": lambda rank, last: rank < last}
 
 
-def draw(random, passes=("all",) * 5, spare=False, backwards=(1,) * 5):
-    """Yield a case for each world size; passes, backwards: step by step."""
+def draw(random, passes=("all",) * 5, spare=False, backwards=(1,) * 5,
+         equal=False):
+    """Yield a case for each world size; passes, backwards: step by step.
+
+    equal: the ranks' networks are drawn from the same seed.
+    """
     for world_size in (1, 2, 3):
         steps = []
         for who, count in zip(passes, backwards):
@@ -30,8 +35,9 @@ def draw(random, passes=("all",) * 5, spare=False, backwards=(1,) * 5):
                        for part in rows] for rank in range(world_size)]
             steps.append({"shards": shards, "rows": sum(map(sum, rows)),
                           "arguments": [], "interrupted": False})
+        seeds = random.sample(range(2**32), world_size)
         yield {"world_size": world_size, "lr": random.uniform(0.1, 0.2),
-               "seeds": random.sample(range(2**32), world_size),
+               "seeds": seeds[:1] * world_size if equal else seeds,
                "spare": spare, "steps": steps}
 
 
@@ -81,83 +87,96 @@ def sizes(case):
             network(0, case["spare"]).named_parameters() if p.requires_grad}
 
 
-def begin(case, got, called):
-    """Return None, or how the ranks' networks are not rank 0's after `called`."""
+def begin(case, ranks, called):
+    """Yield how networks after `called`, at the start, are not rank 0's."""
     k = case["world_size"]
     own = [state(network(seed, case["spare"])) for seed in case["seeds"]]
     for name in sorted(own[0], key=("shift", "count").__contains__):  # buffers last
+        got = [rank["start"][name] for rank in ranks]
         wanted, mine = own[0][name], [tensor(rank[name]) for rank in own]
         kind = ("buffers are sent too" if name in ("shift", "count") else
                 "frozen weights are sent too" if name == "frozen.weight" else
                 "was it sent? And written into the parameter?")
-
-        def everywhere(numbers):
-            return k > 1 and [numbers.tolist()] * k
-        problem = some(f"{so_many(k)}; {name} on every rank after {called}",
-                       [rank[name] for rank in got], [wanted] * k, [
-            (f"every rank keeps its own: {kind}", [t.tolist() for t in mine]),
-            ("these are rank 1's; rank 0's are wanted", everywhere(mine[k > 1])),
-            ("this is the mean; rank 0's are wanted", everywhere(sum(mine) / k)),
-            ("this is the sum; rank 0's are wanted", everywhere(sum(mine))),
-            ("rank 0's own numbers must stay as they are",
-             not close(got[0][name], wanted)),
+        yield some(f"{so_many(k)}; {name} on every rank after {called}", got,
+                   [wanted] * k, [
+            (f"every rank keeps its own: {kind}", mine),
+            ("these are rank 1's; rank 0's are wanted", mine[1:2] * k),
+            ("this is the mean; rank 0's are wanted", [sum(mine) / k] * k),
+            ("this is the sum; rank 0's are wanted", [sum(mine)] * k),
+            ("rank 0's own numbers must stay as they are", not close(got[0], wanted)),
             ("some ranks keep their own", True)])
-        if problem:
-            return problem
-    return None
 
 
-def weights(case, number, got, truth, more=None):
-    """Return None, or how the weights after step `number` are not right.
+def weights(case, number, ranks, truth):
+    """Yield how the weights after step `number` are not right.
 
-    got: what each rank returns for this step.
-    truth: what `alone` yields. more(name, each) gives hints that are tried first.
+    ranks: what each rank returns for this step. truth: what `alone` yields.
     """
     before, own, after = truth
     k, lr, step = case["world_size"], case["lr"], case["steps"][number]
     rows = [sum(len(X) for X, _ in shard) for shard in step["shards"]]
+    shuffled = all(close(_moved(before, rank["weights"]), _moved(before, after))
+                   for rank in ranks)
     for name, wanted in after.items():
-        start = tensor(before[name])
-        grads = [sum(part[name] for part in shard) for shard in own]
-        idle = [rank for rank, grad in enumerate(grads) if not grad.any()]
-        mean = sum(grads) / k
-
-        def each(*grads, start=start):
-            return [(start - lr * grad).tolist() for grad in grads] * (k // len(grads))
+        parts = [[part[name] for part in shard] for shard in own]
+        idle = [rank for rank, shard in enumerate(parts) if not sum(shard).any()]
         who = (f"{so_many(k)} with {rows} rows, lr {lr:.3f}; {name} on every rank "
                f"after step {number + 1}")
         if name == "side.weight" and idle:
             who += f" (no gradient on rank {', '.join(map(str, idle))}: None)"
-        mine = [rank["weights"][name] for rank in got]
-        factor = times((tensor(mine[0]) - start).tolist(), (-lr * mean).tolist())
-        problem = some(who, mine, [wanted] * k, [
-            *(more(name, each) if more else ()),
-            ("no row's loss depends on these numbers, and yet they have moved",
-             len(idle) == k),
-            ("nothing has moved", each(0 * mean)),
-            ("the parameter itself was summed over ranks; sum its gradient, p.grad",
-             k > 1 and all(_nearer(numbers, k * start, start) for numbers in mine)),
-            ("p was averaged in place of p.grad", each(start)),
-            ("every number has moved by lr: only the sign is left", each(mean.sign())),
-            ("every rank stepped with its own gradient: the mean must be in p.grad",
-             each(*grads)),
-            ("the mean has to go to ranks that had no gradient, too",
-             each(*[0 * mean if rank in idle else mean for rank in range(k)])),
-            ("ranks that had no gradient count in the mean, as zeros",
-             0 < len(idle) < k and each(sum(grads) / (k - len(idle)))),
-            ("this is the sum over ranks; the mean is wanted", each(mean * k)),
-            ("divided by the number of ranks twice", each(mean / k)),
-            ("every rank has rank 0's gradient; the mean is wanted", each(grads[0])),
-            ("this is the largest of the ranks' numbers; the mean is wanted",
-             each(torch.stack(grads).max(dim=0).values)),
-            ("the last rank is left out", each(mean - grads[-1] / k)),
-            ("the ranks differ: the same mean belongs on all",
-             any(not close(other, mine[0]) for other in mine)),
-            (f"the step is {factor:.4g} times as long as it should be: divide by the "
-             "number of ranks, and by nothing else", factor == factor)])
-        if problem:
-            return problem
-    return None
+        mine, start = [rank["weights"][name] for rank in ranks], tensor(before[name])
+        yield some(who, mine, [wanted] * k, [
+            ("the right numbers in the wrong places: cut a bucket into pieces in the "
+             "order in which it was packed", shuffled),
+            *((text, looks if isinstance(looks, bool) else
+               [start - lr * grad for grad in looks] * (k // len(looks)))
+              for text, looks in _misunderstood(mine, start, lr, parts, idle))])
+
+
+def _moved(before, after):
+    """Return by how much each number has moved, sorted."""
+    return sorted(new - old for name in before
+                  for new, old in zip(after[name], before[name]))
+
+
+def _misunderstood(mine, start, lr, parts, idle):
+    """Return hints: a text, and a truth value or the gradients that it would explain.
+
+    parts: for each rank the gradients of its backwards, as `alone` yields them.
+    """
+    k, grads = len(parts), [sum(shard) for shard in parts]
+    mean = sum(grads) / k
+    last = sum(shard[-1] for shard in parts) / k
+    factor = times((tensor(mine[0]) - start).tolist(), (-lr * mean).tolist())
+    return [
+        ("what was added up in no_sync is lost", [last]),
+        ("only the last backward's gradient is averaged: what each rank had added up "
+         "before has to be, too", [last + sum(shard[:-1]) for shard in parts]),
+        ("divided by the number of backwards: the loss has seen to that",
+         [mean / len(parts[0])]),
+        ("what was added up in no_sync was divided by 2", [(last + mean) / 2]),
+        ("no row's loss depends on these numbers, and yet they have moved",
+         len(idle) == k),
+        ("nothing has moved", [0 * mean]),
+        ("the parameter itself was summed over ranks; sum its gradient, p.grad",
+         k > 1 and all(_nearer(numbers, k * start, start) for numbers in mine)),
+        ("p was averaged in place of p.grad", [start]),
+        ("every number has moved by lr: only the sign is left", [mean.sign()]),
+        ("every rank stepped with its own gradient: the mean must be in p.grad, where "
+         "a hook is handed the parameter p", grads),
+        ("the mean has to go to ranks that had no gradient, too",
+         [0 * mean if rank in idle else mean for rank in range(k)]),
+        ("ranks that had no gradient count in the mean, as zeros",
+         [sum(grads) / max(1, k - len(idle))]),
+        ("this is the sum over ranks; the mean is wanted", [mean * k]),
+        ("divided by the number of ranks twice", [mean / k]),
+        ("every rank has rank 0's gradient; the mean is wanted", grads[:1]),
+        ("this is the largest of the ranks' numbers; the mean is wanted",
+         [torch.stack(grads).max(dim=0).values]),
+        ("the last rank is left out", [mean - grads[-1] / k]),
+        ("the ranks differ: the same mean belongs on all", unequal(mine)),
+        (f"the step is {factor:.4g} times as long as it should be: divide by the "
+         "number of ranks, and by nothing else", factor == factor)]
 
 
 def _nearer(numbers, one, other):

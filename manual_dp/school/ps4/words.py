@@ -6,16 +6,18 @@
 """
 
 from manual_dp.school.exercise import close, differ, shorten
+from manual_dp.school.tools.plain import numbers
 
 
 def some(who, got, wanted, hints):
     """Compare lists of numbers, one a rank; show three of each, hint from them all."""
+    wanted = numbers(wanted)
     if close(got, wanted):
         return None
     hints = [("these agree to five digits: was something rounded to float32?",
-              close(got, wanted, 1e-5)), *hints]
-    hints = [(text, value if isinstance(value, bool) else close(got, value))
-             for text, value in hints]
+              close(got, wanted, 1e-5)),
+             *((text, value is True or close(got, numbers(value)))
+               for text, value in hints)]
     if [len(part) for part in got] != [len(part) for part in wanted]:
         return differ(who, got, wanted, hints) or "got     other shapes"
     first = min(i for mine, right in zip(got, wanted) for i in range(len(right))
@@ -26,11 +28,8 @@ def some(who, got, wanted, hints):
                   [part[cut] for part in wanted], hints)
 
 
-def failed(case, got, hint):
-    """Return None, or the message where `got` holds an error instead of numbers.
-
-    hint: what is likely where ranks wait for one another.
-    """
+def failed(case, got):
+    """Return None, or the message where `got` holds an error instead of numbers."""
     if "error" not in got:
         return None
     text = " ".join(str(got["error"]).split())
@@ -41,7 +40,10 @@ def failed(case, got, hint):
         ("a parameter has gradient None on a rank whose rows did not use it: that "
          "counts as zero", "'NoneType'" in text),
         ("what is frozen wants no gradient, and so takes no hook",
-         "hook on a tensor that doesn't require grad" in text), (hint, waited)])
+         "hook on a tensor that doesn't require grad" in text),
+        ("all ranks must call the same collectives in the same order: those who "
+         "receive call broadcast, too, and a gradient may be None on one of them",
+         waited)])
 
 
 def so_many(k):

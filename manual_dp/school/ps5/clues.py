@@ -2,7 +2,7 @@
 
     ROWS           the rows of the chart, in words
     GIVES_AWAY     for each patient: row -> the number there at k
-    judge_clue     None, or what to tell the learner
+    judge_clue     what to tell the learner
 """
 
 from manual_dp.school.exercise import close, differ
@@ -42,22 +42,19 @@ KS = [2, 4, 3, 5, 1]
 
 
 def judge_clue(name, case, got):
-    """Return None, or the message for the clues that the learner's function gave."""
-    clue, said = f"clue_{PATIENTS.index(name) + 1}", got["clues"]
-    rows = GIVES_AWAY[name]
-    for k, (row, number) in zip(case["k"], said, strict=True):
-        given = f"{clue}({k}), a row of the broken program's chart at k = {k}"
+    """Yield what is not right in the clues that the learner's function gave."""
+    clue, rows = f"clue_{PATIENTS.index(name) + 1}", GIVES_AWAY[name]
+    for k, (row, number) in zip(case["k"], got["clues"], strict=True):
         known = isinstance(row, str) and row in ROWS
-        if not known or row not in rows:
-            return differ(given, [row, number], None, [
+        right = known and row in rows
+        same = right and rows[row](1) != rows[row](4) and all(
+            close(other, got["clues"][0][1]) for _, other in got["clues"])
+        yield differ(
+            f"{clue}({k}), a row of the broken program's chart at k = {k}",
+            [row, number], [row, rows[row](k)] if right else
+            "a row that is not healthy, and its number", [
                 ("there is no such row; there are " + ", ".join(ROWS), not known),
                 ("accuracy goes up and down for many reasons", row == "accuracy"),
-                ("that row is as it should be", True)]).replace(
-                    "wanted  None", "wanted  a row that is not healthy, and its number")
-        same = (rows[row](1) != rows[row](4)
-                and all(close(n, said[0][1]) for _, n in said))
-        if problem := differ(given, [row, number], [row, rows[row](k)], [
+                ("that row is as it should be", not right),
                 ("the row is right, but the number changes with k", same),
-                ("the row is right; the number in the chart is another", True)]):
-            return problem
-    return None
+                ("the row is right; the number in the chart is another", True)])

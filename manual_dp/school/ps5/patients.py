@@ -7,7 +7,6 @@ The model is linear: W of shape (features, classes), from zeros. A job is (batch
 a batch is a list of shards, a shard is rows and labels.
 """
 
-from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -27,14 +26,13 @@ def train(name, program, k, jobs):
     replicas: W on each rank. handed: the last gradient that rank 0 stepped with.
     messages: all-reduces of each gradient in a step. absent: ranks that were missing.
     """
-    if name in IN_RANKS:
-        ranks = run_ranks(partial(_rank, name, program, jobs),
-                          2 if name == "no_sync" else k)
-        return [{**results[0], "replicas": [result["W"] for result in results]}
-                for results in zip(*ranks)]
-    steps = HERE.get(name, _by_hand)
-    return [dict(zip(("replicas", "handed", "messages"), steps(program, *job)),
-                 absent=0) for job in jobs]
+    if name not in IN_RANKS:
+        run = HERE.get(name, partial(_by_hand, name))
+        return [{**run(program, *job), "messages": 1, "absent": 0} for job in jobs]
+    ranks = run_ranks(partial(_rank, IN_RANKS[name], program, jobs),
+                      2 if name == "no_sync" else k)
+    return [{**results[0], "replicas": [W for one in results for W in one["replicas"]]}
+            for results in zip(*ranks)]
 
 
 def deal(name, program, rows, parts, epochs, batch_size):
@@ -51,43 +49,37 @@ def deal(name, program, rows, parts, epochs, batch_size):
     return [list(zip(*epoch)) for epoch in zip(*seen)]
 
 
-def _start():
-    return torch.zeros(49, 10, dtype=torch.float64)
-
-
-def _model():
+def _one_model(steps, *args):
+    """Let `steps` train a model; return W, and the gradient last stepped with."""
     model = nn.Linear(49, 10, bias=False, dtype=torch.float64)
     nn.init.zeros_(model.weight)
-    return model
-
-
-@contextmanager
-def _noting():
-    """Yield a list; while the block runs, it ends in the gradient last stepped with."""
-    handed = []
+    handed = model.weight.detach().clone()
 
     def note(optimizer, *_):
-        handed[:] = [optimizer.param_groups[0]["params"][0].grad.clone().t()]
+        handed.copy_(optimizer.param_groups[0]["params"][0].grad)
     handle = register_optimizer_step_pre_hook(note)
     try:
-        yield handed
+        steps(model, *args)
     finally:
         handle.remove()
+    return {"replicas": [model.weight.detach().t()], "handed": handed.t()}
 
 
-def _by_hand(program, batches, lr, get_params=None, allreduce=None):
-    start = _start()
-    replicas = [(get_params or _copies)([start], start.device)[0] for _ in batches[0]]
+def _by_hand(name, program, batches, lr):
+    get_params = program if name == "aliasing" else _copies
+    allreduce = program if name == "rebinding" else _star
+    start = torch.zeros(49, 10, dtype=torch.float64)
+    replicas = [get_params([start], start.device)[0] for _ in batches[0]]
     for shards in batches:
         for (X, y), W in zip(shards, replicas):
             (F.cross_entropy(X @ W, y, reduction="sum")
              / sum(len(y) for _, y in shards)).backward()
-        (allreduce or _star)([W.grad for W in replicas])
+        allreduce([W.grad for W in replicas])
         handed = replicas[0].grad.clone()
         for W in replicas:
             W.data -= lr * W.grad
             W.grad.zero_()
-    return [W.detach() for W in replicas], handed, 1
+    return {"replicas": [W.detach() for W in replicas], "handed": handed}
 
 
 def _copies(params, device):
@@ -102,57 +94,39 @@ def _star(grads):
         grad.copy_(grads[0])
 
 
-def _means(program, batches, lr):
-    W = _start().requires_grad_()
-    for shards in batches:
-        handed = program(*zip(*shards), W)
-        W.data -= lr * handed
-    return [W.detach()], handed, 1
-
-
-def _accumulating(program, batches, lr):
-    model = _model()
+def _means(model, program, batches, lr):
     optimizer = torch.optim.SGD(model.parameters(), lr)
-    with _noting() as handed:
-        program(model, optimizer, sum(batches, []), len(batches[0]))
-    return [model.weight.detach().t()], handed[-1], 1
+    W = model.weight.detach().t().requires_grad_()
+    for shards in batches:
+        model.weight.grad = program(*zip(*shards), W).t()
+        optimizer.step()
 
 
-def _adam(program, batches, lr):
-    model = _model()
+def _accumulating(model, program, batches, lr):
+    program(model, torch.optim.SGD(model.parameters(), lr), sum(batches, []),
+            len(batches[0]))
+
+
+def _adam(model, program, batches, lr):
     optimizer = torch.optim.Adam(model.parameters(), lr * 0.015)
-    with _noting() as handed:
-        for shards in batches:
-            program(model, optimizer, *zip(*shards))
-    return [model.weight.detach().t()], handed[-1], 1
+    for shards in batches:
+        program(model, optimizer, *zip(*shards))
 
 
-HERE = {"rebinding": lambda program, *job: _by_hand(program, *job, allreduce=program),
-        "aliasing": lambda program, *job: _by_hand(program, *job, get_params=program),
-        "mean_of_means": _means, "stale_gradients": _accumulating, "adam_hides": _adam}
+HERE = {"mean_of_means": partial(_one_model, _means),
+        "stale_gradients": partial(_one_model, _accumulating),
+        "adam_hides": partial(_one_model, _adam)}
 
 
-def _rank(name, program, jobs):
+def _rank(steps, program, jobs):
     """Train in a rank; return a dict for each of `jobs`."""
-    results = []
     with Roll() as roll:
-        for number, (batches, lr) in enumerate(jobs):
-            model = _model()
-            with _noting() as handed:
-                if number == 0:
-                    roll.call(IN_RANKS[name], program, model, batches, lr)
-                elif not roll.absent or name == "rank_zero_only":
-                    # all ranks come, as we know by now: no need for the roll
-                    IN_RANKS[name](None if name == "rank_zero_only" else program,
-                                   model, batches, lr)
-            W = model.weight.detach().t()
-            results.append({"W": W, "handed": handed[-1] if handed else W * 0,
-                            "messages": roll.sizes().count(W.numel()) / len(batches),
-                            "absent": roll.absent})
-    return results
+        return [{**_one_model(partial(roll.call, steps), program, *job),
+                 "messages": roll.sizes().count(490) / len(job[0]),
+                 "absent": roll.absent} for job in jobs]
 
 
-def _hooked(program, model, batches, lr):
+def _hooked(model, program, batches, lr):
     program(model)
     optimizer = torch.optim.SGD(model.parameters(), lr)
     for shards in batches:
@@ -160,30 +134,26 @@ def _hooked(program, model, batches, lr):
         optimizer.zero_grad()
         F.cross_entropy(model(X), y).backward()
         optimizer.step()
+    return X, y
 
 
-def _averaged(program, model, batches, lr):
+def _averaged(model, program, batches, lr):
     program(model, [shards[dist.get_rank()] for shards in batches], lr)
 
 
-def _accumulated(program, model, batches, lr):
+def _accumulated(model, program, batches, lr):
     model = DDP(model)
     optimizer = torch.optim.SGD(model.parameters(), lr)
     for shards in batches:
         program(model, optimizer, shards[dist.get_rank()::dist.get_world_size()])
 
 
-def _evaluated(program, model, batches, lr):
-    optimizer = torch.optim.SGD(model.parameters(), lr)
-    for shards in batches:
-        X, y = shards[dist.get_rank()]
-        optimizer.zero_grad()
-        F.cross_entropy(model(X), y).backward()
-        dist.all_reduce(model.weight.grad)
-        model.weight.grad /= dist.get_world_size()
-        optimizer.step()
-    if program:
-        program(model, X, y)
+def _evaluated(model, program, batches, lr):
+    def average(p):
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    model.weight.register_post_accumulate_grad_hook(average)
+    program(model, *_hooked(model, lambda model: None, batches, lr))
 
 
 IN_RANKS = {"hook": _hooked, "double_averaging": _averaged, "no_sync": _accumulated,

@@ -4,7 +4,6 @@ Six of the programs run right here, where ranks are lists; four run on ranks.
 """
 
 from contextlib import nullcontext
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -29,19 +28,17 @@ SECONDS = 40  # that a whole launch has
 
 def rebinding(case, clue_1, repaired_1):
     """Keep hold of the tensors; look at them afterwards, then write into each."""
-    said = _clues(case, clue_1)
     kept = [tensor(lists) for lists in case["tensors"]]
     handed = list(kept)
     repaired_1(handed)
-    result = {"clues": said, "tensors": numbers(kept), "list": numbers(handed)}
+    result = {"tensors": numbers(kept), "list": numbers(handed)}
     for rank, t in enumerate(kept):
         t += 10 ** (rank + 1)
-    return {**result, "written": numbers(kept)}
+    return {**result, "written": numbers(kept), "clues": _clues(case, clue_1)}
 
 
 def aliasing(case, clue_2, repaired_2):
     """Let each replica have a gradient of its own; then write into each."""
-    said = _clues(case, clue_2)
     source = [tensor(p).requires_grad_(case["trained"]) for p in case["params"]]
     replicas = [repaired_2(source, device)
                 for device in try_devices(len(case["pulls"]))]
@@ -55,120 +52,101 @@ def aliasing(case, clue_2, repaired_2):
     for rank, params in enumerate(replicas):
         for p in params:
             p.detach().add_(10 ** (rank + 1))
-    return {"clues": said, "made": made, "grads": grads, "written": numbers(replicas),
-            "source": numbers(source)}
+    return {"clues": _clues(case, clue_2), "made": made, "grads": grads,
+            "written": numbers(replicas), "source": numbers(source)}
 
 
 def hook(case, clue_3, repaired_3):
     """Look at the gradients after a backward, and after a second one on top."""
-    said = _clues(case, clue_3)
-
     def work(problem, rank):
-        model = nn.Sequential(_linear(problem["first"]), nn.Tanh(),
-                              _linear(problem["second"]))
+        model = nn.Sequential(_linear(problem["params"][:2]), nn.Tanh(),
+                              _linear(problem["params"][2:]))
         model[0].bias.requires_grad_(False)
         repaired_3(model)
         grads = []
         for X, y in _batches(problem["batches"][rank]):
             F.cross_entropy(model(X), y).backward()
             grads.append([numbers(p.grad) for p in model.parameters()])
-        return {"grads": grads, "params": numbers(list(model.parameters()))}
-    return {"clues": said, "ranks": _each_problem(case, work)}
+        return {"grads": grads, "params": _params(model)}
+    return _on_ranks(case, clue_3, work)
 
 
 def set_epoch(case, clue_4, repaired_4):
     """Note the rows that every rank takes a step on, epoch by epoch."""
-    said, seen = _clues(case, clue_4), []
-    for rank in range(case["world_size"]):
-        epochs = [[] for _ in range(case["epochs"])]
-
+    seen = [[[] for _ in range(case["epochs"])] for _ in range(case["world_size"])]
+    for rank, epochs in enumerate(seen):
         def step(epoch, batch, epochs=epochs):
             epochs[epoch] += numbers(batch)
         repaired_4(case["dataset"], rank, case["world_size"], case["epochs"], step)
-        seen.append(epochs)
-    return {"clues": said, "seen": seen}
+    return {"clues": _clues(case, clue_4), "seen": seen}
 
 
 def mean_of_means(case, clue_5, repaired_5):
     """Ask for the gradient over all shards."""
-    said = _clues(case, clue_5)
-    X, y, W = tensor(case["X"]), tensor(case["y"], torch.int64), tensor(case["W"])
-    grad = repaired_5(X.split(case["sizes"]), y.split(case["sizes"]),
-                      W.requires_grad_())
-    return {"clues": said, "grad": numbers(grad)}
+    grad = repaired_5(*_shards(case), tensor(case["W"]).requires_grad_())
+    return {"clues": _clues(case, clue_5), "grad": numbers(grad)}
 
 
 def stale_gradients(case, clue_6, repaired_6):
     """Train a linear model on microbatches with SGD; return what became of it."""
-    said, model = _clues(case, clue_6), _linear(case["params"])
-    optimizer = torch.optim.SGD(model.parameters(), case["lr"])
-    rows = _rows_at_once(model)
+    model = _linear(case["params"])
+    optimizer, rows = _sgd(model, case["lr"]), _rows_at_once(model)
     repaired_6(model, optimizer, _batches(case["batches"]), case["accumulate"])
-    return {"clues": said, "params": numbers(list(model.parameters())), "rows": rows}
+    return {"clues": _clues(case, clue_6), "params": _params(model), "rows": rows}
 
 
 def double_averaging(case, clue_7, repaired_7):
     """Train a model that each rank has drawn for itself."""
-    said = _clues(case, clue_7)
-
     def work(problem, rank):
         model = _linear(problem["params"][rank])
         repaired_7(model, _batches(problem["batches"][rank]), problem["lr"])
-        return {"params": numbers(list(model.parameters()))}
-    return {"clues": said, "ranks": _each_problem(case, work)}
+        return {"params": _params(model)}
+    return _on_ranks(case, clue_7, work)
 
 
 def no_sync(case, clue_8, repaired_8):
     """Take steps of several microbatches each with a model in DDP."""
-    said = _clues(case, clue_8)
-
     def work(problem, rank):
         model = DDP(_linear(problem["params"]))
-        optimizer = torch.optim.SGD(model.parameters(), problem["lr"])
-        rows = _rows_at_once(model)
+        optimizer, rows = _sgd(model, problem["lr"]), _rows_at_once(model)
         for microbatches in problem["steps"][rank]:
             repaired_8(model, optimizer, _batches(microbatches))
-        return {"params": numbers(list(model.parameters())), "rows": rows}
-    return {"clues": said, "ranks": _each_problem(case, work)}
+        return {"params": _params(model), "rows": rows}
+    return _on_ranks(case, clue_8, work)
 
 
 def rank_zero_only(case, clue_9, repaired_9):
     """Ask every rank for the accuracy; keep what each of them returns."""
-    said = _clues(case, clue_9)
-
     def work(problem, rank):
-        X, y = tensor(problem["X"]), tensor(problem["y"], torch.int64)
-        sizes = problem["sizes"]
-        accuracy = repaired_9(_linear(problem["params"]), X.split(sizes)[rank],
-                              y.split(sizes)[rank])
+        X_shards, y_shards = _shards(problem)
+        accuracy = repaired_9(_linear(problem["params"]), X_shards[rank],
+                              y_shards[rank])
         return {"accuracy": numbers(accuracy)}
-    return {"clues": said, "ranks": _each_problem(case, work)}
+    return _on_ranks(case, clue_9, work)
 
 
 def adam_hides(case, clue_10, repaired_10):
     """Take steps with SGD, not Adam; return the model after each."""
-    said, model = _clues(case, clue_10), _linear(case["params"])
-    optimizer = torch.optim.SGD(model.parameters(), case["lr"])
-    params = []
+    model, params = _linear(case["params"]), []
+    optimizer = _sgd(model, case["lr"])
     for shards in case["steps"]:
         repaired_10(model, optimizer, *zip(*_batches(shards)))
-        params.append(numbers(list(model.parameters())))
-    return {"clues": said, "params": params}
+        params.append(_params(model))
+    return {"clues": _clues(case, clue_10), "params": params}
 
 
-def _each_problem(case, work):
-    """Return what `work(problem, rank)` returns, [rank][problem], and who was absent.
+def _on_ranks(case, clue, work):
+    """Return the clues, and what `work(problem, rank)` returns, [rank][problem].
 
     Every problem's result is a dict; it gets the entries "absent" and "sent".
     """
-    return on_ranks(partial(_rank, work, case["problems"]), case["world_size"], SECONDS)
-
-
-def _rank(work, problems):
-    with Roll() as roll:
-        return [{**(roll.call(work, problem, dist.get_rank()) or {}),
-                 "absent": roll.absent, "sent": sum(roll.sizes())}
-                for problem in problems]
+    def all_problems():
+        with Roll() as roll:
+            return [{**(roll.call(work, problem, dist.get_rank()) or {}),
+                     "absent": roll.absent, "sent": sum(roll.sizes())}
+                    for problem in case["problems"]]
+    return {"clues": _clues(case, clue),
+            "ranks": on_ranks(all_problems, case["world_size"], SECONDS)}
 
 
 def _linear(params):
@@ -177,6 +155,19 @@ def _linear(params):
     model = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
     model.load_state_dict({"weight": weight, "bias": bias})
     return model
+
+
+def _params(model):
+    return numbers(list(model.parameters()))
+
+
+def _sgd(model, lr):
+    return torch.optim.SGD(model.parameters(), lr)
+
+
+def _shards(case):
+    (X, y), = _batches([case["batch"]])
+    return X.split(case["sizes"]), y.split(case["sizes"])
 
 
 def _batches(pairs):
@@ -193,10 +184,8 @@ def _rows_at_once(model):
 
 def _clues(case, clue):
     """Return [row, number] for each k of the case."""
-    said = []
-    for k in case["k"]:
-        answer = clue(k)
+    said = [clue(k) for k in case["k"]]
+    for answer in said:
         if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise TypeError(f"a clue is two things, row and number; got {answer!r}")
-        said.append(numbers(list(answer)))
-    return said
+    return numbers(said)

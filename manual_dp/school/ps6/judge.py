@@ -6,9 +6,11 @@ accumulate.py.
 
 import torch
 
-from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
+from manual_dp.school.exercise import Exercise, random_numbers, shorten
 from manual_dp.school.ps6 import accumulate, norm
-from manual_dp.school.ps6.shards import draw_sizes, each, lists, on_all, rows, variance
+from manual_dp.school.ps6.shards import draw_sizes, each, rows, variance
+from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.tell import about
 
 
 def _draw_statistics(random):
@@ -20,39 +22,35 @@ def _draw_statistics(random):
 
 
 def _judge_statistics(case, got):
-    shards = [rows(shard, case["features"]) for shard in case["shards"]]
-    sizes, k, x = [len(s) for s in shards], len(shards), torch.cat(shards)
-    mean, var = x.mean(0), x.var(0, unbiased=False)
-    means = [s.mean(0) for s in shards]
-    around_own = [variance(s) for s in shards]
-    pooled = sum(len(s) * v for s, v in zip(shards, around_own) if len(s)) / len(x)
-    who = f"{k} ranks with {sizes} rows: {shorten(case['shards'])}"
-    return (differ(f"{who}; the mean on each rank", each(got, "mean"),
-                   on_all(k, mean), [
-        ("every rank has the mean of its own rows", lists(means)),
-        ("this is the mean of the ranks' means: a rank with few rows counts as much "
-         "as one with many. Add up sums and counts", on_all(k, sum(means) / k)),
-        ("this is the sum: divide by the rows of all ranks", on_all(k, x.sum(0))),
+    shards = rows(case, case["shards"])
+    sizes, k, x = [len(shard) for shard in shards], len(shards), torch.cat(shards)
+    mean, var = x.mean(0), variance(x)
+    means, own = [shard.mean(0) for shard in shards], list(map(variance, shards))
+    pooled = sum(size * v for size, v in zip(sizes, own) if size) / len(x)
+    say = about(f"{k} ranks with {sizes} rows: {shorten(case['shards'])}")
+    yield say("the mean on each rank", each(got, "mean"), [mean] * k, [
+        ("every rank has the mean of its own rows", means),
+        ("this is the mean of the ranks' means: a rank with few rows counts as much as "
+         "one with many. Add up sums and counts", [sum(means) / k] * k),
+        ("this is the sum: divide by the rows of all ranks", [x.sum(0)] * k),
         ("the sum is that of all ranks, the count is not",
-         lists([x.sum(0) / size for size in sizes])),
+         [x.sum(0) / size for size in sizes]),
         ("the sum was divided by the number of ranks, not of rows",
-         on_all(k, x.sum(0) / k))])
-        or differ(f"{who}; the variance on each rank", each(got, "var"),
-                  on_all(k, var), [
-            ("every rank has the variance of its own rows", lists(around_own)),
-            ("this is the unbiased variance: divide by the rows, not by rows - 1",
-             on_all(k, x.var(0))),
-            ("this is the mean of the ranks' variances: it leaves out how far the "
-             "ranks' means are apart", on_all(k, sum(around_own) / k)),
-            ("every rank took squares around its own mean: this leaves out how far "
-             "the ranks' means are apart", on_all(k, pooled)),
-            ("this is the mean of the squares: the square of the mean must come off",
-             on_all(k, (x * x).mean(0))),
-            ("this is the standard deviation", on_all(k, var.sqrt()))])
-        or k > 1 and differ(f"{k} ranks; how often does each communicate?",
-                            each(got, "calls"), [1] * k, [
+         [x.sum(0) / k] * k)])
+    yield say("the variance on each rank", each(got, "var"), [var] * k, [
+        ("every rank has the variance of its own rows", own),
+        ("this is the unbiased variance: divide by the rows, not by rows - 1",
+         [x.var(0)] * k),
+        ("this is the mean of the ranks' variances: it leaves out how far the ranks' "
+         "means are apart", [sum(own) / k] * k),
+        ("every rank took squares around its own mean: this leaves out how far the "
+         "ranks' means are apart", [pooled] * k),
+        ("this is the mean of the squares: the square of the mean must come off",
+         [(x * x).mean(0)] * k),
+        ("this is the standard deviation", [var.sqrt()] * k)])
+    if k > 1:
+        yield say("how often does each communicate?", each(got, "calls"), [1] * k, [
             ("put sums, squares and count into one tensor, and sum that", True)])
-        or None)
 
 
 def _draw_sum(random):
@@ -63,35 +61,32 @@ def _draw_sum(random):
 
 
 def _judge_sum(case, got):
-    x, weights = rows(case["x"]), rows(case["weights"])
-    k, gradient = len(x), each(got, "x.grad")
-    who = f"{k} ranks, x = {shorten(case['x'], 150)}"
-    back = f"{who}; the gradients that arrive are {shorten(case['weights'], 150)}"
-    return (differ(f"{who}; y = AllReduceSum.apply(x) on each rank", each(got, "y"),
-                   on_all(k, x.sum(0)), [
-        ("every rank has its own x: nothing was added", case["x"]),
-        ("this is the mean; the sum is wanted", on_all(k, x.mean(0)))])
-        or differ(f"{who}; x afterwards", each(got, "x"), case["x"], [
-            ("dist.all_reduce writes into the tensor that it is given: clone first",
-             True)])
-        or differ(f"{back}; x.grad on each rank", gradient,
-                  on_all(k, weights.sum(0)), [
-            ("no gradient comes back to x",
-             gradient == [None] * k or close(gradient, (0 * weights).tolist())),
-            ("the gradient goes back as if y were x. But a rank's x is in every "
-             "rank's y: what comes back is the sum over ranks", case["weights"]),
-            ("this is the own gradient, times the number of ranks; but the ranks' "
-             "gradients are different", (k * weights).tolist()),
-            ("this is the mean over ranks; the sum is wanted",
-             on_all(k, weights.mean(0))),
-            ("this is the own gradient, divided by the number of ranks; the sum of all "
-             "is wanted", (weights / k).tolist()),
-            ("every rank has rank 0's gradient; the sum over ranks is wanted",
-             on_all(k, weights[0]))])
-        or differ(f"{back}; the gradient that also goes to another tensor, t",
-                  each(got, "t.grad"), case["weights"], [
-            ("backward writes into the gradient that it is given, and others use that "
-             "too: clone first", True)]))
+    x, weights, k = tensor(case["x"]), tensor(case["weights"]), len(case["x"])
+    say = about(f"{k} ranks, x = {shorten(case['x'], 150)}")
+    back = f"the gradients that arrive are {shorten(case['weights'], 150)};"
+    yield say("y = AllReduceSum.apply(x) on each rank", each(got, "y"),
+              [x.sum(0)] * k, [
+        ("every rank has its own x: nothing was added", x),
+        ("this is the mean; the sum is wanted", [x.mean(0)] * k)])
+    yield say("x afterwards", each(got, "x"), x, [
+        ("dist.all_reduce writes into the tensor that it is given: clone first", True)])
+    yield say(f"{back} x.grad on each rank", each(got, "x.grad"),
+              [weights.sum(0)] * k, [
+        ("no gradient comes back to x", [None] * k),
+        ("no gradient comes back to x", 0 * weights),
+        ("the gradient goes back as if y were x. But a rank's x is in every rank's y: "
+         "what comes back is the sum over ranks", weights),
+        ("this is the own gradient, times the number of ranks; but the ranks' "
+         "gradients are different", k * weights),
+        ("this is the mean over ranks; the sum is wanted", [weights.mean(0)] * k),
+        ("this is the own gradient, divided by the number of ranks; the sum of all is "
+         "wanted", weights / k),
+        ("every rank has rank 0's gradient; the sum over ranks is wanted",
+         [weights[0]] * k)])
+    yield say(f"{back} the gradient that also goes to another tensor, t",
+              each(got, "t.grad"), weights, [
+        ("backward writes into the gradient that it is given, and others use that too: "
+         "clone first", True)])
 
 
 EXERCISES = [

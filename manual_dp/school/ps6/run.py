@@ -50,7 +50,7 @@ def allreduce_sum(case, AllReduceSum):
 def sync_batch_norm(case, SyncBatchNorm):
     """Train for some steps on ranks, then evaluate: there, and where no ranks are."""
     def work():
-        norm, steps = _norm(case, SyncBatchNorm), []
+        norm, steps = layer(case, SyncBatchNorm), []
         for step in case["steps"]:
             x, factors = _rows(case, step["x"]), _rows(case, step["factors"])
             norm.zero_grad()
@@ -68,7 +68,7 @@ def sync_batch_norm(case, SyncBatchNorm):
                 "on a graph": bool(norm.running_mean.requires_grad
                                    or norm.running_var.requires_grad)}
     ranks = on_ranks(work, len(case["steps"][0]["x"]), SECONDS)
-    norm = _norm(case, SyncBatchNorm)
+    norm = layer(case, SyncBatchNorm)
     with torch.no_grad():
         norm.running_mean.copy_(tensor(case["running_mean"]))
         norm.running_var.copy_(tensor(case["running_var"]))
@@ -81,9 +81,10 @@ def sync_batch_norm(case, SyncBatchNorm):
     return {"ranks": ranks, "alone": alone, "kept": kept}
 
 
-def _norm(case, SyncBatchNorm):
-    features = len(case["weight"])
-    norm = SyncBatchNorm(features, eps=case["eps"], momentum=case["momentum"]).double()
+def layer(case, BatchNorm):
+    """Return a layer of the class BatchNorm with the numbers of the case."""
+    norm = BatchNorm(case["features"], eps=case["eps"],
+                     momentum=case["momentum"]).double()
     with torch.no_grad():
         norm.weight.copy_(tensor(case["weight"]))
         norm.bias.copy_(tensor(case["bias"]))
@@ -92,11 +93,13 @@ def _norm(case, SyncBatchNorm):
 
 def accumulate(case, accumulate):
     """Take steps; note when the model is called, with how many rows, and backward."""
-    model, events = _linear(case), []
-    model.register_forward_hook(lambda module, args, y_hat: _note(events, y_hat))
-    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
-    model.weight.grad = tensor(case["stale"])
-    steps = []
+    (model, optimizer), events, steps = _linear(case), [], []
+
+    def note(module, args, y_hat):
+        events.append(f"forward {len(y_hat)}")
+        if y_hat.requires_grad:
+            y_hat.register_hook(lambda gradient: events.append("backward"))
+    model.register_forward_hook(note)
     for step in case["steps"]:
         result = accumulate(model, F.cross_entropy, _microbatches(step), optimizer)
         steps.append({"weight": numbers(model.weight), "loss": numbers(result),
@@ -111,15 +114,13 @@ def accumulate_ddp(case, accumulate_ddp):
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     def work():
-        module, averaged, steps = _linear(case), [], []
+        (module, optimizer), averaged, steps = _linear(case), [], []
         model = nn.parallel.DistributedDataParallel(module)
 
         def note(state, bucket):
             averaged.append(bucket.index())
             return allreduce_hook(None, bucket)
         model.register_comm_hook(None, note)
-        optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
-        module.weight.grad = tensor(case["stale"])
         for step in case["steps"]:
             rows = sum(len(y) for rank in step for _, y in rank)
             with watched() as calls:
@@ -133,21 +134,15 @@ def accumulate_ddp(case, accumulate_ddp):
 
 
 def _linear(case):
-    weight = tensor(case["weight"])
-    model = nn.Linear(weight.shape[1], weight.shape[0], bias=False).double()
-    with torch.no_grad():
-        model.weight.copy_(weight)
-    return model
+    """Return a model that has a gradient already, and its optimizer."""
+    model = nn.Linear(3, 4, bias=False, dtype=torch.float64)
+    model.load_state_dict({"weight": tensor(case["weight"])})
+    model.weight.grad = tensor(case["stale"])
+    return model, torch.optim.SGD(model.parameters(), lr=case["lr"])
 
 
 def _microbatches(lists):
     return [(tensor(X), tensor(y, torch.int64)) for X, y in lists]
-
-
-def _note(events, y_hat):
-    events.append(f"forward {len(y_hat)}")
-    if y_hat.requires_grad:
-        y_hat.register_hook(lambda gradient: events.append("backward"))
 
 
 def _rows(case, shards):

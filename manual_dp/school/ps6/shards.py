@@ -1,14 +1,12 @@
 """What the parts of problem set 6 share: uneven shards, and values rank by rank.
 
     draw_sizes   how many rows each rank has
-    rows         a tensor, from lists
+    rows         a tensor for each rank, from lists
     variance     the biased one, of each feature
-    lists        nested lists, from a tensor a rank
-    on_all       the same on every rank
     each         one of the things that every rank returned
 """
 
-import torch
+from manual_dp.school.tools.plain import tensor
 
 SMALL = {1: (), 2: (), 3: (1,), 4: (0, 1)}  # by world size: sizes that must occur
 
@@ -20,25 +18,14 @@ def draw_sizes(random, world_size):
     return random.sample(sizes, world_size)
 
 
-def rows(values, *shape):
-    """Return a tensor of `values`; with `shape`, also where there are no rows."""
-    values = torch.tensor(values, dtype=torch.float64)
-    return values.reshape(-1, *shape) if shape else values
+def rows(case, shards):
+    """Return a tensor for each shard, also where it has no rows."""
+    return [tensor(shard).reshape(-1, case["features"]) for shard in shards]
 
 
 def variance(x):
     """Return the mean squared distance from the mean; NaN where there are no rows."""
     return ((x - x.mean(0)) ** 2).mean(0)
-
-
-def lists(tensors):
-    """Return the numbers of each tensor."""
-    return [tensor.detach().tolist() for tensor in tensors]
-
-
-def on_all(world_size, tensor):
-    """Return the numbers of `tensor`, once for each rank."""
-    return lists([tensor] * world_size)
 
 
 def each(got, name):
