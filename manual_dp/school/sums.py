@@ -15,6 +15,7 @@ can be told: which ranks' numbers, how often, or those of another place.
 """
 
 from itertools import chain, product
+from operator import mul
 
 from manual_dp.school.exercise import close, differ, flat, shorten, so_many
 
@@ -88,8 +89,7 @@ def _judge_places(case, places, early, late):
     for where, numbers, addends in places:
         yield differ(f"{describe(case)}; {where}; ranks 0, 1, ... held "
                      f"{shorten(addends, 200)} there", numbers, _total(addends),
-                     chain(early, _made_of(places, where, numbers, addends),
-                           late(case)))
+                     chain(early, _made_of(places, where, addends), late(case)))
 
 
 def _not_written(case, got, wanted):
@@ -112,24 +112,17 @@ def _total(values):
     return sum(values)
 
 
-def _made_of(places, where, numbers, addends):
+def _made_of(places, where, addends):
     """Yield hints: how often is each rank's addend in these numbers?"""
-    k, total = len(addends), _total(addends)
-    yield "this is the mean; the sum is wanted", [x / k for x in total]
+    k = len(addends)
+    yield "this is the mean; the sum is wanted", [x / k for x in _total(addends)]
     for times in product((1, 0, 2, 3) if k < 5 else (1, 0, 2), repeat=k):
-        if numbers and _is_sum(numbers, times, addends):
-            terms = [f"rank {rank}'s{('', ' twice', ' 3 times')[count - 1]}"
-                     for rank, count in enumerate(times) if count]
-            yield (f"{where} holds {' + '.join(terms) or 'zeros'}; every rank belongs "
-                   "in it once", True)
+        terms = [f"rank {rank}'s{('', ' twice', ' 3 times')[count - 1]}"
+                 for rank, count in enumerate(times) if count]
+        yield (f"{where} holds {' + '.join(terms) or 'zeros'}; every rank belongs in "
+               "it once", [sum(map(mul, times, column)) for column in zip(*addends)])
     for name, _, parts in places:
         yield f"{name} should hold these numbers", _total(parts)
-
-
-def _is_sum(numbers, times, addends):
-    first = sum(count * addend[0] for count, addend in zip(times, addends))
-    return close(numbers[:1], [first]) and close(numbers, [
-        sum(count * x for count, x in zip(times, column)) for column in zip(*addends)])
 
 
 def _copied(rank, i, chunk, before):

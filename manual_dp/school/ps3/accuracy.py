@@ -1,7 +1,4 @@
-"""Problem set 3, the test accuracy on all devices: counts, not means of means.
-
-    draw, judge   of the exercise evaluate_accuracy
-"""
+"""Problem set 3, the test accuracy on all devices: counts, not means of means."""
 
 import itertools
 

@@ -1,8 +1,4 @@
-"""Problem set 3, the shards of an epoch: every row once, shuffled anew.
-
-    draw, judge   of the exercise shard_indices
-    tally         rows that are there more than once, and never
-"""
+"""Problem set 3, the shards of an epoch: every row once, shuffled anew."""
 
 from collections import Counter
 from itertools import combinations

@@ -1,8 +1,4 @@
-"""How the answers of problem set 3 are run: plans, rates, rows, a test on all devices.
-
-    plan, learning_rate, shard_indices, evaluate_accuracy   as in the exercises
-    network   the weights that evaluate_accuracy works with
-"""
+"""How answers to problem set 3 are run: plans, rates, rows, a test on all devices."""
 
 import operator
 import random
