@@ -95,11 +95,6 @@ def _draw_allreduce(random):
                    "transposed": len(shape) == 2}
 
 
-def _judge_allreduce(case, got):
-    return judge_everywhere(case, got, lambda tensor, _: [tensor],
-                            "the tensor on rank {1}")
-
-
 def _draw_sgd(random):
     for batch_size in random.sample(range(2, 50), 4):
         shapes = [(), (random.randint(1, 5),), (2, 3)]
@@ -161,15 +156,13 @@ def _judge_train(case, got):
     params, k = network(case), case["world_size"]
     for number, (seed, rows) in enumerate(case["batches"]):
         X, y = images(seed, rows)
-        step, before, size = got["steps"][number], params, -(-rows // k)
         losses, grads = loss(lenet(X, params), y), _grads(params, X, y)
-        mean_loss, parts = float(losses.mean()), losses.split(size)
+        mean_loss, parts = float(losses.mean()), losses.split(-(-rows // k))
 
-        def replicas(factor, grads=grads, before=before):
-            moved = [p - factor * case["lr"] * g for p, g in zip(before, grads)]
+        def replicas(factor, grads=grads, params=params):
+            moved = [p - factor * case["lr"] * g for p, g in zip(params, grads)]
             return [entries(moved, case["places"])] * k
-        params = [p - case["lr"] * grad for p, grad in zip(params, grads)]
-        given = f"{rows} rows, {so_many(k, 'device')}"
+        given, step = f"{rows} rows, {so_many(k, 'device')}", got["steps"][number]
         who = f"{given}, lr {case['lr']:.3f}; after step {number + 1}"
         weights = step["weights"]
         yield from _differ_somewhere(who, weights, replicas(1), [
@@ -181,7 +174,7 @@ def _judge_train(case, got):
             ("gradients were summed over the devices once for each shard: once is "
              "enough", replicas(k ** (k - 1))),
             ("every shard counts alike: a mean of means",
-             replicas(1, _mean_of_means(before, X, y, k))),
+             replicas(1, _mean_of_means(params, X, y, k))),
             ("replicas differ: each must step with the sum over all",
              any(not close(other, weights[0]) for other in weights)),
             ("the first step is right, the second is not: gradients are left over",
@@ -196,6 +189,7 @@ def _judge_train(case, got):
         yield differ(f"{given}; rows in each call of lenet, largest first",
                      sorted(step["shards"], reverse=True), [len(p) for p in parts], [
             ("call lenet once for each shard, on the rows of that shard alone", True)])
+        params = [p - case["lr"] * grad for p, grad in zip(params, grads)]
 
 
 def _differ_somewhere(who, got, wanted, hints):
@@ -212,7 +206,7 @@ def _differ_somewhere(who, got, wanted, hints):
 EXERCISES = [
     Exercise("ps1/get_params", 2, _draw_params, _judge_params),
     Exercise("ps1/split_batch", 3, _draw_split, _judge_split),
-    Exercise("ps1/allreduce", 3, _draw_allreduce, _judge_allreduce),
+    Exercise("ps1/allreduce", 3, _draw_allreduce, judge_everywhere),
     Exercise("ps1/sgd", 2, _draw_sgd, _judge_sgd),
     Exercise("ps1/train_batch", 5, _draw_train, _judge_train,
              cells=("split_batch", "allreduce", "sgd", "train_batch")),

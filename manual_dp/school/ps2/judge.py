@@ -4,8 +4,6 @@ A right answer has the right numbers and reaches two counts, the steps and the n
 out of the busiest rank. Both are bounds: who needs less is right as well.
 """
 
-from functools import partial
-
 from manual_dp.school.exercise import Exercise, differ, flat, random_numbers
 from manual_dp.school.sums import (
     cut,
@@ -100,14 +98,14 @@ def _up_and_down_a_tree(k, sizes):
     return 2 * levels, levels * sum(sizes), 2 * (k - 1)
 
 
-def _judge(numbers, bounds, hints):
+def _judge(bounds, hints, numbers, **how):
     """Return the judge of programs: they end, with right numbers, within bounds."""
     def judge(case, got):
         if "stopped" in got:
             yield differ(describe(case), f"stopped: {got['stopped']}", "every message "
                          "can be delivered, and every program comes to its end",
                          [(hint, got["kind"] == kind) for kind, hint in STOPS.items()])
-        yield from numbers(case, got)
+        yield from numbers(case, got, **how)
         sizes = [len(flat(part)) for part in case["tensors"][0]]
         yield _counts(case, got, sum(sizes), bounds(len(case["tensors"]), sizes), hints)
     return judge
@@ -134,17 +132,16 @@ def _counts(case, got, numel, bounds, hints):
 
 EXERCISES = [
     Exercise("ps2/reduce_scatter", 4, _draw, _judge(
-        partial(judge_chunks, late=_other_chunk), _round_a_ring, RING)),
+        _round_a_ring, RING, judge_chunks, late=_other_chunk)),
     Exercise("ps2/allgather", 2, _draw, _judge(
-        partial(judge_copies, late=_other_chunk), _round_a_ring, RING)),
+        _round_a_ring, RING, judge_copies, late=_other_chunk)),
     Exercise("ps2/ring_allreduce", 2, _draw, _judge(
-        partial(judge_everywhere, parts=cut, where="chunk {} on rank {}",
-                late=_other_chunk), _twice_round_a_ring, RING),
+        _twice_round_a_ring, RING, judge_everywhere, parts=cut,
+        where="chunk {} on rank {}", late=_other_chunk),
              cells=("reduce_scatter", "allgather", "ring_allreduce")),
     Exercise("ps2/spread_allreduce", 4, _draw_params, _judge(
-        partial(judge_everywhere, parts=lambda params, _: params,
-                where="parameter {} on rank {}"), _over_all_ranks, SPREAD)),
+        _over_all_ranks, SPREAD, judge_everywhere, parts=lambda params, _: params,
+        where="parameter {} on rank {}")),
     Exercise("ps2/tree_allreduce", 4, _draw, _judge(
-        partial(judge_everywhere, parts=lambda tensor, _: [tensor],
-                where="the tensor on rank {1}"), _up_and_down_a_tree, TREE)),
+        _up_and_down_a_tree, TREE, judge_everywhere)),
 ]
