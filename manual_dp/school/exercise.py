@@ -4,6 +4,8 @@
     close      are these the numbers that were wanted?
     differ     what to tell a learner whose numbers are others
     times      how many times too large are these numbers?
+    so_many  "1 device", "3 devices"
+    flat     nested lists as one list
     random_numbers   distinct, continuous, as nested lists
 
 An exercise works in three moves: `draw` makes cases, plain lists, from a random
@@ -42,7 +44,6 @@ class Exercise:
         for field in ("answers", "cells"):
             if not getattr(self, field):
                 object.__setattr__(self, field, (self.name.partition("/")[2],))
-
 
 
 def exercises(problem_set):
@@ -99,7 +100,7 @@ def differ(given, got, wanted, hints=(), tolerance=1e-9):
 
 def times(got, wanted):
     """Return the factor that makes numbers `got` of `wanted`, NaN if there is none."""
-    got, wanted = _flat(got), _flat(wanted)
+    got, wanted = flat(got), flat(wanted)
     square = sum(w * w for w in wanted)
     factor = sum(g * w for g, w in zip(got, wanted)) / square if square else math.nan
     return factor if close(got, [factor * w for w in wanted]) else math.nan
@@ -118,9 +119,15 @@ def random_numbers(random, *shape):
     return [random_numbers(random, *shape[1:]) for _ in range(shape[0])]
 
 
-def _flat(value):
+def so_many(count, noun):
+    """Return how many there are, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def flat(value):
+    """Return nested lists, or a number, as one list."""
     if isinstance(value, (list, tuple)):
-        return [number for part in value for number in _flat(part)]
+        return [number for part in value for number in flat(part)]
     return [value]
 
 

@@ -7,9 +7,19 @@ mistakes. The truth of the last, a step of LeNet, is autograd on the unsplit min
 import torch
 
 from manual_dp.lenet import lenet, loss
-from manual_dp.school.exercise import Exercise, close, differ, random_numbers, shorten
+from manual_dp.school.exercise import (
+    Exercise,
+    close,
+    differ,
+    flat,
+    random_numbers,
+    shorten,
+    so_many,
+)
 from manual_dp.school.ps1.run import entries, network
+from manual_dp.school.sums import judge_everywhere
 from manual_dp.school.tools.images import images
+from manual_dp.school.tools.plain import tensor
 
 SHAPES = [(), (1,), (5,), (3, 4)]
 
@@ -22,39 +32,31 @@ def _draw_params(random):
 
 def _judge_params(case, got):
     params, world_size = case["params"], case["world_size"]
-    who = f"parameters of shapes {SHAPES} and {world_size} devices"
-    written = [_plus(params, 10 ** (rank + 1)) for rank in range(world_size)]
-    rounded = torch.tensor(params[2]).tolist()
-    ready = sorted(set(sum(got["ready"], [])))
-    return (differ(who, got["made"], [params] * world_size,
-                   [("rounded to float32: keep the dtype",
-                     close(got["made"][0][2], rounded, 0)),
-                    ("a replica starts from the parameters' own numbers", True)])
-            or differ(f"{who}; then each replica was written into", got["source"],
-                      params, [("a replica is the parameter itself: .to(device) "
-                                "copies nothing on the same device", True)])
-            or differ(f"{who}; then 10 was added to replica 0, 100 to replica 1, ...",
-                      got["written"], written, [("replicas share memory", True)])
-            or differ(f"{who}; is every tensor of a replica a leaf that wants a "
-                      "gradient and has none yet?",
-                      ready, ["yes"],
-                      [("a copy hangs on the graph of what it was copied from: "
-                        "detach first", "no leaf" in ready),
-                       ("requires_grad_() is missing: backward would leave no "
-                        "gradient here", "wants no gradient" in ready),
-                       ("a replica begins without a gradient: leave p.grad behind",
-                        "has a gradient already" in ready)])
-            or differ(f"{who}; do yours want gradients now?",
-                      got["source wants gradients"],
-                      [case["trained"]] * len(params),
-                      [("requires_grad_() was called on the parameters: call it on "
-                        "their copies", True)]))
-
-
-def _plus(numbers, addend):
-    if isinstance(numbers, list):
-        return [_plus(part, addend) for part in numbers]
-    return numbers + addend
+    who = f"parameters of shapes {SHAPES} and {so_many(world_size, 'device')}"
+    yield differ(who, got["made"], [params] * world_size, [
+        ("rounded to float32: keep the dtype",
+         close(got["made"][0][2], torch.tensor(params[2]).tolist(), 0)),
+        ("a replica starts from the parameters' own numbers", True)])
+    yield differ(f"{who}; then each replica was written into", got["source"], params, [
+        ("a replica is the parameter itself: .to(device) copies nothing on the same "
+         "device", True)])
+    yield differ(f"{who}; then 10 was added to replica 0, 100 to replica 1, ...",
+                 got["written"], [[(tensor(p) + 10 ** (rank + 1)).tolist()
+                                   for p in params] for rank in range(world_size)],
+                 [("replicas share memory", True)])
+    ready = sorted(set(flat(got["ready"])))
+    yield differ(f"{who}; is every tensor of a replica a leaf that wants a gradient "
+                 "and has none yet?", ready, ["yes"], [
+        ("a copy hangs on the graph of what it was copied from: detach first",
+         "no leaf" in ready),
+        ("requires_grad_() is missing: backward would leave no gradient here",
+         "wants no gradient" in ready),
+        ("a replica begins without a gradient: leave p.grad behind",
+         "has a gradient already" in ready)])
+    yield differ(f"{who}; do yours want gradients now?", got["source wants gradients"],
+                 [case["trained"]] * len(params), [
+        ("requires_grad_() was called on the parameters: call it on their copies",
+         True)])
 
 
 def _draw_split(random):
@@ -66,25 +68,23 @@ def _draw_split(random):
 
 def _judge_split(case, got):
     X, y, world_size = case["X"], case["y"], case["world_size"]
-    given = f"{len(X)} rows, {len(y)} labels, {world_size} devices"
+    given = f"{len(X)} rows, {len(y)} labels, {so_many(world_size, 'device')}"
     if len(X) != len(y):
-        return differ(f"{given}; did it raise ValueError?", got, {"refused": True},
-                      [("compare len(X) with len(y) before you cut", True)])
+        yield differ(f"{given}; did it raise ValueError?", got, {"refused": True},
+                     [("compare len(X) with len(y) before you cut", True)])
+        return
     rows = -(-len(X) // world_size)
-    cuts = range(0, rows * world_size, rows)
-    sizes = [len(X[cut:cut + rows]) for cut in cuts]
-    return (differ(f"{given}; rows of each shard", [len(shard) for shard in got["X"]],
-                   sizes, [("torch's chunk returns fewer shards than devices when "
-                            "rows run out: add empty ones",
-                            len(got["X"]) < world_size),
-                           ("shards are of ceil(rows / devices) rows, the last ones "
-                            "shorter", sum(map(len, got["X"])) == len(X)),
-                           ("rows are lost or repeated", True)])
-            or differ(f"{given}; y = {y}; y_shards", got["y"],
-                      [y[cut:cut + rows] for cut in cuts],
-                      [("cut y where X is cut, and keep its order", True)])
-            or differ(f"{given}; X_shards", got["X"],
-                      [X[cut:cut + rows] for cut in cuts]))
+    cuts = [slice(rank * rows, (rank + 1) * rows) for rank in range(world_size)]
+    yield differ(f"{given}; rows of each shard", [len(shard) for shard in got["X"]],
+                 [len(X[cut]) for cut in cuts], [
+        ("torch's chunk returns fewer shards than devices when rows run out: add empty "
+         "ones", len(got["X"]) < world_size),
+        ("shards are of ceil(rows / devices) rows, the last ones shorter",
+         sum(map(len, got["X"])) == len(X)),
+        ("rows are lost or repeated", True)])
+    yield differ(f"{given}; y = {y}; y_shards", got["y"], [y[cut] for cut in cuts],
+                 [("cut y where X is cut, and keep its order", True)])
+    yield differ(f"{given}; X_shards", got["X"], [X[cut] for cut in cuts])
 
 
 def _draw_allreduce(random):
@@ -93,33 +93,6 @@ def _draw_allreduce(random):
             yield {"tensors": [random_numbers(random, *shape)
                                for _ in range(world_size)],
                    "transposed": len(shape) == 2}
-
-
-def _judge_allreduce(case, got):
-    tensors = torch.tensor(case["tensors"], dtype=torch.float64)
-    total, k = tensors.sum(dim=0), len(tensors)
-    everywhere = [total.tolist()] * k
-
-    def all_hold(value):
-        return [value.tolist()] * k
-    who = f"world_size {k}, the ranks hold {shorten(case['tensors'])}"
-    return differ(who, got["tensors"], everywhere, [
-        ("the list holds the sums, the tensors do not: data[i] = ... puts another "
-         "tensor into the list; write into the old one, data[i][...] = or copy_",
-         close(got["list"], everywhere)),
-        ("the sums are returned; they must be written into the tensors",
-         close(got["returned"], everywhere)),
-        ("the tensors hold what they held: write into them, with data[i][...] = or "
-         "copy_", close(got["tensors"], case["tensors"])),
-        ("only rank 0 has the sum: send it back",
-         [total.tolist(), *tensors[1:].tolist()]),
-        ("the numbers are gone", all_hold(0 * total)),
-        ("this is the mean; the sum is wanted", all_hold(total / k)),
-        ("the last rank was left out", all_hold(total - tensors[-1])),
-        ("rank 0's own tensor was left out", all_hold(total - tensors[0])),
-        ("everybody has rank 0's tensor: nothing was added", all_hold(tensors[0])),
-        ("rank 0 has the sum; for the others, a tensor that held it already was added "
-         "up again", close(got["tensors"][0], total.tolist()))])
 
 
 def _draw_sgd(random):
@@ -131,29 +104,27 @@ def _draw_sgd(random):
 
 
 def _judge_sgd(case, got):
-    lr, batch_size = case["lr"], case["batch_size"]
+    lr, batch_size, params = case["lr"], case["batch_size"], case["params"]
 
-    def stepped(rate, form=lambda grad: grad):
-        return [(torch.tensor(p, dtype=torch.float64)
-                 - rate * form(torch.tensor(grad, dtype=torch.float64))).tolist()
-                for p, grad in zip(case["params"], case["grads"])]
-    who = (f"lr {lr:.3f}, batch_size {batch_size}, "
-           f"parameters {shorten(case['params'], 100)}, "
-           f"gradients {shorten(case['grads'], 100)}")
-    return (differ(who, got["params"], stepped(lr / batch_size), [
+    def stepped(rate, form=torch.clone):
+        return [(tensor(p) - rate * form(tensor(grad))).tolist()
+                for p, grad in zip(params, case["grads"])]
+    yield differ(f"lr {lr:.3f}, batch_size {batch_size}, parameters "
+                 f"{shorten(params, 100)}, gradients {shorten(case['grads'], 100)}",
+                 got["params"], stepped(lr / batch_size), [
         ("the gradients were zeroed before the step: zero them after it",
-         close(got["params"], stepped(0)) and got["gradients left"] == 0),
-        ("the parameters have not moved: p = p - ... makes a new tensor", stepped(0)),
+         close(got["params"], params) and got["gradients left"] == 0),
+        ("the parameters have not moved: p = p - ... makes a new tensor", params),
         ("the gradient is a sum over the batch: divide by batch_size", stepped(lr)),
         ("divide by batch_size, not by the number of parameters",
-         stepped(lr / len(case["params"]))),
+         stepped(lr / len(params))),
         ("this walks uphill", stepped(-lr / batch_size)),
         ("only the sign of the gradient is left; its size counts, too",
          stepped(lr / batch_size, torch.sign)),
         ("some parameters have not moved: step with every one",
-         any(close(p, old) for p, old in zip(got["params"], case["params"])))])
-        or differ("the same; sum of |gradient| afterwards", got["gradients left"], 0.0,
-                  [("gradients must be zeroed, or the next step adds to them", True)]))
+         any(close(p, old) for p, old in zip(got["params"], params)))])
+    yield differ("the same; sum of |gradient| afterwards", got["gradients left"], 0.0,
+                 [("gradients must be zeroed, or the next step adds to them", True)])
 
 
 def _draw_train(random):
@@ -185,64 +156,57 @@ def _judge_train(case, got):
     params, k = network(case), case["world_size"]
     for number, (seed, rows) in enumerate(case["batches"]):
         X, y = images(seed, rows)
-        step, before = got["steps"][number], params
-        size, losses = -(-rows // k), loss(lenet(X, params), y)
-        mean_loss, means = float(losses.mean()), [part.mean() for part in
-                                                  losses.split(size)]
-        grads = _grads(params, X, y)
+        losses, grads = loss(lenet(X, params), y), _grads(params, X, y)
+        mean_loss, parts = float(losses.mean()), losses.split(-(-rows // k))
 
-        def replicas(factor, grads=grads, before=before):
-            moved = [p - factor * case["lr"] * g for p, g in zip(before, grads)]
+        def replicas(factor, grads=grads, params=params):
+            moved = [p - factor * case["lr"] * g for p, g in zip(params, grads)]
             return [entries(moved, case["places"])] * k
-        params = [p - case["lr"] * grad for p, grad in zip(params, grads)]
-        who = (f"{rows} rows, {k} devices, lr {case['lr']:.3f}; "
-               f"after step {number + 1}")
+        given, step = f"{rows} rows, {so_many(k, 'device')}", got["steps"][number]
+        who = f"{given}, lr {case['lr']:.3f}; after step {number + 1}"
         weights = step["weights"]
-        problem = _differ_somewhere(who, weights, replicas(1), [
-            ("nothing has moved", close(weights, replicas(0))),
+        yield from _differ_somewhere(who, weights, replicas(1), [
+            ("nothing has moved", replicas(0)),
             (f"the step is {rows} times too large: divide the summed gradient by the "
-             "rows of the minibatch", close(weights, replicas(rows))),
-            (f"the step is {k} times too large", close(weights, replicas(k))),
-            (f"the step is {k} times too small", close(weights, replicas(1 / k))),
+             "rows of the minibatch", replicas(rows)),
+            (f"the step is {k} times too large", replicas(k)),
+            (f"the step is {k} times too small", replicas(1 / k)),
             ("gradients were summed over the devices once for each shard: once is "
-             "enough", close(weights, replicas(k ** (k - 1)))),
-            ("every shard counts alike: a mean of means", close(weights, replicas(
-                1, _mean_of_means(before, X, y, k)))),
+             "enough", replicas(k ** (k - 1))),
+            ("every shard counts alike: a mean of means",
+             replicas(1, _mean_of_means(params, X, y, k))),
             ("replicas differ: each must step with the sum over all",
              any(not close(other, weights[0]) for other in weights)),
             ("the first step is right, the second is not: gradients are left over",
              number == 1)])
-        problem = problem or differ(f"{who}; the mean loss of the minibatch",
-                                    step["loss"], mean_loss, [
+        yield differ(f"{who}; the mean loss of the minibatch", step["loss"],
+                     mean_loss, [
             ("this is the sum; divide by the rows of the minibatch", rows * mean_loss),
-            ("this is a mean of the shards' means", float(sum(means) / len(means))),
+            ("this is a mean of the shards' means",
+             float(sum(part.mean() for part in parts) / len(parts))),
             ("this is one shard's part: add up those of all shards",
-             any(close(step["loss"], float(part.sum()) / rows)
-                 for part in losses.split(size)))])
-        problem = problem or differ(
-            f"{rows} rows, {k} devices; rows in each call of lenet, largest first",
-            sorted(step["shards"], reverse=True),
-            [min(size, rows - cut) for cut in range(0, rows, size)],
-            [("call lenet once for each shard, on the rows of that shard alone", True)])
-        if problem:
-            return problem
-    return None
+             any(close(step["loss"], float(part.sum()) / rows) for part in parts))])
+        yield differ(f"{given}; rows in each call of lenet, largest first",
+                     sorted(step["shards"], reverse=True), [len(p) for p in parts], [
+            ("call lenet once for each shard, on the rows of that shard alone", True)])
+        params = [p - case["lr"] * grad for p, grad in zip(params, grads)]
 
 
 def _differ_somewhere(who, got, wanted, hints):
-    """Show the first parameter that is wrong, not all."""
+    """Show the first parameter that is wrong, and hint from all."""
+    hints = [(text, value if isinstance(value, bool) else close(got, value))
+             for text, value in hints]
     for rank, (replica, truth) in enumerate(zip(got, wanted)):
         for i, (mine, right) in enumerate(zip(replica, truth)):
-            if not close(mine, right):
-                return differ(f"{who}, ten numbers of parameter {i} of replica {rank}",
-                              mine, right, hints)
-    return differ(f"{who}, every parameter of every replica", got, wanted)
+            yield differ(f"{who}, ten numbers of parameter {i} of replica {rank}",
+                         mine, right, hints)
+    yield differ(f"{who}, every parameter of every replica", got, wanted)
 
 
 EXERCISES = [
     Exercise("ps1/get_params", 2, _draw_params, _judge_params),
     Exercise("ps1/split_batch", 3, _draw_split, _judge_split),
-    Exercise("ps1/allreduce", 3, _draw_allreduce, _judge_allreduce),
+    Exercise("ps1/allreduce", 3, _draw_allreduce, judge_everywhere),
     Exercise("ps1/sgd", 2, _draw_sgd, _judge_sgd),
     Exercise("ps1/train_batch", 5, _draw_train, _judge_train,
              cells=("split_batch", "allreduce", "sgd", "train_batch")),

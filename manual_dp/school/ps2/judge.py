@@ -4,16 +4,13 @@ A right answer has the right numbers and reaches two counts, the steps and the n
 out of the busiest rank. Both are bounds: who needs less is right as well.
 """
 
-from manual_dp.school.exercise import Exercise, close, differ, random_numbers
-from manual_dp.school.ps2.sums import (
-    add,
+from manual_dp.school.exercise import Exercise, differ, flat, random_numbers
+from manual_dp.school.sums import (
     cut,
     describe,
-    flat,
+    judge_chunks,
     judge_copies,
     judge_everywhere,
-    judge_sums,
-    not_written,
 )
 
 # ranks, how often they go into the numbers, and whether some numbers are left over.
@@ -69,64 +66,59 @@ def _draw_params(random):
             for _ in range(world_size)]}
 
 
-def _judge_reduce_scatter(case, got):
-    tensors, k = case["tensors"], len(case["tensors"])
-    before = [cut(row, k) for row in tensors]
-    after = [cut(row, k) for row in got["tensors"]]
-    wanted = cut(add(tensors), k)
-    shift = next((shift for shift in range(1, k) if all(
-        close(after[(i + shift) % k][i], wanted[i]) for i in range(k))), 0)
-    places = [(f"chunk {i} on rank {i}", after[i][i], [row[i] for row in before])
-              for i in range(k)]
-    return (judge_sums(case, places, [
-        *not_written(case, got, [wanted, [add(tensors)] * k]),
-        (f"the chunks are finished on other ranks, chunk 0 on rank {shift}; chunk i "
-         "belongs on rank i", shift > 0)], _other_chunk(case))
-        or _counts(case, got, k - 1, _all_but_one_chunk(case), k - 1, RING))
+def _other_chunk(case):
+    if len(case["tensors"][0]) % len(case["tensors"]):
+        yield ("the tensor is cut at other places: the chunks are "
+               "tensor.tensor_split(world_size), the first ones longer by one", True)
+    yield ("numbers of another chunk have come in: which of its chunks does the left "
+           "neighbour send in this step?", True)
 
 
-def _judge_allgather(case, got):
-    k = len(case["tensors"])
-    return (judge_copies(case, got, _other_chunk(case))
-            or _counts(case, got, k - 1, _all_but_one_chunk(case), k - 1, RING))
+def _round_a_ring(k, sizes):
+    """Return the bounds: steps, numbers out of a rank, and how often each is sent.
 
-
-def _judge_ring(case, got):
-    k = len(case["tensors"])
-    return (judge_everywhere(case, got, lambda row: cut(row, k), "chunk {} on rank {}",
-                             _other_chunk(case))
-            or _counts(case, got, 2 * (k - 1), 2 * _all_but_one_chunk(case),
-                       2 * (k - 1), RING))
-
-
-def _judge_spread(case, got):
-    k, sizes = len(case["tensors"]), [len(flat(p)) for p in case["tensors"][0]]
-    owned = [sum(sizes[rank::k]) for rank in range(k)]
-    busiest = max(sum(sizes) - own + (k - 1) * own for own in owned)
-    return (judge_everywhere(case, got, list, "parameter {} on rank {}")
-            or _counts(case, got, 2 * (k - 1), busiest, 2 * (k - 1), SPREAD))
-
-
-def _judge_tree(case, got):
-    k, levels = len(case["tensors"]), (len(case["tensors"]) - 1).bit_length()
-    return (judge_everywhere(case, got, lambda row: [row], "the tensor on rank {1}")
-            or _counts(case, got, 2 * levels, levels * len(case["tensors"][0]),
-                       2 * (k - 1), TREE))
-
-
-def _counts(case, got, steps, busiest, times, hints):
-    """Judge steps and numbers sent; each number has to be sent `times` at least.
-
-    N - 1 ranks must send it on for it to be summed up somewhere, and from there it must
-    reach N - 1 ranks: that can be got round, but not done with less.
+    How often at least: N - 1 ranks must send a number on for it to be summed up
+    somewhere, and from there it must reach N - 1 ranks: that can be got round, but not
+    done with less.
     """
-    sent, k = got["sent"], len(case["tensors"])
-    most, enough = max(sent), sum(sent) >= times * len(flat(case["tensors"][0]))
+    return k - 1, sum(sizes) - sum(sizes) // k, k - 1
+
+
+def _twice_round_a_ring(k, sizes):
+    return [2 * bound for bound in _round_a_ring(k, sizes)]
+
+
+def _over_all_ranks(k, sizes):
+    owned = [sum(sizes[rank::k]) for rank in range(k)]
+    return (2 * (k - 1), max(sum(sizes) + (k - 2) * own for own in owned), 2 * (k - 1))
+
+
+def _up_and_down_a_tree(k, sizes):
+    levels = (k - 1).bit_length()
+    return 2 * levels, levels * sum(sizes), 2 * (k - 1)
+
+
+def _judge(bounds, hints, numbers, **how):
+    """Return the judge of programs: they end, with right numbers, within bounds."""
+    def judge(case, got):
+        if "stopped" in got:
+            yield differ(describe(case), f"stopped: {got['stopped']}", "every message "
+                         "can be delivered, and every program comes to its end",
+                         [(hint, got["kind"] == kind) for kind, hint in STOPS.items()])
+        yield from numbers(case, got, **how)
+        sizes = [len(flat(part)) for part in case["tensors"][0]]
+        yield _counts(case, got, sum(sizes), bounds(len(case["tensors"]), sizes), hints)
+    return judge
+
+
+def _counts(case, got, numel, bounds, hints):
+    sent, k, (steps, busiest, times), (much, slow) = (
+        got["sent"], len(case["tensors"]), bounds, hints)
+    most, enough = max(sent), sum(sent) >= times * numel
     if len(sent) == k and got["steps"] <= steps and most <= busiest and enough:
         return None
-    star = (2 < k <= len(flat(case["tensors"][0])) and got["steps"] == 2 * (k - 1)
+    star = (2 < k <= numel and got["steps"] == 2 * (k - 1)
             and most >= 2 * sorted(sent)[-2])
-    much, slow = hints
     return differ(
         f"{describe(case)}; the numbers in the tensors are right; steps, and numbers "
         "out of each rank", f"steps {got['steps']}, out of each rank {sent}",
@@ -138,34 +130,18 @@ def _counts(case, got, steps, busiest, times, hints):
             (slow, got["steps"] > steps), (much, True)])
 
 
-def _all_but_one_chunk(case):
-    k, numel = len(case["tensors"]), len(case["tensors"][0])
-    return numel - numel // k
-
-
-def _other_chunk(case):
-    if len(case["tensors"][0]) % len(case["tensors"]):
-        return ("the tensor is cut at other places: the chunks are "
-                "tensor.tensor_split(world_size), the first ones longer by one", True)
-    return ("numbers of another chunk have come in: which of its chunks does the left "
-            "neighbour send in this step?", True)
-
-
-def _if_finished(judge):
-    def judge_finished(case, got):
-        if "stopped" in got:
-            return differ(describe(case), f"stopped: {got['stopped']}", "every message "
-                          "can be delivered, and every program comes to its end",
-                          [(hint, got["kind"] == kind) for kind, hint in STOPS.items()])
-        return judge(case, got)
-    return judge_finished
-
-
 EXERCISES = [
-    Exercise("ps2/reduce_scatter", 4, _draw, _if_finished(_judge_reduce_scatter)),
-    Exercise("ps2/allgather", 2, _draw, _if_finished(_judge_allgather)),
-    Exercise("ps2/ring_allreduce", 2, _draw, _if_finished(_judge_ring),
+    Exercise("ps2/reduce_scatter", 4, _draw, _judge(
+        _round_a_ring, RING, judge_chunks, late=_other_chunk)),
+    Exercise("ps2/allgather", 2, _draw, _judge(
+        _round_a_ring, RING, judge_copies, late=_other_chunk)),
+    Exercise("ps2/ring_allreduce", 2, _draw, _judge(
+        _twice_round_a_ring, RING, judge_everywhere, parts=cut,
+        where="chunk {} on rank {}", late=_other_chunk),
              cells=("reduce_scatter", "allgather", "ring_allreduce")),
-    Exercise("ps2/spread_allreduce", 4, _draw_params, _if_finished(_judge_spread)),
-    Exercise("ps2/tree_allreduce", 4, _draw, _if_finished(_judge_tree)),
+    Exercise("ps2/spread_allreduce", 4, _draw_params, _judge(
+        _over_all_ranks, SPREAD, judge_everywhere, parts=lambda params, _: params,
+        where="parameter {} on rank {}")),
+    Exercise("ps2/tree_allreduce", 4, _draw, _judge(
+        _up_and_down_a_tree, TREE, judge_everywhere)),
 ]

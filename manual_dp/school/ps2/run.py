@@ -9,32 +9,8 @@ from manual_dp.school.tools.rounds import RoundsError, run_rounds
 START = dict(torch=torch, run_rounds=run_rounds)
 
 
-def reduce_scatter(case, reduce_scatter):
-    """Run reduce_scatter on every rank."""
-    return _run(reduce_scatter, case)
-
-
-def allgather(case, allgather):
-    """Run allgather on every rank."""
-    return _run(allgather, case)
-
-
-def ring_allreduce(case, ring_allreduce):
-    """Run ring_allreduce on every rank."""
-    return _run(ring_allreduce, case)
-
-
-def spread_allreduce(case, spread_allreduce):
-    """Run spread_allreduce on every rank, each with a list of parameters."""
-    return _run(spread_allreduce, case)
-
-
-def tree_allreduce(case, tree_allreduce):
-    """Run tree_allreduce on every rank."""
-    return _run(tree_allreduce, case)
-
-
-def _run(answer, case):
+def on_every_rank(case, answer):
+    """Run a program on every rank; return what its tensors hold, and what was sent."""
     handed = []
 
     def program(rank, world_size, own):
@@ -46,9 +22,13 @@ def _run(answer, case):
         result = run_rounds(program, own)
     except RoundsError as error:
         return {"stopped": str(error), "kind": error.kind}
-    return {"tensors": numbers(result["tensors"]), "lists": _plain(handed),
+    return {"tensors": numbers(result["tensors"]), "list": _plain(handed),
             "returned": _plain(result["returned"]),
             "steps": result["steps"], "sent": result["sent"]}
+
+
+reduce_scatter = allgather = ring_allreduce = on_every_rank
+spread_allreduce = tree_allreduce = on_every_rank
 
 
 def _plain(values):

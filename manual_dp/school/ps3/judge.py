@@ -4,10 +4,10 @@ The shards of an epoch are in epoch.py, the test on all devices in accuracy.py.
 """
 
 import math
+from operator import itemgetter
 
-from manual_dp.school.exercise import Exercise, differ
+from manual_dp.school.exercise import Exercise, differ, so_many
 from manual_dp.school.ps3 import accuracy, epoch
-from manual_dp.school.ps3.accuracy import devices
 
 KEYS = ["batch_size", "lr", "rows", "steps"]
 
@@ -32,49 +32,44 @@ def _cut(rows, world_size):
 
 
 def _judge_plan(case, got):
-    n, b, k, lr, keep = (case[key] for key in ("examples", "batch_size", "world_size",
-                                               "lr", "keep"))
+    n, b, k, lr, keep = itemgetter("examples", "batch_size", "world_size", "lr",
+                                   "keep")(case)
     who = (f"{n} examples, batch_size {b} and lr {lr} on one device; "
-           f"{devices(k)}, keep={keep!r}")
+           f"{so_many(k, 'device')}, keep={keep!r}")
     if not isinstance(got, dict) or sorted(got) != KEYS:
-        return differ(who, got, f"a dict with the keys {', '.join(KEYS)}", [
+        yield differ(who, got, f"a dict with the keys {', '.join(KEYS)}", [
             ("nothing is returned", got is None),
             ("numbers without names: write them into a dict", isinstance(got, list))])
     stays = keep == "batch"
-    rows, whole = (_cut(b, k), b) if stays else ([b] * k, k * b)
-    new = lr if stays else k * lr
-    steps = -(-n // whole)
+    rows, whole, new = (_cut(b, k), b, lr) if stays else ([b] * k, k * b, k * lr)
     listed = got["rows"] if isinstance(got["rows"], list) else []
-    return (differ(f"{who}; rows", got["rows"], rows, [
-                ("batch_size // world_size loses rows: 64 over 3 would be 63",
-                 stays and [b // k] * k),
-                ("this is keep='shard': each device takes batch_size rows",
-                 stays and [b] * k),
-                ("this is keep='batch': the devices share batch_size rows",
-                 not stays and _cut(b, k)),
-                ("all rows are there; cut them as split_batch does, shards of "
-                 "ceil(batch_size / world_size) rows until they run out, then empty "
-                 "ones", stays and sum(listed) == b),
-                ("one number a device, in a list", not listed)])
-            or differ(f"{who}; batch_size", got["batch_size"], whole, [
-                ("each device's rows count", not stays and b),
-                ("the devices share one device's minibatch", stays and k * b)])
-            or differ(f"{who}; lr", got["lr"], new, [
-                ("the minibatch is the one of a single device, so is its mean "
-                 "gradient: leave the rate", stays),
-                ("one step takes the place of world_size steps: the linear rule "
-                 "multiplies the rate", lr),
-                ("the square root is a rule for Adam; this is SGD", lr * k ** 0.5),
-                ("the rate is not shared out: a larger minibatch gets a larger rate",
-                 lr / k)])
-            or differ(f"{who}; steps", got["steps"], steps, [
-                ("the minibatch is larger now: fewer steps", not stays and -(-n // b)),
-                ("the last minibatch may be short, and is a step too", n // whole),
-                ("there is no step without rows: no rest, no short minibatch",
-                 n // whole + 1),
-                ("rows go by minibatches, whoever works on them: do not divide again",
-                 -(-n // (whole * k))),
-                ("rows go by minibatches, not by shards", -(-n // max(rows)))]))
+    yield differ(f"{who}; rows", got["rows"], rows, [
+        ("batch_size // world_size loses rows: 64 over 3 would be 63",
+         stays and [b // k] * k),
+        ("this is keep='shard': each device takes batch_size rows", stays and [b] * k),
+        ("this is keep='batch': the devices share batch_size rows",
+         not stays and _cut(b, k)),
+        ("all rows are there; cut them as split_batch does, shards of "
+         "ceil(batch_size / world_size) rows until they run out, then empty ones",
+         stays and sum(listed) == b),
+        ("one number a device, in a list", not listed)])
+    yield differ(f"{who}; batch_size", got["batch_size"], whole, [
+        ("each device's rows count", not stays and b),
+        ("the devices share one device's minibatch", stays and k * b)])
+    yield differ(f"{who}; lr", got["lr"], new, [
+        ("the minibatch is the one of a single device, so is its mean gradient: leave "
+         "the rate", stays),
+        ("one step takes the place of world_size steps: the linear rule multiplies the "
+         "rate", lr),
+        ("the square root is a rule for Adam; this is SGD", lr * k ** 0.5),
+        ("the rate is not shared out: a larger minibatch gets a larger rate", lr / k)])
+    yield differ(f"{who}; steps", got["steps"], -(-n // whole), [
+        ("the minibatch is larger now: fewer steps", not stays and -(-n // b)),
+        ("the last minibatch may be short, and is a step too", n // whole),
+        ("there is no step without rows: no rest, no short minibatch", n // whole + 1),
+        ("rows go by minibatches, whoever works on them: do not divide again",
+         -(-n // (whole * k))),
+        ("rows go by minibatches, not by shards", -(-n // max(rows)))])
 
 
 def _draw_rate(random):
@@ -87,15 +82,16 @@ def _draw_rate(random):
 
 
 def _judge_rate(case, got):
-    b, k, w, steps = (case[key] for key in ("base_lr", "world_size", "warmup_steps",
-                                            "steps"))
+    b, k, w, steps = itemgetter("base_lr", "world_size", "warmup_steps", "steps")(case)
 
     def ramp(start, end, reached=w, early=0):
         return [start + (end - start) * min(1, (step + early) / reached)
                 if reached > 0 else end for step in steps]
+
+    def jump(before):
+        return w > 0 and [before(step / w) if step < w else k * b for step in steps]
     who = (f"base_lr {b}, world_size {k}, warmup_steps {w}; the rates at steps "
            f"{', '.join(map(str, steps))}")
-    grows = [b + (k * b - b) * step / w for step in steps] if w else False
     return differ(who, got, ramp(b, k * b), [
         ("nothing is returned", [None] * len(steps)),
         ("warmup_steps=0 is no warm-up: k * base_lr from the first step on",
@@ -112,7 +108,7 @@ def _judge_rate(case, got):
          ramp(b, k * b, w + 1)),
         ("there is no warm-up: this is k * base_lr at once", ramp(k * b, k * b)),
         ("this waits until the end of the warm-up; the rate rises at every step",
-         [b if step < w else k * b for step in steps] if w else False),
+         jump(lambda part: b)),
         ("nothing is scaled: this is base_lr for ever", ramp(b, b)),
         ("base_lr is what one device had: multiply by world_size, divide by nothing",
          ramp(b, b / k)),
@@ -122,13 +118,13 @@ def _judge_rate(case, got):
          ramp(b, b * math.sqrt(k))),
         ("this ends at base_lr + k * base_lr", ramp(b, b + k * b)),
         ("from base_lr to k * base_lr it is k - 1 times base_lr; this overshoots",
-         [b + k * b * step / w if step < w else k * b for step in steps]
-         if w else False),
-        ("it goes on growing after warmup_steps", grows),
+         jump(lambda part: b + k * b * part)),
+        ("it goes on growing after warmup_steps",
+         w > 0 and [b + (k * b - b) * step / w for step in steps]),
         ("each step multiplies the rate; a straight line adds the same at each step",
          [b * k ** (min(1, step / w) if w else 1) for step in steps]),
         ("the warm-up ramps to base_lr, then jumps",
-         [b * step / w if step < w else k * b for step in steps] if w else False)],
+         jump(lambda part: b * part))],
         tolerance=1e-6)  # torch.linspace gives float32
 
 

@@ -1,12 +1,8 @@
-"""How the answers of problem set 3 are run: plans, rates, rows, a test on all devices.
-
-    plan, learning_rate, shard_indices, evaluate_accuracy   as in the exercises
-    network   the weights that evaluate_accuracy works with
-"""
+"""How answers to problem set 3 are run: plans, rates, rows, a test on all devices."""
 
 import operator
 import random
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 import torch
 from torch.utils.data import DistributedSampler
@@ -54,7 +50,8 @@ def shard_indices(case, shard_indices):
         rows = _rows(shard_indices(case["n"], case["world_size"], rank, seed, epoch))
         after.append([float(torch.rand((), dtype=torch.float64)), random.random()])
         return rows
-    with _generators_kept():
+    with ExitStack() as stack, torch.random.fork_rng(devices=[]):
+        stack.callback(random.setstate, random.getstate())
         shards = [[ask(rank, case["seed"], epoch) for rank in ranks]
                   for epoch in epochs]
         again = [ask(rank, case["seed"], epochs[0]) for rank in reversed(ranks)]
@@ -70,16 +67,6 @@ def _rows(value):
         return [operator.index(row) for row in value]
     except TypeError:
         return repr(value)[:60]
-
-
-@contextmanager
-def _generators_kept():
-    state, torch_state = random.getstate(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        torch.set_rng_state(torch_state)
 
 
 def evaluate_accuracy(case, evaluate_accuracy):

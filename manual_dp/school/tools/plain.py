@@ -1,9 +1,4 @@
-"""Numbers as they travel between a check and a learner's code: plain nested lists.
-
-    tensor     a new tensor, from lists
-    numbers    lists, from tensors
-    expect     refuse what is not a list of so many tensors
-"""
+"""Numbers as they travel between a check and a learner's code: plain nested lists."""
 
 import torch
 

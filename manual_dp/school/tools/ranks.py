@@ -9,6 +9,7 @@ calls inside itself is not.
 
 from contextlib import contextmanager
 from functools import partial
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -61,10 +62,5 @@ def watched(before=lambda name: None):
         counted = name == "all_reduce" and isinstance(tensor, torch.Tensor)
         calls.append(tensor.numel() if counted else name)
         return real[name](*args, **kwargs)
-    for name in real:
-        setattr(dist, name, partial(call, name))
-    try:
+    with patch.multiple(dist, **{name: partial(call, name) for name in real}):
         yield calls
-    finally:
-        for name, function in real.items():
-            setattr(dist, name, function)

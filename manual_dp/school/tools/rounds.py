@@ -86,41 +86,39 @@ def _deliver(step, wishes, kept, messages):
     for rank, wish in wishes.items():
         if wish is None:
             continue
-        peer, message = _read(f"step {step}: rank {rank}", rank, wish, wishes, kept)
+        for problem, kind in _problems(rank, wish, wishes, kept):
+            raise RoundsError(f"step {step}: rank {rank} {problem}", kind)
+        peer, message = wish
         if peer in senders:
             raise RoundsError(f"step {step}: ranks {senders[peer]} and {rank} both "
                               f"send to rank {peer}; at most one message can arrive "
                               "at a rank in a step", "at once")
-        arrived[peer], senders[peer] = message, rank
+        arrived[peer], senders[peer] = _copy(message), rank
         messages.append([step, rank, peer, sum(t.numel() for t in _listed(message))])
     return arrived
 
 
-def _read(who, rank, wish, wishes, kept):
+def _problems(rank, wish, wishes, kept):
+    """Yield why a wish cannot be fulfilled, and of which kind that is."""
     if not isinstance(wish, tuple) or len(wish) != 2 or not isinstance(wish[0], int):
-        raise RoundsError(f"{who} yields a {type(wish).__name__}; yield nothing, or a "
-                          "pair: peer, message",
-                          "a program" if hasattr(wish, "send") else "no message")
+        yield (f"yields a {type(wish).__name__}; yield nothing, or a pair: peer, "
+               "message", "a program" if hasattr(wish, "send") else "no message")
     peer, message = wish
     if not 0 <= peer < len(kept):
-        raise RoundsError(f"{who} sends to rank {peer}; there are ranks 0 to "
-                          f"{len(kept) - 1}", "no such rank")
+        yield (f"sends to rank {peer}; there are ranks 0 to {len(kept) - 1}",
+               "no such rank")
     if peer == rank:
-        raise RoundsError(f"{who} sends to itself; what a rank holds need not be sent",
-                          "itself")
+        yield "sends to itself; what a rank holds need not be sent", "itself"
     if peer not in wishes:
-        raise RoundsError(f"{who} sends to rank {peer}, which has returned already",
-                          "has returned")
+        yield f"sends to rank {peer}, which has returned already", "has returned"
+    dtypes = dict.fromkeys(tensor.dtype for tensor in _listed(kept[rank]))
     for part in _listed(message):
         if not isinstance(part, torch.Tensor):
-            raise RoundsError(f"{who} sends a {type(part).__name__}; a message is a "
-                              "tensor or a list of tensors", "no message")
-        dtypes = [tensor.dtype for tensor in _listed(kept[rank])]
+            yield (f"sends a {type(part).__name__}; a message is a tensor or a list of "
+                   "tensors", "no message")
         if part.dtype not in dtypes:
-            raise RoundsError(f"{who} sends {part.dtype}, but holds "
-                              f"{', '.join(map(str, dict.fromkeys(dtypes)))}",
-                              "no message")
-    return peer, _copy(message)
+            yield (f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
+                   "no message")
 
 
 def _own_copies(tensors):

@@ -78,7 +78,7 @@ OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
             f"manual_dp.school.{folder}",
             *(f"manual_dp.school.{folder}.{file}" for file in files)))]
 # what stands in solutions, checks and named wrong answers, and nowhere else
-MARKS = ["### BEGIN" " SOLUTION", "only rank 0 has the sum: " "send it back",
+MARKS = ["### BEGIN" " SOLUTION", "requires_grad_() is missing: " "backward would",
          "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
 # whose functions a graded process holds: none knows an answer
 FILES = [f"{COURSE}/{name}.py" for name in (

@@ -134,11 +134,11 @@ def allreduce(data):
     for i in range(len(data)):
         data[i] = total
 """),
-        "returns the sums": ("the sums are returned", """
+        "returns the sums": ("the result is returned", """
 def allreduce(data):
     return [sum(data) for _ in data]
 """),
-        "only rank 0 has it": ("only rank 0 has the sum", """
+        "only rank 0 has it": ("the tensor on rank 1 holds rank 1's; every rank belongs", """
 def allreduce(data):
     for i in range(1, len(data)):
         data[0] += data[i]
@@ -149,36 +149,38 @@ def allreduce(data):
     for tensor in data:
         tensor.copy_(mean)
 """),
-        "the last rank left out": ("the last rank was left out", """
+        "the last rank left out": ("the tensor on rank 0 holds rank 0's + rank 1's; every", """
 def allreduce(data):
     total = sum(data[:-1]) if len(data) > 1 else data[0].clone()
     for tensor in data:
         tensor.copy_(total)
 """),
-        "rank 0's own left out": ("rank 0's own tensor was left out", """
+        "rank 0's own left out": ("the tensor on rank 0 holds rank 1's + rank 2's; every", """
 def allreduce(data):
     total = sum(data[1:]) if len(data) > 1 else data[0].clone()
     for tensor in data:
         tensor.copy_(total)
 """),
-        "everybody gets rank 0's": ("everybody has rank 0's tensor", """
+        "everybody gets rank 0's": ("the tensor on rank 0 holds rank 0's; every rank belongs", """
 def allreduce(data):
     for tensor in data[1:]:
         tensor.copy_(data[0])
 """),
-        "zeros everywhere": ("the numbers are gone", """
+        "zeros everywhere": ("the tensor on rank 0 holds zeros; every rank belongs", """
 def allreduce(data):
     for tensor in data:
         tensor.zero_()
 """),
-        "two ranks only": ("the last rank was left out", """
+        "two ranks only": ("the tensor on rank 0 holds rank 0's + rank 1's; every", """
 def allreduce(data):
     if len(data) > 1:
         data[0] += data[1]
     for tensor in data[1:]:
         tensor.copy_(data[0])
 """),
-        "adds to itself while it goes": ("rank 0 has the sum", """
+        "adds to itself while it goes": (
+            "the tensor on rank 1 holds rank 0's + rank 1's twice + rank 2's twice",
+            """
 def allreduce(data):
     for tensor in data:
         tensor.copy_(sum(data))

@@ -1,7 +1,5 @@
 """Wrong answers to problem set 2: {exercise: {mistake: (hint, cell)}}."""
 
-from tests.support.wrong import apart
-
 # right programs, in which one part at a time is made wrong
 REDUCE_SCATTER = """
 def reduce_scatter(rank, world_size, tensor):
@@ -550,4 +548,3 @@ def tree_allreduce(rank, world_size, tensor):
 """),
     },
 }
-WRONG, HINTS = apart(ANSWERS)

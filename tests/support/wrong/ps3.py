@@ -1,7 +1,5 @@
 """Wrong answers to problem set 3: {exercise: {mistake: (hint, cell)}}."""
 
-from tests.support.wrong import apart
-
 # right answers, in which one part at a time is made wrong
 PLAN = """
 import math
@@ -374,4 +372,3 @@ ANSWERS = {
         "one device, in pieces": ("one device does all the work", FEWER_SHARDS),
     },
 }
-WRONG, HINTS = apart(ANSWERS)
