@@ -30,10 +30,13 @@ def judge_everywhere(case, got, parts=lambda tensor, _: [tensor],
     k = len(case["tensors"])
     before = [parts(row, k) for row in case["tensors"]]
     wanted = [_total(case["tensors"])] * k
+    at_rank0 = [wanted[0], *case["tensors"][1:]]
+    early = [*_not_written(case, got, [wanted]),
+             ("only rank 0 has the sum: send it back", close(got["tensors"], at_rank0))]
     places = [(where.format(i, rank), flat(part), [flat(row[i]) for row in before])
               for rank, row in enumerate(got["tensors"])
               for i, part in enumerate(parts(row, k))]
-    yield from _judge_places(case, places, _not_written(case, got, [wanted]), late)
+    yield from _judge_places(case, places, early, late)
     yield differ(describe(case), got["tensors"], wanted)
 
 

@@ -138,7 +138,7 @@ def allreduce(data):
 def allreduce(data):
     return [sum(data) for _ in data]
 """),
-        "only rank 0 has it": ("the tensor on rank 1 holds rank 1's; every rank belongs", """
+        "only rank 0 has it": ("only rank 0 has the sum: send it back", """
 def allreduce(data):
     for i in range(1, len(data)):
         data[0] += data[i]

@@ -465,7 +465,7 @@ def tree_allreduce(rank, world_size, tensor):
                 TREE, ("(world_size - 1).bit_length()", "world_size.bit_length()"),
                 ("distances = ", "distances = [1] * (world_size > 3) + "))),
         "up and not down": (
-            "the tensor on rank 1 holds rank 1's",
+            "only rank 0 has the sum",
             TREE.rpartition("    for distance")[0]),
         "the mean": ("this is the mean", TREE + "    tensor.div_(world_size)\n"),
         "down in the order of up": (
