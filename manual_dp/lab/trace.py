@@ -1,6 +1,7 @@
 """Watch a rank at work.
 
-    all_reduces   the sizes of the tensors handed to `dist.all_reduce`, in order
+    all_reduces   the sizes of the tensors handed to `dist.all_reduce`, in order;
+                  or to another function of dist
     record        when DDP by hand had which gradient, and which bucket was under way
 """
 
@@ -11,18 +12,18 @@ import torch.distributed as dist
 
 
 @contextmanager
-def all_reduces():
+def all_reduces(name="all_reduce"):
     """Yield a list; while the block runs, each all-reduce adds its tensor's numel."""
-    sizes, real = [], dist.all_reduce
+    sizes, real = [], getattr(dist, name)
 
     def noted(tensor, *args, **kwargs):
         sizes.append(tensor.numel())
         return real(tensor, *args, **kwargs)
-    dist.all_reduce = noted
+    setattr(dist, name, noted)
     try:
         yield sizes
     finally:
-        dist.all_reduce = real
+        setattr(dist, name, real)
 
 
 def record(model, step):
@@ -32,12 +33,15 @@ def record(model, step):
     (name, seconds) in the order of the gradients; "buckets", a list of (start, end);
     "end", when backward returned.
     """
-    log = {"ready": [], "buckets": [], "end": 0.0}
-    begin = [0.0]
-    ready = model.ready
+    log = {"ready": [], "buckets": []}
+    ready, begin = model.ready, 0.0
 
     def now():
-        return time.perf_counter() - begin[0]
+        return time.perf_counter() - begin
+
+    def note_forward(*_):
+        nonlocal begin
+        begin = time.perf_counter()
 
     def note_ready(p):
         log["ready"].append((model.names[p], now()))
@@ -49,8 +53,7 @@ def record(model, step):
         type(bucket).start(bucket)
         bucket.work.get_future().then(lambda _: span.__setitem__(1, now()))
 
-    hook = model.register_forward_hook(
-        lambda *_: begin.__setitem__(0, time.perf_counter()))
+    hook = model.register_forward_hook(note_forward)
     model.ready = note_ready
     for bucket in model.buckets:
         bucket.start = lambda bucket=bucket: note_start(bucket)

@@ -30,6 +30,7 @@ from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lab.cost import busiest, traffic
 from manual_dp.lab.ledger.plan import follow, sgd_step, start
+from manual_dp.lab.trace import all_reduces
 from manual_dp.lenet import lenet
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
@@ -130,26 +131,15 @@ def _rank(wrap, plan, gpus):
     step = sgd_step(net, plan, after_backward, factor)
     first = sum(plan.shares[:rank])
     mine = slice(first, first + plan.shares[rank])
-    sent, summed = _count_bytes("isend"), _count_bytes("all_reduce")
-    run = follow(plan, lambda X, y: step(X[mine], y[mine]),
-                 [list(module.parameters())], device)
+    with all_reduces("isend") as sent, all_reduces() as summed:
+        run = follow(plan, lambda X, y: step(X[mine], y[mine]),
+                     [list(module.parameters())], device)
     if sent:
-        return {**run, "sent": sum(sent) // plan.steps, "counted": True}
+        return {**run, "sent": 8 * sum(sent) // plan.steps, "counted": True}
     # torch's DDP calls no Python: it sums each gradient once
-    payload = sum(summed) // plan.steps or _bytes(module.parameters())
+    payload = 8 * sum(summed) // plan.steps or _bytes(module.parameters())
     sent = 2 * (world_size - 1) * payload // world_size
     return {**run, "sent": sent, "counted": False}
-
-
-def _count_bytes(name):
-    """Let dist's function `name` note the bytes that it is given; return the notes."""
-    function, notes = getattr(dist, name), []
-
-    def noting(tensor, *args, **kwargs):
-        notes.append(tensor.numel() * tensor.element_size())
-        return function(tensor, *args, **kwargs)
-    setattr(dist, name, noting)
-    return notes
 
 
 def _bytes(tensors):
