@@ -1,7 +1,7 @@
 """Run a function in several processes, one a rank, and get its values back.
 
     run_ranks   start the ranks, wait, return their results; never hang
-    RankError   what went wrong in which rank
+    RankError   what went wrong in which rank (verdict.py)
 
 A call starts no Python: one process, the nursery, has imported torch once, and forks
 the ranks when they are asked for (nursery.py). So ranks start in tenths of a second.
@@ -27,29 +27,11 @@ import weakref
 import torch
 
 from manual_dp.ranks.launch import verdict
+from manual_dp.ranks.launch.verdict import RankError
 
 BACKENDS = ("gloo", "nccl")
 START = 60  # seconds for the nursery's first answer: a slow disk takes 20 to read torch
 LATE = 5    # seconds that an answer may come after its deadline
-
-
-class RankError(RuntimeError):
-    """Say what went wrong first, and in which rank; as text, and as data.
-
-    kind: "raised", "killed" (by a signal), "exited" (without a result), "hung" (time
-    was up), "left" (it waited for ranks that were gone), "unreadable" (its result), or
-    "lost" (the launch itself). rank: its number, None if it is nobody's fault. where:
-    the function in which it was, if it did not end by itself. cause: the name of the
-    exception's class, if it raised. details: a traceback, or where each rank was.
-    """
-
-    def __init__(self, message, rank=None, details="", kind="lost", where=None,
-                 cause=None):
-        super().__init__(message)
-        self.rank, self.details = rank, details
-        self.kind, self.where, self.cause = kind, where, cause
-        if details and hasattr(self, "add_note"):  # Python 3.11
-            self.add_note(details)
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):

@@ -1,9 +1,7 @@
 """The ranks of a graded answer: `run_ranks` as in a notebook, but forked right here.
 
-    run_ranks   one function, world_size processes, results in rank order
-    RankError   what went wrong first, and in which rank
-
-Child.py offers this as `manual_dp.ranks`. What a rank returns must fit into JSON.
+Child.py offers this as `manual_dp.ranks`. What a rank returns must fit into JSON. A
+RankError is "raised", "exited" without a result, or "hung".
 """
 
 import datetime
@@ -17,18 +15,7 @@ from multiprocessing.connection import wait
 
 import torch.distributed as dist
 
-
-class RankError(RuntimeError):
-    """Say what went wrong first, and in which rank; with the data of the real one.
-
-    kind: "raised", of the class named `cause`, "exited" without a result, or "hung".
-    """
-
-    def __init__(self, message, rank=None, details="", kind="lost", where=None,
-                 cause=None):
-        super().__init__(message)
-        self.rank, self.details = rank, details
-        self.kind, self.where, self.cause = kind, where, cause
+from manual_dp.ranks.launch.verdict import RankError
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
