@@ -1,9 +1,4 @@
-"""Watch a rank at work.
-
-    all_reduces   the sizes of the tensors handed to `dist.all_reduce`, in order;
-                  or to another function of dist
-    record        when DDP by hand had which gradient, and which bucket was under way
-"""
+"""Watch a rank at work: what it sums, and when."""
 
 import time
 from contextlib import contextmanager
@@ -13,7 +8,10 @@ import torch.distributed as dist
 
 @contextmanager
 def all_reduces(name="all_reduce"):
-    """Yield a list; while the block runs, each all-reduce adds its tensor's numel."""
+    """Yield a list; while the block runs, each all-reduce adds its tensor's numel.
+
+    name: of another function of dist that is watched in its stead.
+    """
     sizes, real = [], getattr(dist, name)
 
     def noted(tensor, *args, **kwargs):

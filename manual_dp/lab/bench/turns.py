@@ -1,10 +1,5 @@
 """Let both sides of a row take turns (A B, B A, A B, ...), and time each.
 
-    turns           in this process
-    turns_of_ranks  in processes, the slowest rank counts
-    seconds         one call
-    clock           the time, when every GPU has done what it was asked
-
 What slows the machine then slows both sides. A side in this process returns its
 seconds, of which it may leave some out; a side in a rank returns nothing.
 """
@@ -21,7 +16,7 @@ TIMEOUT = 900  # seconds for all the turns of a row
 
 
 def turns(sides, count, label):
-    """Call both sides `count` times; return the pairs of seconds that they return."""
+    """Call both sides `count` times here; return the pairs of seconds they return."""
     pairs, order = [], list(sides)
     for turn in bar(range(count), label):
         pair = [side() for side in order]

@@ -1,7 +1,5 @@
 """Masks over images: what is there, outlined, and what was found, shaded.
 
-    overlay     a row for each prediction, a column for each image     lesson 11
-
 The outline runs exactly between pixels. Under each image stands its own IoU, of the
 shade with the outlined: the mean of these is not the IoU of all images together.
 """

@@ -1,10 +1,5 @@
 """The course's charts, in one look: every rank keeps its colour throughout.
 
-    axes        empty axes with the course's look, labelled
-    lines       one line a label over common x, labelled at its end
-    bars        one bar a label, with its number on top
-    band        the spread of several runs, and their mean
-
 Each draws and returns the axes; the lesson calls `plt.show()`. matplotlib is imported
 inside, so that importing this file costs nothing.
 """
@@ -35,7 +30,7 @@ def axes(xlabel="", ylabel="", title="", width=6.4, height=2.9, panels=1):
 
 
 def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
-    """Draw one line for each label in `rows`, a dict from label to values."""
+    """Draw one line for each label in `rows`, a dict from label to values over x."""
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, values in zip(cycle(COLOURS), rows.values()):
         ax.plot(x[:len(values)], values, color=colour, marker="o", markersize=4, lw=1.8,

@@ -1,9 +1,4 @@
-"""The ledger: every method of training in step against a single device.
-
-    compare   run the methods of methods.py; return a report, a dict
-    table     the report as text
-    plot      its differences as a figure
-"""
+"""The ledger: every method of training in step against a single device."""
 
 import torch
 
