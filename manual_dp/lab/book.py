@@ -1,11 +1,5 @@
 """The book's way, to compare with: the loop of d2l.ai 12.5 made to run on a CPU.
 
-    split_batch     `chunk` where the book calls nn.parallel.scatter (GPUs only)
-    get_params      with the `clone` that the book's `.to` needs on one device
-    allreduce       one call a parameter, through slice assignment
-    train_batch     all forwards, all backwards, all-reduce, update
-    load_data       d2l's loader, over any images
-
 After the sample code of "Dive into Deep Learning" (modified MIT licence). Needs d2l,
 whose `sgd` it calls. Nothing but comparisons imports this file.
 """
@@ -30,14 +24,14 @@ def library():
 
 
 def split_batch(X, y, devices):
-    """Cut X and y as `nn.parallel.scatter` does, perhaps into fewer shards."""
+    """Cut X and y as `nn.parallel.scatter` does on GPUs, perhaps into fewer shards."""
     return ([shard.to(device)
              for shard, device in zip(tensor.chunk(len(devices)), devices)]
             for tensor in (X, y))
 
 
 def get_params(params, device):
-    """Copy `params` to `device` and ask for gradients."""
+    """Copy `params` to `device`, where `.to` alone may not, and ask for gradients."""
     return [p.clone().to(device).requires_grad_() for p in params]
 
 

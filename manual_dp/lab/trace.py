@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch.distributed as dist
 
@@ -17,11 +18,8 @@ def all_reduces(name="all_reduce"):
     def noted(tensor, *args, **kwargs):
         sizes.append(tensor.numel())
         return real(tensor, *args, **kwargs)
-    setattr(dist, name, noted)
-    try:
+    with patch.object(dist, name, noted):
         yield sizes
-    finally:
-        setattr(dist, name, real)
 
 
 def record(model, step):
@@ -48,18 +46,14 @@ def record(model, step):
     def note_start(bucket):
         span = [now(), None]
         log["buckets"].append(span)
-        type(bucket).start(bucket)
+        start(bucket)
         bucket.work.get_future().then(lambda _: span.__setitem__(1, now()))
 
-    hook = model.register_forward_hook(note_forward)
-    model.ready = note_ready
-    for bucket in model.buckets:
-        bucket.start = lambda bucket=bucket: note_start(bucket)
-    try:
+    kind = type(model.buckets[0])
+    start = kind.start
+    with (model.register_forward_hook(note_forward),
+          patch.object(model, "ready", note_ready),
+          patch.object(kind, "start", note_start)):
         step()
         log["end"] = now()
-    finally:
-        hook.remove()
-        for owner in (model, *model.buckets):
-            owner.__dict__.pop("ready", owner.__dict__.pop("start", None))
     return log

@@ -104,11 +104,9 @@ def _row(name, setup, repeat):
     except ImportError as error:
         return {"skipped": str(error)}
     count = 1 + max(1, round(repeat * share))
-    if len(sides) == 1:  # ranks, which take turns among themselves
-        pairs = sides[0](count)
-    else:
-        pairs = turns.turns(sides, count, name)
-    pairs = pairs[1:]  # the first warms up
+    # ranks take turns among themselves; the first pair warms up
+    pairs = sides[0](count) if len(sides) == 1 else turns.turns(sides, count, name)
+    pairs = pairs[1:]
     ratios, (ours, theirs) = [a / b for a, b in pairs], zip(*pairs)
     return {"what": what, "aim": aim, "seconds": pairs, "median": median(ratios),
             "min": min(ratios), "max": max(ratios), "minima": min(ours) / min(theirs)}

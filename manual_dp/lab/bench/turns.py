@@ -5,6 +5,7 @@ seconds, of which it may leave some out; a side in a rank returns nothing.
 """
 
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -35,16 +36,14 @@ def turns_of_ranks(world_size, make, *args):
 
 
 def _rank(make, args, count):
-    sides, pairs = make(*args), []
-    for turn in range(count):
-        pair = [0.0, 0.0]
-        for side in (0, 1) if turn % 2 == 0 else (1, 0):
-            dist.barrier()
-            begin = time.perf_counter()
-            sides[side]()
-            pair[side] = time.perf_counter() - begin
-        pairs.append(pair)
-    return pairs
+    return turns([partial(_together, side) for side in make(*args)], count, "")
+
+
+def _together(side):
+    dist.barrier()
+    begin = time.perf_counter()
+    side()
+    return time.perf_counter() - begin
 
 
 def seconds(function):

@@ -25,11 +25,10 @@ def box(ax, x, y, width, height, text="", colour=FAINT, ink=INK, size=9, alpha=1
             fontsize=size, color=ink)
 
 
-def arrow(ax, start, end, colour=INK, style="-|>", bend=0.0):
+def arrow(ax, start, end, colour=INK, style="-|>"):
     """Draw an arrow from start to end, both (x, y)."""
     ax.annotate("", end, start, arrowprops={
-        "arrowstyle": style, "color": colour, "lw": 1.4, "shrinkA": 2, "shrinkB": 2,
-        "connectionstyle": f"arc3,rad={bend}"})
+        "arrowstyle": style, "color": colour, "lw": 1.4, "shrinkA": 2, "shrinkB": 2})
 
 
 def write(ax, y, texts, size=9, **style):
@@ -61,8 +60,7 @@ def step(world_size=2, rows=4):
         arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
         box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
         arrow(ax, (6.0, y + 0.5), (6.6, y + 0.5), colour)
-        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white",
-            alpha=0.75)
+        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white", 9, 0.75)
         arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5), INK)
         box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same", FAINT)
     box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
@@ -74,28 +72,20 @@ def step(world_size=2, rows=4):
 def three_ways():
     """Draw LeNet on two devices, split in the three ways."""
     ax = canvas(7.6, 3.0, (0, 15.6), (-0.9, 5.6))
-    middles = [2.3, 7.6, 12.9]
-    write(ax, 5.15, dict(zip(middles, ["by layer", "inside a layer", "by data"])), 11)
-    write(ax, -0.75, dict(zip(middles, [
-        "activations cross once", "activations cross at each layer",
-        "gradients cross, at the end"])), 8.5)
-    for i, middle in enumerate(middles):
-        x = middle - 2.3
-        for layer, name in enumerate(LAYERS):
-            y = 3.6 - 1.15 * layer
-            if i == 0:
-                box(ax, x + 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
-            else:
-                for rank in range(2):
-                    text = name if i == 2 else f"half of\n{name}"
-                    box(ax, x + 0.35 + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank],
-                        "white", 8)
-                if i == 1 and layer < 3:
-                    arrow(ax, (x + 1.7, y - 0.13), (x + 2.9, y - 0.13), INK, "<|-|>")
-        if i == 0:
-            arrow(ax, (x + 2.3, 2.55), (x + 2.3, 2.1), INK)
-        if i == 2:
-            arrow(ax, (x + 1.7, -0.2), (x + 2.9, -0.2), INK, "<|-|>")
+    write(ax, 5.15, {2.3: "by layer", 7.6: "inside a layer", 12.9: "by data"}, 11)
+    write(ax, -0.75, {2.3: "activations cross once",
+                      7.6: "activations cross at each layer",
+                      12.9: "gradients cross, at the end"}, 8.5)
+    for layer, name in enumerate(LAYERS):
+        y = 3.6 - 1.15 * layer
+        box(ax, 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
+        for rank in range(2):
+            for x, text in (5.65, f"half of\n{name}"), (10.95, name):
+                box(ax, x + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank], "white", 8)
+        if layer < 3:
+            arrow(ax, (7.0, y - 0.13), (8.2, y - 0.13), INK, "<|-|>")
+    arrow(ax, (2.3, 2.55), (2.3, 2.1), INK)
+    arrow(ax, (12.3, -0.2), (13.5, -0.2), INK, "<|-|>")
     return ax
 
 
@@ -118,7 +108,8 @@ def pipeline(stages, micro_batches):
     """Draw the forward pass of a pipeline: time to the right, a row for each stage."""
     slots = micro_batches + stages - 1
     ax = canvas(7.0, 0.55 + 0.36 * stages, (-1.6, max(slots, 11)), (-0.2, stages + 0.1))
-    for stage, y in enumerate(rows(ax, _names("device", stages), -0.15)):
+    labels = [f"device {stage}" for stage in range(stages)]
+    for stage, y in enumerate(rows(ax, labels, -0.15)):
         for slot in range(slots):
             busy = 0 <= slot - stage < micro_batches
             box(ax, slot, y, 1, 1, str(slot - stage + 1) if busy else "",
@@ -132,7 +123,7 @@ def holdings(states, titles):
     wide = world_size + 0.9
     ax = canvas(7.6, 0.6 + 0.3 * world_size, (-1.3, wide * len(states)),
                 (-0.1, world_size + 0.75))
-    ys = rows(ax, _names("rank", world_size), -0.15)
+    ys = rows(ax, [f"rank {rank}" for rank in range(world_size)], -0.15)
     for s, (state, title) in enumerate(zip(states, titles)):
         write(ax, world_size + 0.3, {wide * s + world_size / 2: title})
         for y, row in zip(ys, state):
@@ -166,16 +157,15 @@ def worlds():
     box(ax, 0.2, 0, 6.2, 3.8)
     ax.text(0.55, 3.25, "one Python", fontsize=8.5, color=INK)
     for rank in range(2):
-        x = 0.7 + 2.8 * rank
-        box(ax, x, 0.5, 2.4, 1.2, f"replica {rank}", COLOURS[rank], "white")
-        write(ax, 2.2, {x + 1.2: f"device_params[{rank}]"}, 8, family="monospace")
-        arrow(ax, (x + 1.2, 2.15), (x + 1.2, 1.7), INK)
         x = 7.6 + 4.4 * rank
         box(ax, x, 0, 3.2, 3.8)
         ax.text(x + 0.35, 3.25, f"rank {rank}'s Python", fontsize=8.5, color=INK)
-        box(ax, x + 0.4, 0.5, 2.4, 1.2, "replica", COLOURS[rank], "white")
-        write(ax, 2.2, {x + 1.6: "params"}, 8, family="monospace")
-        arrow(ax, (x + 1.6, 2.15), (x + 1.6, 1.7), INK)
+        for left, text, name in (
+                (0.7 + 2.8 * rank, f"replica {rank}", f"device_params[{rank}]"),
+                (x + 0.4, "replica", "params")):
+            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank], "white")
+            write(ax, 2.2, {left + 1.2: name}, 8, family="monospace")
+            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7), INK)
     arrow(ax, (10.85, 1.1), (11.95, 1.1), INK, "<|-|>")
     write(ax, 1.35, {11.4: "send\nrecv"}, 8)
     return ax
@@ -254,7 +244,8 @@ def dataparallel(world_size=2):
           family="monospace")
     write(ax, world_size + 0.22, {13.1: "loss"})
     top = world_size - 0.5
-    for rank, y in enumerate(rows(ax, _names("device", world_size), -0.1)):
+    labels = [f"device {rank}" for rank in range(world_size)]
+    for rank, y in enumerate(rows(ax, labels, -0.1)):
         colour = COLOURS[rank % len(COLOURS)]
         box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, "white", 8, 0.6)
         box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, "white", 8)
@@ -270,7 +261,3 @@ def dataparallel(world_size=2):
     for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
         arrow(ax, (start, top), (end, top), INK)
     return ax
-
-
-def _names(word, count):
-    return [f"{word} {i}" for i in range(count)]

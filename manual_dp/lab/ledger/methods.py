@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
@@ -97,13 +98,11 @@ def over_processes(wrap, plan):
 
 def ring(module):
     """Leave the module as it is; sum its gradients by the ring on isend and irecv."""
-    params = list(module.parameters())
-
     def after_backward():
-        flat = torch.cat([p.grad.flatten() for p in params])
+        grads = [p.grad for p in module.parameters()]
+        flat = parameters_to_vector(grads)
         collectives.ring_allreduce(flat)
-        for p, total in zip(params, flat.split([p.numel() for p in params])):
-            p.grad = total.view_as(p)
+        vector_to_parameters(flat, grads)
     return module, after_backward, 1
 
 

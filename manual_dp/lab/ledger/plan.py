@@ -5,7 +5,6 @@ LeNet, float64, plain SGD. The same plan draws the same numbers in every process
 
 import time
 from collections import namedtuple
-from contextlib import contextmanager
 from statistics import median
 
 import torch
@@ -65,17 +64,6 @@ def follow(plan, step, replicas, device):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
                                for params in replicas]
     return {"weights": weights, "seconds": median(seconds)}
-
-
-@contextmanager
-def one_thread():
-    """Let torch compute with one thread in this block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _clock(device):
