@@ -21,7 +21,7 @@ from manual_dp.ranks.launch.verdict import RankError
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     """Call `function(*args)` on `world_size` ranks; return their results by rank."""
     folder = tempfile.mkdtemp(dir=".")
-    ranks, results, end = {}, {}, time.monotonic() + timeout
+    lines, pids, results, end = [], [], {}, time.monotonic() + timeout
     try:
         for rank in range(world_size):
             line, theirs = Pipe(duplex=False)
@@ -29,21 +29,20 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
             if pid == 0:
                 _be(rank, world_size, folder, theirs, timeout, function, args)
             theirs.close()
-            ranks[line] = rank, pid
-        while len(results) < world_size:
-            missing = {line: rank for line, (rank, _) in ranks.items()
-                       if rank not in results}
-            ready = wait(list(missing), max(0, end - time.monotonic()))
+            lines.append(line)
+            pids.append(pid)
+        while missing := [line for line in lines if line not in results]:
+            ready = wait(missing, max(0, end - time.monotonic()))
             if not ready:
-                late = list(missing.values())
+                late = [lines.index(line) for line in missing]
                 raise RankError(f"ranks {late} had not finished after {timeout} s: "
                                 "do all ranks call the same collectives?", late[0],
                                 kind="hung")
             for line in ready:
-                results[missing[line]] = _result(line, missing[line])
-        return [results[rank] for rank in range(world_size)]
+                results[line] = _result(line, lines.index(line))
+        return [results[line] for line in lines]
     finally:
-        for line, (_, pid) in ranks.items():
+        for line, pid in zip(lines, pids):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             line.close()
