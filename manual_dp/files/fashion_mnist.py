@@ -1,7 +1,5 @@
 """Fashion-MNIST's four official files: found or fetched, checked, read.
 
-    read    their images and labels, as tensors
-
 Nothing is unpacked on the disk, and a download arrives whole or not at all.
 """
 

@@ -1,8 +1,4 @@
-"""Sealed files: bytes under a line that says how many they are, and their SHA-256.
-
-    seal      write them: the old file or the new one, never half. Pillai et al. 2014
-    unseal    read them, if every byte is as it was written
-"""
+"""Sealed files: bytes under a line that says how many they are, and their SHA-256."""
 
 import errno
 import hashlib
@@ -15,9 +11,9 @@ from contextlib import suppress
 def seal(path, magic, data):
     """Write `data` to the file `path`, under `magic`; return when the disk has it.
 
-    Killed at any instant it leaves the old file or the new, and perhaps a `.ck-*`
-    beside it, which the next call removes. Raises OSError, and says so if the disk is
-    full; the old file is then as it was.
+    Killed at any instant it leaves the old file or the new (Pillai et al. 2014), and
+    perhaps a `.ck-*` beside it, which the next call removes. Raises OSError, and says
+    so if the disk is full; the old file is then as it was.
     """
     _sweep(path)
     # the thread too: two of them may save at once

@@ -1,7 +1,4 @@
-"""torchvision beside a torch without GPUs.
-
-    ensure_torchvision  import torchvision, whichever torch there is
-"""
+"""torchvision, beside whichever torch there is."""
 
 import sys
 

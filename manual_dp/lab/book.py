@@ -1,15 +1,7 @@
 """The book's way, to compare with: the loop of d2l.ai 12.5 made to run on a CPU.
 
-    split_batch     `chunk` where the book calls nn.parallel.scatter (GPUs only)
-    get_params      with the `clone` that the book's `.to` needs on one device
-    allreduce       one call a parameter, through slice assignment
-    train_batch     all forwards, all backwards, all-reduce, update
-    train           epochs of it over torch's DataLoader
-    load_data       d2l's loader, over any images
-
 After the sample code of "Dive into Deep Learning" (modified MIT licence). Needs d2l,
-whose `sgd`, `Timer` and `evaluate_accuracy_gpu` it calls. Not part of the course's
-own code: nothing but comparisons imports this file.
+whose `sgd` it calls. Nothing but comparisons imports this file.
 """
 
 import os
@@ -32,14 +24,14 @@ def library():
 
 
 def split_batch(X, y, devices):
-    """Cut X and y as `nn.parallel.scatter` does, perhaps into fewer shards."""
+    """Cut X and y as `nn.parallel.scatter` does on GPUs, perhaps into fewer shards."""
     return ([shard.to(device)
              for shard, device in zip(tensor.chunk(len(devices)), devices)]
             for tensor in (X, y))
 
 
 def get_params(params, device):
-    """Copy `params` to `device` and ask for gradients."""
+    """Copy `params` to `device`, where `.to` alone may not, and ask for gradients."""
     return [p.clone().to(device).requires_grad_() for p in params]
 
 
@@ -63,22 +55,6 @@ def train_batch(X, y, device_params, devices, lr):
             allreduce([params[i].grad for params in device_params])
     for params in device_params:
         library().sgd(params, lr, X.shape[0])
-
-
-def train(devices, params, data, lr, num_epochs):
-    """Train as the book does; return (seconds an epoch, test accuracy an epoch)."""
-    d2l = library()
-    train_iter, test_iter = data
-    device_params = [get_params(params, device) for device in devices]
-    timer, accuracy = d2l.Timer(), []
-    for _ in range(num_epochs):
-        timer.start()
-        for X, y in train_iter:
-            train_batch(X, y, device_params, devices, lr)
-        timer.stop()
-        accuracy.append(d2l.evaluate_accuracy_gpu(
-            lambda X: lenet(X, device_params[0]), test_iter, devices[0]))
-    return timer.times, accuracy
 
 
 def load_data(X, y, batch_size):

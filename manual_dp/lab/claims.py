@@ -1,8 +1,5 @@
 """What is said about data-parallel training, and what a run says of it.
 
-    CLAIMS      (source, claim) in the order of lesson 16, numbered from 1
-    Verdicts    take one verdict for each claim, from a measurement; print the table
-
     verdict = Verdicts()
     verdict(3, len(set(sizes)) == 1, f"10 rows over 4: {sizes}")
 
@@ -11,7 +8,7 @@ book = d2l.ai 12.5; U-Net, deep dive, blog, ResNet-50 = four articles on the web
 torch = its documentation; guide = LambdaLabs' distributed-training-guide.
 """
 
-CLAIMS = [
+CLAIMS = [  # (source, claim) in the order of lesson 16, numbered from 1
     ("book", "`p.to(device)` copies a parameter to the device"),
     ("book", "before any computation the gradient is zero"),
     ("book", "the minibatch is split evenly"),
@@ -58,10 +55,7 @@ CLAIMS = [
 
 
 class Verdicts:
-    """Hold a verdict for each claim; `given` maps a claim's number to True or False.
-
-    claims: a list of (source, claim).
-    """
+    """Hold a verdict for each of `claims`; `given` maps a claim's number to it."""
 
     def __init__(self, claims=CLAIMS):
         self.claims = list(claims)

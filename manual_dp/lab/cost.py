@@ -1,17 +1,15 @@
 """Count what crosses between devices.
 
-    traffic     bytes from every rank to every other while a function runs
-    busiest     the bytes out of the rank that sends most
-    operations  how many tensor operations a function starts
-    Wire        send tensors from device to device, and count, both ways
-
 An operation runs where its first tensor lives; whatever else it reads from another
 rank has to be sent there. That rule is enough to count on one CPU what several
 devices would send one another.
 """
 
+import functools
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 def traffic(function, tensors):
@@ -65,7 +63,7 @@ class _Meter(TorchDispatchMode):
                 there = self.owner[_home(t)]
                 if there != here:
                     self.sent[there][here] += t.numel() * t.element_size()
-            for t in _tensors([out]):
+            for t in _tensors(out):
                 self.owner.setdefault(_home(t), here)
                 self.keep.append(t)
         return out
@@ -76,11 +74,7 @@ def _home(tensor):
 
 
 def _tensors(values):
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 class Wire:
@@ -109,18 +103,11 @@ class Wire:
         That is the longest chain of sends, each of which needs the one before it,
         counted in the autograd graph; backward goes the same way again.
         """
-        longest = {}
-        stack = [result.grad_fn]
-        while stack:
-            node = stack.pop()
-            before = [n for n, _ in node.next_functions if n is not None]
-            unknown = [n for n in before if n not in longest]
-            if unknown:
-                stack += [node, *unknown]
-            else:
-                longest[node] = (node in self.nodes) + max(
-                    (longest[n] for n in before), default=0)
-        return 2 * longest[result.grad_fn]
+        @functools.cache
+        def longest(node):
+            before = [longest(n) for n, _ in node.next_functions if n is not None]
+            return (node in self.nodes) + max(before, default=0)
+        return 2 * longest(result.grad_fn)
 
     def _count(self, tensor):
         self.bytes += tensor.numel() * tensor.element_size()

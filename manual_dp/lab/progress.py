@@ -1,7 +1,5 @@
 """The progress bar of long commands."""
 
-import sys
-
 
 def bar(items, label):
     """Wrap `items` in a progress bar that shows on a terminal only."""
@@ -9,4 +7,4 @@ def bar(items, label):
         from tqdm import tqdm
     except ImportError:  # the core needs torch only
         return items
-    return tqdm(items, desc=label, leave=False, disable=not sys.stderr.isatty())
+    return tqdm(items, desc=label, leave=False, disable=None)

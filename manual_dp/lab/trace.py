@@ -1,28 +1,25 @@
-"""Watch a rank at work.
-
-    all_reduces   the sizes of the tensors handed to `dist.all_reduce`, in order
-    record        when DDP by hand had which gradient, and which bucket was under way
-"""
+"""Watch a rank at work: what it sums, and when."""
 
 import time
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch.distributed as dist
 
 
 @contextmanager
-def all_reduces():
-    """Yield a list; while the block runs, each all-reduce adds its tensor's numel."""
-    sizes, real = [], dist.all_reduce
+def all_reduces(name="all_reduce"):
+    """Yield a list; while the block runs, each all-reduce adds its tensor's numel.
+
+    name: of another function of dist that is watched in its stead.
+    """
+    sizes, real = [], getattr(dist, name)
 
     def noted(tensor, *args, **kwargs):
         sizes.append(tensor.numel())
         return real(tensor, *args, **kwargs)
-    dist.all_reduce = noted
-    try:
+    with patch.object(dist, name, noted):
         yield sizes
-    finally:
-        dist.all_reduce = real
 
 
 def record(model, step):
@@ -32,12 +29,15 @@ def record(model, step):
     (name, seconds) in the order of the gradients; "buckets", a list of (start, end);
     "end", when backward returned.
     """
-    log = {"ready": [], "buckets": [], "end": 0.0}
-    begin = [0.0]
-    ready = model.ready
+    log = {"ready": [], "buckets": []}
+    ready, begin = model.ready, 0.0
 
     def now():
-        return time.perf_counter() - begin[0]
+        return time.perf_counter() - begin
+
+    def note_forward(*_):
+        nonlocal begin
+        begin = time.perf_counter()
 
     def note_ready(p):
         log["ready"].append((model.names[p], now()))
@@ -46,19 +46,14 @@ def record(model, step):
     def note_start(bucket):
         span = [now(), None]
         log["buckets"].append(span)
-        type(bucket).start(bucket)
+        start(bucket)
         bucket.work.get_future().then(lambda _: span.__setitem__(1, now()))
 
-    hook = model.register_forward_hook(
-        lambda *_: begin.__setitem__(0, time.perf_counter()))
-    model.ready = note_ready
-    for bucket in model.buckets:
-        bucket.start = lambda bucket=bucket: note_start(bucket)
-    try:
+    kind = type(model.buckets[0])
+    start = kind.start
+    with (model.register_forward_hook(note_forward),
+          patch.object(model, "ready", note_ready),
+          patch.object(kind, "start", note_start)):
         step()
         log["end"] = now()
-    finally:
-        hook.remove()
-        for owner in (model, *model.buckets):
-            owner.__dict__.pop("ready", owner.__dict__.pop("start", None))
     return log

@@ -3,7 +3,6 @@ import torch
 
 import manual_dp
 from manual_dp import check_replicas, init_params
-from manual_dp.data import Batches
 from manual_dp.lab import book
 
 
@@ -60,14 +59,3 @@ def test_the_books_step_stumbles_over_too_few_rows(batch, replicas):
     with pytest.raises(AttributeError, match="NoneType"):
         book.train_batch(X, y, replicas(4), ["cpu"] * 4, 0.05)
     manual_dp.train_batch(X, y, replicas(4), ["cpu"] * 4, 0.05)
-
-
-def test_the_books_training_is_ours(batch):
-    X, y = batch(30)
-    data = Batches(X, y, 8), [batch(12, seed=1)]
-    devices = ["cpu"] * 2
-    seconds, accuracy = book.train(devices, start(), data, 0.05, num_epochs=2)
-    history = manual_dp.train(devices, 8, 0.05, 2, data, dtype=torch.float64,
-                              verbose=False)
-    assert accuracy == history["test_acc"]
-    assert len(seconds) == 2 and min(seconds) > 0

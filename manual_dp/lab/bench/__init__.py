@@ -25,8 +25,8 @@ Both sides take turns after a round that is dropped, and each pair gives a ratio
 the median; min and max say how far to trust it; "minima" is one side's fastest time
 over the other's. All is float32, on torch's own choice of threads, ranks on one each.
 
-    epochs, steps, sums, start, ddp    the rows, a file for each subject
-    turns                              how two sides are timed
+    epochs, calls, ranks    the rows: epochs, calls in this process, ranks' work
+    turns                   how two sides are timed
 """
 
 import warnings
@@ -40,35 +40,35 @@ from torch import nn
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lab import book
-from manual_dp.lab.bench import ddp, epochs, start, steps, sums, turns
+from manual_dp.lab.bench import calls, ranks, turns
+from manual_dp.lab.bench.epochs import epoch
 from manual_dp.models.lenet import LeNet
 from manual_dp.models.resnet import resnet18
 from manual_dp.ranks import DDP
 from manual_dp.train import train_batch
 
 ROWS = {  # what makes its sides, timed pairs / repeat, aim
-    "epoch-1": (
-        partial(epochs.epoch, "epoch on 1 / book's", book.train_batch, 1), 0.2, 1.0),
-    "epoch-2": (
-        partial(epochs.epoch, "epoch on 2 / book's", book.train_batch, 2), 0.2, 1.0),
-    "step-2": (partial(steps.step, 2), 4, 1.07),
-    "step-8": (partial(steps.step, 8), 4, 1.25),
-    "loader": (partial(epochs.epoch, "our loader / d2l's", train_batch, 1), 0.2, 0.8),
-    "allreduce-lenet": (sums.lenet_grads, 4, 0.5),
-    "star-64MiB": (partial(sums.big, allreduce), 1, 1.2),
-    "ring-64MiB": (partial(sums.big, ring_allreduce), 1, 1.2),
-    "tree-64MiB": (partial(sums.big, tree_allreduce), 1, None),
-    "book-64MiB": (partial(sums.big, torch.no_grad()(book.allreduce)), 1, None),
-    "import": (start.imports, 1, 1.05),
-    **{f"launch-{n}": (partial(start.launch, n), 1, aim)
+    "epoch-1": (partial(epoch, "epoch on 1 / book's", book.train_batch, 1), 0.2, 1.0),
+    "epoch-2": (partial(epoch, "epoch on 2 / book's", book.train_batch, 2), 0.2, 1.0),
+    "step-2": (partial(calls.step, 2), 4, 1.07),
+    "step-8": (partial(calls.step, 8), 4, 1.25),
+    "loader": (partial(epoch, "our loader / d2l's", train_batch, 1), 0.2, 0.8),
+    "allreduce-lenet": (calls.lenet_grads, 4, 0.5),
+    "star-64MiB": (partial(calls.big, allreduce), 1, 1.2),
+    "ring-64MiB": (partial(calls.big, ring_allreduce), 1, 1.2),
+    "tree-64MiB": (partial(calls.big, tree_allreduce), 1, None),
+    "book-64MiB": (partial(calls.big, torch.no_grad()(book.allreduce)), 1, None),
+    "import": (calls.imports, 1, 1.05),
+    **{f"launch-{n}": (partial(calls.launch, n), 1, aim)
        for n, aim in ((2, 0.3), (4, 0.6), (8, 1.2))},
-    "launch-first": (start.first_launch, 0.2, 3),
-    **{f"ring-{n}-{mib}": (partial(sums.ring, n, mib), 4 if mib < 16 else 1, 1.0)
+    "launch-first": (calls.first_launch, 0.2, 3),
+    **{f"ring-{n}-{mib}": (partial(ranks.ring, n, mib), 4 if mib < 16 else 1, 1.0)
        for n in (2, 4) for mib in (1, 4, 16, 64)},
-    "ddp-lenet": (partial(ddp.ddp, LeNet, "LeNet", (1, 28, 28), 2), 4, 1.05),
-    "ddp-resnet18": (partial(ddp.ddp, resnet18, "ResNet-18", (3, 32, 32), 32), 1, 1.05),
-    "weak-scaling": (partial(ddp.weak, DDP, " DDP"), 4, 0.9),
-    "weak-machine": (partial(ddp.weak, nn.Sequential, ""), 4, None),
+    "ddp-lenet": (partial(ranks.ddp, LeNet, "LeNet", (1, 28, 28), 2), 4, 1.05),
+    "ddp-resnet18": (
+        partial(ranks.ddp, resnet18, "ResNet-18", (3, 32, 32), 32), 1, 1.05),
+    "weak-scaling": (partial(ranks.weak, DDP, " DDP"), 4, 0.9),
+    "weak-machine": (partial(ranks.weak, nn.Sequential, ""), 4, None),
 }
 
 
@@ -104,11 +104,9 @@ def _row(name, setup, repeat):
     except ImportError as error:
         return {"skipped": str(error)}
     count = 1 + max(1, round(repeat * share))
-    if len(sides) == 1:  # ranks, which take turns among themselves
-        pairs = sides[0](count)
-    else:
-        pairs = turns.turns(sides, count, name)
-    pairs = pairs[1:]  # the first warms up
+    # ranks take turns among themselves; the first pair warms up
+    pairs = sides[0](count) if len(sides) == 1 else turns.turns(sides, count, name)
+    pairs = pairs[1:]
     ratios, (ours, theirs) = [a / b for a, b in pairs], zip(*pairs)
     return {"what": what, "aim": aim, "seconds": pairs, "median": median(ratios),
             "min": min(ratios), "max": max(ratios), "minima": min(ours) / min(theirs)}

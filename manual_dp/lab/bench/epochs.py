@@ -14,7 +14,7 @@ import torch
 from manual_dp.data import Batches, load_data
 from manual_dp.devices import try_devices
 from manual_dp.lab import book
-from manual_dp.lab.bench.steps import replicas
+from manual_dp.lab.bench.calls import replicas
 from manual_dp.lab.bench.turns import clock
 from manual_dp.train import train_batch
 

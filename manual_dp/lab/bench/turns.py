@@ -1,15 +1,11 @@
 """Let both sides of a row take turns (A B, B A, A B, ...), and time each.
 
-    turns           in this process
-    turns_of_ranks  in processes, the slowest rank counts
-    seconds         one call
-    clock           the time, when every GPU has done what it was asked
-
 What slows the machine then slows both sides. A side in this process returns its
 seconds, of which it may leave some out; a side in a rank returns nothing.
 """
 
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -21,7 +17,7 @@ TIMEOUT = 900  # seconds for all the turns of a row
 
 
 def turns(sides, count, label):
-    """Call both sides `count` times; return the pairs of seconds that they return."""
+    """Call both sides `count` times here; return the pairs of seconds they return."""
     pairs, order = [], list(sides)
     for turn in bar(range(count), label):
         pair = [side() for side in order]
@@ -40,16 +36,14 @@ def turns_of_ranks(world_size, make, *args):
 
 
 def _rank(make, args, count):
-    sides, pairs = make(*args), []
-    for turn in range(count):
-        pair = [0.0, 0.0]
-        for side in (0, 1) if turn % 2 == 0 else (1, 0):
-            dist.barrier()
-            begin = time.perf_counter()
-            sides[side]()
-            pair[side] = time.perf_counter() - begin
-        pairs.append(pair)
-    return pairs
+    return turns([partial(_together, side) for side in make(*args)], count, "")
+
+
+def _together(side):
+    dist.barrier()
+    begin = time.perf_counter()
+    side()
+    return time.perf_counter() - begin
 
 
 def seconds(function):

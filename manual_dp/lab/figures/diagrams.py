@@ -1,17 +1,4 @@
-"""The course's pictures: what happens where, in the ranks' colours.
-
-    step        one step of data parallel training, left to right     lesson 00
-    three_ways  LeNet split by layer, inside a layer, by data          lesson 01
-    pipeline    who works when, with p stages and m micro-batches      lesson 01
-    tables      numbers as shades, one table beside the other         lesson 02
-    holdings    who holds what after each step of an all-reduce        lesson 03
-    shards      the rows of a minibatch, coloured by rank              lesson 04
-    worlds         one Python with two replicas; two Pythons with one each   lesson 08
-    dataparallel   what crosses between device 0 and the others              lesson 07
-    buckets        which gradients lie in which bucket                       lesson 09
-    timeline       when gradients were ready and buckets under way           lesson 09
-    turns          which rank sees which example, epoch by epoch             lesson 10
-"""
+"""The course's pictures: what happens where, in the ranks' colours."""
 
 from manual_dp.lab.figures.plot import COLOURS, FAINT, INK, axes
 
@@ -38,20 +25,31 @@ def box(ax, x, y, width, height, text="", colour=FAINT, ink=INK, size=9, alpha=1
             fontsize=size, color=ink)
 
 
-def arrow(ax, start, end, colour=INK, style="-|>", bend=0.0):
+def arrow(ax, start, end, colour=INK, style="-|>"):
     """Draw an arrow from start to end, both (x, y)."""
     ax.annotate("", end, start, arrowprops={
-        "arrowstyle": style, "color": colour, "lw": 1.4, "shrinkA": 2, "shrinkB": 2,
-        "connectionstyle": f"arc3,rad={bend}"})
+        "arrowstyle": style, "color": colour, "lw": 1.4, "shrinkA": 2, "shrinkB": 2})
+
+
+def write(ax, y, texts, size=9, **style):
+    """Write texts side by side at height y: a dict from each one's middle to it."""
+    for x, text in texts.items():
+        ax.text(x, y, text, ha="center", fontsize=size, color=INK, **style)
+
+
+def rows(ax, labels, x=-0.2):
+    """Write the labels left of x, the first on top; return the y of their rows."""
+    ys = range(len(labels) - 1, -1, -1)
+    for y, label in zip(ys, labels):
+        ax.text(x, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+    return ys
 
 
 def step(world_size=2, rows=4):
     """Draw one step: split, forward and backward, all-reduce, update."""
     ax = canvas(7.6, 0.9 + 0.75 * world_size, (0, 11.3), (-0.1, world_size + 0.55))
-    heads = [(0.7, "minibatch"), (2.65, "shards"), (5.0, "replicas"),
-             (7.5, "gradients"), (9.95, "new weights")]
-    for x, text in heads:
-        ax.text(x, world_size + 0.25, text, ha="center", fontsize=10, color=INK)
+    write(ax, world_size + 0.25, {0.7: "minibatch", 2.65: "shards", 5.0: "replicas",
+                                  7.5: "gradients", 9.95: "new weights"}, 10)
     for rank in range(world_size):
         colour, y = COLOURS[rank], world_size - 1 - rank
         for i in range(rows):
@@ -62,8 +60,7 @@ def step(world_size=2, rows=4):
         arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
         box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
         arrow(ax, (6.0, y + 0.5), (6.6, y + 0.5), colour)
-        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white",
-            alpha=0.75)
+        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white", 9, 0.75)
         arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5), INK)
         box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same", FAINT)
     box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
@@ -75,27 +72,20 @@ def step(world_size=2, rows=4):
 def three_ways():
     """Draw LeNet on two devices, split in the three ways."""
     ax = canvas(7.6, 3.0, (0, 15.6), (-0.9, 5.6))
-    for i, title in enumerate(["by layer", "inside a layer", "by data"]):
-        x = 5.3 * i
-        ax.text(x + 2.3, 5.15, title, ha="center", fontsize=11, color=INK)
-        for layer, name in enumerate(LAYERS):
-            y = 3.6 - 1.15 * layer
-            if i == 0:
-                box(ax, x + 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
-            else:
-                for rank in range(2):
-                    text = name if i == 2 else f"half of\n{name}"
-                    box(ax, x + 0.35 + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank],
-                        "white", 8)
-                if i == 1 and layer < 3:
-                    arrow(ax, (x + 1.7, y - 0.13), (x + 2.9, y - 0.13), INK, "<|-|>")
-        if i == 0:
-            arrow(ax, (x + 2.3, 2.55), (x + 2.3, 2.1), INK)
-        if i == 2:
-            arrow(ax, (x + 1.7, -0.2), (x + 2.9, -0.2), INK, "<|-|>")
-        crosses = ["activations cross once", "activations cross at each layer",
-                   "gradients cross, at the end"]
-        ax.text(x + 2.3, -0.75, crosses[i], ha="center", fontsize=8.5, color=INK)
+    write(ax, 5.15, {2.3: "by layer", 7.6: "inside a layer", 12.9: "by data"}, 11)
+    write(ax, -0.75, {2.3: "activations cross once",
+                      7.6: "activations cross at each layer",
+                      12.9: "gradients cross, at the end"}, 8.5)
+    for layer, name in enumerate(LAYERS):
+        y = 3.6 - 1.15 * layer
+        box(ax, 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
+        for rank in range(2):
+            for x, text in (5.65, f"half of\n{name}"), (10.95, name):
+                box(ax, x + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank], "white", 8)
+        if layer < 3:
+            arrow(ax, (7.0, y - 0.13), (8.2, y - 0.13), INK, "<|-|>")
+    arrow(ax, (2.3, 2.55), (2.3, 2.1), INK)
+    arrow(ax, (12.3, -0.2), (13.5, -0.2), INK, "<|-|>")
     return ax
 
 
@@ -118,10 +108,8 @@ def pipeline(stages, micro_batches):
     """Draw the forward pass of a pipeline: time to the right, a row for each stage."""
     slots = micro_batches + stages - 1
     ax = canvas(7.0, 0.55 + 0.36 * stages, (-1.6, max(slots, 11)), (-0.2, stages + 0.1))
-    for stage in range(stages):
-        y = stages - 1 - stage
-        ax.text(-0.15, y + 0.5, f"device {stage}", ha="right", va="center", fontsize=9,
-                color=INK)
+    labels = [f"device {stage}" for stage in range(stages)]
+    for stage, y in enumerate(rows(ax, labels, -0.15)):
         for slot in range(slots):
             busy = 0 <= slot - stage < micro_batches
             box(ax, slot, y, 1, 1, str(slot - stage + 1) if busy else "",
@@ -135,14 +123,10 @@ def holdings(states, titles):
     wide = world_size + 0.9
     ax = canvas(7.6, 0.6 + 0.3 * world_size, (-1.3, wide * len(states)),
                 (-0.1, world_size + 0.75))
+    ys = rows(ax, [f"rank {rank}" for rank in range(world_size)], -0.15)
     for s, (state, title) in enumerate(zip(states, titles)):
-        ax.text(wide * s + world_size / 2, world_size + 0.3, title, ha="center",
-                fontsize=9, color=INK)
-        for rank, row in enumerate(state):
-            y = world_size - 1 - rank
-            if s == 0:
-                ax.text(-0.15, y + 0.5, f"rank {rank}", ha="right", va="center",
-                        fontsize=9, color=INK)
+        write(ax, world_size + 0.3, {wide * s + world_size / 2: title})
+        for y, row in zip(ys, state):
             for chunk, summed in enumerate(row):
                 box(ax, wide * s + chunk, y, 1, 1, str(summed), COLOURS[2],
                     "white" if summed > world_size / 2 else INK,
@@ -152,13 +136,10 @@ def holdings(states, titles):
 
 def shards(sizes_by_case):
     """Draw each case's rows as squares, in the colour of the rank that gets them."""
-    cases = list(sizes_by_case.items())
-    most = max(sum(sizes) for _, sizes in cases)
-    ax = canvas(7.0, 0.3 + 0.34 * len(cases), (-3.2, max(most, 12) + 3.6),
-                (-0.1, len(cases)))
-    for place, (label, sizes) in enumerate(cases):
-        y, x = len(cases) - 1 - place, 0
-        ax.text(-0.3, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+    cases, most = len(sizes_by_case), max(map(sum, sizes_by_case.values()))
+    ax = canvas(7.0, 0.3 + 0.34 * cases, (-3.2, max(most, 12) + 3.6), (-0.1, cases))
+    for y, sizes in zip(rows(ax, sizes_by_case, -0.3), sizes_by_case.values()):
+        x = 0
         for rank, size in enumerate(sizes):
             for _ in range(size):
                 box(ax, x, y + 0.05, 1, 0.9, str(rank), COLOURS[rank], "white", 8)
@@ -171,25 +152,22 @@ def shards(sizes_by_case):
 def worlds():
     """Draw two replicas in one process, and a process for each of two ranks."""
     ax = canvas(7.6, 2.3, (0, 15.2), (-0.2, 4.5))
-    ax.text(3.3, 4.15, "lessons 0 to 7: one process", ha="center", color=INK)
-    ax.text(11.4, 4.15, "from now on: a process for each rank", ha="center", color=INK)
+    write(ax, 4.15, {3.3: "lessons 0 to 7: one process",
+                     11.4: "from now on: a process for each rank"}, 10)
     box(ax, 0.2, 0, 6.2, 3.8)
     ax.text(0.55, 3.25, "one Python", fontsize=8.5, color=INK)
     for rank in range(2):
-        x = 0.7 + 2.8 * rank
-        box(ax, x, 0.5, 2.4, 1.2, f"replica {rank}", COLOURS[rank], "white")
-        ax.text(x + 1.2, 2.2, f"device_params[{rank}]", fontsize=8, ha="center",
-                color=INK, family="monospace")
-        arrow(ax, (x + 1.2, 2.15), (x + 1.2, 1.7), INK)
         x = 7.6 + 4.4 * rank
         box(ax, x, 0, 3.2, 3.8)
         ax.text(x + 0.35, 3.25, f"rank {rank}'s Python", fontsize=8.5, color=INK)
-        box(ax, x + 0.4, 0.5, 2.4, 1.2, "replica", COLOURS[rank], "white")
-        ax.text(x + 1.6, 2.2, "params", fontsize=8, ha="center", color=INK,
-                family="monospace")
-        arrow(ax, (x + 1.6, 2.15), (x + 1.6, 1.7), INK)
+        for left, text, name in (
+                (0.7 + 2.8 * rank, f"replica {rank}", f"device_params[{rank}]"),
+                (x + 0.4, "replica", "params")):
+            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank], "white")
+            write(ax, 2.2, {left + 1.2: name}, 8, family="monospace")
+            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7), INK)
     arrow(ax, (10.85, 1.1), (11.95, 1.1), INK, "<|-|>")
-    ax.text(11.4, 1.35, "send\nrecv", ha="center", fontsize=8, color=INK)
+    write(ax, 1.35, {11.4: "send\nrecv"}, 8)
     return ax
 
 
@@ -200,9 +178,8 @@ def buckets(sizes_by_case):
     """
     cases = len(sizes_by_case)
     ax = canvas(7.6, 0.35 + 0.5 * cases, (-3.6, 20.3), (-0.1, cases + 0.1))
-    for place, (label, groups) in enumerate(sizes_by_case.items()):
-        y, x = cases - 1 - place, 0.0
-        ax.text(-0.2, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+    for y, groups in zip(rows(ax, sizes_by_case), sizes_by_case.values()):
+        x = 0.0
         total = sum(numel for group in groups for _, numel in group)
         for i, group in enumerate(groups):
             # no narrower than its text; then in proportion
@@ -244,14 +221,11 @@ def turns(epochs, examples):
     epochs: dict from a label to the ranks' lists of indices. A cell's colour is its
     rank's; a stripe for each rank that sees it, none if nobody does.
     """
-    rows = len(epochs)
-    ax = canvas(6.4, 0.5 + 0.42 * rows, (-3.2, examples), (-0.1, rows + 0.8))
-    for i in range(examples):
-        ax.text(i + 0.5, rows + 0.3, str(i), ha="center", fontsize=9, color=INK)
-    ax.text(-0.2, rows + 0.3, "example", ha="right", fontsize=9, color=INK)
-    for place, (label, ranks) in enumerate(epochs.items()):
-        y = rows - 1 - place
-        ax.text(-0.2, y + 0.5, label, ha="right", va="center", fontsize=9, color=INK)
+    top = len(epochs) + 0.3
+    ax = canvas(6.4, 0.5 + 0.42 * len(epochs), (-3.2, examples), (-0.1, top + 0.5))
+    write(ax, top, {i + 0.5: i for i in range(examples)})
+    ax.text(-0.2, top, "example", ha="right", fontsize=9, color=INK)
+    for y, ranks in zip(rows(ax, epochs), epochs.values()):
         for i in range(examples):
             box(ax, i, y, 1, 1)
             seen = [rank for rank, indices in enumerate(ranks) for j in indices
@@ -265,16 +239,14 @@ def turns(epochs, examples):
 def dataparallel(world_size=2):
     """Draw one forward of DataParallel: what lies on which device, and what crosses."""
     ax = canvas(7.6, 0.9 + 0.72 * world_size, (-1.6, 13.9), (-0.1, world_size + 0.5))
-    heads = [(2.15, "scatter"), (5.75, "replicate"), (8.2, "parallel_apply"),
-             (10.75, "gather"), (13.1, "loss")]
-    for x, text in heads:
-        ax.text(x, world_size + 0.22, text, ha="center", fontsize=9, color=INK,
-                family="monospace" if text != "loss" else None)
+    write(ax, world_size + 0.22, {2.15: "scatter", 5.75: "replicate",
+                                  8.2: "parallel_apply", 10.75: "gather"},
+          family="monospace")
+    write(ax, world_size + 0.22, {13.1: "loss"})
     top = world_size - 0.5
-    for rank in range(world_size):
-        colour, y = COLOURS[rank % len(COLOURS)], world_size - 1 - rank
-        ax.text(-0.1, y + 0.5, f"device {rank}", ha="right", va="center", fontsize=9,
-                color=INK)
+    labels = [f"device {rank}" for rank in range(world_size)]
+    for rank, y in enumerate(rows(ax, labels, -0.1)):
+        colour = COLOURS[rank % len(COLOURS)]
         box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, "white", 8, 0.6)
         box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, "white", 8)
         box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, "white", 8, 0.75)

@@ -1,13 +1,10 @@
 """The course's charts, in one look: every rank keeps its colour throughout.
 
-    axes        empty axes with the course's look, labelled
-    lines       one line a label over common x, labelled at its end
-    bars        one bar a label, with its number on top
-    band        the spread of several runs, and their mean
-
 Each draws and returns the axes; the lesson calls `plt.show()`. matplotlib is imported
 inside, so that importing this file costs nothing.
 """
+
+from itertools import cycle
 
 COLOURS = ["#3268a8", "#d9822b", "#3a9a6a", "#b5446e",
            "#7a5ea8", "#5b8f95", "#a08a2c", "#6b7078"]
@@ -33,19 +30,14 @@ def axes(xlabel="", ylabel="", title="", width=6.4, height=2.9, panels=1):
 
 
 def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
-    """Draw one line for each label in `rows`, a dict from label to values."""
+    """Draw one line for each label in `rows`, a dict from label to values over x."""
     ax = ax or axes(xlabel, ylabel, title, **size)
-    ends = []
-    for i, (label, values) in enumerate(rows.items()):
-        colour = COLOURS[i % len(COLOURS)]
+    for colour, values in zip(cycle(COLOURS), rows.values()):
         ax.plot(x[:len(values)], values, color=colour, marker="o", markersize=4, lw=1.8,
                 alpha=0.9)
-        ends.append((values[-1], label, colour, x[len(values) - 1]))
     if log:
         ax.set_yscale("log")
-    _whole_ticks(ax)
-    _label_ends(ax, ends)
-    return ax
+    return _label_ends(ax, rows)
 
 
 def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
@@ -66,29 +58,22 @@ def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
 def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
     """Draw for each label the mean of its runs, and the band between their extremes."""
     ax = ax or axes(xlabel, ylabel, title, **size)
-    ends = []
-    for i, (label, runs) in enumerate(rows.items()):
-        colour = COLOURS[i % len(COLOURS)]
+    for colour, runs in zip(cycle(COLOURS), rows.values()):
         columns = list(zip(*runs))
         mean = [sum(column) / len(column) for column in columns]
         low, high = [min(c) for c in columns], [max(c) for c in columns]
         ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
         ax.plot(x, mean, color=colour, lw=1.8)
-        ends.append((mean[-1], label, colour, x[-1]))
     ax.set_ylim(ylim)
-    _whole_ticks(ax)
-    _label_ends(ax, ends)
-    return ax
+    return _label_ends(ax, rows)
 
 
-def _whole_ticks(ax):
-    """Mark whole numbers only: there is no half rank and no half epoch."""
-    from matplotlib.ticker import MaxNLocator
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _label_ends(ax, ends):
+def _label_ends(ax, labels):
     """Write each label beside its line's end, pushed apart where they would touch."""
+    from matplotlib.ticker import MaxNLocator
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank, half epoch
+    ends = [(line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
+            for line, label in zip(ax.lines[-len(labels):], labels)]
     to_pixels = ax.transData.transform
     ax.autoscale_view()
     room = 13 * ax.figure.dpi / 100
@@ -100,3 +85,4 @@ def _label_ends(ax, ends):
         ax.annotate(label, (x, value), (8, (place - pixel) * 72 / ax.figure.dpi),
                     textcoords="offset points", va="center", fontsize=9, color=colour,
                     annotation_clip=False)
+    return ax

@@ -1,15 +1,10 @@
-"""The ledger: every method of training in step against a single device.
-
-    compare   run the methods of methods.py; return a report, a dict
-    table     the report as text
-    plot      its differences as a figure
-"""
+"""The ledger: every method of training in step against a single device."""
 
 import torch
 
 from manual_dp.lab.figures.plot import COLOURS, INK, axes
 from manual_dp.lab.ledger import methods
-from manual_dp.lab.ledger.plan import Plan, one_thread, start
+from manual_dp.lab.ledger.plan import Plan, start
 from manual_dp.params import largest_difference
 from manual_dp.split import scatter
 
@@ -32,10 +27,14 @@ def compare(world_size=2, steps=100, batch_size=24, seed=0, progress=None):
     _check(world_size, steps, batch_size)
     plans = _plans(world_size, steps, batch_size, seed)
     runs, names = {}, list(methods.METHODS)
-    with one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as every rank does
+    try:
         for name in progress(names, f"{world_size} ranks") if progress else names:
             method = methods.METHODS[name]
             runs[name] = {kind: method(plan) for kind, plan in plans.items()}
+    finally:
+        torch.set_num_threads(threads)
     single, last = runs["single device"], runs["torch DDP"]["even"]["seconds"]
     after = list(single["even"]["weights"])
     begin, end = start(plans["even"]), single["even"]["weights"][after[-1]][0]

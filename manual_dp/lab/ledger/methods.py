@@ -1,11 +1,5 @@
 """Every way of training in step that the course has, on the same minibatches.
 
-    single              one device, nothing split: what the others are compared with
-    by_hand             `train_batch`, with any all-reduce over a list of tensors
-    data_parallel       `DataParallel` by hand
-    torch_data_parallel nn.DataParallel, where there is a GPU
-    over_processes      a process for each rank: the ring or a DDP by hand, torch's DDP
-
 METHODS has a label for each. A method takes a `Plan` and trains as it says; all but
 the first split every minibatch. In one process `split_batch` sizes the shards, over
 processes `plan.shares` does. Each rank divides its sum by the rows of the minibatch;
@@ -23,14 +17,14 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lab.cost import busiest, traffic
 from manual_dp.lab.ledger.plan import follow, sgd_step, start
-from manual_dp.lenet import lenet
+from manual_dp.lab.trace import all_reduces
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
 from manual_dp.params import get_params, pack_grads
@@ -44,18 +38,16 @@ BUCKET_MB = 0.5  # two buckets: linear layers, convolutions
 def single(plan):
     """Train on one device: nothing is split, nothing summed over ranks."""
     [device] = try_devices(1)
-    params = get_params(start(plan), device)
-    optimizer = torch.optim.SGD(params, lr=plan.lr)
+    run = _follow(plan, LeNet(start(plan)).to(device), device)
+    return {**run, "sent": 0, "counted": True}
 
-    def step(X, y):
-        optimizer.zero_grad()
-        F.cross_entropy(lenet(X, params), y).backward()
-        optimizer.step()
-    return {**follow(plan, step, [params], device), "sent": 0, "counted": True}
+
+def _follow(plan, net, device):
+    return follow(plan, sgd_step(net, plan), [list(net.parameters())], device)
 
 
 def by_hand(allreduce, plan):
-    """Train replicas in this process with `train_batch`."""
+    """Train replicas in this process: `train_batch` with an all-reduce of a list."""
     devices = try_devices(plan.world_size)
     device_params = [get_params(start(plan), device) for device in devices]
 
@@ -83,11 +75,10 @@ def torch_data_parallel(plan):
 
 
 def _through(net, devices, plan):
-    run = follow(plan, sgd_step(net, plan), [list(net.parameters())], devices[0])
     # Device 0 sends each other one all weights, its rows, its scores' gradient.
     shards = scatter(torch.empty(plan.rows, 28 * 28 + 10, dtype=torch.float64), devices)
     sent = sum(_bytes([shard, *net.parameters()]) for shard in shards[1:] if len(shard))
-    return {**run, "sent": sent, "counted": False}
+    return {**_follow(plan, net, devices[0]), "sent": sent, "counted": False}
 
 
 def over_processes(wrap, plan):
@@ -107,13 +98,11 @@ def over_processes(wrap, plan):
 
 def ring(module):
     """Leave the module as it is; sum its gradients by the ring on isend and irecv."""
-    params = list(module.parameters())
-
     def after_backward():
-        flat = torch.cat([p.grad.flatten() for p in params])
+        grads = [p.grad for p in module.parameters()]
+        flat = parameters_to_vector(grads)
         collectives.ring_allreduce(flat)
-        for p, total in zip(params, flat.split([p.numel() for p in params])):
-            p.grad = total.view_as(p)
+        vector_to_parameters(flat, grads)
     return module, after_backward, 1
 
 
@@ -130,26 +119,15 @@ def _rank(wrap, plan, gpus):
     step = sgd_step(net, plan, after_backward, factor)
     first = sum(plan.shares[:rank])
     mine = slice(first, first + plan.shares[rank])
-    sent, summed = _count_bytes("isend"), _count_bytes("all_reduce")
-    run = follow(plan, lambda X, y: step(X[mine], y[mine]),
-                 [list(module.parameters())], device)
+    with all_reduces("isend") as sent, all_reduces() as summed:
+        run = follow(plan, lambda X, y: step(X[mine], y[mine]),
+                     [list(module.parameters())], device)
     if sent:
-        return {**run, "sent": sum(sent) // plan.steps, "counted": True}
+        return {**run, "sent": 8 * sum(sent) // plan.steps, "counted": True}
     # torch's DDP calls no Python: it sums each gradient once
-    payload = sum(summed) // plan.steps or _bytes(module.parameters())
+    payload = 8 * sum(summed) // plan.steps or _bytes(module.parameters())
     sent = 2 * (world_size - 1) * payload // world_size
     return {**run, "sent": sent, "counted": False}
-
-
-def _count_bytes(name):
-    """Let dist's function `name` note the bytes that it is given; return the notes."""
-    function, notes = getattr(dist, name), []
-
-    def noting(tensor, *args, **kwargs):
-        notes.append(tensor.numel() * tensor.element_size())
-        return function(tensor, *args, **kwargs)
-    setattr(dist, name, noting)
-    return notes
 
 
 def _bytes(tensors):

@@ -1,18 +1,10 @@
 """What all methods of methods.py share: weights, minibatches, a step, taking notes.
 
-    Plan          what a run is told
-    start         the initial weights
-    minibatches   the minibatches
-    sgd_step      a step of a module, by torch's own SGD
-    follow        take the steps; keep weights and seconds
-    one_thread    compute with one thread, as every rank does
-
 LeNet, float64, plain SGD. The same plan draws the same numbers in every process.
 """
 
 import time
 from collections import namedtuple
-from contextlib import contextmanager
 from statistics import median
 
 import torch
@@ -38,7 +30,7 @@ def minibatches(plan):
 
 
 def sgd_step(net, plan, after_backward=None, factor=1):
-    """Return a function of X and y that takes a step of plain SGD.
+    """Return a function of X and y that takes a step of torch's own plain SGD.
 
     The loss is factor * sum / plan.rows: a rank that holds a shard divides by the
     rows of the whole minibatch.
@@ -72,17 +64,6 @@ def follow(plan, step, replicas, device):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
                                for params in replicas]
     return {"weights": weights, "seconds": median(seconds)}
-
-
-@contextmanager
-def one_thread():
-    """Let torch compute with one thread in this block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _clock(device):

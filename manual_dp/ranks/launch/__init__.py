@@ -1,7 +1,4 @@
-"""Run a function in several processes, one a rank, and get its values back.
-
-    run_ranks   start the ranks, wait, return their results; never hang
-    RankError   what went wrong in which rank
+"""Run a function in several processes, one a rank, get its values back; never hang.
 
 A call starts no Python: one process, the nursery, has imported torch once, and forks
 the ranks when they are asked for (nursery.py). So ranks start in tenths of a second.
@@ -27,29 +24,13 @@ import weakref
 import torch
 
 from manual_dp.ranks.launch import verdict
+from manual_dp.ranks.launch.rank import pack
+from manual_dp.ranks.launch.verdict import RankError
 
 BACKENDS = ("gloo", "nccl")
+UNSENT = "function and args must be sent to other processes, but cloudpickle says"
 START = 60  # seconds for the nursery's first answer: a slow disk takes 20 to read torch
 LATE = 5    # seconds that an answer may come after its deadline
-
-
-class RankError(RuntimeError):
-    """Say what went wrong first, and in which rank; as text, and as data.
-
-    kind: "raised", "killed" (by a signal), "exited" (without a result), "hung" (time
-    was up), "left" (it waited for ranks that were gone), "unreadable" (its result), or
-    "lost" (the launch itself). rank: its number, None if it is nobody's fault. where:
-    the function in which it was, if it did not end by itself. cause: the name of the
-    exception's class, if it raised. details: a traceback, or where each rank was.
-    """
-
-    def __init__(self, message, rank=None, details="", kind="lost", where=None,
-                 cause=None):
-        super().__init__(message)
-        self.rank, self.details = rank, details
-        self.kind, self.where, self.cause = kind, where, cause
-        if details and hasattr(self, "add_note"):  # Python 3.11
-            self.add_note(details)
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
@@ -68,7 +49,7 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     job = {"world_size": world_size, "timeout": timeout, "backend": backend,
            "environ": dict(os.environ), "path": sys.path, "cwd": os.getcwd(),
            "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
-           "sources": _sources(), "call": _pack(function, args)}
+           "sources": _sources(), "call": pack((function, args), UNSENT)}
     report = _ask(job)
     for rank, (out, err) in enumerate(report["printed"]):
         verdict.echo(rank, out, sys.stdout)
@@ -76,15 +57,6 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     if "error" in report:
         raise RankError(**report["error"])
     return [_unpack(rank, result) for rank, result in enumerate(report["results"])]
-
-
-def _pack(function, args):
-    import cloudpickle
-    try:
-        return cloudpickle.dumps((function, args))
-    except Exception as error:
-        raise TypeError("function and args must be sent to other processes, but "
-                        f"cloudpickle says: {type(error).__name__}: {error}") from error
 
 
 def _unpack(rank, result):

@@ -1,11 +1,5 @@
 """Processes: whether one has ended, what it left behind, and the end of all that.
 
-    adopt, follow   be the parent of what children leave; end when one's own parent does
-    ended           the status of a child, which is not reaped yet
-    signal_name     a signal by its name
-    look, below     a process's state and parent; all that descend from it
-    kill, bury      a child and its session; whatever else is below this process
-
 By hand, with the standard library alone: launches need nothing but torch, and the
 process that runs learners' answers loads this file without the rest of the course.
 """
@@ -51,10 +45,8 @@ def ended(pid):
 
 def signal_name(number):
     """Return a signal's name; a real-time signal has none but its number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    names = {known.value: known.name for known in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def look(pid):

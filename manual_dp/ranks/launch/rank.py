@@ -1,7 +1,5 @@
 """What a rank does between its fork and its end; never returns.
 
-    run   join the group, call the function, leave a result or an error in a file
-
 Files in the launch's folder, each written whole or not at all:
 
     store      where the ranks meet (torch's FileStore)
@@ -38,7 +36,7 @@ LAST = 0.5  # seconds that a finished rank keeps its connections open for the ot
 
 
 def run(rank, job):
-    """Be rank `rank` of the launch; end the process."""
+    """Join the group, call the function, leave a result or an error, and end."""
     folder, code, done = job["folder"], 1, False
     try:
         try:
@@ -46,7 +44,8 @@ def run(rank, job):
             function, args = pickle.loads(job["call"])
             _join(rank, job, folder)
             result = _call(function, args)
-            _write(folder, f"result-{rank}", _pack(result))
+            _write(folder, f"result-{rank}", pack(
+                result, f"the result, a {type(result).__name__}, cannot be sent back"))
             code, done = 0, True
         except SystemExit as error:
             code = _code(error)
@@ -117,13 +116,13 @@ def _code(error):
     return 1
 
 
-def _pack(result):
+def pack(value, complaint):
+    """Return the bytes that cloudpickle makes of `value`; TypeError if it cannot."""
     import cloudpickle
     try:
-        return cloudpickle.dumps(result)
+        return cloudpickle.dumps(value)
     except Exception as error:
-        raise TypeError(f"the result, a {type(result).__name__}, cannot be sent back: "
-                        f"{type(error).__name__}: {error}") from None
+        raise TypeError(f"{complaint}: {type(error).__name__}: {error}") from None
 
 
 def _describe(error):

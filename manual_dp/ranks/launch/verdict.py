@@ -1,9 +1,5 @@
 """Say what happened in a launch: the cause first, not what followed from it.
 
-    judge      the results, or the error: message, rank and details
-    finished   whether a rank has left a result
-    printed    what the ranks printed; trim it when it is too much, echo it here
-
 Causes in this order: what happened first of an exception of a rank's own and an end
 without a result (signal, exit code), a rank that is still running at the deadline,
 and only then an exception that says that some other rank is gone.
@@ -21,6 +17,25 @@ from manual_dp.ranks.launch.processes import signal_name
 
 PRINTED = 10**6  # bytes of a rank's output that reach the kernel
 STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
+
+
+class RankError(RuntimeError):
+    """Say what went wrong first, and in which rank; as text, and as data.
+
+    kind: "raised", "killed" (by a signal), "exited" (without a result), "hung" (time
+    was up), "left" (it waited for ranks that were gone), "unreadable" (its result), or
+    "lost" (the launch itself). rank: its number, None if it is nobody's fault. where:
+    the function in which it was, if it did not end by itself. cause: the name of the
+    exception's class, if it raised. details: a traceback, or where each rank was.
+    """
+
+    def __init__(self, message, rank=None, details="", kind="lost", where=None,
+                 cause=None):
+        super().__init__(message)
+        self.rank, self.details = rank, details
+        self.kind, self.where, self.cause = kind, where, cause
+        if details and hasattr(self, "add_note"):  # Python 3.11
+            self.add_note(details)
 
 
 def judge(folder, job, ended, places):

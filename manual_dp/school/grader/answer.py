@@ -1,7 +1,5 @@
 """The process of one job: shut the doors, run the learner's cells, write the numbers.
 
-    answer   never returns
-
 The job names an exercise, its cells and its cases. What comes out is JSON: {"nonce",
 "out": a result for each case} or {"nonce", "error", "blank"}. Whoever reads it decides;
 the exit code and what the cells print mean nothing.
@@ -35,8 +33,7 @@ def answer(job, folder, pipe, hide):
     _limit(job["seconds"], job["memory"])
     hide()
     try:
-        result = {"out": _run(job)}
-        text = json.dumps({"nonce": job["nonce"], **result})
+        text = json.dumps({"nonce": job["nonce"], "out": _run(job)})
     except BaseException as error:
         text = json.dumps({"nonce": job["nonce"], "error": _describe(error, job),
                            "blank": isinstance(error, NotImplementedError)})
@@ -53,7 +50,9 @@ def _run(job):
     vars(space).update(given.START)
     for grade_id, source in job["cells"]:
         exec(_compile(source, _file(grade_id)), vars(space))
-    answers = [_find(space, name) for name in job["answers"]]
+    if missing := [name for name in job["answers"] if not hasattr(space, name)]:
+        raise NameError(f"the answer cells define no {missing[0]}")
+    answers = [getattr(space, name) for name in job["answers"]]
     return [run(job["name"], case, answers) for case in job["cases"]]
 
 
@@ -65,22 +64,14 @@ def _compile(source, file):
         return compile(plain, file, "exec")
 
 
-def _find(space, name):
-    if not hasattr(space, name):
-        raise NameError(f"the answer cells define no {name}")
-    return getattr(space, name)
-
-
 def _limit(seconds, memory):
-    def limit(what, soft, hard):
-        resource.setrlimit(what, (soft, hard))
-    limit(resource.RLIMIT_CPU, seconds, seconds + 1)
-    limit(resource.RLIMIT_FSIZE, FILE, FILE)
-    limit(resource.RLIMIT_CORE, 0, 0)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":  # what is mapped already comes on top
         with open("/proc/self/statm") as file:
-            mapped = int(file.read().split()[0]) * resource.getpagesize()
-        limit(resource.RLIMIT_AS, mapped + memory, mapped + memory)
+            memory += int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _describe(error, job):

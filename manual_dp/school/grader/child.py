@@ -72,6 +72,7 @@ def _load(package):
     for file, words in OPEN.items():
         module = _from_file(package, file)
         vars(top).update((word, vars(module)[word]) for word in words)
+    _from_file(package, "ranks.launch.verdict")
     top.ranks = _from_file(package, "ranks", "school.grader.ranks")
     _empty("manual_dp.school")
     _empty("manual_dp.school.checks").check = lambda *args, **kwargs: None

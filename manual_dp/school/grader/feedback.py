@@ -1,8 +1,5 @@
 """Write what was graded: a table for a spreadsheet, a page for each learner.
 
-    write_csv    a row for each submission
-    write_pages  feedback as HTML, and a page for the instructor over all
-
 Names, messages and code come from strangers: here they are text and nothing else.
 """
 
@@ -59,15 +56,14 @@ pre { background: #f6f6f6; padding: .8rem; white-space: pre-wrap;
 def write_csv(path, records):
     """Write a row for each record, and a column for each exercise that occurs."""
     names, text = _names(records), io.StringIO()
+    head = ["student", "problem_set", "score", "max_score", *names, "texts_to_read",
+            "note", "file"]
     table = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    table.writerow(["student", "problem_set", "score", "max_score", *names,
-                    "texts_to_read", "note", "file"])
+    table.writerow(head)
     for record in records:
-        points = [record["exercises"].get(name, [""])[0] for name in names]
-        table.writerow([_cell(value) for value in (
-            record["student"], record["problem_set"], record["score"],
-            record["max_score"], *points, len(record["words"]), record["note"],
-            record["file"])])
+        points = {name: points for name, (points, _) in record["exercises"].items()}
+        row = {**record, **points, "texts_to_read": len(record["words"])}
+        table.writerow([_cell(row.get(name, "")) for name in head])
     write_text(Path(path), text.getvalue())
 
 

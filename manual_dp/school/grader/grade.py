@@ -1,8 +1,5 @@
 """Grade a class: every submission's answers against the checks, one bad file or not.
 
-    grade_all   many notebooks, several at a time; a record for each
-    grade_one   one notebook
-
 A record is plain: {"student", "problem_set", "score", "max_score", "exercises": {name:
 [points, message]}, "words": {grade id: text}, "code": {grade id: source}, "note"}.
 """
@@ -25,16 +22,14 @@ def grade_all(paths, journal=None, jobs=2, progress=None):
     jobs: how many answers run at a time. progress: wraps the iterator over finished
     submissions, called as progress(iterator, label, total).
     """
-    paths, memory = [str(path) for path in paths], Journal(journal)
-    try:
+    paths = [str(path) for path in paths]
+    with closing(Journal(journal)) as memory:
         todo = [path for path in dict.fromkeys(paths) if not memory.find(path)]
         with closing(_in_parallel(todo, max(1, min(jobs, len(todo))))) as finished:
             bar = progress or (lambda iterator, label, total: iterator)
             for path, record in bar(finished, "grading", len(todo)):
                 memory.add(path, record)
         return [{"file": path, **memory.find(path)} for path in paths], len(todo)
-    finally:
-        memory.close()
 
 
 def _in_parallel(paths, jobs):

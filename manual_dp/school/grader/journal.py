@@ -1,9 +1,7 @@
 """Remember what has been graded, so that an interrupted run goes on where it was.
 
-    Journal   a file with a line for each graded submission, which only grows
-
-A line counts if it is whole, if the submission has not changed, and if the checks have
-not. Two graders cannot write one journal at a time.
+The journal has a line for each graded submission, and only grows. A line counts if it
+is whole, if the submission has not changed, and if the checks have not.
 """
 
 import fcntl
@@ -11,6 +9,7 @@ import functools
 import hashlib
 import json
 import os
+import tempfile
 from pathlib import Path
 
 from manual_dp.school.grader.submission import LARGEST
@@ -19,17 +18,15 @@ PACKAGE = Path(__file__).parents[2]
 
 
 class Journal:
-    """Keep records in the file at `path`, or only in memory if that is None."""
+    """Keep records in the file at `path`, or as long as this lives if that is None."""
 
     def __init__(self, path):
         self.checks = _checks()
-        self.records, self.file = {}, None
+        self.records = {}
         # what a submission was when it was first asked for: one that changes while it
         # is graded is graded anew the next time
         self.key = functools.cache(_key)
-        if path is None:
-            return
-        self.file = open(path, "a+b")
+        self.file = open(path, "a+b") if path else tempfile.TemporaryFile()
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -58,15 +55,13 @@ class Journal:
         """Keep `record`, on the disk before this returns."""
         record = {"key": self.key(path), "checks": self.checks, **record}
         self.records[record["key"]] = record
-        if self.file:
-            self.file.write(json.dumps(record).encode() + b"\n")
-            self.file.flush()
-            os.fsync(self.file.fileno())
+        self.file.write(json.dumps(record).encode() + b"\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
 
     def close(self):
         """Let others write the file."""
-        if self.file:
-            self.file.close()
+        self.file.close()
 
 
 def _key(path):

@@ -1,8 +1,4 @@
-"""The paths that a process running learners' cells may read, and those it may not.
-
-    site       where torch and other packages are: for `sys.path`
-    readable   what Python and torch have to read, and no file of the course
-"""
+"""The paths that a process running learners' cells may read, and those it may not."""
 
 import contextlib
 import os
@@ -16,13 +12,13 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def site():
-    """Return the folders of installed packages."""
+    """Return the folders of torch and other packages, for `sys.path`."""
     return sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"),
                    str(Path(torch.__file__).parents[1])})
 
 
 def readable():
-    """Return paths that hold all of Python, torch and the system's libraries.
+    """Return paths that hold Python, torch and the system's libraries, not the course.
 
     Where the course, its notebooks or the working directory lie below one of these,
     all other parts of it are named in its stead.

@@ -1,9 +1,7 @@
 """The ranks of a graded answer: `run_ranks` as in a notebook, but forked right here.
 
-    run_ranks   one function, world_size processes, results in rank order
-    RankError   what went wrong first, and in which rank
-
-Child.py offers this as `manual_dp.ranks`. What a rank returns must fit into JSON.
+Child.py offers this as `manual_dp.ranks`. What a rank returns must fit into JSON. A
+RankError is "raised", "exited" without a result, or "hung".
 """
 
 import datetime
@@ -17,24 +15,13 @@ from multiprocessing.connection import wait
 
 import torch.distributed as dist
 
-
-class RankError(RuntimeError):
-    """Say what went wrong first, and in which rank; with the data of the real one.
-
-    kind: "raised", of the class named `cause`, "exited" without a result, or "hung".
-    """
-
-    def __init__(self, message, rank=None, details="", kind="lost", where=None,
-                 cause=None):
-        super().__init__(message)
-        self.rank, self.details = rank, details
-        self.kind, self.where, self.cause = kind, where, cause
+from manual_dp.ranks.launch.verdict import RankError
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     """Call `function(*args)` on `world_size` ranks; return their results by rank."""
     folder = tempfile.mkdtemp(dir=".")
-    ranks, results, end = {}, {}, time.monotonic() + timeout
+    lines, pids, results, end = [], [], {}, time.monotonic() + timeout
     try:
         for rank in range(world_size):
             line, theirs = Pipe(duplex=False)
@@ -42,21 +29,20 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
             if pid == 0:
                 _be(rank, world_size, folder, theirs, timeout, function, args)
             theirs.close()
-            ranks[line] = rank, pid
-        while len(results) < world_size:
-            missing = {line: rank for line, (rank, _) in ranks.items()
-                       if rank not in results}
-            ready = wait(list(missing), max(0, end - time.monotonic()))
+            lines.append(line)
+            pids.append(pid)
+        while missing := [line for line in lines if line not in results]:
+            ready = wait(missing, max(0, end - time.monotonic()))
             if not ready:
-                late = list(missing.values())
+                late = [lines.index(line) for line in missing]
                 raise RankError(f"ranks {late} had not finished after {timeout} s: "
                                 "do all ranks call the same collectives?", late[0],
                                 kind="hung")
             for line in ready:
-                results[missing[line]] = _result(line, missing[line])
-        return [results[rank] for rank in range(world_size)]
+                results[line] = _result(line, lines.index(line))
+        return [results[line] for line in lines]
     finally:
-        for line, (_, pid) in ranks.items():
+        for line, pid in zip(lines, pids):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             line.close()

@@ -1,8 +1,4 @@
-"""Read a notebook that was handed in: as data, never run, never trusted.
-
-    identify   whose it is, and which problem set, from where it lies
-    read       its answer cells and its answers in words, by grade id
-"""
+"""Read a notebook that was handed in: as data, never run, never trusted."""
 
 import json
 import os
@@ -41,13 +37,15 @@ def read(path):
         raise ValueError("this is no notebook: it has no cells")
     code, words = {}, {}
     for cell in cells:
-        meta = _get(_get(cell, "metadata"), "nbgrader")
-        grade_id, source = _get(meta, "grade_id"), _get(cell, "source")
+        try:
+            meta, source = cell["metadata"]["nbgrader"], cell["source"]
+            grade_id, solution = meta["grade_id"], meta["solution"]
+        except (TypeError, KeyError):  # a cell of another form
+            continue
         if isinstance(source, list):
             source = "".join(part for part in source if isinstance(part, str))
-        if (isinstance(grade_id, str) and isinstance(source, str)
-                and _get(meta, "solution") is True):
-            home = code if _get(cell, "cell_type") == "code" else words
+        if solution is True and isinstance(grade_id, str) and isinstance(source, str):
+            home = code if cell.get("cell_type") == "code" else words
             home.setdefault(grade_id, source)
     if not code:
         raise ValueError("no cell carries a grade id: not a notebook of this course, "
@@ -69,7 +67,3 @@ def _load(path):
         return json.loads(data)
     except (ValueError, RecursionError):
         raise ValueError("this is no notebook: not JSON") from None
-
-
-def _get(value, key):
-    return value.get(key) if isinstance(value, dict) else None

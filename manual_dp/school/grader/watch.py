@@ -1,7 +1,5 @@
 """Fork a process, read what it writes, and leave nothing of it behind.
 
-    watch   run a function in a process of its own; return its text and how it ended
-
 Runs in child.py, which is the parent of whatever its processes leave behind.
 """
 

@@ -1,9 +1,4 @@
-"""The grader's side of child.py: start it, hand it jobs, judge what comes back.
-
-    Worker   a process to run answers in; started anew whenever it is lost
-
-    grade    draw cases for an exercise, have them run, judge the numbers here
-"""
+"""The grader's side of child.py: start it, hand it jobs, judge what comes back."""
 
 import json
 import multiprocessing
@@ -31,7 +26,7 @@ PROBE = {
 
 
 class Worker:
-    """Run learners' cells in processes of their own, one after another."""
+    """Run learners' cells in child.py, one job after another; start it anew if lost."""
 
     def __init__(self):
         self.process = None

@@ -71,7 +71,8 @@ def allreduce(data):
     raise ValueError(json.dumps([f"{a} {b} {c}" for a, b, c in sorted(set(found))][:8]))
 '''
 OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
-        "manual_dp.ranks.launch.processes", "manual_dp.school",
+        "manual_dp.ranks.launch.processes", "manual_dp.ranks.launch.verdict",
+        "manual_dp.school",
         "manual_dp.school.checks", "manual_dp.school.grader.answer",
         "manual_dp.school.grader.landlock", "manual_dp.school.grader.watch",
         *(name for folder, files in GIVEN.items() for name in (
@@ -82,7 +83,8 @@ MARKS = ["### BEGIN" " SOLUTION", "requires_grad_() is missing: " "backward woul
          "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
 # whose functions a graded process holds: none knows an answer
 FILES = [f"{COURSE}/{name}.py" for name in (
-    "devices", "lenet", "ranks/launch/processes", *(f"school/grader/{name}" for name in (
+    "devices", "lenet", "ranks/launch/processes", "ranks/launch/verdict",
+    *(f"school/grader/{name}" for name in (
         "child", "watch", "answer", "landlock", "ranks")),
     *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
 

@@ -1,6 +1,6 @@
-"""Time DDP by hand beside torch's, and two ranks beside one that works alone.
+"""Time ranks: all-reduce and DDP by hand beside torch's, two ranks beside one alone.
 
-Both models live in the same processes. On the CPU, through gloo, with one thread a
+Both sides live in the same processes. On the CPU, through gloo, with one thread a
 rank: two ranks want two cores of their own.
 """
 
@@ -13,7 +13,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.lab.bench.turns import turns_of_ranks
 from manual_dp.models.lenet import LeNet
-from manual_dp.ranks import DDP
+from manual_dp.ranks import DDP, ring_allreduce
+
+
+def ring(world_size, mib, setup):
+    """Return the row: the ring on isend and irecv, and `dist.all_reduce`."""
+    numbers = max(1, setup.numbers * mib // 64)
+    return (f"{world_size} x {4 * numbers / 2**20:.3g} MiB: ring / dist.all_reduce",
+            partial(turns_of_ranks, world_size, _ring_rank, numbers))
+
+
+def _ring_rank(numbers):
+    tensor = torch.zeros(numbers)
+    return lambda: ring_allreduce(tensor), lambda: dist.all_reduce(tensor)
 
 
 def ddp(make, name, shape, share, setup):

@@ -1,4 +1,4 @@
-"""Both sides of a row sum the same tensors, of the size that the row names."""
+"""What ranks compare is what the rows name, of the size that they name."""
 
 import sys
 from types import SimpleNamespace
@@ -7,35 +7,39 @@ import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.lab.bench import ROWS, turns
-from manual_dp.lab.bench import sums as page
-from manual_dp.lenet import init_params
-from manual_dp.ranks import run_ranks
+from manual_dp.lab.bench import ranks as page
+from manual_dp.ranks import DDP, run_ranks
 
 # A rank has no tests to import from: send this file's functions whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def test_both_sides_of_allreduce_lenet_sum_every_gradient_of_four_ranks(tiny, monkeypatch):
-    sizes = {"ours": [], "theirs": []}
-
-    def counting(side):
-        return lambda tensors: sizes[side].append([t.numel() for t in tensors])
-    monkeypatch.setattr(page, "allreduce", counting("ours"))
-    monkeypatch.setattr(page.book, "allreduce", counting("theirs"))
-    tiny("allreduce-lenet")
-    assert sizes["ours"][0] == [sum(p.numel() for p in init_params())] * 4
-    assert [sum(rank) for rank in zip(*sizes["theirs"][:8])] == sizes["ours"][0]
-
-
-def testbig_tensors_are_four_of_the_size_that_the_row_names():
+def kinds():
     seen = []
-    setup = SimpleNamespace(numbers=2**10, device=torch.device("cpu"))
-    what, ours, theirs = page.big(seen.append, setup)
-    ours(), theirs()
-    assert what.startswith("4 x 0.00391 MiB / ")
-    assert [t.numel() * t.element_size() / 2**20 for t in seen[0]] == [2**-8] * 4
+
+    def step(net, shape):
+        seen.append(net)
+        return net
+    page._step = step  # of this rank alone
+    page._ddp_rank(lambda: nn.Linear(2, 2), (3, 2))
+    first, _ = page._weak_rank(DDP, (1, 1, 28, 28))
+    return [type(net).__name__ for net in seen], type(first).__name__
+
+
+def test_what_is_compared_is_ours_and_torchs_and_one_rank_alone():
+    names = [DDP.__name__, DistributedDataParallel.__name__, "LeNet", DDP.__name__]
+    assert run_ranks(kinds, 2) == [(names, "LeNet"), (names, "function")]
+
+
+def test_a_step_moves_the_weights():
+    net = nn.Linear(2, 10)
+    before = net.weight.detach().clone()
+    page._step(net, (3, 2))()
+    assert not torch.equal(net.weight, before)
 
 
 @pytest.mark.parametrize("name, mib", [("ring-2-1", 1), ("ring-4-64", 64)])
