@@ -2,6 +2,7 @@
 
     check_ranks   compare fingerprints over ranks; return the findings on every rank
 
+    from manual_dp.audit import check_ranks
     for f in check_ranks(model, (X, y), sampler, optimizer):
         print(f.code, f.says, f.repair)
 

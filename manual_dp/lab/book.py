@@ -1,5 +1,11 @@
 """The book's way, to compare with: the loop of d2l.ai 12.5 made to run on a CPU.
 
+    split_batch     `chunk` where the book calls nn.parallel.scatter (GPUs only)
+    get_params      with the `clone` that the book's `.to` needs on one device
+    allreduce       one call a parameter, through slice assignment
+    train_batch     all forwards, all backwards, all-reduce, update
+    load_data       d2l's loader, over any images
+
 After the sample code of "Dive into Deep Learning" (modified MIT licence). Needs d2l,
 whose `sgd` it calls. Nothing but comparisons imports this file.
 """

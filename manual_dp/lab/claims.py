@@ -1,5 +1,8 @@
 """What is said about data-parallel training, and what a run says of it.
 
+    CLAIMS      (source, claim) in the order of lesson 16, numbered from 1
+    Verdicts    take one verdict for each claim, from a measurement; print the table
+
     verdict = Verdicts()
     verdict(3, len(set(sizes)) == 1, f"10 rows over 4: {sizes}")
 

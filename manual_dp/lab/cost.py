@@ -1,5 +1,10 @@
 """Count what crosses between devices.
 
+    traffic     bytes from every rank to every other while a function runs
+    busiest     the bytes out of the rank that sends most
+    operations  how many tensor operations a function starts
+    Wire        send tensors from device to device, and count, both ways
+
 An operation runs where its first tensor lives; whatever else it reads from another
 rank has to be sent there. That rule is enough to count on one CPU what several
 devices would send one another.

@@ -1,5 +1,10 @@
 """Let both sides of a row take turns (A B, B A, A B, ...), and time each.
 
+    turns           in this process
+    turns_of_ranks  in processes, the slowest rank counts
+    seconds         one call
+    clock           the time, when every GPU has done what it was asked
+
 What slows the machine then slows both sides. A side in this process returns its
 seconds, of which it may leave some out; a side in a rank returns nothing.
 """

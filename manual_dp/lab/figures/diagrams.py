@@ -1,4 +1,17 @@
-"""The course's pictures: what happens where, in the ranks' colours."""
+"""The course's pictures: what happens where, in the ranks' colours.
+
+    step          one step of data parallel training, left to right     lesson 00
+    three_ways    LeNet split by layer, inside a layer, by data         lesson 01
+    pipeline      who works when, with p stages and m micro-batches     lesson 01
+    tables        numbers as shades, one table beside the other         lesson 02
+    holdings      who holds what after each step of an all-reduce       lesson 03
+    shards        the rows of a minibatch, coloured by rank             lesson 04
+    dataparallel  what crosses between device 0 and the others          lesson 07
+    worlds        two replicas in one process; two processes            lesson 08
+    buckets       which gradients lie in which bucket                   lesson 09
+    timeline      when gradients were ready and buckets under way       lesson 09
+    turns         which rank sees which example, epoch by epoch         lesson 10
+"""
 
 from manual_dp.lab.figures.plot import COLOURS, FAINT, INK, axes
 

@@ -1,5 +1,10 @@
 """The course's charts, in one look: every rank keeps its colour throughout.
 
+    axes        empty axes with the course's look, labelled
+    lines       one line a label over common x, labelled at its end
+    bars        one bar a label, with its number on top
+    band        the spread of several runs, and their mean
+
 Each draws and returns the axes; the lesson calls `plt.show()`. matplotlib is imported
 inside, so that importing this file costs nothing.
 """

@@ -1,5 +1,10 @@
 """Every way of training in step that the course has, on the same minibatches.
 
+    single              one device, nothing split: what the others are compared with
+    by_hand             `train_batch`, with any all-reduce over a list of tensors
+    data_parallel       `DataParallel` by hand
+    over_processes      a process for each rank: the ring or a DDP by hand, torch's DDP
+
 METHODS has a label for each. A method takes a `Plan` and trains as it says; all but
 the first split every minibatch. In one process `split_batch` sizes the shards, over
 processes `plan.shares` does. Each rank divides its sum by the rows of the minibatch;

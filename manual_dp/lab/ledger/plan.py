@@ -1,5 +1,11 @@
 """What all methods of methods.py share: weights, minibatches, a step, taking notes.
 
+    Plan          what a run is told
+    start         the initial weights
+    minibatches   the minibatches
+    sgd_step      a step of a module, by torch's own SGD
+    follow        take the steps; keep weights and seconds
+
 LeNet, float64, plain SGD. The same plan draws the same numbers in every process.
 """
 

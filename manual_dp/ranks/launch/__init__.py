@@ -1,5 +1,8 @@
 """Run a function in several processes, one a rank, get its values back; never hang.
 
+    run_ranks   start the ranks, wait, return their results; never hang
+    RankError   what went wrong in which rank
+
 A call starts no Python: one process, the nursery, has imported torch once, and forks
 the ranks when they are asked for (nursery.py). So ranks start in tenths of a second.
 They meet through a file in a private folder and talk over loopback alone: no other

@@ -1,5 +1,8 @@
 """The process that has torch imported and forks ranks; runs beside the kernel.
 
+    serve    wait for launches; fork a warden for each
+    warden   fork the ranks, watch them, report, and leave nothing behind
+
     kernel ---- nursery                  one, as long as the kernel lives
        \\           fork
         +------- warden                  one a launch, holds the line to the kernel

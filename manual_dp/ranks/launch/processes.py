@@ -1,5 +1,11 @@
 """Processes: whether one has ended, what it left behind, and the end of all that.
 
+    adopt, follow   be the parent of what children leave; end when one's own parent does
+    ended           the status of a child, which is not reaped yet
+    signal_name     a signal by its name
+    look, below     a process's state and parent; all that descend from it
+    kill, bury      a child and its session; whatever else is below this process
+
 By hand, with the standard library alone: launches need nothing but torch, and the
 process that runs learners' answers loads this file without the rest of the course.
 """

@@ -1,5 +1,9 @@
 """Say what happened in a launch: the cause first, not what followed from it.
 
+    judge      the results, or the error: message, rank and details
+    finished   whether a rank has left a result
+    printed    what the ranks printed; trim it when it is too much, echo it here
+
 Causes in this order: what happened first of an exception of a rank's own and an end
 without a result (signal, exit code), a rank that is still running at the deadline,
 and only then an exception that says that some other rank is gone.

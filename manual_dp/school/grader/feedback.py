@@ -1,5 +1,8 @@
 """Write what was graded: a table for a spreadsheet, a page for each learner.
 
+    write_csv    a row for each submission
+    write_pages  feedback as HTML, and a page for the instructor over all
+
 Names, messages and code come from strangers: here they are text and nothing else.
 """
 

@@ -1,5 +1,8 @@
 """Grade a class: every submission's answers against the checks, one bad file or not.
 
+    grade_all   many notebooks, several at a time; a record for each
+    grade_one   one notebook
+
 A record is plain: {"student", "problem_set", "score", "max_score", "exercises": {name:
 [points, message]}, "words": {grade id: text}, "code": {grade id: source}, "note"}.
 """

@@ -1,5 +1,8 @@
 """Hide the files of this computer from a process that runs learners' cells: Landlock.
 
+    available   whether this system can
+    restrict    from now on this process reads only these paths and writes one folder
+
 Linux 5.13 and later let a process give up its rights for good, its children's included,
 without being root. From Linux 6.12 on it can no longer send signals to others either.
 See landlock(7). Elsewhere files can be read: grade in a container there.

@@ -1,5 +1,8 @@
 """The ranks of a graded answer: `run_ranks` as in a notebook, but forked right here.
 
+    run_ranks   one function, world_size processes, results in rank order
+    RankError   what went wrong first, and in which rank
+
 Child.py offers this as `manual_dp.ranks`. What a rank returns must fit into JSON. A
 RankError is "raised", "exited" without a result, or "hung".
 """
