@@ -1,4 +1,9 @@
-"""Numbers as they travel between a check and a learner's code: plain nested lists."""
+"""Numbers as they travel between a check and a learner's code: plain nested lists.
+
+    tensor     a new tensor, from lists
+    numbers    lists, from tensors
+    expect     refuse what is not a list of so many tensors
+"""
 
 import torch
 
