@@ -14,7 +14,9 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from kernels import ipc  # notebooks/tools
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 from manual_dp.ranks import launch, run_ranks
 from tests.ranks.launch.conftest import ROOT
@@ -121,7 +123,8 @@ except KeyboardInterrupt:
     print("interrupted")
 """, "run_ranks(dist.get_rank, 2)"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    NotebookClient(notebook, timeout_func=lambda cell: 1 if "too long" in cell.source else 240,
+    NotebookClient(notebook, config=Config(KernelManager=ipc()),
+                   timeout_func=lambda cell: 1 if "too long" in cell.source else 240,
                    interrupt_on_timeout=True, shutdown_kernel="immediate",
                    resources={"metadata": {"path": ROOT}}).execute()
     outputs = [cell.outputs for cell in notebook.cells]
