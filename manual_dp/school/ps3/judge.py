@@ -92,7 +92,7 @@ def _judge_rate(case, got):
         return w > 0 and [before(step / w) if step < w else k * b for step in steps]
     who = (f"base_lr {b}, world_size {k}, warmup_steps {w}; the rates at steps "
            f"{', '.join(map(str, steps))}")
-    return differ(who, got, ramp(b, k * b), [
+    yield differ(who, got, ramp(b, k * b), [
         ("nothing is returned", [None] * len(steps)),
         ("warmup_steps=0 is no warm-up: k * base_lr from the first step on",
          isinstance(got, list) and "ZeroDivisionError" in got),

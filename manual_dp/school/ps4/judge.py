@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from manual_dp.school.exercise import Exercise
+from manual_dp.school.exercise import Exercise, so_many
 from manual_dp.school.ps4.messages import in_buckets, one_each, quiet
 from manual_dp.school.ps4.truth import PASSES, alone, begin, draw, weights
-from manual_dp.school.ps4.words import failed, so_many, some
+from manual_dp.school.ps4.words import failed, some
 
 
 def _judge_start(case, got):
@@ -15,8 +15,8 @@ def _judge_start(case, got):
     for number, (_, _, after) in enumerate(alone(case)):
         for name, wanted in after.items():
             yield some(
-                f"{so_many(k)}, each training on all rows; {name} on every rank after "
-                f"step {number + 1}",
+                f"{so_many(k, 'rank')}, each training on all rows; {name} on every "
+                f"rank after step {number + 1}",
                 [rank["steps"][number]["weights"][name] for rank in got["ranks"]],
                 [wanted] * k, [
                     ("the optimizer was made before: it holds the old tensors. Write "

@@ -9,9 +9,9 @@
 
 import torch
 
-from manual_dp.school.exercise import close, random_numbers, times
+from manual_dp.school.exercise import close, random_numbers, so_many, times
 from manual_dp.school.ps4.network import network, row_loss, state
-from manual_dp.school.ps4.words import so_many, some
+from manual_dp.school.ps4.words import some
 from manual_dp.school.tools.plain import tensor
 from manual_dp.school.tools.tell import unequal
 
@@ -97,7 +97,7 @@ def begin(case, ranks, called):
         kind = ("buffers are sent too" if name in ("shift", "count") else
                 "frozen weights are sent too" if name == "frozen.weight" else
                 "was it sent? And written into the parameter?")
-        yield some(f"{so_many(k)}; {name} on every rank after {called}", got,
+        yield some(f"{so_many(k, 'rank')}; {name} on every rank after {called}", got,
                    [wanted] * k, [
             (f"every rank keeps its own: {kind}", mine),
             ("these are rank 1's; rank 0's are wanted", mine[1:2] * k),
@@ -120,8 +120,8 @@ def weights(case, number, ranks, truth):
     for name, wanted in after.items():
         parts = [[part[name] for part in shard] for shard in own]
         idle = [rank for rank, shard in enumerate(parts) if not sum(shard).any()]
-        who = (f"{so_many(k)} with {rows} rows, lr {lr:.3f}; {name} on every rank "
-               f"after step {number + 1}")
+        who = (f"{so_many(k, 'rank')} with {rows} rows, lr {lr:.3f}; {name} on "
+               f"every rank after step {number + 1}")
         if name == "side.weight" and idle:
             who += f" (no gradient on rank {', '.join(map(str, idle))}: None)"
         mine, start = [rank["weights"][name] for rank in ranks], tensor(before[name])

@@ -2,10 +2,9 @@
 
     some      the message for a few of many numbers, from the first that is wrong
     failed    the message where ranks did not come back
-    so_many   "1 rank", "2 ranks"
 """
 
-from manual_dp.school.exercise import close, differ, shorten
+from manual_dp.school.exercise import close, differ, shorten, so_many
 from manual_dp.school.tools.plain import numbers
 
 
@@ -35,8 +34,9 @@ def failed(case, got):
     text = " ".join(str(got["error"]).split())
     said = shorten(text, 200) + shorten(got["place"], 100)
     waited = case["world_size"] > 1 and (got["kind"] != "raised" or "gloo" in text)
-    return differ(f"{so_many(case['world_size'])}, {len(case['steps'])} steps of SGD",
-                  f"no result: {said}", "weights from every rank", [
+    ranks, steps = so_many(case["world_size"], "rank"), len(case["steps"])
+    return differ(f"{ranks}, {steps} steps of SGD", f"no result: {said}",
+                  "weights from every rank", [
         ("a parameter has gradient None on a rank whose rows did not use it: that "
          "counts as zero", "'NoneType'" in text),
         ("what is frozen wants no gradient, and so takes no hook",
@@ -44,8 +44,3 @@ def failed(case, got):
         ("all ranks must call the same collectives in the same order: those who "
          "receive call broadcast, too, and a gradient may be None on one of them",
          waited)])
-
-
-def so_many(k):
-    """Return how many ranks, in words."""
-    return f"{k} rank" + "s" * (k > 1)

@@ -17,20 +17,13 @@ import manual_dp
 from manual_dp.school.exercise import exercises, find
 from manual_dp.school.grader import grade as page
 from manual_dp.school.grader.grade import grade_all
-from manual_dp.school.grader.worker import Worker, grade
+from manual_dp.school.grader.worker import grade
 from manual_dp.school.ps1 import judge
 from tests.support.answers import ALL, EXERCISES, READY, WRONG, cells_of
 from tests.support.wrong.hostile import HOSTILE
 from tests.support.wrong.ps1 import WRONG as WRONG_PS1
 
 COURSE = str(Path(manual_dp.__file__).parent)
-
-
-@pytest.fixture(scope="module")
-def worker():
-    worker = Worker()
-    yield worker
-    worker.close()
 
 
 @pytest.fixture

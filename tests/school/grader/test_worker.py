@@ -89,13 +89,6 @@ FILES = [f"{COURSE}/{name}.py" for name in (
     *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
 
 
-@pytest.fixture(scope="module")
-def worker():
-    worker = Worker()
-    yield worker
-    worker.close()
-
-
 @pytest.fixture
 def fresh():
     worker = Worker()

@@ -1,7 +1,5 @@
 """Wrong answers to problem set 4: {exercise: {mistake: (hint, cell)}}."""
 
-from tests.support.wrong import apart
-
 ANSWERS = {
     "start_equal": {
         "does nothing": (
@@ -702,4 +700,3 @@ ANSWERS["DDP"] = {
         "[self.average(p) for p in self.module.parameters() if p.grad is not None]\n"
         "        return self.module(X)"),
 }.items()}
-WRONG, HINTS = apart(ANSWERS)

@@ -3,8 +3,6 @@
 A cell holds a clue and a repair. Here one of the two is right, the other is not.
 """
 
-from tests.support.wrong import apart
-
 CLUES = {"rebinding": '"replicas", k',
          "aliasing": '"step", 2 ** (k - 1)',
          "hook": '"replicas", k',
@@ -689,4 +687,3 @@ ANSWERS = {name: {
     **{mistake: (hint, _cell(number, CLUES[name], repair))
        for mistake, (hint, repair) in WRONG_REPAIRS[name].items()}}
     for number, name in enumerate(CLUES, 1)}
-WRONG, HINTS = apart(ANSWERS)

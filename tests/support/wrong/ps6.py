@@ -1,7 +1,5 @@
 """Wrong answers to problem set 6: {exercise: {mistake: (hint, cell)}}."""
 
-from tests.support.wrong import apart
-
 # right answers, in which one part at a time is made wrong
 PARTS = {
     "global_statistics": ("""
@@ -364,4 +362,3 @@ def _changed(exercise, parts):
 ANSWERS = {exercise: {name: (hint, _changed(exercise, parts))
                       for name, (hint, parts) in changes.items()}
            for exercise, changes in CHANGES.items()}
-WRONG, HINTS = apart(ANSWERS)
