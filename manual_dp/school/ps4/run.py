@@ -25,7 +25,7 @@ SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
 
 def start_equal(case, start_equal):
     """Let ranks that begin differently start equal; each then trains on all rows."""
-    return _launch(case, partial(_start, case, start_equal))
+    return _launch(case, partial(_train, case, _called_on(start_equal), _itself))
 
 
 def average_gradients(case, average_gradients):
@@ -40,10 +40,7 @@ def average_in_buckets(case, average_in_buckets):
 
 def average_in_hooks(case, average_in_hooks):
     """Train as above; only before the first step is the answer called."""
-    def hooked(module):
-        average_in_hooks(module)
-        return module
-    return _launch(case, partial(_train, case, hooked, _itself))
+    return _launch(case, partial(_train, case, _called_on(average_in_hooks), _itself))
 
 
 def DDP(case, DDP):
@@ -66,19 +63,6 @@ def _place(traceback):
               re.findall(r'File "(.*)", line (\d+), in (\w+)', str(traceback))
               if not re.search("manual_dp|site-packages|torch", path)]
     return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
-
-
-def _start(case, start_equal):
-    module = network(case["seeds"][dist.get_rank()], case["spare"])
-    params = list(module.parameters())
-    start_equal(module)
-    start, steps = state(module), []
-    for step in case["steps"]:
-        for X, y in [part for shard in step["shards"] for part in shard]:
-            _loss(module, X, y, step, 1).backward()
-        _sgd(params, case["lr"])
-        steps.append({"weights": state(module)})
-    return {"start": start, "steps": steps}
 
 
 def _train(case, wrap, after):
@@ -129,6 +113,13 @@ def _sgd(params, lr):
         if p.grad is not None:
             p -= lr * p.grad
             p.grad = None
+
+
+def _called_on(answer):
+    def wrap(module):
+        answer(module)
+        return module
+    return wrap
 
 
 def _itself(module):

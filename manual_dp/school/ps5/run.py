@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from manual_dp.devices import try_devices
 from manual_dp.school.ps5.roll import Roll
-from manual_dp.school.tools.plain import numbers, tensor
+from manual_dp.school.tools.plain import batches, numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks
 
 # what torch imports when it is first used: two seconds in every job
@@ -34,7 +34,7 @@ def rebinding(case, clue_1, repaired_1):
     result = {"tensors": numbers(kept), "list": numbers(handed)}
     for rank, t in enumerate(kept):
         t += 10 ** (rank + 1)
-    return {**result, "written": numbers(kept), "clues": _clues(case, clue_1)}
+    return {**result, "written": kept, "clues": _clues(case, clue_1)}
 
 
 def aliasing(case, clue_2, repaired_2):
@@ -47,13 +47,12 @@ def aliasing(case, clue_2, repaired_2):
         for p, pull in zip(params, pulls):
             if p.requires_grad:
                 (p * tensor(pull).to(p.device)).sum().backward()
-    grads = [[numbers(p.grad) if p.is_leaf else None for p in params]
-             for params in replicas]
+    grads = [[p.grad if p.is_leaf else None for p in params] for params in replicas]
     for rank, params in enumerate(replicas):
         for p in params:
             p.detach().add_(10 ** (rank + 1))
     return {"clues": _clues(case, clue_2), "made": made, "grads": grads,
-            "written": numbers(replicas), "source": numbers(source)}
+            "written": replicas, "source": source}
 
 
 def hook(case, clue_3, repaired_3):
@@ -64,9 +63,9 @@ def hook(case, clue_3, repaired_3):
         model[0].bias.requires_grad_(False)
         repaired_3(model)
         grads = []
-        for X, y in _batches(problem["batches"][rank]):
+        for X, y in batches(problem["batches"][rank]):
             F.cross_entropy(model(X), y).backward()
-            grads.append([numbers(p.grad) for p in model.parameters()])
+            grads.append(numbers([p.grad for p in model.parameters()]))
         return {"grads": grads, "params": _params(model)}
     return _on_ranks(case, clue_3, work)
 
@@ -84,14 +83,14 @@ def set_epoch(case, clue_4, repaired_4):
 def mean_of_means(case, clue_5, repaired_5):
     """Ask for the gradient over all shards."""
     grad = repaired_5(*_shards(case), tensor(case["W"]).requires_grad_())
-    return {"clues": _clues(case, clue_5), "grad": numbers(grad)}
+    return {"clues": _clues(case, clue_5), "grad": grad}
 
 
 def stale_gradients(case, clue_6, repaired_6):
     """Train a linear model on microbatches with SGD; return what became of it."""
     model = _linear(case["params"])
     optimizer, rows = _sgd(model, case["lr"]), _rows_at_once(model)
-    repaired_6(model, optimizer, _batches(case["batches"]), case["accumulate"])
+    repaired_6(model, optimizer, batches(case["batches"]), case["accumulate"])
     return {"clues": _clues(case, clue_6), "params": _params(model), "rows": rows}
 
 
@@ -99,7 +98,7 @@ def double_averaging(case, clue_7, repaired_7):
     """Train a model that each rank has drawn for itself."""
     def work(problem, rank):
         model = _linear(problem["params"][rank])
-        repaired_7(model, _batches(problem["batches"][rank]), problem["lr"])
+        repaired_7(model, batches(problem["batches"][rank]), problem["lr"])
         return {"params": _params(model)}
     return _on_ranks(case, clue_7, work)
 
@@ -110,7 +109,7 @@ def no_sync(case, clue_8, repaired_8):
         model = DDP(_linear(problem["params"]))
         optimizer, rows = _sgd(model, problem["lr"]), _rows_at_once(model)
         for microbatches in problem["steps"][rank]:
-            repaired_8(model, optimizer, _batches(microbatches))
+            repaired_8(model, optimizer, batches(microbatches))
         return {"params": _params(model), "rows": rows}
     return _on_ranks(case, clue_8, work)
 
@@ -119,9 +118,8 @@ def rank_zero_only(case, clue_9, repaired_9):
     """Ask every rank for the accuracy; keep what each of them returns."""
     def work(problem, rank):
         X_shards, y_shards = _shards(problem)
-        accuracy = repaired_9(_linear(problem["params"]), X_shards[rank],
-                              y_shards[rank])
-        return {"accuracy": numbers(accuracy)}
+        return {"accuracy": repaired_9(_linear(problem["params"]), X_shards[rank],
+                                       y_shards[rank])}
     return _on_ranks(case, clue_9, work)
 
 
@@ -130,7 +128,7 @@ def adam_hides(case, clue_10, repaired_10):
     model, params = _linear(case["params"]), []
     optimizer = _sgd(model, case["lr"])
     for shards in case["steps"]:
-        repaired_10(model, optimizer, *zip(*_batches(shards)))
+        repaired_10(model, optimizer, *zip(*batches(shards)))
         params.append(_params(model))
     return {"clues": _clues(case, clue_10), "params": params}
 
@@ -166,13 +164,8 @@ def _sgd(model, lr):
 
 
 def _shards(case):
-    (X, y), = _batches([case["batch"]])
+    (X, y), = batches([case["batch"]])
     return X.split(case["sizes"]), y.split(case["sizes"])
-
-
-def _batches(pairs):
-    """Turn pairs of lists into pairs of tensors: rows and labels."""
-    return [(tensor(X), tensor(y, torch.int64)) for X, y in pairs]
 
 
 def _rows_at_once(model):
@@ -188,4 +181,4 @@ def _clues(case, clue):
     for answer in said:
         if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise TypeError(f"a clue is two things, row and number; got {answer!r}")
-    return numbers(said)
+    return said

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.ranks import run_ranks
+from manual_dp.school.tools.plain import numbers
 
 # all ranks have to come to these ...
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather", "gather",
@@ -28,7 +29,7 @@ BLANK = "not written"
 
 
 def on_ranks(work, world_size, seconds):
-    """Return what `work()` returns on each rank; a blank answer raises here.
+    """Return what `work()` returns on each rank, as lists; a blank answer raises here.
 
     NotImplementedError is an answer's own if it says nothing: torch's has a text.
     """
@@ -40,7 +41,7 @@ def on_ranks(work, world_size, seconds):
 
 def _work(work):
     try:
-        return work()
+        return numbers(work())
     except NotImplementedError as error:
         if str(error):
             raise
