@@ -82,9 +82,7 @@ def _judge_split(case, got):
 def _draw_allreduce(random):
     for world_size in (3, 2, 4, 1):  # with one rank, few mistakes can be told apart
         for shape in [(), (random.randint(2, 4), 3)]:
-            yield {"tensors": [random_numbers(random, *shape)
-                               for _ in range(world_size)],
-                   "transposed": len(shape) == 2}
+            yield {"tensors": random_numbers(random, world_size, *shape)}
 
 
 def _draw_sgd(random):

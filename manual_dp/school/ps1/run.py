@@ -54,9 +54,8 @@ def split_batch(case, split_batch):
 
 def allreduce(case, allreduce):
     """Call allreduce; keep hold of the tensors and look at them afterwards."""
-    kept = [tensor(lists) for lists in case["tensors"]]
-    if case["transposed"]:
-        kept = [t.t().contiguous().t() for t in kept]
+    # rows do not lie one behind the other
+    kept = [tensor(lists).t().contiguous().t() for lists in case["tensors"]]
     handed = list(kept)
     returned = allreduce(handed)
     return {"tensors": kept, "list": handed,
@@ -91,8 +90,7 @@ def train_batch(case, train_batch):
 
 def network(case):
     """Draw the weights that a case starts from."""
-    return init_params("he", torch.Generator().manual_seed(case["seed"]),
-                       torch.float64)
+    return init_params("he", torch.Generator().manual_seed(case["seed"]), torch.float64)
 
 
 def entries(params, places):

@@ -131,8 +131,7 @@ def _judge_rate(case, got):
          w > 0 and [b + (k * b - b) * step / w for step in steps]),
         ("each step multiplies the rate; a straight line adds the same at each step",
          [b * k ** (min(1, step / w) if w else 1) for step in steps]),
-        ("the warm-up ramps to base_lr, then jumps",
-         jump(lambda part: b * part))],
+        ("the warm-up ramps to base_lr, then jumps", jump(lambda part: b * part))],
         tolerance=1e-6)  # torch.linspace gives float32
 
 

@@ -75,7 +75,7 @@ def one_each(case, number, steps, _):
             f"rank {rank} of {case['world_size']}, step {number + 1}; numbers in each "
             "all-reduce, in any order", got, wanted, [
                 ("a no_sync block that ended in an error before this step is still in "
-                 "force: use try and finally", case["steps"][number]["interrupted"]),
+                 "force: use try and finally", "interrupted" in case["steps"][number]),
                 (UNNAMED, []),
                 ("of dist, all_reduce is all that is needed",
                  any(isinstance(size, str) for size in got)),
@@ -188,8 +188,7 @@ def _draw_ddp(random):
 
 EXERCISES = [
     Exercise("ps4/start_equal", 3, _draw_start, _judge_start),
-    Exercise("ps4/average_gradients", 4,
-             partial(draw, spare=True, equal=True),
+    Exercise("ps4/average_gradients", 4, partial(draw, spare=True, equal=True),
              partial(_judge_steps, messages=one_each)),
     Exercise("ps4/average_in_buckets", 4, _draw_buckets,
              partial(_judge_steps, messages=in_buckets)),

@@ -81,21 +81,17 @@ def _train(case, wrap, after):
                     for X, y in alone:
                         _loss(model, X, y, step, world_size).backward()
                         kept.append(gradients(module))
-            if step["interrupted"]:
-                with suppress(_Interrupted), model.no_sync():
-                    raise _Interrupted
+            if "interrupted" in step:
+                with suppress(InterruptedError), model.no_sync():
+                    raise InterruptedError  # what ends a block half-way
         loss = _loss(model, *last, step, world_size)
         with watched() as seen:
             loss.backward()
-            after(module, *step["arguments"])
+            after(module, *step.get("arguments", []))
         _sgd(params, case["lr"])
         steps.append({"alone": kept, "quiet": _sent(quiet), "messages": _sent(seen),
                       "weights": state(module)})
     return {"start": start, "steps": steps}
-
-
-class _Interrupted(Exception):
-    """What ends a block half-way."""
 
 
 def _sent(calls):

@@ -31,8 +31,7 @@ def draw(random, spare=False, backwards=(1,) * 5, equal=False):
             rows = [random.sample(range(1, 6), world_size) for _ in range(count)]
             shards = [[_batch(random, part[rank], passes(rank, world_size - 1))
                        for part in rows] for rank in range(world_size)]
-            steps.append({"shards": shards, "rows": sum(map(sum, rows)),
-                          "arguments": [], "interrupted": False})
+            steps.append({"shards": shards, "rows": sum(map(sum, rows))})
         seeds = random.sample(range(2**32), world_size)
         yield {"world_size": world_size, "lr": random.uniform(0.1, 0.2),
                "seeds": seeds[:1] * world_size if equal else seeds,

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from manual_dp.school.exercise import Exercise, about, close, differ, shorten, times
 from manual_dp.school.ps5.ranks import RANKS
+from manual_dp.school.ps5.run import KS
 from manual_dp.school.tools.linear import descend, draw_batch, draw_layer
 from manual_dp.school.tools.plain import numbers, random_numbers, tensor
 
@@ -45,13 +46,12 @@ GIVES_AWAY = {
     "adam_hides": {"gradient": lambda k: k},
 }
 PATIENTS = list(GIVES_AWAY)
-KS = [2, 4, 3, 5, 1]
 
 
-def _judge_clue(name, case, got):
+def _judge_clue(name, got):
     """Yield what is not right in the clues that the learner's function gave."""
     clue, rows = f"clue_{PATIENTS.index(name) + 1}", GIVES_AWAY[name]
-    for k, (row, number) in zip(case["k"], got["clues"], strict=True):
+    for k, (row, number) in zip(KS, got["clues"], strict=True):
         known = isinstance(row, str) and row in ROWS
         right = known and row in rows
         same = right and rows[row](1) != rows[row](4) and all(
@@ -225,11 +225,10 @@ def _exercise(number, name):
     arguments, draw, judge = {**HERE, **RANKS}[name]
 
     def draw_all(random):
-        for arguments_of_one in arguments:
-            yield {"k": KS, **draw(random, *arguments_of_one)}
+        return (draw(random, *one) for one in arguments)
 
     def judge_both(case, got):
-        for problem in filter(None, _judge_clue(name, case, got)):
+        for problem in filter(None, _judge_clue(name, got)):
             yield f"{problem}\nThe clue is wrong; the repair has not been judged yet."
         for problem in filter(None, judge(case, got)):
             yield f"{problem}\nThe clue is right; the repair is not right yet."

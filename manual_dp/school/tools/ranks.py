@@ -33,19 +33,17 @@ def on_ranks(work, world_size, seconds):
 
     NotImplementedError is an answer's own if it says nothing: torch's has a text.
     """
-    results = run_ranks(partial(_work, work), world_size, timeout=seconds)
+    def written():
+        try:
+            return numbers(work())
+        except NotImplementedError as error:
+            if str(error):
+                raise
+            return BLANK
+    results = run_ranks(written, world_size, timeout=seconds)
     if BLANK in results:
         raise NotImplementedError
     return results
-
-
-def _work(work):
-    try:
-        return numbers(work())
-    except NotImplementedError as error:
-        if str(error):
-            raise
-        return BLANK
 
 
 @contextmanager
