@@ -2,6 +2,5 @@
 
     judge      what is drawn, and what is right in each exercise
     truth      one device on minibatches that nobody split, to compare with
-    network    the network that is trained: seen by answers
-    run        how answers are run: seen by answers
+    run        how answers are run, and on which network: seen by answers
 """

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate
 
 from manual_dp.school.exercise import Exercise, differ, each, shorten, so_many
-from manual_dp.school.ps4.network import network
+from manual_dp.school.ps4.run import network
 from manual_dp.school.ps4.truth import alone, begin, draw, some, weights
 
 FROZEN, TIED, SPARE = 42, 36, 3  # how many numbers these have

@@ -10,7 +10,7 @@
 import torch
 
 from manual_dp.school.exercise import close, differ, each, so_many, times, unequal
-from manual_dp.school.ps4.network import network, row_loss, state
+from manual_dp.school.ps4.run import network, row_loss, state
 from manual_dp.school.tools.plain import numbers, random_numbers, tensor
 
 # whose rows pass the layer `side`, step by step: all, not rank 0's, nobody's, ...

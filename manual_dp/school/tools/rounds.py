@@ -54,7 +54,9 @@ def run_rounds(program, tensors, limit=1000):
                 returned[rank] = stop.value
                 del running[rank]
             except Exception as error:
-                _say_where(error, rank, len(kept), step)
+                if hasattr(error, "add_note"):  # from Python 3.11 on
+                    when = f"after step {step - 1}" if step > 1 else "before step 1"
+                    error.add_note(f"(on rank {rank} of {len(kept)}, {when})")
                 raise
         if not running:
             break
@@ -141,10 +143,3 @@ def _copy(value):
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return [part.detach().clone() for part in value]
-
-
-def _say_where(error, rank, world_size, step):
-    # from Python 3.11 on, a note stands below the message
-    if hasattr(error, "add_note"):
-        error.add_note(f"(on rank {rank} of {world_size}, "
-                       f"{f'after step {step - 1}' if step > 1 else 'before step 1'})")
