@@ -164,8 +164,8 @@ def _sizes(case):
 def _draw_start(random):
     for case in draw(random):
         for step in case["steps"]:  # each rank is to train on all rows
-            X, y = zip(*(part for shard in step["shards"] for part in shard))
-            step["shards"] = [[(sum(X, []), sum(y, []))]] * case["world_size"]
+            X, y = (sum(lists, []) for lists in zip(*sum(step["shards"], [])))
+            step["shards"] = [[(X, y)]] * case["world_size"]
             step["rows"] *= case["world_size"]
         yield case
 

@@ -55,9 +55,8 @@ def alone(case):
         before, rows = state(module), step["rows"]
         own = [[_grads(module, X, y, rows, case["world_size"]) for X, y in shard]
                for shard in step["shards"]]
-        parts = [part for shard in step["shards"] for part in shard]
-        whole = _grads(module, sum((X for X, _ in parts), []),
-                       sum((y for _, y in parts), []), rows, 1)
+        X, y = (sum(lists, []) for lists in zip(*sum(step["shards"], [])))
+        whole = _grads(module, X, y, rows, 1)
         with torch.no_grad():
             for name, p in module.named_parameters():
                 p -= case["lr"] * whole[name].view(p.shape)

@@ -162,8 +162,7 @@ def _sgd(model, lr):
 
 
 def _shards(case):
-    (X, y), = batches([case["batch"]])
-    return X.split(case["sizes"]), y.split(case["sizes"])
+    return [part.split(case["sizes"]) for part in batches([case["batch"]])[0]]
 
 
 def _rows_at_once(model):
