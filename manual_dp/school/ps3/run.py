@@ -10,7 +10,7 @@ from torch.utils.data import DistributedSampler
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet
 from manual_dp.school.tools.images import images, watched
-from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.plain import numbers, tensor
 
 # what the notebook's first cell defines, less the course's own answers
 START = dict(torch=torch, DistributedSampler=DistributedSampler,
@@ -58,12 +58,11 @@ def shard_indices(case, shard_indices):
 
 
 def _rows(value):
-    if isinstance(value, torch.Tensor):
-        value = value.tolist()
+    rows = numbers(value)
     try:
-        return [operator.index(row) for row in value]
+        return [operator.index(row) for row in rows]
     except TypeError:
-        return repr(value)[:60]
+        return repr(rows)[:60]
 
 
 def evaluate_accuracy(case, evaluate_accuracy):
