@@ -37,7 +37,6 @@ from torch.nn import functional as F
 from manual_dp.audit.alike import check_ranks
 from manual_dp.audit.catalogue import WORDS
 from manual_dp.audit.failure import failure
-from manual_dp.audit.gradient import doubtful
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
@@ -65,9 +64,9 @@ def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, step
             "loss": loss, "count": count}
     _check(code, world_size, steps, ignore)
 
-    def run(*how, world_size=world_size):
-        return run_ranks(measure, world_size, *code.values(), *how, timeout=timeout,
-                         backend=backend)
+    def run(folder, world_size):
+        return run_ranks(measure, world_size, *code.values(), steps, folder,
+                         timeout=timeout, backend=backend)
 
     report = _compared(run, world_size, steps, lr)
     known = [f for f in report.findings if f.code in ignore]
@@ -80,24 +79,19 @@ def _compared(run, world_size, steps, lr):
     """Run the code on the ranks and, at the same time, at world size 1; report."""
     base, remarks = None, []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-        alone = (pool.submit(run, 1, f"{folder}/alone", True, world_size=1)
-                 if world_size > 1 else pool.submit(lambda: [None]))
+        alone = pool.submit(run, f"{folder}/alone", 1) if world_size > 1 else None
         try:
-            runs = run(steps, f"{folder}/ranks")
+            runs = run(f"{folder}/ranks", world_size)
         except RankError as error:
-            alone.exception()
             if refusal := refused(error):
                 raise refusal from error
             return Report([failure(error, f"{folder}/ranks")], [], world_size, steps,
                           f"{error}\n{error.details}")
         try:
-            [base] = alone.result()
+            base = alone and alone.result()[0]
         except RankError as error:
             remarks = [f"not compared with world size 1: {error}"]
-        findings, more = judge(Evidence(runs, base, lr))
-        if base and doubtful(findings, base):  # then all steps of it, and gradients
-            [base] = run(steps, f"{folder}/again", world_size=1)
-            findings, more = judge(Evidence(runs, base, lr))
+    findings, more = judge(Evidence(runs, base, lr))
     return Report(findings, more + remarks, world_size, steps)
 
 
