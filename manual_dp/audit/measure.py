@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit import oracle
-from manual_dp.audit.fingerprint import bit_hashes, farthest, row_hashes
+from manual_dp.audit.fingerprint import bit_hashes, row_hashes
 from manual_dp.audit.hypotheses import right_on_all
 from manual_dp.audit.records import Drift, Run, Step
 from manual_dp.audit.watch import Diary, Watch
@@ -168,7 +168,10 @@ def apart(when, tensors, notes, group=None):
     if dist.get_backend(group) == "gloo":
         first = first.cpu()
     dist.broadcast(first, 0, group=group)
-    return [Drift(t, when, i, who, max(gather(farthest(tensors[i], first), group)))]
+    far = (tensors[i].double() - first.to(tensors[i].device).double()).abs()
+    # inf where one of them is not a number
+    far = float(far.nan_to_num(nan=math.inf).max())
+    return [Drift(t, when, i, who, max(gather(far, group)))]
 
 
 def _float64_before_ddp():

@@ -33,13 +33,7 @@ class Report:
 
     __repr__ = __str__
 
-    def as_dict(self):
-        """Return what JSON can hold."""
-        return {"world_size": self.world_size, "steps": self.steps,
-                "clean": not self.findings, "remarks": self.remarks,
-                "findings": [f._asdict() for f in self.findings],
-                "details": self.details}
-
     def save(self, path):
         """Write the report as JSON: the whole of it or, if interrupted, none."""
-        write_json(path, self.as_dict())
+        write_json(path, {**vars(self), "clean": not self.findings,
+                          "findings": [f._asdict() for f in self.findings]})

@@ -203,10 +203,13 @@ def test_a_report_prints_a_table_and_is_saved_as_json(tmp_path):
     assert saved["findings"][0]["repair"] == WORDS["uneven-shards"][1]
 
 
-def test_a_clean_report_says_so():
+def test_a_clean_report_says_so(tmp_path):
     report = report_of("torch DDP, 2 ranks, even")
     assert str(report).splitlines()[0] == "audit: 2 steps on 2 ranks, float64: clean"
-    assert report.as_dict()["clean"] is True
+    report.save(tmp_path / "report.json")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert (saved["clean"], saved["findings"]) == (True, [])
+    assert (saved["world_size"], saved["steps"], saved["details"]) == (2, 2, "")
 
 
 def test_an_ignored_finding_is_a_remark():

@@ -30,12 +30,15 @@ def test_ranks_that_part_are_named_with_the_first_tensor_and_the_distance():
         notes = gather(Step(4, after=bit_hashes(tensors)))
         same = gather(Step(4, after=bit_hashes(tensors[:1])))
         none = gather(Step(4, gradient=[dist.get_rank() or None]))
+        strange = [torch.tensor([1.0, torch.nan if dist.get_rank() == 2 else 1.0])]
+        nan = gather(Step(4, after=bit_hashes(strange)))
         return (apart("after", tensors, notes), apart("after", tensors[:1], same),
-                apart("gradient", tensors[:1], none))
-    for found, same, none in run_ranks(rank, 3):
+                apart("gradient", tensors[:1], none), apart("after", strange, nan))
+    for found, same, none, nan in run_ranks(rank, 3):
         assert [tuple(one) for one in found] == [(4, "after", 1, [1, 2], 5.0)]
         assert same == []
         assert [tuple(one) for one in none] == [(4, "gradient", None, [], float("inf"))]
+        assert [tuple(one) for one in nan] == [(4, "after", 0, [2], float("inf"))]
 
 
 class Tied(nn.Module):
