@@ -11,6 +11,8 @@ WORDS is in the order of a report: what causes others comes first.
 
 from collections import namedtuple
 
+from manual_dp.ranks.launch.verdict import listed as ranks  # noqa: F401  (for rules)
+
 Finding = namedtuple("Finding", "code number says cause repair rank step parameter")
 
 WORDS = {
@@ -158,12 +160,6 @@ def finding(code, number, says, rank=None, step=None, parameter=None):
 def in_order(findings):
     """Return the findings, causes before their consequences."""
     return sorted(findings, key=lambda f: list(WORDS).index(f.code))
-
-
-def ranks(numbers):
-    """Return "rank 1", or "ranks 0 and 2"."""
-    *most, last = map(str, numbers)
-    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def few(items):
