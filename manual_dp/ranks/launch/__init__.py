@@ -104,6 +104,8 @@ def _hang_up(line, warden):
         except TimeoutError:  # it was stopped, perhaps; its ranks die with it
             os.kill(warden, signal.SIGKILL)
             line.recv(1)
+    with contextlib.suppress(ChildProcessError):  # it is one where answers are graded
+        os.waitpid(warden, 0)
 
 
 class Nursery:

@@ -36,7 +36,7 @@ def answer(job, folder, pipe, hide):
         text = json.dumps({"nonce": job["nonce"], "out": _run(job)})
     except BaseException as error:
         text = json.dumps({"nonce": job["nonce"], "error": _describe(error, job),
-                           "blank": isinstance(error, NotImplementedError)})
+                           "blank": _cause(error) == "NotImplementedError"})
     with os.fdopen(pipe, "w") as file:
         file.write(text)
     os._exit(0)
@@ -74,8 +74,14 @@ def _limit(seconds, memory):
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
+def _cause(error):
+    """Return the name of the error's class; of a RankError's, what the rank raised."""
+    return getattr(error, "cause", type(error).__name__)
+
+
 def _describe(error, job):
     """Return the error's last line, and where in which cell it came up."""
+    vars(error).pop("__notes__", None)  # a RankError has a traceback there
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     sources = {_file(grade_id): source for grade_id, source in job["cells"]}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -64,6 +64,7 @@ def serve(settings):
 
 def _load(package):
     """Import torch and what an answer may see; return landlock, watch and answer."""
+    import cloudpickle  # noqa: F401
     import torch
     import torch.distributed  # noqa: F401
     torch.set_num_threads(1)
@@ -71,7 +72,11 @@ def _load(package):
     for file, words in OPEN.items():
         module = _from_file(package, file)
         vars(top).update((word, vars(module)[word]) for word in words)
-    _from_file(package, "ranks.launch.verdict")
+    _empty("manual_dp.ranks")
+    _empty("manual_dp.ranks.launch")
+    for file in ("verdict", "rank", "nursery"):
+        _from_file(package, f"ranks.launch.{file}")
+    _from_file(package, "ranks.launch", "ranks.launch.__init__")
     top.ranks = _from_file(package, "ranks", "school.grader.ranks")
     _empty("manual_dp.school")
     _empty("manual_dp.school.checks").check = lambda *args, **kwargs: None
