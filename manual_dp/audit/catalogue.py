@@ -2,7 +2,6 @@
 
     Finding    code, number, says, cause, repair; rank, step, parameter where known
     finding    make one: cause and repair come from WORDS
-    in_order   causes before their consequences
     ranks      ranks as text
     few        a few of many things as text
 
@@ -155,11 +154,6 @@ WORDS = {
 def finding(code, number, says, rank=None, step=None, parameter=None):
     """Make a Finding; cause and repair are those of its code."""
     return Finding(code, number, says, *WORDS[code], rank, step, parameter)
-
-
-def in_order(findings):
-    """Return the findings, causes before their consequences."""
-    return sorted(findings, key=lambda f: list(WORDS).index(f.code))
 
 
 def few(items):

@@ -35,8 +35,9 @@ def answer(job, folder, pipe, hide):
     try:
         text = json.dumps({"nonce": job["nonce"], "out": _run(job)})
     except BaseException as error:
+        cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
         text = json.dumps({"nonce": job["nonce"], "error": _describe(error, job),
-                           "blank": _cause(error) == "NotImplementedError"})
+                           "blank": cause == "NotImplementedError"})
     with os.fdopen(pipe, "w") as file:
         file.write(text)
     os._exit(0)
@@ -72,11 +73,6 @@ def _limit(seconds, memory):
         with open("/proc/self/statm") as file:
             memory += int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-
-
-def _cause(error):
-    """Return the name of the error's class; of a RankError's, what the rank raised."""
-    return getattr(error, "cause", type(error).__name__)
 
 
 def _describe(error, job):
