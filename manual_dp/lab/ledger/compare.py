@@ -65,25 +65,19 @@ def _row(run, single, last):
     if "note" in run["even"]:
         return run["even"]
     kept = [replicas for part in run.values() for replicas in part["weights"].values()]
+    right = {kind: part["weights"] for kind, part in single.items()}
     return {
-        "difference": {kind: [_farthest(replicas, single[kind]["weights"][mark][0])
+        "difference": {kind: [largest_difference(sum(replicas, []),
+                                                 right[kind][mark][0] * len(replicas))
                               for mark, replicas in part["weights"].items()]
                        for kind, part in run.items()},
-        "replicas": len(kept[0]), "equal": all(map(_bit_equal, kept)),
+        "replicas": len(kept[0]),
+        "equal": all(torch.equal(p, q) for replicas in kept for replica in replicas
+                     for p, q in zip(replica, replicas[0], strict=True)),
         "sent": {kind: part["sent"] for kind, part in run.items()},
         **{key: value for key, value in run["even"].items()
            if key not in ("weights", "sent")},
         "ratio": run["even"]["seconds"] / last}
-
-
-def _farthest(replicas, params):
-    distances = [largest_difference(replica, params) for replica in replicas]
-    return float(torch.tensor(distances, dtype=torch.float64).max())
-
-
-def _bit_equal(replicas):
-    return all(torch.equal(p, q) for replica in replicas
-               for p, q in zip(replica, replicas[0], strict=True))
 
 
 def table(report, timing=True):
