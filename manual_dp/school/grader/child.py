@@ -22,6 +22,7 @@ import sys
 import tempfile
 import types
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 
 OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
@@ -51,10 +52,8 @@ def serve(settings):
             return
         _prepare(job["name"].partition("/")[0])
         folder = tempfile.mkdtemp(prefix="manual_dp-grade-", dir=settings["folder"])
-
-        def run(pipe, job=job, folder=folder):
-            answer.answer(job, folder, pipe,
-                          lambda: landlock.restrict(settings["readable"], folder))
+        hide = partial(landlock.restrict, settings["readable"], folder)
+        run = partial(answer.answer, job, folder, hide=hide)
         try:
             reply = watch.watch(run, folder, job["seconds"])
         finally:
