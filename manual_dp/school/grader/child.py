@@ -63,10 +63,10 @@ def serve(settings):
 
 def _load(package):
     """Import torch and what an answer may see; return landlock, watch and answer."""
-    import cloudpickle  # noqa: F401
     import torch
     import torch.distributed  # noqa: F401
     torch.set_num_threads(1)
+    import cloudpickle  # noqa: F401  (or every job's first run_ranks would)
     top = _empty("manual_dp")
     for file, words in OPEN.items():
         module = _from_file(package, file)

@@ -162,16 +162,22 @@ def test_given_imports_nothing_that_a_graded_process_has_not():
 
 # messages
 
+ON_RANKS = """import torch.distributed as dist
+from manual_dp.ranks import run_ranks
+def allreduce(data):
+    run_ranks(work, 2)
+def work():
+"""
+
+
 @pytest.mark.parametrize("source, message", [
     ("def allreduce(data):\n    helper(data)", "put what an answer needs into its cell"),
     ("from manual_dp import allreduce", "cannot use the course's own solution"),
     ("def sum_up(data):\n    pass", "the answer cells define no allreduce"),
     ("def allreduce(data):\n    raise NotImplementedError()", "Not written yet"),
-    ("def work():\n    raise NotImplementedError('write me')\n"
-     "def allreduce(data):\n    run_ranks(work, 2)", "Not written yet"),
-    ("def work():\n    return 1 / dist.get_rank()\n"
-     "def allreduce(data):\n    run_ranks(work, 2)",
-     "RankError: rank 0 raised ZeroDivisionError: division by zero\n"
+    (ON_RANKS + "    raise NotImplementedError('write me')", "Not written yet"),
+    (ON_RANKS + "    return 1 // dist.get_rank()",
+     "RankError: rank 0 raised ZeroDivisionError: integer division or modulo by zero\n"
      "line 4 of <cell allreduce>: run_ranks(work, 2)"),
     ("def allreduce(data):\n    return 1 / 0",
      "ZeroDivisionError: division by zero\nline 2 of <cell allreduce>: return 1 / 0"),
