@@ -77,7 +77,6 @@ def step(world_size=2, rows=4):
     box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
     ax.text(8.71, world_size / 2, "all-reduce: sum", rotation=90, ha="center",
             va="center", fontsize=8.5, color="white")
-    return ax
 
 
 def three_ways():
@@ -97,7 +96,6 @@ def three_ways():
             arrow(ax, (7.0, y - 0.13), (8.2, y - 0.13), style="<|-|>")
     arrow(ax, (2.3, 2.55), (2.3, 2.1))
     arrow(ax, (12.3, -0.2), (13.5, -0.2), style="<|-|>")
-    return ax
 
 
 def tables(values_by_label, xlabel, ylabel):
@@ -125,7 +123,6 @@ def pipeline(stages, micro_batches):
             box(ax, slot, y, 1, 1)
         for i in range(micro_batches):
             box(ax, stage + i, y, 1, 1, str(i + 1), COLOURS[stage % len(COLOURS)])
-    return ax
 
 
 def holdings(states, titles):
@@ -142,7 +139,6 @@ def holdings(states, titles):
                 box(ax, wide * s + chunk, y, 1, 1, str(summed), COLOURS[2],
                     alpha=0.15 + 0.85 * (summed - 1) / max(1, world_size - 1),
                     ink="white" if summed > world_size / 2 else INK)
-    return ax
 
 
 def shards(sizes_by_case):
@@ -155,7 +151,6 @@ def shards(sizes_by_case):
             box(ax, x, y + 0.05, 1, 0.9, str(rank), COLOURS[rank], 8)
         ax.text(len(owners) + 0.4, y + 0.5, ", ".join(map(str, sizes)), va="center",
                 fontsize=9, color=INK)
-    return ax
 
 
 def worlds():
@@ -177,7 +172,6 @@ def worlds():
             arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7))
     arrow(ax, (10.85, 1.1), (11.95, 1.1), style="<|-|>")
     write(ax, 1.35, {11.4: "send\nrecv"}, 8)
-    return ax
 
 
 def buckets(sizes_by_case):
@@ -198,7 +192,6 @@ def buckets(sizes_by_case):
             box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)],
                 7.5 if width > 3 else 6)
             x += width
-    return ax
 
 
 def timeline(logs):
@@ -221,7 +214,6 @@ def timeline(logs):
         ax.set_ylim(-0.5, 1.7)
         ax.grid(False)
     panels[-1].set_yticklabels([])
-    return panels
 
 
 def turns(epochs, examples):
@@ -241,7 +233,6 @@ def turns(epochs, examples):
             for part, rank in enumerate(seen):
                 box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
                     COLOURS[rank % len(COLOURS)], 8)
-    return ax
 
 
 def dataparallel(world_size=2):
@@ -268,4 +259,3 @@ def dataparallel(world_size=2):
         box(ax, x, world_size - 0.88, width, 0.76, text, size=8)
     for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
         arrow(ax, (start, top), (end, top))
-    return ax
