@@ -45,11 +45,10 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
     return _label_ends(ax, rows)
 
 
-def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
+def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=COLOURS,
          **size):
     """Draw a bar for each label, the number above it."""
     ax = axes(xlabel, ylabel, title, **size)
-    colours = colours or [COLOURS[0]] * len(values)
     drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
     ax.bar_label(drawn, [*map(form.format, values)], padding=3, fontsize=9, color=INK)
     ax.set_xticks(range(len(values)), labels)
