@@ -11,6 +11,7 @@ judge the gradients of all ranks without having them.
 """
 
 import torch
+from torch.nn import functional as F
 
 SIZE = 16
 COLUMNS = 1021  # a prime: no layer is as wide
@@ -37,10 +38,7 @@ class Sketch:
     def _row(self, tensor):
         flat = tensor.reshape(-1).double()
         flat = flat * self.weights[:len(flat)].to(tensor.device)
-        whole = len(flat) - len(flat) % SIZE
-        row = flat[:whole].view(SIZE, -1).sum(1)
-        row[:len(flat) - whole] += flat[whole:]
-        return row
+        return F.pad(flat, (0, -len(flat) % SIZE)).view(SIZE, -1).sum(1)
 
 
 @torch.no_grad()
