@@ -4,7 +4,7 @@
        fork
        answer.py                       one a job: own session, limits, no course files
           fork
-          rank 0, rank 1 ...           where an exercise asks for ranks
+          a warden and its ranks       where an exercise asks for them: ranks.py
 
 `serve` gets jobs and sends replies, as JSON, over a socket, stdin. It has torch loaded,
 what OPEN and GIVEN list, under the names that it has in a notebook, and what runs and
