@@ -88,11 +88,11 @@ def finished(folder, rank):
 
 
 def read(folder, name):
-    """Return a file's bytes, none if there is no such file."""
+    """Return a file's bytes, none if it is not there: not yet, or not any more."""
     try:
         with open(f"{folder}/{name}", "rb") as file:
             return file.read()
-    except FileNotFoundError:
+    except OSError:
         return b""
 
 
@@ -174,30 +174,24 @@ def echo(rank, text, stream):
 
 def printed(folder, world_size, lost):
     """Return what each rank wrote to stdout and stderr, the end of it if it is long."""
-    return [[_end_of(f"{folder}/{name}-{rank}", lost) for name in ("out", "err")]
+    return [[_end_of(folder, f"{name}-{rank}", lost) for name in ("out", "err")]
             for rank in range(world_size)]
 
 
-def _end_of(path, lost):
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - PRINTED))
-            text = file.read().decode(errors="replace")
-    except OSError:  # the rank ended before it was there, or has removed it
-        return ""
-    out = lost.get(path, 0) + max(0, size - PRINTED)
+def _end_of(folder, name, lost):
+    data = read(folder, name)
+    text = data[-PRINTED:].decode(errors="replace")
+    out = lost.get(name, 0) + max(0, len(data) - PRINTED)
     return f"[{out} bytes left out]\n{text}" if out else text
 
 
 def trim(folder, ranks, lost):
     """Empty the files of output that have grown too long; count in `lost` what goes."""
-    for rank in ranks:
-        for path in (f"{folder}/out-{rank}", f"{folder}/err-{rank}"):
-            with contextlib.suppress(OSError):
-                if (size := os.path.getsize(path)) > STORED:
-                    os.truncate(path, 0)
-                    lost[path] = lost.get(path, 0) + size
+    for name in [f"{name}-{rank}" for rank in ranks for name in ("out", "err")]:
+        with contextlib.suppress(OSError):
+            if (size := os.path.getsize(f"{folder}/{name}")) > STORED:
+                os.truncate(f"{folder}/{name}", 0)
+                lost[name] = lost.get(name, 0) + size
 
 
 def listed(ranks):
