@@ -74,15 +74,13 @@ def _label_ends(ax, labels):
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank, half epoch
     ends = [(line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
             for line, label in zip(ax.lines[-len(labels):], labels)]
-    to_pixels = ax.transData.transform
     ax.autoscale_view()
     room = 13 * ax.figure.dpi / 100
     floor = -float("inf")
     for value, label, colour, x in sorted(ends):
-        pixel = to_pixels((x, value))[1]
-        place = max(pixel, floor + room)
-        floor = place
-        ax.annotate(label, (x, value), (8, (place - pixel) * 72 / ax.figure.dpi),
+        pixel = ax.transData.transform((x, value))[1]
+        floor = max(pixel, floor + room)
+        ax.annotate(label, (x, value), (8, (floor - pixel) * 72 / ax.figure.dpi),
                     textcoords="offset points", va="center", fontsize=9, color=colour,
                     annotation_clip=False)
     return ax
