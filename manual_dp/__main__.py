@@ -60,7 +60,7 @@ def compare_command(args):
     from manual_dp.lab.ledger.compare import compare, table
     runs = []
     for world_size in args.world_size:
-        runs.append(compare(world_size, args.steps, args.batch_size, args.seed, bar))
+        runs.append(compare(world_size, args.steps, args.batch_size, args.seed))
         print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
         if args.out:
             write_json(args.out, {"runs": runs})

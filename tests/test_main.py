@@ -68,14 +68,8 @@ def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
     assert message in line
 
 
-def no_network(monkeypatch):
-    def unreachable():
-        raise OSError("no route to host")
-    monkeypatch.setattr(fashion_mnist, "ensure_torchvision", unreachable)
-
-
 def test_missing_files_are_one_line_that_helps(monkeypatch, capsys, tmp_path):
-    no_network(monkeypatch)
+    monkeypatch.setattr(fashion_mnist, "SOURCE", "file:///no/such/folder")
     line = refuses(capsys, "train", "--data", "fashion-mnist", "--data-dir",
                    str(tmp_path / "here"))
     assert line.startswith("python -m manual_dp: error: Fashion-MNIST is not in ")

@@ -28,14 +28,14 @@ def canvas(width, height, xlim, ylim):
     return ax
 
 
-def box(ax, x, y, width, height, text="", colour=FAINT, ink=INK, size=9, alpha=1.0):
+def box(ax, x, y, width, height, text="", colour=FAINT, size=9, alpha=1.0, ink=None):
     """Draw a rounded box with its lower left corner at (x, y), and text in it."""
     from matplotlib.patches import FancyBboxPatch
     ax.add_patch(FancyBboxPatch((x + 0.03, y + 0.03), width - 0.06, height - 0.06,
                                 boxstyle="round,pad=0,rounding_size=0.06",
                                 facecolor=colour, edgecolor="white", alpha=alpha))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center",
-            fontsize=size, color=ink)
+            fontsize=size, color=ink or (INK if colour == FAINT else "white"))
 
 
 def arrow(ax, start, end, colour=INK, style="-|>"):
@@ -66,20 +66,17 @@ def step(world_size=2, rows=4):
     for rank in range(world_size):
         colour, y = COLOURS[rank], world_size - 1 - rank
         for i in range(rows):
-            row, thick = y + 0.12 + i * 0.8 / rows, 0.8 / rows
-            box(ax, 0.1, row, 1.2, thick, colour=colour)
-            box(ax, 2.05, row, 1.2, thick, colour=colour)
-        arrow(ax, (1.35, y + 0.5), (2.05, y + 0.5), colour)
-        arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
-        box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
-        arrow(ax, (6.0, y + 0.5), (6.6, y + 0.5), colour)
-        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white", 9, 0.75)
-        arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5), INK)
-        box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same", FAINT)
+            for x in (0.1, 2.05):
+                box(ax, x, y + 0.12 + i * 0.8 / rows, 1.2, 0.8 / rows, "", colour)
+        for start, end in ((1.35, 2.05), (3.3, 4.0), (6.0, 6.6)):
+            arrow(ax, (start, y + 0.5), (end, y + 0.5), colour)
+        box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour)
+        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, alpha=0.75)
+        arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5))
+        box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same")
     box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
     ax.text(8.71, world_size / 2, "all-reduce: sum", rotation=90, ha="center",
             va="center", fontsize=8.5, color="white")
-    return ax
 
 
 def three_ways():
@@ -91,15 +88,14 @@ def three_ways():
                       12.9: "gradients cross, at the end"}, 8.5)
     for layer, name in enumerate(LAYERS):
         y = 3.6 - 1.15 * layer
-        box(ax, 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
+        box(ax, 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2])
         for rank in range(2):
             for x, text in (5.65, f"half of\n{name}"), (10.95, name):
-                box(ax, x + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank], "white", 8)
+                box(ax, x + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank], 8)
         if layer < 3:
-            arrow(ax, (7.0, y - 0.13), (8.2, y - 0.13), INK, "<|-|>")
-    arrow(ax, (2.3, 2.55), (2.3, 2.1), INK)
-    arrow(ax, (12.3, -0.2), (13.5, -0.2), INK, "<|-|>")
-    return ax
+            arrow(ax, (7.0, y - 0.13), (8.2, y - 0.13), style="<|-|>")
+    arrow(ax, (2.3, 2.55), (2.3, 2.1))
+    arrow(ax, (12.3, -0.2), (13.5, -0.2), style="<|-|>")
 
 
 def tables(values_by_label, xlabel, ylabel):
@@ -124,10 +120,9 @@ def pipeline(stages, micro_batches):
     labels = [f"device {stage}" for stage in range(stages)]
     for stage, y in enumerate(rows(ax, labels, -0.15)):
         for slot in range(slots):
-            busy = 0 <= slot - stage < micro_batches
-            box(ax, slot, y, 1, 1, str(slot - stage + 1) if busy else "",
-                COLOURS[stage % len(COLOURS)] if busy else FAINT, "white")
-    return ax
+            box(ax, slot, y, 1, 1)
+        for i in range(micro_batches):
+            box(ax, stage + i, y, 1, 1, str(i + 1), COLOURS[stage % len(COLOURS)])
 
 
 def holdings(states, titles):
@@ -142,9 +137,8 @@ def holdings(states, titles):
         for y, row in zip(ys, state):
             for chunk, summed in enumerate(row):
                 box(ax, wide * s + chunk, y, 1, 1, str(summed), COLOURS[2],
-                    "white" if summed > world_size / 2 else INK,
-                    alpha=0.15 + 0.85 * (summed - 1) / max(1, world_size - 1))
-    return ax
+                    alpha=0.15 + 0.85 * (summed - 1) / max(1, world_size - 1),
+                    ink="white" if summed > world_size / 2 else INK)
 
 
 def shards(sizes_by_case):
@@ -152,14 +146,11 @@ def shards(sizes_by_case):
     cases, most = len(sizes_by_case), max(map(sum, sizes_by_case.values()))
     ax = canvas(7.0, 0.3 + 0.34 * cases, (-3.2, max(most, 12) + 3.6), (-0.1, cases))
     for y, sizes in zip(rows(ax, sizes_by_case, -0.3), sizes_by_case.values()):
-        x = 0
-        for rank, size in enumerate(sizes):
-            for _ in range(size):
-                box(ax, x, y + 0.05, 1, 0.9, str(rank), COLOURS[rank], "white", 8)
-                x += 1
-        ax.text(x + 0.4, y + 0.5, ", ".join(map(str, sizes)), va="center", fontsize=9,
-                color=INK)
-    return ax
+        owners = [rank for rank, size in enumerate(sizes) for _ in range(size)]
+        for x, rank in enumerate(owners):
+            box(ax, x, y + 0.05, 1, 0.9, str(rank), COLOURS[rank], 8)
+        ax.text(len(owners) + 0.4, y + 0.5, ", ".join(map(str, sizes)), va="center",
+                fontsize=9, color=INK)
 
 
 def worlds():
@@ -176,12 +167,11 @@ def worlds():
         for left, text, name in (
                 (0.7 + 2.8 * rank, f"replica {rank}", f"device_params[{rank}]"),
                 (x + 0.4, "replica", "params")):
-            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank], "white")
+            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank])
             write(ax, 2.2, {left + 1.2: name}, 8, family="monospace")
-            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7), INK)
-    arrow(ax, (10.85, 1.1), (11.95, 1.1), INK, "<|-|>")
+            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7))
+    arrow(ax, (10.85, 1.1), (11.95, 1.1), style="<|-|>")
     write(ax, 1.35, {11.4: "send\nrecv"}, 8)
-    return ax
 
 
 def buckets(sizes_by_case):
@@ -199,10 +189,9 @@ def buckets(sizes_by_case):
             width = 1.6 + (20 - 1.6 * len(groups)) * sum(n for _, n in group) / total
             names = [name for name, _ in group]
             text = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)], "white",
+            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)],
                 7.5 if width > 3 else 6)
             x += width
-    return ax
 
 
 def timeline(logs):
@@ -225,7 +214,6 @@ def timeline(logs):
         ax.set_ylim(-0.5, 1.7)
         ax.grid(False)
     panels[-1].set_yticklabels([])
-    return panels
 
 
 def turns(epochs, examples):
@@ -241,12 +229,10 @@ def turns(epochs, examples):
     for y, ranks in zip(rows(ax, epochs), epochs.values()):
         for i in range(examples):
             box(ax, i, y, 1, 1)
-            seen = [rank for rank, indices in enumerate(ranks) for j in indices
-                    if j == i]
+            seen = [rank for rank, mine in enumerate(ranks) for j in mine if j == i]
             for part, rank in enumerate(seen):
                 box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
-                    COLOURS[rank % len(COLOURS)], "white", 8)
-    return ax
+                    COLOURS[rank % len(COLOURS)], 8)
 
 
 def dataparallel(world_size=2):
@@ -260,17 +246,16 @@ def dataparallel(world_size=2):
     labels = [f"device {rank}" for rank in range(world_size)]
     for rank, y in enumerate(rows(ax, labels, -0.1)):
         colour = COLOURS[rank % len(COLOURS)]
-        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, "white", 8, 0.6)
-        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, "white", 8)
-        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, "white", 8, 0.75)
+        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, 8, 0.6)
+        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, 8)
+        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, 8, 0.75)
         arrow(ax, (6.6, y + 0.5), (7.3, y + 0.5), colour)
         if rank:
-            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75), INK)
-            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75), INK)
-            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2), INK)
+            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75))
+            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75))
+            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2))
     for x, width, text in ((0.05, 0.85, "X"), (3.05, 1.25, "module"),
                            (9.75, 2.0, "all outputs"), (12.5, 1.2, "loss")):
-        box(ax, x, world_size - 0.88, width, 0.76, text, FAINT, size=8)
+        box(ax, x, world_size - 0.88, width, 0.76, text, size=8)
     for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
-        arrow(ax, (start, top), (end, top), INK)
-    return ax
+        arrow(ax, (start, top), (end, top))

@@ -45,30 +45,25 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
     return _label_ends(ax, rows)
 
 
-def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
+def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=COLOURS,
          **size):
     """Draw a bar for each label, the number above it."""
     ax = axes(xlabel, ylabel, title, **size)
-    colours = colours or [COLOURS[0]] * len(values)
-    places = range(len(values))
-    ax.bar(places, values, color=colours, width=0.6)
-    for place, value in zip(places, values):
-        ax.annotate(form.format(value), (place, value), (0, 3), ha="center",
-                    textcoords="offset points", fontsize=9, color=INK)
-    ax.set_xticks(list(places), labels)
+    drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
+    ax.bar_label(drawn, [*map(form.format, values)], padding=3, fontsize=9, color=INK)
+    ax.set_xticks(range(len(values)), labels)
     ax.margins(y=0.15)
     return ax
 
 
 def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
     """Draw for each label the mean of its runs, and the band between their extremes."""
+    import numpy as np
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, runs in zip(cycle(COLOURS), rows.values()):
-        columns = list(zip(*runs))
-        mean = [sum(column) / len(column) for column in columns]
-        low, high = [min(c) for c in columns], [max(c) for c in columns]
-        ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
-        ax.plot(x, mean, color=colour, lw=1.8)
+        runs = np.array(runs)
+        ax.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.18, lw=0)
+        ax.plot(x, runs.mean(0), color=colour, lw=1.8)
     ax.set_ylim(ylim)
     return _label_ends(ax, rows)
 
@@ -79,15 +74,13 @@ def _label_ends(ax, labels):
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank, half epoch
     ends = [(line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
             for line, label in zip(ax.lines[-len(labels):], labels)]
-    to_pixels = ax.transData.transform
     ax.autoscale_view()
     room = 13 * ax.figure.dpi / 100
     floor = -float("inf")
     for value, label, colour, x in sorted(ends):
-        pixel = to_pixels((x, value))[1]
-        place = max(pixel, floor + room)
-        floor = place
-        ax.annotate(label, (x, value), (8, (place - pixel) * 72 / ax.figure.dpi),
+        pixel = ax.transData.transform((x, value))[1]
+        floor = max(pixel, floor + room)
+        ax.annotate(label, (x, value), (8, (floor - pixel) * 72 / ax.figure.dpi),
                     textcoords="offset points", va="center", fontsize=9, color=colour,
                     annotation_clip=False)
     return ax

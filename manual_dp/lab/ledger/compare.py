@@ -5,6 +5,7 @@ import torch
 from manual_dp.lab.figures.plot import COLOURS, INK, axes
 from manual_dp.lab.ledger import methods
 from manual_dp.lab.ledger.plan import Plan, start
+from manual_dp.lab.progress import bar
 from manual_dp.params import largest_difference
 from manual_dp.split import scatter
 
@@ -13,25 +14,22 @@ BOUND = 1e-12
 ZERO = 1e-18  # where the figure has its 0
 
 
-def compare(world_size=2, steps=100, batch_size=24, seed=0, progress=None):
+def compare(world_size=2, steps=100, batch_size=24, seed=0):
     """Train by every method from the same weights on the same minibatches.
 
     Twice: on minibatches whose shards are equal, batch_size rows or a little less, and
     on some that are world_size - 1 rows smaller, which no split makes equal. In one
     process the last shard is then the small one; over processes rank 0 gets three
     times as many rows as the others. seed: draws weights and minibatches.
-    progress: wraps the methods, called as progress(names, label); tqdm fits.
     Returns a dict that JSON can hold. Seconds are of the even minibatches, with one
     thread a process; methods run one after another, so on a busy machine they mislead.
     """
     _check(world_size, steps, batch_size)
     plans = _plans(world_size, steps, batch_size, seed)
-    runs, names = {}, list(methods.METHODS)
-    threads = torch.get_num_threads()
+    runs, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # as every rank does
     try:
-        for name in progress(names, f"{world_size} ranks") if progress else names:
-            method = methods.METHODS[name]
+        for name, method in bar(methods.METHODS.items(), f"{world_size} ranks"):
             runs[name] = {kind: method(plan) for kind, plan in plans.items()}
     finally:
         torch.set_num_threads(threads)
@@ -51,10 +49,10 @@ def _plans(world_size, steps, batch_size, seed):
     even = batch_size - batch_size % world_size
     odd = even - (world_size - 1)
     one = odd // (world_size + 2)
-    shares = {even: [even // world_size] * world_size,
-              odd: [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
-    return {kind: Plan(world_size, steps, rows, shares[rows], seed, LR)
-            for kind, rows in (("even", even), ("uneven", odd))}
+    shares = {"even": [even // world_size] * world_size,
+              "uneven": [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
+    return {kind: Plan(world_size, steps, sum(share), share, seed, LR)
+            for kind, share in shares.items()}
 
 
 def _shards(plan):
@@ -67,25 +65,19 @@ def _row(run, single, last):
     if "note" in run["even"]:
         return run["even"]
     kept = [replicas for part in run.values() for replicas in part["weights"].values()]
+    right = {kind: part["weights"] for kind, part in single.items()}
     return {
-        "difference": {kind: [_farthest(replicas, single[kind]["weights"][mark][0])
+        "difference": {kind: [largest_difference(sum(replicas, []),
+                                                 right[kind][mark][0] * len(replicas))
                               for mark, replicas in part["weights"].items()]
                        for kind, part in run.items()},
-        "replicas": len(kept[0]), "equal": all(map(_bit_equal, kept)),
+        "replicas": len(kept[0]),
+        "equal": all(torch.equal(p, q) for replicas in kept for replica in replicas
+                     for p, q in zip(replica, replicas[0], strict=True)),
         "sent": {kind: part["sent"] for kind, part in run.items()},
         **{key: value for key, value in run["even"].items()
            if key not in ("weights", "sent")},
         "ratio": run["even"]["seconds"] / last}
-
-
-def _farthest(replicas, params):
-    distances = [largest_difference(replica, params) for replica in replicas]
-    return float(torch.tensor(distances, dtype=torch.float64).max())
-
-
-def _bit_equal(replicas):
-    return all(torch.equal(p, q) for replica in replicas
-               for p, q in zip(replica, replicas[0], strict=True))
 
 
 def table(report, timing=True):

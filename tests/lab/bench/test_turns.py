@@ -39,5 +39,5 @@ def late(rank):
 
 def test_a_turn_lasts_until_the_slowest_rank_is_done():
     for rank in (0, 1):
-        for slow, _ in page.turns_of_ranks(2, late, rank, 2):
+        for slow, _ in page.turns_of_ranks(2, late, [rank], 2):
             assert slow >= 0.05
