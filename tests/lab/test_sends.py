@@ -1,7 +1,13 @@
 import pytest
 import torch
 
-from manual_dp import allgather, allreduce, reduce_scatter, ring_allreduce, tree_allreduce
+from manual_dp import (
+    allgather,
+    allreduce,
+    reduce_scatter,
+    ring_allreduce,
+    tree_allreduce,
+)
 from manual_dp.lab.cost import traffic
 from manual_dp.lab.sends import record
 

@@ -27,6 +27,12 @@ def draw(schedule, stages):
     svg.tiles(drawing, [(LEFT + wide * slot + 2, 36 + HIGH * stage)
                         for stage in range(stages) for slot in range(slots)],
               wide - 4, HIGH - 6, "none", stroke="#c9ced6", stroke_dasharray="3 3")
+    busy = {(start, stage) for start, stage, *_ in schedule}
+    for stage in range(stages):
+        for slot in range(slots):
+            if wide >= 30 and (slot, stage) not in busy:
+                svg.text(drawing, "idle", LEFT + wide * (slot + 0.5),
+                         33 + HIGH * (stage + 0.5), 11, svg.SOFT)
     for stage in range(stages):
         y = 33 + HIGH * (stage + 0.5)
         svg.text(drawing, f"device {stage}", LEFT - 8, y, 12, INK, "end")

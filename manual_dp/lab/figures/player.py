@@ -44,7 +44,7 @@ def play(allreduce, world_size):
     floor = TOP + high + 44
     table = 14 if world_size < 6 else 11
     title = _title(allreduce, held)
-    drawing = svg.card(floor + 106 + table * world_size, f"{title}. {_verdict(held)}")
+    drawing = svg.card(floor + 120 + table * world_size, f"{title}. {_verdict(held)}")
     svg.text(drawing, title, 16, 18, 13, INK, "start")
     for link in sorted(links):
         if link[::-1] not in links or link[0] < link[1]:
@@ -194,8 +194,9 @@ def _captions(drawing, floor, names, clock, seconds, verdict):
     for phase in dict.fromkeys(phase for phase, _ in names):
         mine = [i for i, name in enumerate(names) if name[0] == phase]
         middle = (clock[mine[0] + 1] + clock[mine[-1] + 1] + SECONDS) / 2
-        svg.text(drawing, f"{phase}: {len(mine)}", 20 + middle * scale, floor + 38,
-                 11.5)
+        steps = f"{len(mine)} step{'s' * (len(mine) > 1)}"
+        for line, words in enumerate((phase, steps)):
+            svg.text(drawing, words, 20 + middle * scale, floor + 37 + 14 * line, 11.5)
     point = drawsvg.Circle(0, floor + 23, 5, fill=RED, transform="translate(20 0)")
     svg.travel(point, [(0, (20, 0)), (seconds, (svg.WIDTH - 20, 0))], seconds)
     drawing.append(point)
@@ -208,16 +209,17 @@ def _tables(drawing, floor, names, held, side):
     shown = [("start", held[0]), *((f"after {names[i][0]}", held[i + 1]) for i in ends)]
     column, world_size = svg.WIDTH / len(shown), len(held[0])
     for place, (label, state) in enumerate(shown):
-        x, y = column * (place + 0.5) - world_size * side / 2, floor + 70
-        svg.text(drawing, label, column * (place + 0.5), floor + 58, 12, INK)
+        middle, y = column * (place + 0.5) + 14, floor + 86
+        x = middle - world_size * side / 2
+        svg.text(drawing, label, middle, floor + 74, 12, font_weight="bold")
         fills = {}
         for rank, row in enumerate(state):
-            svg.text(drawing, rank, x - 9, y + (rank + 0.5) * side, 10.5,
-                     svg.rank_colour(rank))
+            svg.text(drawing, rank if place else f"rank {rank}", x - 5,
+                     y + (rank + 0.5) * side, 10.5, svg.rank_colour(rank), "end")
             for chunk, parts in enumerate(row):
                 fills.setdefault(_fill(parts), []).append(
                     (x + chunk * side + 0.5, y + rank * side + 0.5))
         for fill in sorted(fills):
             svg.tiles(drawing, fills[fill], side - 1, side - 1, fill)
     svg.text(drawing, "A square is a chunk. The darker it is, the more ranks are "
-             "summed in it.", svg.WIDTH / 2, floor + 90 + world_size * side, 11.5)
+             "summed in it.", svg.WIDTH / 2, floor + 104 + world_size * side, 11.5)
