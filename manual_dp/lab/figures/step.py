@@ -25,16 +25,15 @@ def draw(world_size=2, rows=4):
                        " own rows, the gradients are summed, all take the same step")
     column = (svg.WIDTH - 36) / world_size
     middles = [18 + column * (rank + 0.5) for rank in range(world_size)]
-    gradients = [[number + round(3 * math.sin(2.3 * rank + 1.7 * i + 1))
-                  for i, number in enumerate(COMMON)] for rank in range(world_size)]
-    total = [sum(numbers) for numbers in zip(*gradients)]
+    each = gradients(world_size)
+    total = [sum(numbers) for numbers in zip(*each)]
 
     for rank, x in enumerate(middles):
         _rows(drawing, rank, rows, x, column)
         svg.arrow(drawing, (x, 58), (x, 109), svg.rank_colour(rank))
         _replica(drawing, rank, x, 111, column)
         svg.arrow(drawing, (x, 166), (x, 221), svg.rank_colour(rank))
-        _bars(drawing, gradients[rank], x, 243, column, svg.rank_colour(rank))
+        _bars(drawing, each[rank], x, 243, column, svg.rank_colour(rank))
         svg.arrow(drawing, (x, 267), (x, 291), svg.rank_colour(rank))
         svg.arrow(drawing, (x, 325), (x, 345), INK)
         _bars(drawing, total, x, 368, column, INK)
@@ -50,6 +49,12 @@ def draw(world_size=2, rows=4):
     _caption(drawing, 193, 3, "Each rank computes a gradient, of its own rows only.")
     _caption(drawing, 406, 4, "All take the same step. The weights are equal again.")
     return svg.picture(drawing)
+
+
+def gradients(world_size):
+    """Return five whole numbers for each rank; no two ranks have the same."""
+    return [[number + round(3 * math.sin(2.3 * rank + 1.7 * i + 1))
+             for i, number in enumerate(COMMON)] for rank in range(world_size)]
 
 
 def _caption(drawing, y, number, words):
