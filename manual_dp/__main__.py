@@ -113,7 +113,7 @@ def _parser():
     ledger.add_argument("--seed", type=int, default=0, metavar="N",
                         help="draws weights and minibatches")
     ledger.add_argument("--lr", type=_rate, default=0.05, metavar="R",
-                        help="learning rate; at 0.2 the control parts, too")
+                        help="learning rate")
     ledger.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     ledger.set_defaults(command=compare_command)
 

@@ -19,6 +19,7 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
+from manual_dp.lab.same import apart
 from manual_dp.lenet import init_params, lenet
 from manual_dp.params import largest_difference
 
@@ -79,7 +80,7 @@ def follow(plan, step, replicas, device):
         begin = _clock(device)
         step(X, y)
         seconds.append(_clock(device) - begin)
-        stepwise.append(farthest(replicas, one))
+        stepwise.append(most([apart(replica, one) for replica in replicas]))
         if number in (1, 10, 100, plan.steps):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
                                for params in replicas]
