@@ -171,8 +171,8 @@ def test_a_step_that_is_wrong_once_is_seen_though_it_comes_back(monkeypatch):
         for p, end in zip(params, alone(params, X, y, plan.lr)):
             p.copy_(end)
         params[0] += {2: 1e-6, 3: -1e-6}.get(len(calls), 0)
-    assert follow(plan, step, [params], torch.device("cpu"))["stepwise"] == (
-        pytest.approx(1e-6))
+    found = follow(plan, step, [params], torch.device("cpu"))
+    assert 5e-7 < found["stepwise"] < 1.1e-6  # a part of the largest weight, 1.5
 
 
 def test_a_plan_draws_the_same_numbers_each_time_and_others_for_another_seed():
