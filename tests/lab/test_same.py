@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from manual_dp import allreduce, get_params, largest_difference, train_batch, try_devices
+from manual_dp import (
+    allreduce,
+    get_params,
+    largest_difference,
+    train_batch,
+    try_devices,
+)
 from manual_dp.lab.same import apart, nudge, path, stepwise
 
 

@@ -103,8 +103,8 @@ def table(report, timing=True):
     lines = [*_head(report, timing), "",
              f"{'':21}{'each':>6}{'run: even':>{wide}}{'run: uneven':>{wide}}  ranks"
              f"{'bytes sent':>12}" + "   time" * timing,
-             f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}  equal"
-             f"{'busiest':>12}" + "/torch" * timing]
+             f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}"
+             f"  equal{'busiest':>12}" + "/torch" * timing]
     for row in report["rows"]:
         lines.append(f"{_name(row):21}" + (row.get("note") or
                                            _cells(row, wide, timing)))

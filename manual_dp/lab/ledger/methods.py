@@ -1,7 +1,7 @@
 """Every way of training in step that the course has, on the same minibatches.
 
     single              one device, nothing split: what the others are compared with
-    nudged              the same from a start that differs in one last place: the control
+    nudged              the same, one weight moved by its last place: the control
     by_hand             `train_batch`, with any all-reduce over a list of tensors
     data_parallel       `DataParallel` by hand
     over_processes      a process for each rank: the ring or a DDP by hand, torch's DDP
