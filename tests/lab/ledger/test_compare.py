@@ -111,7 +111,8 @@ def test_bytes_sent_are_those_of_the_closed_forms(world_size):
         assert abs(sent[name] - 2 * (n - 1) * BYTES / n) <= 8 * n, name
     assert sent["ring over processes"] == sent["ring"]  # of the busiest, to the byte
     counted = [name for name in sent if found[name]["counted"]]
-    assert counted == ["single device", "single, 1 ulp off", "star", "ring", "tree", "ring over processes"]
+    assert counted == ["single device", "single, 1 ulp off", "star", "ring", "tree",
+                       "ring over processes"]
 
 
 def test_the_yardstick_takes_one_of_itself():
