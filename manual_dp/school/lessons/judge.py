@@ -6,8 +6,9 @@ ranks' chunks here, programs of one rank in problem set 2.
 
 from dataclasses import replace
 
-from manual_dp.school.exercise import Exercise, find, random_numbers
+from manual_dp.school.exercise import Exercise, find
 from manual_dp.school.sums import judge_chunks, judge_copies
+from manual_dp.school.tools.plain import random_numbers
 
 # ranks, and numbers in each rank's tensor: chunks of one size, of two, of none
 SIZES = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
