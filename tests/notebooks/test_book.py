@@ -174,7 +174,7 @@ def test_links_are_turned_to_pages(page, text, wanted):
 
 
 def anchors(path):
-    """Return the anchors of a text's headings, as both JupyterLab and the book make them."""
+    """Return the anchors of a text's headings, as the book makes them."""
     heads = re.findall(r"^#+ (.+)$", path.read_text(), re.M)
     return {re.sub(r"[^\w-]", "", head.lower().replace(" ", "-")) for head in heads}
 
@@ -306,9 +306,12 @@ def test_the_page_can_be_dark(made, chromium):
         assert page.evaluate(colour) != light
 
 
-def test_a_word_leads_to_its_place_in_the_glossary(made, chromium):
+def test_a_lesson_leads_to_another_and_a_word_to_its_place_in_the_glossary(made, chromium):
     with watched(chromium) as (page, _):
         page.goto((made[0] / "00_first.html").as_uri())
+        page.get_by_role("link", name="the second", exact=True).click()
+        page.wait_for_url("**/01_second.html")
+        page.go_back()
         page.get_by_role("link", name="rank", exact=True).click()
         page.wait_for_url("**/glossary.html#rank")
         assert page.locator("#rank").count() == 1
