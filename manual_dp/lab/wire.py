@@ -3,6 +3,7 @@
     Wire.send       copy a tensor to another device, and note it
     Wire.log        what was sent, in order: Sent(source, target, what, size)
     Wire.rounds     how many rounds of sends a result needed, there and back
+    sends           the same log, of an all-reduce
     transfers       a log with each thing once, for a picture
 
 Devices are known by their number, so that the log says who sent to whom also where
@@ -11,6 +12,8 @@ all of them are the one CPU.
 
 import functools
 from collections import namedtuple
+
+from manual_dp.lab.cost import Meter
 
 Sent = namedtuple("Sent", "source target what size")
 
@@ -48,6 +51,24 @@ class Wire:
     def _note(self, tensor, source, target, what):
         size = tensor.numel() * tensor.element_size()
         self.log.append(Sent(source, target, what, size))
+
+
+def sends(allreduce, tensors, what):
+    """Call `allreduce(tensors)`; return what it sent, in order, as a `Wire.log`."""
+    with _Log(tensors, what) as meter:
+        allreduce(tensors)
+    return meter.log
+
+
+class _Log(Meter):
+    def __init__(self, tensors, what):
+        super().__init__(tensors)
+        self.what, self.log = what, []
+
+    def send(self, there, here, tensor, into, name):
+        done = f"{self.what}, {'copied' if 'copy' in name else 'added'}"
+        size = tensor.numel() * tensor.element_size()
+        self.log.append(Sent(there, here, done, size))
 
 
 def transfers(log):

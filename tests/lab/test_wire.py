@@ -1,6 +1,7 @@
 import torch
 
-from manual_dp.lab.wire import Sent, Wire, transfers
+from manual_dp import allreduce
+from manual_dp.lab.wire import Sent, Wire, sends, transfers
 
 TWO = ["cpu", "cpu"]
 
@@ -53,6 +54,18 @@ def test_rounds_are_the_same_after_backward():
 def test_what_never_crosses_needs_no_round():
     X = torch.ones(2, requires_grad=True)
     assert Wire(TWO).rounds((X * 2).sum()) == 0
+
+
+def test_the_sends_of_a_star_are_noted_in_order_while_it_sums():
+    tensors = [torch.full((3,), 10.0**rank) for rank in range(3)]
+    assert sends(allreduce, tensors, "x") == [
+        Sent(1, 0, "x, added", 12), Sent(2, 0, "x, added", 12),
+        Sent(0, 1, "x, copied", 12), Sent(0, 2, "x, copied", 12)]
+    assert [tensor.tolist() for tensor in tensors] == [[111, 111, 111]] * 3
+
+
+def test_an_all_reduce_that_sends_nothing_has_an_empty_log():
+    assert sends(lambda tensors: None, [torch.ones(2), torch.ones(2)], "x") == []
 
 
 def test_transfers_join_what_both_devices_sent():
