@@ -43,6 +43,7 @@ def pictures():
     for stages, micro_batches in ((1, 1), (2, 1), (4, 8), (8, 16)):
         name = f"pipeline {stages} {micro_batches}"
         made[name] = pipeline.draw(schedule(stages, micro_batches), stages)
+    made["pipeline 8 32"] = pipeline.draw(schedule(8, 32), 8)
     made["pipeline forward"] = pipeline.draw(schedule(4, 1, False), 4)
     made["memory of 1"] = memory.draw({"get_params": [5]})
     made["memory of 4"] = memory.draw({"p.to(device)": [7] * 4, "get_params": [*range(4)]})

@@ -6,7 +6,7 @@
 from manual_dp.lab.figures import svg
 from manual_dp.lab.figures.plot import INK
 
-LEFT, HIGH = 66, 32
+LEFT, HIGH, SMALL = 66, 32, 10.5
 SECONDS = 0.6  # a slot
 
 
@@ -18,7 +18,10 @@ def draw(schedule, stages):
     """
     slots = 1 + max(start for start, *_ in schedule)
     idle = 1 - len(schedule) / (slots * stages)
-    wide = max(min((svg.WIDTH - LEFT - 12) / slots, 102), 21)
+    label = f"F{max(micro_batch for _, _, micro_batch, _ in schedule)}"
+    room = svg.wide(label, SMALL) + 4
+    wide = next((w for w in ((width - LEFT - 12) / slots for width in (svg.WIDTH, 720))
+                 if w >= room), (720 - LEFT - 12) / slots)
     right = LEFT + wide * slots
     title = f"{stages} devices, idle {idle:.0%} of the time"
     drawing = svg.card(70 + HIGH * stages, f"A pipeline's schedule: {title}",
@@ -40,18 +43,20 @@ def draw(schedule, stages):
             mine = [(LEFT + wide * start, micro_batch)
                     for start, where, micro_batch, what in schedule
                     if (where, what) == (stage, kind)]
-            _work(drawing, mine, y, wide, kind, svg.rank_colour(stage))
+            _work(drawing, mine, y, wide, kind, svg.rank_colour(stage), wide >= room)
     bottom = 34 + HIGH * stages
     svg.arrow(drawing, (LEFT, bottom + 8), (right, bottom + 8), svg.SOFT)
     has_backward = any(kind == "backward" for *_, kind in schedule)
-    svg.text(drawing, "F1: forward of micro-batch 1" + ", B1: its backward"
-             * has_backward, LEFT, bottom + 23, 11.5, INK, "start")
+    words = ("F1: forward of micro-batch 1" + ", B1: its backward" * has_backward
+             if wide >= room else
+             "full: forward" + ", outlined: backward" * has_backward)
+    svg.text(drawing, words, LEFT, bottom + 23, 11.5, INK, "start")
     svg.text(drawing, "time", right, bottom + 23, 11.5, INK, "end")
     _clock(drawing, right, bottom, slots)
     return svg.picture(drawing)
 
 
-def _work(drawing, slots, y, wide, kind, colour):
+def _work(drawing, slots, y, wide, kind, colour, written):
     """Fill a stage's slots of one kind: (x, micro-batch) each."""
     import drawsvg
     places = [(x + 2, y - HIGH / 2 + 3) for x, _ in slots]
@@ -59,9 +64,9 @@ def _work(drawing, slots, y, wide, kind, colour):
     svg.tiles(drawing, places, wide - 4, HIGH - 6, colour if full else "#ffffff",
               stroke=colour, stroke_width=2, stroke_linejoin="round")
     words = drawsvg.Group(fill="#ffffff" if full else colour)
-    for x, micro_batch in slots:
+    for x, micro_batch in slots * written:
         svg.text(words, f"{kind[0].upper()}{micro_batch}", x + wide / 2, y,
-                 12 if wide > 25 else 10.5)
+                 12 if wide > 29 else SMALL)
     drawing.append(words)
 
 
