@@ -144,7 +144,7 @@ def test_the_first_page_shows_every_lesson_with_title_and_seconds(mixed):
     for name in ("00_fine", "01_raises", "02_dies", "03_exits", "04_last"):
         assert f'href="{name}.html"' in index and f"Lesson &lt;{name}&gt;" in index
         assert (mixed[1] / f"{name}.html").exists()
-    assert index.count("to count.") == 5
+    assert index.count("To count.") == 5
     assert "notes" not in index
 
 
