@@ -91,9 +91,12 @@ def test_only_what_is_not_there_is_warned_of(made):
     assert not any(re.search("00_first|01_second|index.md", line) for line in missing)
 
 
-def test_no_file_names_another_host_as_its_source(made):
+def test_no_page_names_another_host_as_its_source_or_in_a_script(made):
     for path in pages_of(made[0]):
-        tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", path.read_text())
+        text = path.read_text()
+        scripts = "".join(re.findall(r"<script\b[^>]*>(.*?)</script>", text, re.S))
+        assert re.findall(r"https?://[^\s\"']+", scripts) == []
+        tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text)
         assert [tag for tag in tags if re.search("(?:src|href)=\"?(?:https?:)?//", tag)] == []
 
 

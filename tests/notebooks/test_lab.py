@@ -112,12 +112,14 @@ def server(tmp_path):
     finally:
         running.send_signal(signal.SIGTERM)
         try:
-            running.wait(60)
+            running.wait(LATE)
+            until(lambda: not marked(), LATE)
         finally:
-            running.kill()
+            left = marked()
+            for process in left:
+                process.kill()
             running.wait()
-    assert until(lambda: not marked(), 60), marked()
-    assert [path.name for path in runtime.glob("*.json")] == []
+    assert left == [] == list(runtime.glob("*.json"))
 
 
 def counts(path):
