@@ -110,6 +110,7 @@ def relink(text, page, files):
 
     `page` is where the text will stand, `files` what collect returns. A link to a file
     that has no page leaves its words; a link to no file stays, and is a warning.
+    JupyterLab keeps a heading's capitals in its anchor; the book's are all lower case.
     """
     pages = {file.resolve(): name for name, file in files.items()}
 
@@ -121,7 +122,7 @@ def relink(text, page, files):
         if file not in pages:
             return link[1] if file.exists() else link[0]
         target = os.path.relpath(pages[file], Path(page).parent)
-        return f"[{link[1]}]({Path(target).as_posix()}{mark}{anchor})"
+        return f"[{link[1]}]({Path(target).as_posix()}{mark}{anchor.lower()})"
     return re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)", turn, text)
 
 

@@ -164,6 +164,7 @@ FILES = {"index.md": book.BOOK / "index.md", "glossary.md": NOTEBOOKS / "glossar
 
 @pytest.mark.parametrize("page, text, wanted", [
     ("index.md", "[a](../glossary.md#rank)", "[a](glossary.md#rank)"),
+    ("index.md", "[a](../glossary.md#The-rank)", "[a](glossary.md#the-rank)"),
     ("readme.md", "[a](notebooks/glossary.md), [b](manual_dp/params.py)",
      "[a](glossary.md), [b](module/params.md)"),
     ("exercises/README.md", "[a](../glossary.md)", "[a](../glossary.md)"),
