@@ -1,6 +1,7 @@
 import base64
 import io
 
+import course as program  # notebooks/tools, which pyproject.toml puts on the path
 import nbformat
 import pytest
 from figures import few_colours
@@ -71,3 +72,18 @@ def test_twice_is_the_same_as_once(stored):
     png = stored[1].cells[1].outputs[1].data["image/png"]
     few_colours(stored[1])
     assert stored[1].cells[1].outputs[1].data["image/png"] == png
+
+
+def test_a_refresh_stores_figures_with_few_colours(tmp_path):
+    path = tmp_path / "00_one.ipynb"
+    nbformat.write(notebook(figure()), path)
+    assert program.refresh(path, nbformat.read(path, 4))
+    assert len(path.read_text()) < len(figure()) / 2 + 1000
+    assert not program.refresh(path, notebook_again(path))
+
+
+def notebook_again(path):
+    """Return the stored notebook as a second run would: with the figure as drawn."""
+    nb = nbformat.read(path, 4)
+    nb.cells[1].outputs[1].data["image/png"] = figure()
+    return nb
