@@ -1,6 +1,7 @@
 """Instruments that look at training from outside; no lesson builds them.
 
     cost        count what crosses between devices
+    sends       record an all-reduce: who sends which chunk to whom, step by step
     trace       watch a rank: all-reduces, when gradients and buckets were ready
     show        a function's source, in a notebook
     progress    the progress bar of long commands

@@ -4,6 +4,7 @@
     busiest     the bytes out of the rank that sends most
     operations  how many tensor operations a function starts
     Wire        send tensors from device to device, and count, both ways
+    Meter       what `traffic` counts with; `sends` notes more of each send
 
 An operation runs where its first tensor lives; whatever else it reads from another
 rank has to be sent there. That rule is enough to count on one CPU what several
@@ -23,7 +24,7 @@ def traffic(function, tensors):
     tensors: one for each rank, each in memory of its own. What the function makes of
     them belongs to the rank that computes it, so temporaries are counted as well.
     """
-    with _Meter(tensors) as meter:
+    with Meter(tensors) as meter:
         function(tensors)
     return meter.sent
 
@@ -52,29 +53,39 @@ class _Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Meter(TorchDispatchMode):
+class Meter(TorchDispatchMode):
+    """While it is entered, see every send between ranks, and add up its bytes."""
+
     def __init__(self, tensors):
         super().__init__()
-        self.owner = {_home(tensor): rank for rank, tensor in enumerate(tensors)}
+        self.owner = {home(tensor): rank for rank, tensor in enumerate(tensors)}
         self.keep = list(tensors)  # a freed home could be given to another rank
         self.sent = [[0] * len(tensors) for _ in tensors]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        read = [t for t in _tensors(args) if home(t) in self.owner]
+        here = self.owner[home(read[0])] if read else None
+        for t in read[1:]:
+            there = self.owner[home(t)]
+            if there != here:
+                self.send(there, here, t, read[0], str(func))
         out = func(*args, **(kwargs or {}))
-        read = [t for t in _tensors(args) if _home(t) in self.owner]
         if read:
-            here = self.owner[_home(read[0])]
-            for t in read[1:]:
-                there = self.owner[_home(t)]
-                if there != here:
-                    self.sent[there][here] += t.numel() * t.element_size()
             for t in _tensors(out):
-                self.owner.setdefault(_home(t), here)
+                self.owner.setdefault(home(t), here)
                 self.keep.append(t)
         return out
 
+    def send(self, there, here, tensor, into, name):
+        """Note that `there` sends a tensor to `here`, for the operation `name` on `into`.
 
-def _home(tensor):
+        Called before the operation is done.
+        """
+        self.sent[there][here] += tensor.numel() * tensor.element_size()
+
+
+def home(tensor):
+    """Return the address of the memory that a tensor and its views share."""
     return tensor.untyped_storage().data_ptr()
 
 
