@@ -6,6 +6,8 @@ STAMP := .venv/.installed
 COURSE := $(PY) notebooks/tools/course.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
+# the address of a public copy: the book then has buttons for Binder and Colab
+REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 # loadgroup: tests go where a worker is free, those that share what takes long together
 PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
 # loadfile: cells of one notebook must stay together
@@ -19,8 +21,8 @@ course lab test refresh: export OMP_NUM_THREADS ?= 1
 .PHONY: help course lab test refresh release lint bench
 
 help:
-	@echo 'make course   run every lesson, write build/course/index.html  (LESSON=03: one)'
-	@echo 'make lab      open the first lesson in JupyterLab'
+	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
+	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
 	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
@@ -28,10 +30,10 @@ help:
 	@echo 'make bench    the figures of the course, as ratios'
 
 course: $(STAMP)
-	@$(COURSE) $(LESSON_FLAG)
+	@$(COURSE) $(LESSON_FLAG) $(REPOSITORY_FLAG)
 
 lab: $(STAMP)
-	@$(PY) -m jupyterlab --LabApp.default_url=lab/tree/notebooks/00_start_here.ipynb
+	@$(PY) notebooks/tools/lab.py
 
 test: lint
 	$(PYTEST) tests

@@ -261,10 +261,15 @@ def test_what_learners_get_is_made_of_what_was_refreshed(folder):
     assert make(folder, "release")[2] == [release]
 
 
-def test_make_lab_opens_the_first_lesson_with_the_module_beside_it(folder):
-    assert make(folder, "lab")[2][-1] == (
-        "-m jupyterlab --LabApp.default_url=lab/tree/notebooks/00_start_here.ipynb")
-    assert (ROOT / "notebooks" / "00_start_here.ipynb").exists()
+def test_the_book_can_be_told_where_a_public_copy_is(folder):
+    make(folder, "lint")
+    address = "https:" "//github.com/somebody/course"
+    asked = make(folder, "course", "LESSON=03", f"REPOSITORY={address}")[2]
+    assert asked[0].endswith(f" --lesson 03 --repository {address}")
+
+
+def test_make_lab_opens_the_learners_copies(folder):
+    assert make(folder, "lab")[2][-1] == "notebooks/tools/lab.py"
 
 
 def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
