@@ -18,12 +18,15 @@ import importlib
 import math
 from dataclasses import dataclass
 
+from manual_dp.school.tools.run import folder
+
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of a problem set.
+    """One exercise of a problem set, or of a lesson.
 
-    name: "ps1/allreduce". The function `allreduce` of ps1/run.py runs it.
+    name: "ps1/allreduce". The function `allreduce` of ps1/run.py runs it. One of a
+    lesson, "03/allreduce", has no points, and lessons/run.py runs it.
     draw: draw(random) yields cases, always as many. judge: judge(case, got) yields
     messages for the learner, or None; the first message counts.
     seconds: of work that are plenty for all. answers: the names it asks the learner to
@@ -47,16 +50,20 @@ class Exercise:
 
 
 def exercises(problem_set):
-    """Return the exercises of a problem set such as "ps1", in order, by name."""
-    if problem_set not in SETS:
+    """Return the exercises of a problem set such as "ps1", in order, by name.
+
+    Or those of a lesson such as "03", which are not graded.
+    """
+    if problem_set not in SETS + LESSONS:
         raise ValueError(f"no problem set is called {problem_set!r}; "
                          f"there are {', '.join(SETS)}")
-    module = importlib.import_module(f"manual_dp.school.{problem_set}.judge")
-    return {exercise.name: exercise for exercise in module.EXERCISES}
+    module = importlib.import_module(f"manual_dp.school.{folder(problem_set)}.judge")
+    return {exercise.name: exercise for exercise in module.EXERCISES
+            if exercise.name.startswith(f"{problem_set}/")}
 
 
 def find(name):
-    """Return the exercise called `name`, such as "ps1/allreduce"."""
+    """Return the exercise called `name`, such as "ps1/allreduce" or "03/allreduce"."""
     found = exercises(name.partition("/")[0])
     if name not in found:
         raise ValueError(f"no exercise is called {name!r}; there are "
@@ -65,6 +72,7 @@ def find(name):
 
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
+LESSONS = ("02", "03", "04", "05", "06")
 
 
 def close(got, wanted, tolerance=1e-9):
