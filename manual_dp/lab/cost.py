@@ -77,9 +77,9 @@ class Meter(TorchDispatchMode):
         return out
 
     def send(self, there, here, tensor, into, name):
-        """Note that `there` sends a tensor to `here`, for the operation `name` on `into`.
+        """Note a tensor on its way from `there` to `here`.
 
-        Called before the operation is done.
+        Called before the operation, whose `name` says what it does to `into`.
         """
         self.sent[there][here] += tensor.numel() * tensor.element_size()
 

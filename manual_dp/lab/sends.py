@@ -13,7 +13,7 @@ from manual_dp.lab.cost import Meter, home
 
 
 def record(allreduce, world_size):
-    """Call `allreduce(tensors)`; return (start, steps), what was held and what was sent.
+    """Call `allreduce(tensors)`; return (start, steps): what was held, what was sent.
 
     start[rank][chunk] and every step's "held" alike count, for each rank, how often its
     numbers are in there: [1, 0, 1] is the sum of rank 0's and rank 2's. "sends" is a

@@ -1,6 +1,6 @@
 """Ranks, and the memory that each one's tensor lies in.
 
-    draw    an arrow from every rank to its memory: four to one, or one to each  lesson 02
+    draw    an arrow from every rank to its memory: four to one, or one each   lesson 02
 """
 
 from manual_dp.lab.figures import svg

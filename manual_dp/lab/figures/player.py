@@ -17,7 +17,7 @@ from manual_dp.lab.sends import record
 
 __all__ = ["play", "states", "race"]
 SECONDS, START, REST = 1.8, 1.2, 3.0  # a step; before the first; after the last
-MIDDLE, HIGH = (svg.WIDTH / 2, 190), 250
+TOP = 65  # the middle of the highest rank
 NUMBERED, RED = 4, "#d1350f"  # squares are wide enough for a number up to so many ranks
 
 
@@ -38,11 +38,13 @@ def play(allreduce, world_size):
     names = _names(steps, world_size)
     side = max(10, min(22, 84 // world_size))
     links = {(rank, peer) for step in steps for rank, peer, _ in step["sends"]}
-    middles = [(MIDDLE[0] + x, MIDDLE[1] + y)
-               for x, y in places(links, world_size, 350, HIGH - 4)]
+    high = 250 if world_size > 2 else 20
+    middles = [(svg.WIDTH / 2 + x, TOP + high / 2 + y)
+               for x, y in places(links, world_size, 350, high)]
+    floor = TOP + high + 44
     table = 14 if world_size < 6 else 11
     title = _title(allreduce, held)
-    drawing = svg.card(464 + table * world_size, f"{title}. {_verdict(held)}")
+    drawing = svg.card(floor + 120 + table * world_size, f"{title}. {_verdict(held)}")
     svg.text(drawing, title, 16, 18, 13, INK, "start")
     for link in sorted(links):
         if link[::-1] not in links or link[0] < link[1]:
@@ -54,8 +56,8 @@ def play(allreduce, world_size):
         _node(drawing, rank, middle, side, [state[rank] for state in held],
               [0, *clock[2:]], seconds)
     _travellers(drawing, middles, side, held, steps, clock, seconds)
-    _captions(drawing, names, clock, seconds, _verdict(held))
-    _tables(drawing, names, held, table)
+    _captions(drawing, floor, names, clock, seconds, _verdict(held))
+    _tables(drawing, floor, names, held, table)
     return svg.picture(drawing)
 
 
@@ -95,7 +97,7 @@ def _verdict(held):
 
 
 def _title(allreduce, held):
-    name = getattr(allreduce, "__name__", "all-reduce").replace("<lambda>", "a function")
+    name = getattr(allreduce, "__name__", "a function").replace("<lambda>", "it")
     return f"{name} on {len(held[0])} ranks: {len(held) - 1} steps"
 
 
@@ -160,8 +162,7 @@ def _travellers(drawing, middles, side, held, steps, clock, seconds):
                     place = [_square(middles[who], side, world_size, chunks[0])
                              for who in (rank, peer)]
                     way += [(begin, way[-1][1]), (begin, place[0]),
-                            (begin + 0.15 * SECONDS, place[0]),
-                            (begin + 0.9 * SECONDS, place[1])]
+                            (begin + 0.85 * SECONDS, place[1])]
                     fills.append((begin, _fill(held[number][rank][chunks[0]])))
                     break
             else:
@@ -175,7 +176,7 @@ def _travellers(drawing, middles, side, held, steps, clock, seconds):
         drawing.append(group)
 
 
-def _captions(drawing, names, clock, seconds, verdict):
+def _captions(drawing, floor, names, clock, seconds, verdict):
     """Write what happens in each step, above a line on which the time runs."""
     import drawsvg
     words = ["start: every rank holds its own numbers",
@@ -183,39 +184,42 @@ def _captions(drawing, names, clock, seconds, verdict):
     for begin, end, line in zip(clock, [*clock[1:], seconds], words):
         frames = [(0, "hidden")] * (begin > 0) + [(begin, "visible")]
         frames += [(end, "hidden")] * (end < seconds)
-        element = svg.text(drawing, line, svg.WIDTH / 2, 354, 15, INK,
+        element = svg.text(drawing, line, svg.WIDTH / 2, floor, 15, INK,
                            font_weight="bold", visibility=frames[0][1])
         svg.jumps(element, "visibility", frames, seconds)
     scale = (svg.WIDTH - 40) / max(seconds, 1e-9)
     for number in range(len(names)):
-        svg.box(drawing, 20 + clock[number + 1] * scale + 1, 374, SECONDS * scale - 2, 6,
-                colour=FAINT, rx=2)
+        svg.box(drawing, 21 + clock[number + 1] * scale, floor + 20,
+                SECONDS * scale - 2, 6, colour=FAINT, rx=2)
     for phase in dict.fromkeys(phase for phase, _ in names):
         mine = [i for i, name in enumerate(names) if name[0] == phase]
         middle = (clock[mine[0] + 1] + clock[mine[-1] + 1] + SECONDS) / 2
-        svg.text(drawing, f"{phase}: {len(mine)}", 20 + middle * scale, 392, 11.5)
-    point = drawsvg.Circle(0, 377, 5, fill=RED, transform="translate(20 0)")
+        steps = f"{len(mine)} step{'s' * (len(mine) > 1)}"
+        for line, words in enumerate((phase, steps)):
+            svg.text(drawing, words, 20 + middle * scale, floor + 37 + 14 * line, 11.5)
+    point = drawsvg.Circle(0, floor + 23, 5, fill=RED, transform="translate(20 0)")
     svg.travel(point, [(0, (20, 0)), (seconds, (svg.WIDTH - 20, 0))], seconds)
     drawing.append(point)
 
 
-def _tables(drawing, names, held, side):
+def _tables(drawing, floor, names, held, side):
     """Draw what all hold at the start and at the end of each phase: it stands still."""
     ends = [i for i, name in enumerate(names)
             if i + 1 == len(names) or names[i + 1][0] != name[0]][-3:]
     shown = [("start", held[0]), *((f"after {names[i][0]}", held[i + 1]) for i in ends)]
     column, world_size = svg.WIDTH / len(shown), len(held[0])
     for place, (label, state) in enumerate(shown):
-        x, y = column * (place + 0.5) - world_size * side / 2, 424
-        svg.text(drawing, label, column * (place + 0.5), 413, 12, INK)
+        middle, y = column * (place + 0.5) + 14, floor + 86
+        x = middle - world_size * side / 2
+        svg.text(drawing, label, middle, floor + 74, 12, font_weight="bold")
         fills = {}
         for rank, row in enumerate(state):
-            svg.text(drawing, rank, x - 9, y + (rank + 0.5) * side, 10.5,
-                     svg.rank_colour(rank))
+            svg.text(drawing, rank if place else f"rank {rank}", x - 5,
+                     y + (rank + 0.5) * side, 10.5, svg.rank_colour(rank), "end")
             for chunk, parts in enumerate(row):
                 fills.setdefault(_fill(parts), []).append(
                     (x + chunk * side + 0.5, y + rank * side + 0.5))
         for fill in sorted(fills):
-            svg.squares(drawing, fills[fill], side - 1, fill)
-    svg.text(drawing, "A square is a chunk. The darker it is, the more ranks are summed "
-             "in it.", svg.WIDTH / 2, 444 + world_size * side, 11.5)
+            svg.tiles(drawing, fills[fill], side - 1, side - 1, fill)
+    svg.text(drawing, "A square is a chunk. The darker it is, the more ranks are "
+             "summed in it.", svg.WIDTH / 2, floor + 104 + world_size * side, 11.5)

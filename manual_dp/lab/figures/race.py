@@ -1,8 +1,8 @@
 """Several all-reduces on one clock.
 
-The model: in a tick, a rank sends at most one chunk, a part of the tensor in as many as
-there are ranks, and receives at most one. What it costs to begin a send is left out: the
-tensor is large.
+The model: the tensor is cut into as many chunks as there are ranks. In a tick, a rank
+sends at most one chunk and receives at most one. What it costs to begin a send is left
+out: the tensor is large.
 """
 
 from manual_dp.lab.figures import svg
@@ -28,18 +28,20 @@ def race(functions, world_size):
     tick = min(1.0, 16 / longest)
     seconds = longest * tick + REST
     title = ", ".join(f"{label} {number} ticks" for label, number in ticks.items())
-    drawing = svg.card(TOP + HIGH + 62 + 34 * len(runs),
+    drawing = svg.card(TOP + HIGH + 82 + 34 * len(runs),
                        f"{world_size} ranks, one large tensor: {title}")
     column = svg.WIDTH / len(runs)
     for place, (label, (start, steps)) in enumerate(runs.items()):
-        svg.text(drawing, label, column * (place + 0.5), 18, 13, INK, font_weight="bold")
-        _ranks(drawing, (column * (place + 0.5), TOP + HIGH / 2), column, start, steps,
-               tick, seconds)
+        x = column * (place + 0.5)
+        svg.text(drawing, label, x, 18, 13, INK, font_weight="bold")
+        _ranks(drawing, (x, TOP + HIGH / 2), column, start, steps, tick, seconds)
     _bars(drawing, runs, ticks, tick, seconds)
     y = TOP + HIGH + 34 * len(runs) + 36
-    svg.text(drawing, "In one tick, a rank sends at most one chunk (1/"
-             f"{world_size} of the tensor)", 14, y, 11.5, INK, "start")
-    svg.text(drawing, "and receives at most one.", 14, y + 15, 11.5, INK, "start")
+    model = (f"In one tick, a rank sends at most one chunk (1/{world_size} of the "
+             "tensor)", "and receives at most one. The bar under a rank is full when",
+             "the rank holds the whole sum.")
+    for line, words in enumerate(model):
+        svg.text(drawing, words, 14, y + 15 * line, 11.5, INK, "start")
     return svg.picture(drawing)
 
 
@@ -87,7 +89,7 @@ def _done(row):
 
 
 def _sent(drawing, where, steps, times, seconds):
-    """Draw a square for each sending rank, larger for a whole tensor than for a chunk."""
+    """Draw what each rank sends, a large square for a whole tensor."""
     import drawsvg
     for rank in range(len(where)):
         way, size = [(0, svg.AWAY)], 0
@@ -113,7 +115,7 @@ def _bars(drawing, runs, ticks, tick, seconds):
         y = top + 34 * row
         svg.text(drawing, label, left - 8, y + 12, 12, INK, "end")
         x = left
-        for number, step in enumerate(steps):
+        for step in steps:
             width = _ticks(step) * scale
             svg.box(drawing, x + 0.5, y, max(width - 1, 1), 24, colour="#c3c9d1", rx=2)
             x += width
@@ -122,5 +124,5 @@ def _bars(drawing, runs, ticks, tick, seconds):
     hand = drawsvg.Line(0, top - 4, 0, top + 34 * len(runs), stroke=RED, stroke_width=2,
                         transform=f"translate({left} 0)")
     right = svg.WIDTH - 70
-    svg.travel(hand, [(0, (left, 0)), (end, (right, 0)), (seconds, (right, 0))], seconds)
+    svg.travel(hand, [(0, (left, 0)), (end, (right, 0))], seconds)
     drawing.append(hand)

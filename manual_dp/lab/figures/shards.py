@@ -6,7 +6,7 @@
 from manual_dp.lab.figures import svg
 from manual_dp.lab.figures.plot import INK
 
-HIGH, GAP = 92, 8
+HIGH, GAP = 92, 6
 
 
 def draw(sizes_by_case):
@@ -27,7 +27,7 @@ def _case(drawing, label, sizes, top):
     svg.text(drawing, ", ".join(map(str, sizes)), svg.WIDTH - 16, top + 16, 13, INK,
              "end")
     room = svg.WIDTH - 32 - GAP * (len(sizes) - 1)
-    least = 44 if max(len(sizes), 1) <= 8 else room / len(sizes)
+    least = 50 if max(len(sizes), 1) <= 8 else room / len(sizes)
     side = 24.0
     while sum(max(size * side, least) for size in sizes) > room and side > 2:
         side -= 0.5

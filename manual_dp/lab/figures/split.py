@@ -24,9 +24,10 @@ def draw(bytes_by_way):
     """
     most = max(row[1] for rows in bytes_by_way.values() for row in rows)
     heights = [76 + LINE * len(rows) for rows in bytes_by_way.values()]
-    drawing = svg.card(sum(heights) + 8, "What crosses between two devices in one step: "
-                       + "; ".join(f"{way}, {size(sum(row[1] for row in rows))}"
-                                   for way, rows in bytes_by_way.items()))
+    sums = "; ".join(f"{way}, {size(sum(row[1] for row in rows))}"
+                     for way, rows in bytes_by_way.items())
+    drawing = svg.card(sum(heights) + 8,
+                       f"What crosses between two devices in one step: {sums}")
     y = 4
     for (way, rows), height in zip(bytes_by_way.items(), heights):
         _way(drawing, way, rows, y, most)

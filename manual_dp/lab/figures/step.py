@@ -1,6 +1,6 @@
 """The first picture of the course: what happens to one minibatch on several devices.
 
-    draw    cut the minibatch, compute on every rank, sum the gradients, step   lesson 00
+    draw    cut the minibatch, compute on every rank, sum, step      lesson 00
 
 The small bars stand for a gradient of five numbers. Each rank has another one; the dark
 bars are truly their sum.
@@ -20,36 +20,41 @@ def draw(world_size=2, rows=4):
 
     world_size: 2 to 8 ranks, a column each. rows: of each rank's shard.
     """
-    drawing = svg.card(478, f"One step of data parallel training on {world_size} ranks:"
+    drawing = svg.card(486, f"One step of data parallel training on {world_size} ranks:"
                        " the minibatch is cut, every rank computes a gradient on its"
                        " own rows, the gradients are summed, all take the same step")
     column = (svg.WIDTH - 36) / world_size
     middles = [18 + column * (rank + 0.5) for rank in range(world_size)]
-    gradients = [[number + round(3 * math.sin(2.3 * rank + 1.7 * i + 1))
-                  for i, number in enumerate(COMMON)] for rank in range(world_size)]
-    total = [sum(numbers) for numbers in zip(*gradients)]
+    each = gradients(world_size)
+    total = [sum(numbers) for numbers in zip(*each)]
 
     for rank, x in enumerate(middles):
         _rows(drawing, rank, rows, x, column)
-        svg.arrow(drawing, (x, 58), (x, 103 + 2), svg.rank_colour(rank))
-        _replica(drawing, rank, x, 106, column)
-        svg.arrow(drawing, (x, 160), (x, 209), svg.rank_colour(rank))
-        _bars(drawing, gradients[rank], x, 233, column, svg.rank_colour(rank))
-        svg.arrow(drawing, (x, 258), (x, 283), svg.rank_colour(rank))
-        svg.arrow(drawing, (x, 317), (x, 337), INK)
-        _bars(drawing, total, x, 361, column, INK)
-        _replica(drawing, rank, x, 414, column)
-    _caption(drawing, 20, 1, f"The minibatch is cut: {rows} rows for each rank.")
-    _caption(drawing, 90, 2, "Each rank has all the weights. They are equal.")
-    _caption(drawing, 196, 3, "Each rank computes a gradient, of its own rows only.")
-    _caption(drawing, 398, 4, "All take the same step. The weights are equal again.")
+        svg.arrow(drawing, (x, 58), (x, 109), svg.rank_colour(rank))
+        _replica(drawing, rank, x, 111, column)
+        svg.arrow(drawing, (x, 166), (x, 221), svg.rank_colour(rank))
+        _bars(drawing, each[rank], x, 243, column, svg.rank_colour(rank))
+        svg.arrow(drawing, (x, 267), (x, 291), svg.rank_colour(rank))
+        svg.arrow(drawing, (x, 325), (x, 345), INK)
+        _bars(drawing, total, x, 368, column, INK)
+        _replica(drawing, rank, x, 422, column)
     for left, right in zip(middles, middles[1:]):
-        for y in (132, 361, 440):
+        for y in (137, 368, 448):
             svg.text(drawing, "=", (left + right) / 2, y, 14, weight="bold")
-    svg.box(drawing, 14, 284, svg.WIDTH - 28, 32, "all-reduce: add up over the ranks, "
+    svg.box(drawing, 14, 292, svg.WIDTH - 28, 32, "all-reduce: add up over the ranks, "
             "give every rank the sum", INK, size=14)
     _flow(drawing, middles)
+    _caption(drawing, 20, 1, f"The minibatch is cut: {rows} rows for each rank.")
+    _caption(drawing, 79, 2, "Each rank has all the weights. They are equal.")
+    _caption(drawing, 193, 3, "Each rank computes a gradient, of its own rows only.")
+    _caption(drawing, 406, 4, "All take the same step. The weights are equal again.")
     return svg.picture(drawing)
+
+
+def gradients(world_size):
+    """Return five whole numbers for each rank; no two ranks have the same."""
+    return [[number + round(3 * math.sin(2.3 * rank + 1.7 * i + 1))
+             for i, number in enumerate(COMMON)] for rank in range(world_size)]
 
 
 def _caption(drawing, y, number, words):
@@ -81,8 +86,8 @@ def _replica(drawing, rank, x, y, column):
             for end in after:
                 lines.M(*map(svg.short, start)).L(*map(svg.short, end))
     drawing.append(lines)
-    svg.squares(drawing, [(px - 2, py - 2) for layer in layers for px, py in layer], 4,
-                "#ffffff")
+    svg.tiles(drawing, [(px - 2, py - 2) for layer in layers for px, py in layer], 4, 4,
+              "#ffffff")
 
 
 def _bars(drawing, numbers, x, y, column, colour):
@@ -103,7 +108,7 @@ def _bars(drawing, numbers, x, y, column, colour):
 def _flow(drawing, middles):
     """Let a point run along each band of arrows, one band after the other."""
     import drawsvg
-    bands = [(58, 105), (160, 209), (258, 283), (317, 337), (385, 412)]
+    bands = [(58, 109), (166, 221), (267, 291), (325, 345), (390, 420)]
     for band, (start, end) in enumerate(bands):
         points = drawsvg.Group(transform="translate(-999 -999)")
         for rank, x in enumerate(middles):

@@ -5,7 +5,7 @@
     text        a line of text, (x, y) at its middle's height
     box         a rounded box, with text in it
     arrow       a line with a head at its end, or at both
-    squares     many equal squares of one colour, as one path
+    tiles       many equal rectangles of one colour, as one path
     wide        how wide a line of text may get
 
     jumps       let an attribute take a value at each of some times, without a way
@@ -15,7 +15,7 @@ Motion is SVG's own: no script. No element has an id, so that two pictures on on
 cannot be mixed up. drawsvg is imported where it is needed.
 """
 
-from html import escape
+from html import unescape
 
 from manual_dp.lab.figures.plot import COLOURS, FAINT, INK
 
@@ -41,7 +41,7 @@ def card(height, title, width=WIDTH):
     """Make an empty drawing of the given size with a white card as its ground."""
     import drawsvg
     drawing = drawsvg.Drawing(width, height, font_family="sans-serif", role="img",
-                              aria_label=escape(title, quote=True),
+                              text_anchor="middle", fill=INK,  # what texts inherit
                               style="max-width:100%;height:auto")
     drawing.append_title(title)
     drawing.append(drawsvg.Rectangle(0, 0, width, height, rx=10, fill="#ffffff"))
@@ -49,16 +49,20 @@ def card(height, title, width=WIDTH):
 
 
 def picture(drawing):
-    """Return the finished drawing as a `Picture`, the same bytes wherever it is drawn."""
-    text = drawing.as_svg(header="").replace("<defs>\n</defs>\n", "")
-    return Picture(text, drawing.elements[0].escaped_text)
+    """Return the finished drawing as a `Picture`: the same bytes everywhere."""
+    drawn = drawing.as_svg(header="").replace("<defs>\n</defs>\n", "")
+    drawn = drawn.replace('\n    ', " ").replace(" />", "/>")
+    return Picture(drawn, unescape(drawing.elements[0].escaped_text))
 
 
 def text(parent, words, x, y, size=12, colour=INK, anchor="middle", **style):
     """Write words at (x, y), the middle of their height; return the element."""
     import drawsvg
-    element = drawsvg.Text(str(words), size, short(x), short(y + 0.35 * size),
-                           fill=colour, text_anchor=anchor, **style)
+    if colour != INK:
+        style["fill"] = colour
+    if anchor != "middle":
+        style["text_anchor"] = anchor
+    element = drawsvg.Text(str(words), size, short(x), short(y + 0.35 * size), **style)
     parent.append(element)
     return element
 
@@ -98,12 +102,13 @@ def arrow(parent, start, end, colour=SOFT, width=1.6, both=False):
     parent.append(shape)
 
 
-def squares(parent, places, side, colour, **style):
-    """Draw a square of one colour at each place, its upper left corner, as one path."""
+def tiles(parent, places, width, height, colour, **style):
+    """Draw a rectangle at each place, its upper left corner, all as one path."""
     import drawsvg
     path = drawsvg.Path(fill=colour, **style)
     for x, y in places:
-        path.M(short(x), short(y)).h(short(side)).v(short(side)).h(short(-side)).Z()
+        path.M(short(x), short(y)).h(short(width)).v(short(height))
+        path.h(short(-width)).Z()
     parent.append(path)
     return path
 

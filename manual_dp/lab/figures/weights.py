@@ -1,6 +1,6 @@
 """How much each image counts in a step: two ways to average over unequal shards.
 
-    draw    a bar for each image, under the mean of means and under one division  lesson 05
+    draw    a bar for each image: mean of means, and one division   lesson 05
 """
 
 from fractions import Fraction
@@ -25,9 +25,9 @@ def draw(sizes):
     """Draw the share with which each image counts, for shards of these sizes."""
     fair = Fraction(1, sum(sizes))
     ways = shares(sizes)
-    drawing = svg.card(HIGH * len(ways) + 8, f"How much each image counts, for shards of "
-                       f"{', '.join(map(str, sizes))}: with the mean of the ranks' means"
-                       f" not every image counts {fair}")
+    title = (f"How much each image counts, for shards of {', '.join(map(str, sizes))} "
+             f"rows: {fair} each if the sum is divided once")
+    drawing = svg.card(HIGH * len(ways) + 8, title)
     most = max(share for ranks in ways.values() for images in ranks for share in images)
     for i, (way, ranks) in enumerate(ways.items()):
         _way(drawing, way, ranks, 4 + HIGH * i, fair, TALL / most)
