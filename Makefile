@@ -16,9 +16,9 @@ NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
-course lab test refresh: export OMP_NUM_THREADS ?= 1
+course lab test refresh settings: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test refresh release lint bench
+.PHONY: help course lab test refresh release settings lint bench
 
 help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
+	@echo 'make settings lessons 00 to 06 at the extremes of their settings  (LESSON=03: one)'
 	@echo 'make lint     ruff, notebooks too; who imports whom'
 	@echo 'make bench    the figures of the course, as ratios'
 
@@ -45,6 +46,10 @@ refresh: $(STAMP)
 
 release: $(STAMP)
 	@$(RELEASE)
+
+# The other lessons do not write their ranges so yet.
+settings: $(STAMP)
+	@$(PY) notebooks/tools/settings.py --lesson $(or $(LESSON),00 01 02 03 04 05 06)
 
 lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise .

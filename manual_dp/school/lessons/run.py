@@ -1,5 +1,6 @@
 """How answers to the exercises of lessons are run: most as in a problem set."""
 
+from manual_dp.school.exercise import flat
 from manual_dp.school.ps1.run import (  # noqa: F401
     allreduce,
     get_params,
@@ -25,17 +26,17 @@ def _on_chunks(case, answer, form):
     kept = [tensor(row) for row in case["tensors"]]
     chunks = [list(t.tensor_split(len(kept))) for t in kept]
     returned = answer(chunks)
-    return {"tensors": numbers(kept), "list": form(chunks), "returned": form(returned)}
+    return {"tensors": numbers(kept), "list": form(_rows(chunks)),
+            "returned": form(_rows(returned))}
 
 
-def _own(chunks):
-    rows = _rows(chunks)
-    return [chunk for rank, row in enumerate(rows) for chunk in row[rank:rank + 1]]
+def _own(rows):
+    return [row[rank] if any(isinstance(part, list) for part in row[rank:rank + 1])
+            else row for rank, row in enumerate(rows)]
 
 
-def _joined(chunks):
-    return [[number for chunk in row if isinstance(chunk, list) for number in chunk]
-            for row in _rows(chunks)]
+def _joined(rows):
+    return [flat(row) for row in rows]
 
 
 def _rows(chunks):

@@ -89,7 +89,8 @@ def _judge_split(case, got):
 
 def _draw_allreduce(random):
     for world_size in (3, 2, 4, 1):  # with one rank, few mistakes can be told apart
-        for shape in [(), (random.randint(2, 4), 3)]:
+        # no shape (): the book's data[0][:] += ... cannot index it
+        for shape in [(random.randint(1, 5),), (random.randint(2, 4), 3)]:
             yield {"tensors": [random_numbers(random, *shape)
                                for _ in range(world_size)],
                    "transposed": len(shape) == 2}
@@ -97,7 +98,7 @@ def _draw_allreduce(random):
 
 def _draw_sgd(random):
     for batch_size in random.sample(range(2, 50), 4):
-        shapes = [(), (random.randint(1, 5),), (2, 3)]
+        shapes = [(1,), (random.randint(1, 5),), (2, 3)]
         yield {"lr": random.uniform(0.1, 1), "batch_size": batch_size,
                "params": [random_numbers(random, *shape) for shape in shapes],
                "grads": [random_numbers(random, *shape) for shape in shapes]}
