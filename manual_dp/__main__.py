@@ -61,7 +61,8 @@ def compare_command(args):
     from manual_dp.lab.ledger.compare import compare, table
     runs = []
     for world_size in args.world_size:
-        runs.append(compare(world_size, args.steps, args.batch_size, args.seed, bar))
+        runs.append(compare(world_size, args.steps, args.batch_size, args.seed, bar,
+                            args.lr))
         print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
         if args.out:
             write_json(args.out, {"runs": runs})
@@ -114,6 +115,8 @@ def _parser():
                         help="examples in a minibatch, at least 3 a rank")
     ledger.add_argument("--seed", type=int, default=0, metavar="N",
                         help="draws weights and minibatches")
+    ledger.add_argument("--lr", type=_rate, default=0.05, metavar="R",
+                        help="learning rate")
     ledger.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     ledger.set_defaults(command=compare_command)
 

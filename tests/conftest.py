@@ -25,6 +25,7 @@ TOGETHER = """audit/test_audit lab/ledger/test_compare notebooks/test_book
     school/grader/test_ranks school/grader/test_worker test_equivalence""".split()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the names of the groups
 def pytest_collection_modifyitems(items):
     """Name the groups that `--dist loadgroup` keeps together."""
     for item in items:
