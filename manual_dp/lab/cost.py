@@ -3,15 +3,12 @@
     traffic     bytes from every rank to every other while a function runs
     busiest     the bytes out of the rank that sends most
     operations  how many tensor operations a function starts
-    Wire        send tensors from device to device, and count, both ways
     Meter       what `traffic` counts with; `sends` notes more of each send
 
 An operation runs where its first tensor lives; whatever else it reads from another
 rank has to be sent there. That rule is enough to count on one CPU what several
 devices would send one another.
 """
-
-import functools
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -91,40 +88,3 @@ def home(tensor):
 
 def _tensors(values):
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-class Wire:
-    """Send tensors to devices; count bytes and sends, forward and backward.
-
-    `wire.send(tensor, device)` copies, also to the device where the tensor is. When
-    backward brings the copy's gradient back over the same wire, that counts too.
-    """
-
-    def __init__(self):
-        self.bytes = self.sends = 0
-        self.nodes = set()  # the sends, as nodes of the autograd graph
-
-    def send(self, tensor, device):
-        """Return a copy of `tensor` on `device`, through which gradients flow back."""
-        self._count(tensor)
-        copy = tensor.to(device, copy=True)
-        if copy.requires_grad:
-            copy.register_hook(self._count)
-            self.nodes.add(copy.grad_fn)
-        return copy
-
-    def waits(self, result):
-        """Return how often a device waits for another until `result` and back.
-
-        That is the longest chain of sends, each of which needs the one before it,
-        counted in the autograd graph; backward goes the same way again.
-        """
-        @functools.cache
-        def longest(node):
-            before = [longest(n) for n, _ in node.next_functions if n is not None]
-            return (node in self.nodes) + max(before, default=0)
-        return 2 * longest(result.grad_fn)
-
-    def _count(self, tensor):
-        self.bytes += tensor.numel() * tensor.element_size()
-        self.sends += 1

@@ -10,7 +10,6 @@ stored: jupyter-book runs nothing. It works in a folder of its own beside the re
 which is put in its place when it is whole.
 """
 
-import ast
 import copy
 import os
 import re
@@ -29,6 +28,9 @@ from whole import write_text
 BOOK = Path(__file__).parents[1] / "book"
 # the number of the first lesson of each part
 PARTS = {0: "One process, by hand", 8: "A process for each rank", 11: "Is it correct?"}
+# in the side bar, where a page's own title would not say what it is
+TITLES = {"exercises/README.md": "About them", "module/index.md": "The module",
+          "readme.md": "README"}
 MAIN = "from jupyter_book.cli.main import main; main()"
 # a lesson that was run; failure is "" or says where and how
 Run = namedtuple("Run", "path nb seconds failure")
@@ -91,8 +93,8 @@ def contents(pages):
             part = PARTS[max(first for first in PARTS if first <= int(lesson[1]))]
         else:
             part = "Problem sets" if page.startswith("exercises/") else "To look up"
-        if page == "readme.md":
-            entry["title"] = "README"
+        if page in TITLES:
+            entry["title"] = TITLES[page]
         chapters = parts.setdefault(part, [])
         if page.startswith("module/") and page != "module/index.md":
             chapters[-1].setdefault("sections", []).append(entry)
@@ -108,6 +110,7 @@ def relink(text, page, files):
 
     `page` is where the text will stand, `files` what collect returns. A link to a file
     that has no page leaves its words; a link to no file stays, and is a warning.
+    JupyterLab keeps a heading's capitals in its anchor; the book's are all lower case.
     """
     pages = {file.resolve(): name for name, file in files.items()}
 
@@ -119,7 +122,7 @@ def relink(text, page, files):
         if file not in pages:
             return link[1] if file.exists() else link[0]
         target = os.path.relpath(pages[file], Path(page).parent)
-        return f"[{link[1]}]({Path(target).as_posix()}{mark}{anchor})"
+        return f"[{link[1]}]({Path(target).as_posix()}{mark}{anchor.lower()})"
     return re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)", turn, text)
 
 
@@ -152,8 +155,7 @@ def _source(file):
     name = file.parent.name if file.stem == "__init__" else file.name
     if file.parent.name in ("ranks", "models") and name == file.name:
         name = f"{file.parent.name}/{name}"
-    about = ast.get_docstring(ast.parse(text)).partition("\n")[0]
-    return f"# {name}\n\n{about}\n\n````python\n{text}````\n"
+    return f"# {name}\n\n````python\n{text}````\n"
 
 
 def _front(text, files, runs):
@@ -183,7 +185,7 @@ def _head(nb):
     text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
     title = re.search(r"^# +(.+)", text, re.M) or ["", "Untitled"]
     learn = re.search(r"You will learn\W*(.+)", text) or ["", ""]
-    return title[1].replace("[", "").replace("]", ""), learn[1]
+    return re.sub(r"[][]", "", title[1]), learn[1][:1].upper() + learn[1][1:]
 
 
 def _config(repository):

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import book
 import nbformat
+from figures import few_colours
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from kernels import ipc
@@ -94,6 +95,7 @@ def refresh(path, nb):
     Where nothing but outputs tagged `nbval-ignore-output` differs, the old ones
     stay: a lesson that has not changed stays the same file, with its timings.
     """
+    few_colours(nb)
     before = path.read_text(encoding="utf-8")
     old = nbformat.reads(before, 4)
     store(old)

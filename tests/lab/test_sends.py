@@ -97,6 +97,12 @@ def test_a_sum_made_elsewhere_is_sent_to_where_it_is_made():
     assert steps[-1]["held"] == [[[1] * 3] * 3] * 3
 
 
+def test_a_part_that_was_computed_first_is_known_by_where_it_goes():
+    def second_chunk(tensors):
+        tensors[1][2:].copy_(tensors[0][2:] * 1)
+    assert record(second_chunk, 2)[1][0]["sends"] == [(0, 1, [1])]
+
+
 def test_what_has_only_just_come_is_not_passed_on_in_the_same_step():
     def chain(tensors):
         for rank in range(3):

@@ -33,7 +33,7 @@ def write_lesson(path, *cells, tags=None, metadata=None):
             cell.metadata.tags = [tags[cell.id]]
     head = new_markdown_cell(
         f"# Lesson <{path.stem}>\n\n*You will learn:* to count.\n\n"
-        "[to another](04_last.ipynb), `a[0](b)`", id="title")
+        "and `a[0](b)`", id="title")
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(new_notebook(cells=[head, *code], metadata=metadata or {}), path)
 
@@ -144,7 +144,7 @@ def test_the_first_page_shows_every_lesson_with_title_and_seconds(mixed):
     for name in ("00_fine", "01_raises", "02_dies", "03_exits", "04_last"):
         assert f'href="{name}.html"' in index and f"Lesson &lt;{name}&gt;" in index
         assert (mixed[1] / f"{name}.html").exists()
-    assert index.count("to count.") == 5
+    assert index.count("To count.") == 5
     assert "notes" not in index
 
 
@@ -152,12 +152,6 @@ def test_a_failure_stands_on_the_first_page_and_on_its_own(mixed):
     for page in ("index.html", "01_raises.html"):
         assert "FAILED in cell c1: ValueError: bad &lt;news&gt;" in (mixed[1] / page).read_text()
     assert "FAILED" not in (mixed[1] / "00_fine.html").read_text()
-
-
-def test_links_of_a_page_lead_to_pages(mixed):
-    page = (mixed[1] / "00_fine.html").read_text()
-    assert re.search('href="04_last.html"[^>]*><span[^>]*>to another<', page)
-    assert "a[0](b)" in page
 
 
 def test_no_kernel_is_left_behind(mixed):
@@ -187,11 +181,12 @@ def test_where_a_sockets_path_would_be_too_long_a_kernel_has_ports(tmp_path):
 
 def test_one_lesson_can_be_chosen_and_the_others_are_in_the_book_as_stored(tmp_path):
     folder = tmp_path / "notebooks"
-    write_lesson(folder / "02_raises.ipynb", "1 / 0")
+    python = {"kernelspec": program.KERNEL}
+    write_lesson(folder / "02_raises.ipynb", "1 / 0", metadata=python)
     write_lesson(folder / "03_fine.ipynb", "6 * 7")
     done = course(folder, "--lesson", "3")
     assert done.returncode == 0
-    assert "02_raises" not in done.stdout
+    assert first_words(done) == ["03_fine", "the", "Open"]
     sources = tmp_path / "out" / "_sources"
     assert code_cells(sources / "03_fine.ipynb")[0].outputs[0].data == {"text/plain": "42"}
     assert code_cells(sources / "02_raises.ipynb")[0].execution_count == 9
@@ -255,18 +250,17 @@ def test_a_course_that_is_stopped_in_the_book_leaves_the_old_one(tmp_path):
                                stderr=subprocess.PIPE, text=True)
     try:
         assert running.stdout.readline() and "ok" in running.stdout.readline()
-        deadline = time.monotonic() + 30
-        while not list(tmp_path.glob(".out-*/said")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        children = psutil.Process(running.pid).children()
-        assert children
+        deadline, children = time.monotonic() + 30, []
+        while not children and time.monotonic() < deadline:
+            children = psutil.Process(running.pid).children()
+        assert list(tmp_path.glob(".out-*/said"))
         running.terminate()
         _, errors = running.communicate(timeout=20)
     finally:
         running.kill()
         running.wait()
     assert (running.returncode, errors) == (130, "")
-    assert psutil.wait_procs(children, timeout=20)[1] == []
+    assert psutil.wait_procs(children, timeout=1)[1] == []  # it waits for them itself
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["notebooks", "out"]
     assert (out / "index.html").read_text() == "the old one"
 

@@ -126,6 +126,7 @@ def test_checks_that_hold_are_accepted(before, after):
     ("a True b False", "a False b True", "a False b True"),
     ("rank 0 True\nrank 1 True", "rank 0 True\nrank 1 False", "rank 1 False"),
     ("four: True", "eight: False", "eight: False"),
+    ("4 ranks True\nfour: False", "8 ranks False", "8 ranks False"),
     ("[False, True]", "[False, False, True]", "[False, False, True]"),
     ("x: False\ny: True", "z: False\ny: False", "y: False")])
 def test_a_check_that_does_not_hold_any_more_is_told(before, after, line):

@@ -25,7 +25,7 @@ def test_there_is_a_cell_for_each_place_in_memory(world_size):
 
 
 def test_the_same_picture_comes_of_other_addresses():
-    assert memory.draw({"a": [10, 20, 10]}).text == memory.draw({"a": [7, 5, 7]}).text
+    assert memory.draw({"a": [11, 20, 11]}).text == memory.draw({"a": [7, 5, 7]}).text
 
 
 def test_who_shares_with_whom_changes_the_picture():

@@ -21,10 +21,10 @@ def test_the_idle_share_is_what_the_formula_says(stages, micro_batches, backward
 
 
 def test_every_piece_of_work_is_written_and_every_empty_slot_says_idle():
-    shown = words(pipeline.draw(schedule(3, 2), 3))
+    shown = words(pipeline.draw(schedule(2, 3), 2))
     assert sorted(w for w in shown if w[0] in "FB" and len(w) == 2) == (
-        sorted(["F1", "F2", "B1", "B2"] * 3))
-    assert shown.count("idle") == 3 * 8 - 12
+        sorted(["F1", "F2", "F3", "B1", "B2", "B3"] * 2))
+    assert shown.count("idle") == 2 * 8 - 12
 
 
 def test_work_lies_at_its_time_and_on_its_device():
