@@ -57,6 +57,8 @@ def _without_outputs(text):
     for cell in nb.cells:
         if cell.cell_type == "code":
             cell.update(outputs=[], execution_count=None)
+        if "hide-input" in cell.metadata.get("tags", []):  # JupyterLab's word for it
+            cell.metadata["jupyter"] = {"source_hidden": True}
     return nbformat.writes(nb) + "\n"
 
 

@@ -40,8 +40,17 @@ def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
         cells, stored = (nbformat.read(path, 4).cells for path in (copy, NOTEBOOKS / copy.name))
         code = [cell for cell in cells if cell.cell_type == "code"]
         assert code and not any(cell.outputs or cell.execution_count for cell in code)
+        folded = [cell.metadata.pop("jupyter", {}) for cell in cells]
+        assert folded == [{"source_hidden": True}
+                          if "hide-input" in cell.metadata.get("tags", []) else {}
+                          for cell in stored]
         assert [(c.id, c.source, c.metadata) for c in cells] == [
             (c.id, c.source, c.metadata) for c in stored]
+
+
+def test_the_imports_of_a_revised_lesson_are_folded(copies):
+    first = nbformat.read(copies[0] / "00_start_here.ipynb", 4).cells[1]
+    assert "import" in first.source and first.metadata["jupyter"] == {"source_hidden": True}
 
 
 def test_what_a_learner_wrote_stays_and_what_was_deleted_comes_back(tmp_path):
