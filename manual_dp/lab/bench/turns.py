@@ -22,7 +22,7 @@ TIMEOUT = 900  # seconds for all the turns of a row
 
 
 def turns(sides, count, label):
-    """Call both sides `count` times here; return the pairs of seconds they return."""
+    """Call all sides `count` times here; return their seconds, turn by turn."""
     pairs, order = [], list(sides)
     for turn in bar(range(count), label):
         pair = [side() for side in order]
