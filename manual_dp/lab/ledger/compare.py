@@ -99,12 +99,12 @@ def table(report, timing=True):
     difference is within 1e-12, and nothing of seconds: the same text on every CPU.
     """
     marks = "".join(f"{mark:6d}" for mark in report["after"])
-    wide = max(len(marks), 8)
+    wide = max(len(marks), 12)
     lines = [*_head(report, timing), "",
              f"{'':21}{'each':>6}{'run: even':>{wide}}{'run: uneven':>{wide}}  ranks"
-             f"{'bytes sent':>12}" + "   time" * timing,
+             f"{'bytes sent':>11}" + "   time" * timing,
              f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}"
-             f"  equal{'busiest':>12}" + "/torch" * timing]
+             f"  equal{'busiest':>11}" + " /torch" * timing]
     for row in report["rows"]:
         lines.append(f"{_name(row):21}" + (row.get("note") or
                                            _cells(row, wide, timing)))
@@ -138,7 +138,7 @@ def _cells(row, wide, timing):
     sent = ("" if row["counted"] else "~") + f"{row['sent']['even']:,}"
     return (f"{_cell(row['stepwise'], timing):>6}"
             + "".join(f"{part:>{wide}}" for part in differences)
-            + f"{equal:>7}{sent:>12}" + f"{row['ratio']:7.2f}" * timing)
+            + f"{equal:>7}{sent:>11}" + f"{row['ratio']:7.2f}" * timing)
 
 
 def _cell(difference, digits):

@@ -340,24 +340,24 @@ def test_the_table_by_hand():
     assert table(by_hand()) == HEAD + """\
 ~: computed from sizes, not counted; time: a step's, / torch DDP's
 
-                       each   run: even run: uneven  ranks  bytes sent   time
-difference after step   one     1    10     1    10  equal     busiest/torch
-single device             0     0     0     0     0      -           0   1.00
+                       each   run: even run: uneven  ranks bytes sent   time
+difference after step   one     1    10     1    10  equal    busiest /torch
+single device             0     0     0     0     0      -          0   1.00
 nn.DataParallel      pass-through: not a comparison
-right                 1e-12     0 2e-17 1e-12 3e-16    yes   1,234,567   0.50
-wrong                 2e-12 5e-01 2e-11   nan 3e+00     NO         ~10  12.25"""
+right                 1e-12     0 2e-17 1e-12 3e-16    yes  1,234,567   0.50
+wrong                 2e-12 5e-01 2e-11   nan 3e+00     NO        ~10  12.25"""
 
 
 def test_the_table_without_timing_by_hand():
     assert table(by_hand(), timing=False) == HEAD + """\
 ~: computed from sizes, not counted
 
-                       each   run: even run: uneven  ranks  bytes sent
-difference after step   one     1    10     1    10  equal     busiest
-single device           yes   yes   yes   yes   yes      -           0
+                       each   run: even run: uneven  ranks bytes sent
+difference after step   one     1    10     1    10  equal    busiest
+single device           yes   yes   yes   yes   yes      -          0
 nn.DataParallel      pass-through: not a comparison
-right                   yes   yes   yes   yes   yes    yes   1,234,567
-wrong                    NO    NO    NO    NO    NO     NO         ~10"""
+right                   yes   yes   yes   yes   yes    yes  1,234,567
+wrong                    NO    NO    NO    NO    NO     NO        ~10"""
 
 
 def test_the_table_fits_a_page():
