@@ -6,6 +6,8 @@ STAMP := .venv/.installed
 COURSE := $(PY) notebooks/tools/course.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
+# the address of a public copy: the book then has buttons for Binder and Colab
+REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 # loadgroup: tests go where a worker is free, those that share what takes long together
 PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
 # loadfile: cells of one notebook must stay together
@@ -14,24 +16,25 @@ NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
-course lab test refresh: export OMP_NUM_THREADS ?= 1
+course lab test refresh settings: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test refresh release lint bench
+.PHONY: help course lab test refresh release settings lint bench
 
 help:
-	@echo 'make course   run every lesson, write build/course/index.html  (LESSON=03: one)'
-	@echo 'make lab      open the first lesson in JupyterLab'
+	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
+	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
 	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
+	@echo 'make settings lessons 00 to 06 at the extremes of their settings  (LESSON=03: one)'
 	@echo 'make lint     ruff, notebooks too; who imports whom'
 	@echo 'make bench    the figures of the course, as ratios'
 
 course: $(STAMP)
-	@$(COURSE) $(LESSON_FLAG)
+	@$(COURSE) $(LESSON_FLAG) $(REPOSITORY_FLAG)
 
 lab: $(STAMP)
-	@$(PY) -m jupyterlab --LabApp.default_url=lab/tree/notebooks/00_start_here.ipynb
+	@$(PY) notebooks/tools/lab.py
 
 test: lint
 	$(PYTEST) tests
@@ -43,6 +46,10 @@ refresh: $(STAMP)
 
 release: $(STAMP)
 	@$(RELEASE)
+
+# The other lessons do not write their ranges so yet.
+settings: $(STAMP)
+	@$(PY) notebooks/tools/settings.py --lesson $(or $(LESSON),00 01 02 03 04 05 06)
 
 lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise .

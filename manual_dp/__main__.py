@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+from itertools import product
 from pathlib import Path
 
 from manual_dp.audit import command as audit_command
@@ -24,34 +25,34 @@ def main(argv=None):
 
 
 def train_command(args):
-    """Train once for each world size and seed; print a table, write JSON."""
+    """Train once for each seed, world size and rate; print a table, write JSON."""
     from manual_dp.data import load_data
     from manual_dp.devices import try_devices
     from manual_dp.train import train
 
     load_data(args.data, root=args.data_dir)  # fails here rather than in a run
-    settings = {name: getattr(args, name)
-                for name in ("data", "batch_size", "lr", "epochs", "scale")}
+    settings = {name: getattr(args, name) for name in
+                ("data", "batch_size", "per_device", "lr", "epochs", "scale")}
     runs = []
-    for seed in args.seeds:
-        for world_size in args.world_size:
-            data = load_data(args.data, args.batch_size, seed, args.data_dir)
-            run = train(try_devices(world_size), args.batch_size, args.lr, args.epochs,
-                        data, seed, args.scale, verbose=False, progress=bar)
-            runs.append({"seed": seed, **run})
-            if args.out:
-                write_json(args.out, {"settings": settings, "runs": runs})
+    for seed, world_size, lr in product(args.seeds, args.world_size, args.lr):
+        batch_size = args.batch_size * (world_size if args.per_device else 1)
+        data = load_data(args.data, batch_size, seed, args.data_dir)
+        run = train(try_devices(world_size), batch_size, lr, args.epochs, data, seed,
+                    args.scale, verbose=False, progress=bar)
+        runs.append({"seed": seed, "batch_size": batch_size, "lr": lr, **run})
+        if args.out:
+            write_json(args.out, {"settings": settings, "runs": runs})
     print(table(runs))
 
 
 def table(runs):
     """Return the runs as the lines of a table."""
-    lines = ["devices  seed  best acc  last acc  last loss  sec/epoch"]
+    lines = ["devices  batch      lr  seed  best acc  last acc  last loss  sec/epoch"]
     for run in runs:
         acc, seconds = run["test_acc"], run["seconds"]
-        lines.append(f"{run['world_size']:7d}  {run['seed']:4d}  {max(acc):8.3f}  "
-                     f"{acc[-1]:8.3f}  {run['loss'][-1]:9.4f}  "
-                     f"{sum(seconds) / len(seconds):9.2f}")
+        lines.append(f"{run['world_size']:7d}  {run['batch_size']:5d}  {run['lr']:6g}  "
+                     f"{run['seed']:4d}  {max(acc):8.3f}  {acc[-1]:8.3f}  "
+                     f"{run['loss'][-1]:9.4f}  {sum(seconds) / len(seconds):9.2f}")
     return "\n".join(lines)
 
 
@@ -60,7 +61,8 @@ def compare_command(args):
     from manual_dp.lab.ledger.compare import compare, table
     runs = []
     for world_size in args.world_size:
-        runs.append(compare(world_size, args.steps, args.batch_size, args.seed, bar))
+        runs.append(compare(world_size, args.steps, args.batch_size, args.seed,
+                            args.lr))
         print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
         if args.out:
             write_json(args.out, {"runs": runs})
@@ -91,8 +93,10 @@ def _parser():
     train.add_argument("--epochs", type=_count, default=10, metavar="N", help="epochs")
     train.add_argument("--batch-size", type=_count, default=256, metavar="N",
                        help="examples in a minibatch, over all devices")
-    train.add_argument("--lr", type=_rate, default=0.2, metavar="R",
-                       help="learning rate")
+    train.add_argument("--per-device", action="store_true",
+                       help="each device gets --batch-size examples in a minibatch")
+    train.add_argument("--lr", type=_rate, nargs="+", default=[0.2], metavar="R",
+                       help="learning rates, one run for each")
     train.add_argument("--scale", type=_scale, default="he", metavar="S",
                        help='spread of the initial weights: a number (the book: 0.01) '
                             'or "he"')
@@ -111,6 +115,8 @@ def _parser():
                         help="examples in a minibatch, at least 3 a rank")
     ledger.add_argument("--seed", type=int, default=0, metavar="N",
                         help="draws weights and minibatches")
+    ledger.add_argument("--lr", type=_rate, default=0.05, metavar="R",
+                        help="learning rate")
     ledger.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     ledger.set_defaults(command=compare_command)
 

@@ -19,10 +19,10 @@ settings.load_profile("course")
 
 
 # Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """audit/test_audit lab/ledger/test_compare notebooks/test_course
-    notebooks/test_nbgrader notebooks/test_release school/grader/test_grade
-    school/grader/test_landlock school/grader/test_ranks school/grader/test_worker
-    test_equivalence""".split()
+TOGETHER = """audit/test_audit lab/ledger/test_compare notebooks/test_book
+    notebooks/test_course notebooks/test_lab notebooks/test_nbgrader
+    notebooks/test_release school/grader/test_grade school/grader/test_landlock
+    school/grader/test_ranks school/grader/test_worker test_equivalence""".split()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the names of the groups

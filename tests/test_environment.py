@@ -261,10 +261,15 @@ def test_what_learners_get_is_made_of_what_was_refreshed(folder):
     assert make(folder, "release")[2] == [release]
 
 
-def test_make_lab_opens_the_first_lesson_with_the_module_beside_it(folder):
-    assert make(folder, "lab")[2][-1] == (
-        "-m jupyterlab --LabApp.default_url=lab/tree/notebooks/00_start_here.ipynb")
-    assert (ROOT / "notebooks" / "00_start_here.ipynb").exists()
+def test_the_book_can_be_told_where_a_public_copy_is(folder):
+    make(folder, "lint")
+    address = "https:" "//github.com/somebody/course"
+    asked = make(folder, "course", "LESSON=03", f"REPOSITORY={address}")[2]
+    assert asked[0].endswith(f" --lesson 03 --repository {address}")
+
+
+def test_make_lab_opens_the_learners_copies(folder):
+    assert make(folder, "lab")[2][-1] == "notebooks/tools/lab.py"
 
 
 def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
@@ -279,7 +284,8 @@ def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
 
 
 @pytest.mark.parametrize("target, threads", [
-    ("course", "1"), ("refresh", "1"), ("test", "1"), ("lab", "1"), ("bench", "")])
+    ("course", "1"), ("refresh", "1"), ("test", "1"), ("lab", "1"), ("settings", "1"),
+    ("bench", "")])
 def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threads):
     make(folder, target)
     assert (folder / "threads").read_text() == f"{threads}\n"
@@ -287,7 +293,13 @@ def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threa
     assert (folder / "threads").read_text() == "3\n"
 
 
-def test_ci_runs_make_test():
+def test_make_settings_runs_the_lessons_that_write_their_ranges_so(folder):
+    make(folder, "lint")
+    assert make(folder, "settings")[2][-1].endswith("settings.py --lesson 00 01 02 03 04 05 06")
+    assert make(folder, "settings", "LESSON=03")[2][-1].endswith("settings.py --lesson 03")
+
+
+def test_ci_runs_the_tests_then_the_settings():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    assert script.read_text().splitlines()[-1] == "make test"
+    assert script.read_text().splitlines()[-2:] == ["make test", "make settings"]

@@ -150,12 +150,12 @@ def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():
     # and the core trains where nothing else can be had
     script = """
 import sys
-heavy = "torchvision d2l matplotlib sklearn lightning scipy pandas IPython".split()
+heavy = "torchvision d2l drawsvg matplotlib sklearn lightning scipy pandas IPython".split()
 import manual_dp
 print(sorted(name for name in heavy if name in sys.modules))
 sys.modules.update(dict.fromkeys(heavy))  # importing one now raises ImportError
 import torch
-import manual_dp.lab.cost, manual_dp.lab.show, manual_dp.lab.book
+import manual_dp.lab.cost, manual_dp.lab.sends, manual_dp.lab.show, manual_dp.lab.book
 devices = manual_dp.try_devices(2)
 params = manual_dp.init_params("he")
 device_params = [manual_dp.get_params(params, device) for device in devices]
@@ -267,7 +267,8 @@ def ruff(name, source):
      ["TID252"]),
     *(("manual_dp/lab/figures/plot.py", PAGE + f"import {module}.x\n\n{module}.x()\n",
        ["TID253"])
-      for module in ("d2l", "lightning", "matplotlib", "sklearn", "torchvision")),
+      for module in ("d2l", "drawsvg", "lightning", "matplotlib", "sklearn",
+                     "torchvision")),
     ("manual_dp/lab/figures/plot.py",
      PAGE + "def _f():\n    import sklearn.datasets\n    return sklearn\n", []),
     ("manual_dp/school/checks.py", PAGE + "x = eval('1')\n", ["S307"]),

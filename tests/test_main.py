@@ -1,6 +1,7 @@
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,14 +69,8 @@ def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
     assert message in line
 
 
-def no_network(monkeypatch):
-    def unreachable():
-        raise OSError("no route to host")
-    monkeypatch.setattr(fashion_mnist, "ensure_torchvision", unreachable)
-
-
 def test_missing_files_are_one_line_that_helps(monkeypatch, capsys, tmp_path):
-    no_network(monkeypatch)
+    monkeypatch.setattr(fashion_mnist, "SOURCE", "file:///no/such/folder")
     line = refuses(capsys, "train", "--data", "fashion-mnist", "--data-dir",
                    str(tmp_path / "here"))
     assert line.startswith("python -m manual_dp: error: Fashion-MNIST is not in ")
@@ -122,12 +117,13 @@ def test_the_digits_train_on_one_device_and_on_two(capsys, tmp_path):
                    "--out", str(out)])
     assert status == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split("  ") == ["devices", "seed", "best acc", "last acc",
-                                      "last loss", "sec/epoch"]
-    assert [line.split()[:2] for line in printed[1:]] == [["1", "0"], ["2", "0"]]
+    assert re.split("  +", printed[0]) == ["devices", "batch", "lr", "seed", "best acc",
+                                           "last acc", "last loss", "sec/epoch"]
+    assert [line.split()[:4] for line in printed[1:]] == [["1", "256", "0.05", "0"],
+                                                          ["2", "256", "0.05", "0"]]
     written = json.loads(out.read_text())
-    assert written["settings"] == {"data": "digits", "batch_size": 256, "lr": 0.05,
-                                   "epochs": 1, "scale": "he"}
+    assert written["settings"] == {"data": "digits", "batch_size": 256, "lr": [0.05],
+                                   "per_device": False, "epochs": 1, "scale": "he"}
     one, two = written["runs"]
     assert (one["world_size"], two["world_size"]) == (1, 2)
     # float32, and six steps: the runs have not parted yet
@@ -136,15 +132,16 @@ def test_the_digits_train_on_one_device_and_on_two(capsys, tmp_path):
 
 
 def one_run(world_size, seed, accs=(0.25, 0.5, 0.375), seconds=(1.0, 2.0, 3.0)):
-    return {"seed": seed, "world_size": world_size, "loss": [3.0, 2.0, 1.0],
-            "test_acc": list(accs), "seconds": list(seconds)}
+    return {"seed": seed, "batch_size": 32 * world_size, "lr": 0.05,
+            "world_size": world_size, "loss": [3.0, 2.0, 1.0], "test_acc": list(accs),
+            "seconds": list(seconds)}
 
 
 def test_the_table_by_hand():
     assert table([one_run(1, 0), one_run(16, 42, (1.0,), (12.345,))]).splitlines() == [
-        "devices  seed  best acc  last acc  last loss  sec/epoch",
-        "      1     0     0.500     0.375     1.0000       2.00",
-        "     16    42     1.000     1.000     1.0000      12.35"]
+        "devices  batch      lr  seed  best acc  last acc  last loss  sec/epoch",
+        "      1     32    0.05     0     0.500     0.375     1.0000       2.00",
+        "     16    512    0.05    42     1.000     1.000     1.0000      12.35"]
 
 
 @pytest.fixture
@@ -157,8 +154,8 @@ def fake_runs(monkeypatch):
         if len(asked) == fake.breaks_at:
             raise fake.error
         run = one_run(len(devices), seed)
-        del run["seed"]
-        return run
+        return {name: run[name]
+                for name in ("world_size", "loss", "test_acc", "seconds")}
     fake.asked, fake.breaks_at, fake.error = asked, None, None
     monkeypatch.setattr(train_module, "train", fake)
     return fake
@@ -170,8 +167,19 @@ def test_every_seed_runs_on_every_world_size(capsys, fake_runs):
     assert fake_runs.asked == [(world_size, 8, 0.1, 2, seed, 0.01)
                                for seed in (3, 5) for world_size in (1, 4)]
     lines = capsys.readouterr().out.splitlines()[1:]
-    assert [line.split()[:2] for line in lines] == [["1", "3"], ["4", "3"], ["1", "5"],
-                                                    ["4", "5"]]
+    assert [(line.split()[0], line.split()[3]) for line in lines] == [
+        ("1", "3"), ("4", "3"), ("1", "5"), ("4", "5")]
+
+
+def test_every_rate_runs_and_a_devices_rows_can_be_kept(fake_runs, tmp_path):
+    out = tmp_path / "grid.json"
+    assert main(["train", "--world-size", "1", "4", "--lr", "0.1", "0.3", "--epochs",
+                 "1", "--batch-size", "8", "--per-device", "--out", str(out)]) == 0
+    assert fake_runs.asked == [(k, 8 * k, lr, 1, 0, "he")
+                               for k in (1, 4) for lr in (0.1, 0.3)]
+    assert [(run["world_size"], run["batch_size"], run["lr"])
+            for run in json.loads(out.read_text())["runs"]] == [
+        (1, 8, 0.1), (1, 8, 0.3), (4, 32, 0.1), (4, 32, 0.3)]
 
 
 def test_the_books_experiment_is_the_default(fake_runs):

@@ -24,12 +24,13 @@ From a run to the report, each file a part of the way:
     measure -> records            what a rank notes of a step and of a run
     rules  rows  gradient         what must hold of these, a list that you can append to
     hypotheses                    which gradient was it, if it was not the right one?
-    catalogue -> report           a finding, its likely cause and the repair
+    catalogue                     a finding, its likely cause and the repair
     failure                       a run that ended before its time
     alike  command                check_ranks; python -m manual_dp audit
 """
 
 import tempfile
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 from torch.nn import functional as F
@@ -37,14 +38,44 @@ from torch.nn import functional as F
 from manual_dp.audit.alike import check_ranks
 from manual_dp.audit.catalogue import WORDS
 from manual_dp.audit.failure import failure
-from manual_dp.audit.gradient import doubtful
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
-from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
+from manual_dp.files import write_json
 from manual_dp.ranks import RankError, run_ranks
 
 __all__ = ["audit", "Report", "check_ranks"]
+
+
+class Report:
+    """Hold an audit's findings, causes first; print as a table.
+
+    remarks: what was seen and is no mistake. details: a traceback, if a rank raised.
+    """
+
+    def __init__(self, findings, remarks, world_size, steps, details=""):
+        self.findings, self.remarks = list(findings), list(remarks)
+        self.world_size, self.steps, self.details = world_size, steps, details
+
+    def __str__(self):
+        """Write the table: a line for each number, cause and repair under it."""
+        count = len(self.findings)
+        words = "clean" if not count else f"{count} finding{'s' * (count > 1)}"
+        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, float64: "
+                 + words]
+        for f in self.findings:
+            lines += [f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",
+                      f"{'repair':>16}: {f.repair}"]
+        lines += [f"{'remark':16}  {words}" for words in self.remarks]
+        return "\n".join(part for line in lines for part in textwrap.wrap(
+            line, 88, subsequent_indent=" " * 18))
+
+    __repr__ = __str__
+
+    def save(self, path):
+        """Write the report as JSON: the whole of it or, if interrupted, none."""
+        write_json(path, {**vars(self), "clean": not self.findings,
+                          "findings": [f._asdict() for f in self.findings]})
 
 
 def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, steps=3,
@@ -65,9 +96,9 @@ def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, step
             "loss": loss, "count": count}
     _check(code, world_size, steps, ignore)
 
-    def run(*how, world_size=world_size):
-        return run_ranks(measure, world_size, *code.values(), *how, timeout=timeout,
-                         backend=backend)
+    def run(folder, world_size):
+        return run_ranks(measure, world_size, *code.values(), steps, folder,
+                         timeout=timeout, backend=backend)
 
     report = _compared(run, world_size, steps, lr)
     known = [f for f in report.findings if f.code in ignore]
@@ -80,24 +111,19 @@ def _compared(run, world_size, steps, lr):
     """Run the code on the ranks and, at the same time, at world size 1; report."""
     base, remarks = None, []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-        alone = (pool.submit(run, 1, f"{folder}/alone", True, world_size=1)
-                 if world_size > 1 else pool.submit(lambda: [None]))
+        alone = pool.submit(run, f"{folder}/alone", 1) if world_size > 1 else None
         try:
-            runs = run(steps, f"{folder}/ranks")
+            runs = run(f"{folder}/ranks", world_size)
         except RankError as error:
-            alone.exception()
             if refusal := refused(error):
                 raise refusal from error
             return Report([failure(error, f"{folder}/ranks")], [], world_size, steps,
                           f"{error}\n{error.details}")
         try:
-            [base] = alone.result()
+            base = alone and alone.result()[0]
         except RankError as error:
             remarks = [f"not compared with world size 1: {error}"]
-        findings, more = judge(Evidence(runs, base, lr))
-        if base and doubtful(findings, base):  # then all steps of it, and gradients
-            [base] = run(steps, f"{folder}/again", world_size=1)
-            findings, more = judge(Evidence(runs, base, lr))
+    findings, more = judge(Evidence(runs, base, lr))
     return Report(findings, more + remarks, world_size, steps)
 
 

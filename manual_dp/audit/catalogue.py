@@ -2,7 +2,6 @@
 
     Finding    code, number, says, cause, repair; rank, step, parameter where known
     finding    make one: cause and repair come from WORDS
-    in_order   causes before their consequences
     ranks      ranks as text
     few        a few of many things as text
 
@@ -10,6 +9,8 @@ WORDS is in the order of a report: what causes others comes first.
 """
 
 from collections import namedtuple
+
+from manual_dp.ranks.launch.verdict import listed as ranks  # noqa: F401  (for rules)
 
 Finding = namedtuple("Finding", "code number says cause repair rank step parameter")
 
@@ -153,17 +154,6 @@ WORDS = {
 def finding(code, number, says, rank=None, step=None, parameter=None):
     """Make a Finding; cause and repair are those of its code."""
     return Finding(code, number, says, *WORDS[code], rank, step, parameter)
-
-
-def in_order(findings):
-    """Return the findings, causes before their consequences."""
-    return sorted(findings, key=lambda f: list(WORDS).index(f.code))
-
-
-def ranks(numbers):
-    """Return "rank 1", or "ranks 0 and 2"."""
-    *most, last = map(str, numbers)
-    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
 
 
 def few(items):

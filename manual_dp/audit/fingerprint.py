@@ -4,7 +4,6 @@
     bit_hash    one whole number, another one if a bit of the tensor is another
     bit_hashes  such a number for each tensor of a list
     row_hashes  such a number for each row
-    farthest    the largest |difference| between two tensors, a float
 
 A sketch is linear: whatever holds between gradients (this one is the mean of those, or
 twice that one) holds between their sketches, to the last digits. So one process can
@@ -12,6 +11,7 @@ judge the gradients of all ranks without having them.
 """
 
 import torch
+from torch.nn import functional as F
 
 SIZE = 16
 COLUMNS = 1021  # a prime: no layer is as wide
@@ -27,7 +27,7 @@ class Sketch:
         generator = torch.Generator().manual_seed(0)
         weights = torch.rand(longest, dtype=torch.float64, generator=generator) + 0.5
         weights[torch.rand(longest, generator=generator) < 0.5] *= -1
-        self.weights = {weights.device: weights}
+        self.weights = weights.to(tensors[0].device if tensors else "cpu")
 
     @torch.no_grad()
     def __call__(self, tensors):
@@ -36,15 +36,9 @@ class Sketch:
                             self._row(t.detach()).cpu() for t in tensors])
 
     def _row(self, tensor):
-        if tensor.device not in self.weights:
-            [weights, *_] = self.weights.values()
-            self.weights[tensor.device] = weights.to(tensor.device)
         flat = tensor.reshape(-1).double()
-        flat = flat * self.weights[tensor.device][:len(flat)]
-        whole = len(flat) - len(flat) % SIZE
-        row = flat[:whole].view(SIZE, -1).sum(1)
-        row[:len(flat) - whole] += flat[whole:]
-        return row
+        flat = flat * self.weights[:len(flat)].to(tensor.device)
+        return F.pad(flat, (0, -len(flat) % SIZE)).view(SIZE, -1).sum(1)
 
 
 @torch.no_grad()
@@ -89,15 +83,3 @@ def _bits(tensor):
 
 def _places(count, device):
     return torch.arange(count, device=device) * ODD + MORE  # wraps round, as it may
-
-
-@torch.no_grad()
-def farthest(tensor, other):
-    """Return the largest |difference| of two tensors of one shape; 0.0 for no number.
-
-    inf where only one of them is not a number.
-    """
-    if not tensor.numel():
-        return 0.0
-    difference = (tensor.double() - other.to(tensor.device).double()).abs()
-    return float(difference.nan_to_num(nan=torch.inf).max())

@@ -1,7 +1,6 @@
 """The rule about gradients: are they a single device's, or those of world size 1?
 
     gradients     the findings, those of the first step that has any
-    doubtful      whether findings need later steps of the run at world size 1
 
 What the code does alone is what it means to do: a clipped gradient, a loss of its own,
 an update by hand with a momentum. What it does on many ranks should be the same.
@@ -14,7 +13,6 @@ from manual_dp.audit.catalogue import finding, ranks
 from manual_dp.audit.hypotheses import CLOSE, RIGHT, explain
 from manual_dp.audit.records import each_step
 
-SCALES = ("factor", "sum", "averaged-twice", "accumulation", "stale", "gradient")
 SHOWN = 3  # names of parameters in a line
 
 
@@ -43,12 +41,6 @@ def gradients(notes, evidence):
                         "same as at world size 1")
         return []
     return found
-
-
-def doubtful(findings, alone):
-    """Return whether a finding may be the code's own way at world size 1 too."""
-    unknown = alone.steps[0].own is None
-    return any(f.code in SCALES and (f.step or unknown) for f in findings)
 
 
 def _fits(steps, t):

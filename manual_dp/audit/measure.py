@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit import oracle
-from manual_dp.audit.fingerprint import bit_hashes, farthest, row_hashes
+from manual_dp.audit.fingerprint import bit_hashes, row_hashes
 from manual_dp.audit.hypotheses import right_on_all
 from manual_dp.audit.records import Drift, Run, Step
 from manual_dp.audit.watch import Diary, Watch
@@ -38,11 +38,8 @@ def refused(error):
     return kind and kind(str(error).partition(": ")[2])
 
 
-def measure(make_model, make_batch, step, loss, count, steps, folder, light=False):
-    """Take `steps` steps in this rank and return what was seen, a `Run`.
-
-    light: compute no gradient for comparison where an optimizer of torch's is seen.
-    """
+def measure(make_model, make_batch, step, loss, count, steps, folder):
+    """Take `steps` steps in this rank and return what was seen, a `Run`."""
     group = dist.new_group(backend="gloo")
     diary = Diary(folder, dist.get_rank())
     torch.set_default_dtype(torch.float64)  # the process ends with this call
@@ -69,7 +66,7 @@ def measure(make_model, make_batch, step, loss, count, steps, folder, light=Fals
             diary.note(**{"in": "step"})
             step(model, *others, X, y)
             diary.note(**{"in": "the end of step"})
-            _close(watch, loss, count, group, run, light)
+            _close(watch, loss, count, group, run)
     return run
 
 
@@ -97,7 +94,7 @@ def _shared(module):
     return None
 
 
-def _close(watch, loss, count, group, run, light):
+def _close(watch, loss, count, group, run):
     """End the step: compute what a single device would have done; write it down."""
     note, watch.note = watch.note, Step()
     run.steps.append(note)
@@ -105,7 +102,7 @@ def _close(watch, loss, count, group, run, light):
     note.changed = watch.updated is not None and watch.updated != note.after
     done = watch.forwards[:watch.until] if note.updates else watch.forwards
     note.rows = [forward.rows for forward in done]
-    if (not light if note.updates else note.moved) and None not in note.rows:
+    if (note.updates or note.moved) and None not in note.rows:
         _compare(watch, loss, count, done, note)
     everyone = gather(note, group)
     if note.t == 0 and all(other.own is not None for other in everyone):
@@ -171,7 +168,10 @@ def apart(when, tensors, notes, group=None):
     if dist.get_backend(group) == "gloo":
         first = first.cpu()
     dist.broadcast(first, 0, group=group)
-    return [Drift(t, when, i, who, max(gather(farthest(tensors[i], first), group)))]
+    far = (tensors[i].double() - first.to(tensors[i].device).double()).abs()
+    # inf where one of them is not a number
+    far = float(far.nan_to_num(nan=math.inf).max())
+    return [Drift(t, when, i, who, max(gather(far, group)))]
 
 
 def _float64_before_ddp():

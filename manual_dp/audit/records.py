@@ -89,7 +89,7 @@ class Evidence:
     """Hold what rules are asked about.
 
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
-    alone: the `Run` of the same code at world size 1, or None; then some first steps.
+    alone: the `Run` of the same code at world size 1, or None.
     lr: what a step by hand multiplies the mean gradient by, or None.
     findings: of the rules before. remarks: what was seen and is no mistake.
     """

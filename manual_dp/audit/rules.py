@@ -12,7 +12,7 @@ about rows are in gradient.py and rows.py.
 
 import math
 
-from manual_dp.audit.catalogue import few, finding, in_order, ranks
+from manual_dp.audit.catalogue import WORDS, few, finding, ranks
 from manual_dp.audit.gradient import gradients
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
@@ -22,7 +22,8 @@ def judge(evidence):
     """Ask every rule; return (findings, remarks), causes first."""
     for rule in RULES:
         evidence.findings += rule(evidence)
-    return in_order(evidence.findings), evidence.remarks
+    in_order = sorted(evidence.findings, key=lambda f: list(WORDS).index(f.code))
+    return in_order, evidence.remarks
 
 
 # the model

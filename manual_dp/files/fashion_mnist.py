@@ -6,15 +6,12 @@ Nothing is unpacked on the disk, and a download arrives whole or not at all.
 import gzip
 import hashlib
 import os
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 
 import torch
 
-from manual_dp.files.vision import ensure_torchvision
-
+SOURCE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"  # torchvision's
 FILES = {  # and their SHA-256
     "train-images-idx3-ubyte.gz":
         "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -42,30 +39,21 @@ def _find(root):
     folder = Path(root or os.environ.get("MANUAL_DP_DATA") or cache)
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
+        limit = socket.getdefaulttimeout()
         try:
-            _download(folder, missing)
+            socket.setdefaulttimeout(30)
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in missing:
+                torch.hub.download_url_to_file(f"{SOURCE}/{name}", folder / name,
+                                               FILES[name], progress=False)
         except Exception as error:
             raise FileNotFoundError(
                 f"Fashion-MNIST is not in {folder} and could not be downloaded. Put "
                 f"{', '.join(missing)} there, or in a folder named by MANUAL_DP_DATA; "
                 'or use data="digits", which needs no download.') from error
+        finally:
+            socket.setdefaulttimeout(limit)
     return folder
-
-
-def _download(folder, names):
-    """Fetch through torchvision into a private folder, then move what is complete."""
-    torchvision = ensure_torchvision()
-    folder.mkdir(parents=True, exist_ok=True)
-    private = Path(tempfile.mkdtemp(prefix=".download-", dir=folder))
-    limit = socket.getdefaulttimeout()
-    try:
-        socket.setdefaulttimeout(30)
-        fetched = torchvision.datasets.FashionMNIST(private, download=True)
-        for name in names:
-            os.replace(Path(fetched.raw_folder) / name, folder / name)
-    finally:
-        socket.setdefaulttimeout(limit)
-        shutil.rmtree(private)
 
 
 def _read_idx(path, digest):

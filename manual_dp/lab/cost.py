@@ -3,14 +3,12 @@
     traffic     bytes from every rank to every other while a function runs
     busiest     the bytes out of the rank that sends most
     operations  how many tensor operations a function starts
-    Wire        send tensors from device to device, and count, both ways
+    Meter       what `traffic` counts with; `sends` notes more of each send
 
 An operation runs where its first tensor lives; whatever else it reads from another
 rank has to be sent there. That rule is enough to count on one CPU what several
 devices would send one another.
 """
-
-import functools
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,7 +21,7 @@ def traffic(function, tensors):
     tensors: one for each rank, each in memory of its own. What the function makes of
     them belongs to the rank that computes it, so temporaries are counted as well.
     """
-    with _Meter(tensors) as meter:
+    with Meter(tensors) as meter:
         function(tensors)
     return meter.sent
 
@@ -52,68 +50,41 @@ class _Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Meter(TorchDispatchMode):
+class Meter(TorchDispatchMode):
+    """While it is entered, see every send between ranks, and add up its bytes."""
+
     def __init__(self, tensors):
         super().__init__()
-        self.owner = {_home(tensor): rank for rank, tensor in enumerate(tensors)}
+        self.owner = {home(tensor): rank for rank, tensor in enumerate(tensors)}
         self.keep = list(tensors)  # a freed home could be given to another rank
         self.sent = [[0] * len(tensors) for _ in tensors]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        read = [t for t in _tensors(args) if home(t) in self.owner]
+        here = self.owner[home(read[0])] if read else None
+        for t in read[1:]:
+            there = self.owner[home(t)]
+            if there != here:
+                self.send(there, here, t, read[0], str(func))
         out = func(*args, **(kwargs or {}))
-        read = [t for t in _tensors(args) if _home(t) in self.owner]
         if read:
-            here = self.owner[_home(read[0])]
-            for t in read[1:]:
-                there = self.owner[_home(t)]
-                if there != here:
-                    self.sent[there][here] += t.numel() * t.element_size()
             for t in _tensors(out):
-                self.owner.setdefault(_home(t), here)
+                self.owner.setdefault(home(t), here)
                 self.keep.append(t)
         return out
 
+    def send(self, there, here, tensor, into, name):
+        """Note a tensor on its way from `there` to `here`.
 
-def _home(tensor):
+        Called before the operation, whose `name` says what it does to `into`.
+        """
+        self.sent[there][here] += tensor.numel() * tensor.element_size()
+
+
+def home(tensor):
+    """Return the address of the memory that a tensor and its views share."""
     return tensor.untyped_storage().data_ptr()
 
 
 def _tensors(values):
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-class Wire:
-    """Send tensors to devices; count bytes and sends, forward and backward.
-
-    `wire.send(tensor, device)` copies, also to the device where the tensor is. When
-    backward brings the copy's gradient back over the same wire, that counts too.
-    """
-
-    def __init__(self):
-        self.bytes = self.sends = 0
-        self.nodes = set()  # the sends, as nodes of the autograd graph
-
-    def send(self, tensor, device):
-        """Return a copy of `tensor` on `device`, through which gradients flow back."""
-        self._count(tensor)
-        copy = tensor.to(device, copy=True)
-        if copy.requires_grad:
-            copy.register_hook(self._count)
-            self.nodes.add(copy.grad_fn)
-        return copy
-
-    def waits(self, result):
-        """Return how often a device waits for another until `result` and back.
-
-        That is the longest chain of sends, each of which needs the one before it,
-        counted in the autograd graph; backward goes the same way again.
-        """
-        @functools.cache
-        def longest(node):
-            before = [longest(n) for n, _ in node.next_functions if n is not None]
-            return (node in self.nodes) + max(before, default=0)
-        return 2 * longest(result.grad_fn)
-
-    def _count(self, tensor):
-        self.bytes += tensor.numel() * tensor.element_size()
-        self.sends += 1

@@ -9,14 +9,10 @@ def show(function):
     return Source(textwrap.dedent(inspect.getsource(function)).rstrip())
 
 
-class Source:
-    """Hold source text; a notebook displays it as code, a terminal prints it."""
+class Source(str):
+    """Be source text: a notebook displays it as code, a terminal prints it."""
 
-    def __init__(self, text):
-        self.text = text
-
-    def __repr__(self):
-        return self.text
+    __repr__ = str.__str__
 
     def _repr_markdown_(self):
-        return f"```python\n{self.text}\n```"
+        return f"```python\n{self}\n```"

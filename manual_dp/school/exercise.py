@@ -3,10 +3,12 @@
     Exercise   its name, points, answers; how to draw inputs and how to judge numbers
     close      are these the numbers that were wanted?
     differ     what to tell a learner whose numbers are others
+    about      the same, for many numbers of which the same was given
     times      how many times too large are these numbers?
-    so_many  "1 device", "3 devices"
-    flat     nested lists as one list
-    random_numbers   distinct, continuous, as nested lists
+    each       one of the things that every rank returned
+    unequal    are the ranks' numbers not all the same?
+    so_many    "1 device", "3 devices"
+    flat       nested lists as one list
 
 An exercise works in three moves: `draw` makes cases, plain lists, from a random
 generator; the function of the same name in run.py of its set calls the learner's code
@@ -18,12 +20,16 @@ import importlib
 import math
 from dataclasses import dataclass
 
+from manual_dp.school.tools.plain import numbers
+from manual_dp.school.tools.run import folder
+
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of a problem set.
+    """One exercise of a problem set, or of a lesson.
 
-    name: "ps1/allreduce". The function `allreduce` of ps1/run.py runs it.
+    name: "ps1/allreduce". The function `allreduce` of ps1/run.py runs it. One of a
+    lesson, "03/allreduce", has no points, and lessons/run.py runs it.
     draw: draw(random) yields cases, always as many. judge: judge(case, got) yields
     messages for the learner, or None; the first message counts.
     seconds: of work that are plenty for all. answers: the names it asks the learner to
@@ -47,16 +53,20 @@ class Exercise:
 
 
 def exercises(problem_set):
-    """Return the exercises of a problem set such as "ps1", in order, by name."""
-    if problem_set not in SETS:
+    """Return the exercises of a problem set such as "ps1", in order, by name.
+
+    Or those of a lesson such as "03", which are not graded.
+    """
+    if problem_set not in SETS + LESSONS:
         raise ValueError(f"no problem set is called {problem_set!r}; "
                          f"there are {', '.join(SETS)}")
-    module = importlib.import_module(f"manual_dp.school.{problem_set}.judge")
-    return {exercise.name: exercise for exercise in module.EXERCISES}
+    module = importlib.import_module(f"manual_dp.school.{folder(problem_set)}.judge")
+    return {exercise.name: exercise for exercise in module.EXERCISES
+            if exercise.name.startswith(f"{problem_set}/")}
 
 
 def find(name):
-    """Return the exercise called `name`, such as "ps1/allreduce"."""
+    """Return the exercise called `name`, such as "ps1/allreduce" or "03/allreduce"."""
     found = exercises(name.partition("/")[0])
     if name not in found:
         raise ValueError(f"no exercise is called {name!r}; there are "
@@ -65,6 +75,7 @@ def find(name):
 
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
+LESSONS = ("02", "03", "04", "05", "06")
 
 
 def close(got, wanted, tolerance=1e-9):
@@ -82,20 +93,29 @@ def close(got, wanted, tolerance=1e-9):
             and wanted - room <= got <= wanted + room)  # NaN, inf: False
 
 
-def differ(given, got, wanted, hints=(), tolerance=1e-9):
+def differ(given, got, wanted, hints=(), tolerance=1e-9, whole=None):
     """Return None if `got` is close to `wanted`, else the message for the learner.
 
     given: the inputs in words. hints: pairs (what it looks like, numbers or a truth
-    value); the first that fits is said.
+    value); the first that fits is said. whole: what hints are held to, if `got` is a
+    part of it. What is compared with may be tensors, in lists too.
     """
+    wanted = numbers(wanted)
     if close(got, wanted, tolerance):
         return None
     lines = [f"given   {given}", f"got     {shorten(got)}",
              f"wanted  {shorten(wanted)}"]
+    whole = got if whole is None else whole
     for text, value in hints:
-        if value is True or value is not False and close(got, value, tolerance):
+        if value is True or value is not False and close(
+                whole, numbers(value), tolerance):
             return "\n".join([*lines, f"perhaps {text}"])
     return "\n".join(lines)
+
+
+def about(given):
+    """Return `differ` for what was given so; it is told which numbers are compared."""
+    return lambda what, *args, **kwargs: differ(f"{given}; {what}", *args, **kwargs)
 
 
 def times(got, wanted):
@@ -106,17 +126,20 @@ def times(got, wanted):
     return factor if close(got, [factor * w for w in wanted]) else math.nan
 
 
+def each(ranks, name):
+    """Return what each of `ranks`, dicts, holds under `name`."""
+    return [rank[name] for rank in ranks]
+
+
+def unequal(values):
+    """Return whether some of the values, one a rank, is not like the first."""
+    return any(not close(value, values[0]) for value in values)
+
+
 def shorten(value, width=300):
     """Return `value` as text, numbers to five digits, cut at `width` characters."""
     text = _text(value)
     return text if len(text) <= width else text[:width - 4] + " ..."
-
-
-def random_numbers(random, *shape):
-    """Draw nested lists of `shape`: float64 numbers from -1 to 1, no two the same."""
-    if not shape:
-        return random.uniform(-1, 1)
-    return [random_numbers(random, *shape[1:]) for _ in range(shape[0])]
 
 
 def so_many(count, noun):

@@ -18,6 +18,7 @@ from itertools import chain, product
 from operator import mul
 
 from manual_dp.school.exercise import close, differ, flat, shorten, so_many
+from manual_dp.school.tools.plain import tensor
 
 
 def judge_everywhere(case, got, parts=lambda tensor, _: [tensor],
@@ -83,9 +84,7 @@ def describe(case):
 
 def cut(numbers, world_size):
     """Return the chunks of a list, the first ones longer if it does not divide."""
-    size, more = divmod(len(numbers), world_size)
-    cuts = [rank * size + min(rank, more) for rank in range(world_size + 1)]
-    return [numbers[start:stop] for start, stop in zip(cuts, cuts[1:])]
+    return [part.tolist() for part in tensor(numbers).tensor_split(world_size)]
 
 
 def _judge_places(case, places, early, late):

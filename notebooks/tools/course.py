@@ -1,50 +1,41 @@
-"""Run the lessons in order, from top to bottom; keep pages, or store the outputs.
+"""Run the lessons in order, from top to bottom; make the book, or store the outputs.
 
-    python notebooks/tools/course.py [--lesson 3]              pages in build/course
+    python notebooks/tools/course.py [--lesson 3]           a book in build/course
     ... --refresh [--lesson 3 | --lesson ps1]      outputs into lessons, problem sets
 
 Every lesson gets a kernel of the Python that runs this file, whatever kernel its
 metadata names, with the notebook's folder as working directory. After a cell that
-fails, the rest of its lesson is left out and the next lesson runs.
+fails, the rest of its lesson is left out and the next lesson runs. A book has all
+lessons: those that were not run just now, with the outputs that are stored.
 
-    execute       one lesson; returns where it failed    nbclient
-    write_page    an executed lesson as an HTML file     nbconvert
-    refresh       its outputs, stored where it lies      nbformat
+    execute     one lesson; returns where it failed    nbclient
+    refresh     its outputs, stored where it lies      nbformat
+    make_book   all of them, to read                   book.py, jupyter-book
 """
 
 import argparse
 import asyncio
 import copy
-import html
-import os
 import re
 import signal
 import sys
 import time
 from pathlib import Path
 
+import book
 import nbformat
+from figures import few_colours
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from kernels import ipc
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from nbconvert import HTMLExporter
 from tqdm import tqdm
 from whole import write_text
 
-INDEX = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>The lessons, as they ran here</title>
-<style>
-body {{ font: 16px/1.5 sans-serif; color: #222; max-width: 56rem; margin: 3rem auto }}
-td, th {{ text-align: left; vertical-align: top; padding: .5rem 1.5rem .5rem 0 }}
-small {{ display: block; color: #666 }}
-</style><h1>The lessons, as they ran here</h1><table><tr><th>lesson<th>seconds<th>result
-{}</table></html>
-"""
+ROW = "{:<28} {:7.1f}  {}"
+ADDRESS = r"https://github\.com/[\w.-]+/[\w.-]+/?"
 KERNEL = dict(name="python3", display_name="Python 3 (ipykernel)", language="python")
-# nbconvert's own style shows the source in an output without a fixed width
-STYLE = "<style>.jp-OutputArea .highlight pre { font-family: monospace }</style>"
 
 
 async def execute(nb, folder, timeout, bar):
@@ -104,6 +95,7 @@ def refresh(path, nb):
     Where nothing but outputs tagged `nbval-ignore-output` differs, the old ones
     stay: a lesson that has not changed stays the same file, with its timings.
     """
+    few_colours(nb)
     before = path.read_text(encoding="utf-8")
     old = nbformat.reads(before, 4)
     store(old)
@@ -123,20 +115,8 @@ def _compared(nb):
     return nb
 
 
-def write_page(path, nb, folder):
-    """Write `nb`, a lesson in `folder`, as HTML to `path`, its links valid there."""
-    # no embed_images: it parses a piece of HTML at a time, which closes <details>;
-    # no require.js: it comes over the network, and no lesson needs it
-    exporter = HTMLExporter(require_js_url="")
-    text = exporter.from_notebook_node(nb, {"metadata": {"name": path.stem}})[0]
-    text = re.sub(r'href="(\d\d_\w+)\.ipynb', r'href="\1.html', text)
-    up = os.path.relpath(folder, path.parent)
-    text = re.sub(r'(href|src)="(?!["#]|\w+:|\d\d_\w+\.html)', rf'\1="{up}/', text)
-    write_text(path, text.replace("</head>", STYLE + "</head>", 1))
-
-
 def run_lesson(path, args):
-    """Run one lesson and keep it; return its row of the index and its failure."""
+    """Run one lesson, say how it went, store it if asked to; return the run."""
     nb, start = nbformat.read(path, 4), time.perf_counter()
     for cell in nb.cells:
         if cell.cell_type == "code":
@@ -145,51 +125,68 @@ def run_lesson(path, args):
         failure = asyncio.run(execute(nb, path.parent, args.timeout, bar))
     seconds = time.perf_counter() - start
     store(nb)
-    if args.refresh:
-        result = failure or ("refreshed" if refresh(path, nb) else "unchanged")
-    else:
-        result = failure or "ok"
-        args.out.mkdir(parents=True, exist_ok=True)
-        write_text(args.out / path.name, nbformat.writes(nb) + "\n")
-        write_page(args.out / f"{path.stem}.html", nb, path.parent)
-    print(f"{path.stem:<28} {seconds:7.1f}  {result}", flush=True)
-    return _row(path.stem, nb, seconds, result), failure
+    done = "ok"
+    if args.refresh and not failure:
+        done = "refreshed" if refresh(path, nb) else "unchanged"
+    print(ROW.format(path.stem, seconds, failure or done), flush=True)
+    return book.Run(path, nb, seconds, failure)
 
 
-def _row(name, nb, seconds, result):
-    text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
-    title = re.search(r"^# +(.+)", text, re.M) or [name, name]
-    learn = re.search(r"You will learn\W*(.+)", text) or ["", ""]
-    title, learn, result = (html.escape(s) for s in (title[1], learn[1], result))
-    return (f'<tr><td><a href="{name}.html">{title}</a><small>{learn}</small>'
-            f"<td>{seconds:.1f}<td>{result}\n")
+def make_book(args, runs):
+    """Build the book and say where it is; return whether there is one."""
+    start = time.perf_counter()
+    with tqdm(total=1, desc="the book", leave=False, disable=None,
+              bar_format="{desc}: {percentage:3.0f}%|{bar}|") as bar:
+        def progress(share):
+            bar.n = share
+            bar.refresh()
+        try:
+            pages, warnings = book.build(args.notebooks, args.out, runs,
+                                         args.repository, progress)
+        except book.BookError as error:
+            pages, warnings = 0, [str(error)]
+    done = f"{pages} pages" if pages else "FAILED"
+    print(ROW.format("the book", time.perf_counter() - start, done))
+    print(*warnings, sep="\n", end="\n" * bool(warnings))
+    if pages:
+        print(f"Open {args.out / 'index.html'}")
+    return bool(pages)
 
 
-def main(argv=None):
-    """Read the command line, run the lessons; return the exit status."""
+def arguments(argv):
+    """Read the command line; return it with the lessons' `paths`."""
     parser = argparse.ArgumentParser("course.py")
     parser.add_argument("--refresh", action="store_true")
     parser.add_argument("--lesson", help="its number, or ps1 (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")
     parser.add_argument("--out", type=Path, default="build/course")
+    parser.add_argument("--repository", default="", metavar="ADDRESS",
+                        help="of a public copy: adds buttons for Binder and Colab")
     parser.add_argument("--timeout", type=int, default=300, help="seconds a cell")
     args = parser.parse_args(argv)
+    if args.repository and not re.fullmatch(ADDRESS, args.repository):
+        parser.error("--repository is no https://github.com/owner/name")
     patterns = ["[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"]
-    paths = [path for pattern in patterns[:1 + args.refresh]
-             for path in sorted(args.notebooks.glob(pattern)) if args.lesson is None
-             or path.stem.split("_")[0] == args.lesson.zfill(2)]
-    if not paths:
+    args.paths = [path for pattern in patterns[:1 + args.refresh]
+                  for path in sorted(args.notebooks.glob(pattern))
+                  if args.lesson is None
+                  or path.stem.split("_")[0] == args.lesson.zfill(2)]
+    if not args.paths:
         parser.error(f"no such lesson in {args.notebooks}")
+    return args
+
+
+def main(argv=None):
+    """Run the lessons, make the book; return the exit status."""
+    args = arguments(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     print(f"{'lesson':<28} {'seconds':>7}  result", flush=True)
     try:
-        rows, failures = zip(*[run_lesson(path, args) for path in paths])
+        runs = [run_lesson(path, args) for path in args.paths]
+        there = args.refresh or make_book(args, runs)
     except KeyboardInterrupt:
         return 130
-    if not args.refresh:
-        write_text(args.out / "index.html", INDEX.format("".join(rows)))
-        print(f"Open {args.out / 'index.html'}")
-    return int(any(failures))
+    return int(not there or any(run.failure for run in runs))
 
 
 if __name__ == "__main__":

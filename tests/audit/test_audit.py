@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp import lenet
-from manual_dp.audit import audit
-from manual_dp.audit.catalogue import WORDS
+from manual_dp.audit import Report, audit
+from manual_dp.audit.catalogue import WORDS, finding
 from tests.support.broken_training import (
     BROKEN,
     CLEAN,
@@ -189,6 +190,30 @@ def test_the_regime_of_the_learning_rate_is_said():
 
 # the report
 
+def test_each_finding_has_its_number_cause_and_repair_below():
+    report = Report([finding("sum", 2.0, "twice")], ["so it is"], 2, 3)
+    assert str(report).splitlines() == [
+        "audit: 3 steps on 2 ranks, float64: 1 finding",
+        "sum               twice",
+        "           cause: gradients are summed over ranks and not divided by the world "
+        "size (or", "                  lr is multiplied by it)",
+        "          repair: divide by the world size; lr stays, the minibatch is the same",
+        "remark            so it is"]
+    assert str(Report([], [], 2, 3)) == "audit: 3 steps on 2 ranks, float64: clean"
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    path.write_text("old")
+
+    def interrupted(part, whole):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Report([], [], 2, 3).save(path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
 def test_a_report_prints_a_table_and_is_saved_as_json(tmp_path):
     report = report_of("uneven shards, means")
     lines = str(report).splitlines()
@@ -203,10 +228,13 @@ def test_a_report_prints_a_table_and_is_saved_as_json(tmp_path):
     assert saved["findings"][0]["repair"] == WORDS["uneven-shards"][1]
 
 
-def test_a_clean_report_says_so():
+def test_a_clean_report_says_so(tmp_path):
     report = report_of("torch DDP, 2 ranks, even")
     assert str(report).splitlines()[0] == "audit: 2 steps on 2 ranks, float64: clean"
-    assert report.as_dict()["clean"] is True
+    report.save(tmp_path / "report.json")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert (saved["clean"], saved["findings"]) == (True, [])
+    assert (saved["world_size"], saved["steps"], saved["details"]) == (2, 2, "")
 
 
 def test_an_ignored_finding_is_a_remark():

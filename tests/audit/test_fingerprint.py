@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manual_dp.audit.fingerprint import SIZE, Sketch, bit_hash, farthest, row_hashes
+from manual_dp.audit.fingerprint import SIZE, Sketch, bit_hash, row_hashes
 
 SHAPES = [(), (1,), (5,), (4, 3), (0,), (SIZE,), (SIZE + 1,), (1021,), (2050,), (33, 64)]
 
@@ -66,9 +66,3 @@ def test_rows_have_one_hash_each_whatever_their_shape():
     assert row_hashes(X.flatten(1)) == row_hashes(X)
     assert row_hashes(X[:0]) == [] and row_hashes(draw((3, 0))) == [0, 0, 0]
     assert row_hashes(draw(3)) != row_hashes(draw(3, seed=1))
-
-
-def test_the_farthest_numbers_are_found():
-    assert farthest(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 3.0])) == 2
-    assert farthest(torch.tensor([torch.nan]), torch.tensor([1.0])) == float("inf")
-    assert farthest(torch.ones(0), torch.ones(0)) == 0

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from manual_dp.audit import audit
 from manual_dp.audit.fingerprint import SIZE
-from manual_dp.audit.gradient import doubtful, gradients
+from manual_dp.audit.gradient import gradients
 from manual_dp.audit.records import Evidence, Run, Step
 from tests.support.broken_training import average, ddp, fair_loss, net, rows, shard
 
@@ -61,14 +61,6 @@ def test_a_step_by_hand_is_judged_by_lr():
     assert one.code == "not-judged"
     [one] = found(0.1 * RIGHT, 0.2 * RIGHT, lr=0.1, by_hand=True)
     assert (one.code, one.number, one.rank) == ("rates-differ", pytest.approx(2), 1)
-
-
-def test_only_findings_that_world_size_1_may_share_are_doubtful():
-    [late, early] = [found(2 * RIGHT, 2 * RIGHT)[0]._replace(step=t) for t in (1, 0)]
-    judged, light = (Run([], [], [Step(own=own)]) for own in (RIGHT, None))
-    assert doubtful([late], judged) and doubtful([early], light)
-    assert not doubtful([early], judged)
-    assert not doubtful([late._replace(code="rows-same")], light)
 
 
 # the same code at world size 1 is the measure

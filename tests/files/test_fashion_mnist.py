@@ -3,9 +3,8 @@
 import gzip
 import hashlib
 import os
+import shutil
 import socket
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -53,11 +52,7 @@ def listing(folder):
 
 
 def no_network(monkeypatch):
-    def unreachable(*args, **kwargs):
-        raise OSError("no route to host")
-    datasets = SimpleNamespace(FashionMNIST=unreachable)
-    monkeypatch.setattr(fashion_mnist, "ensure_torchvision",
-                        lambda: SimpleNamespace(datasets=datasets))
+    monkeypatch.setattr(fashion_mnist, "SOURCE", "file:///no/such/folder")
 
 
 def check(garments, train_iter, test_iter):
@@ -131,126 +126,102 @@ def test_no_files_and_no_network_says_what_to_put_where(monkeypatch, tmp_path, g
     assert listing(folder) == sorted(there)
 
 
-def test_without_torchvision_the_same_is_said(monkeypatch, tmp_path, garments):
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(FileNotFoundError, match="Put .* there") as caught:
-        load_data("fashion-mnist", root=tmp_path / "here")
-    assert isinstance(caught.value.__cause__, ImportError)
+@pytest.fixture
+def server(monkeypatch, tmp_path, garments):
+    """Return a folder with the four files, from which files are fetched."""
+    folder = put(tmp_path / "server", garments.files)
+    monkeypatch.setattr(fashion_mnist, "SOURCE", folder.as_uri())
+    return folder
 
 
-def torchvision_that(monkeypatch, fetches):
-    """Put `fetches(raw_folder)` in the place of torchvision's download."""
-    seen = []
+@pytest.fixture
+def fetched(monkeypatch):
+    """Return a list that grows by (name, time limit of a socket) with every download."""
+    seen, fetch = [], torch.hub.download_url_to_file
 
-    def garments(root, download):
-        assert download
-        raw = Path(root) / "FashionMNIST" / "raw"
-        raw.mkdir(parents=True)
-        limit = socket.getdefaulttimeout()
-        seen.append(SimpleNamespace(private=Path(root), limit=limit))
-        fetches(raw)
-        return SimpleNamespace(raw_folder=str(raw))
-    datasets = SimpleNamespace(FashionMNIST=garments)
-    monkeypatch.setattr(fashion_mnist, "ensure_torchvision",
-                        lambda: SimpleNamespace(datasets=datasets))
+    def noted(url, path, *args, **kwargs):
+        seen.append((path.name, socket.getdefaulttimeout()))
+        fetch(url, path, *args, **kwargs)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", noted)
     return seen
 
 
-def test_a_download_is_moved_into_place_and_leaves_no_trace(monkeypatch, tmp_path,
-                                                            garments):
+def test_a_download_leaves_the_four_files_and_is_not_repeated(
+        tmp_path, garments, server, fetched, capfd):
     folder = tmp_path / "new" / "here"
-
-    def fetch(raw):
-        put(raw, {**garments.files, "train-images-idx3-ubyte": b"unpacked"})
-        assert not any((folder / name).exists() for name in NAMES)
-    seen = torchvision_that(monkeypatch, fetch)
-    check(garments, *load_data("fashion-mnist", root=folder))
-    assert listing(folder) == sorted(NAMES)
-    assert len(seen) == 1
-    check(garments, *load_data("fashion-mnist", root=folder))
-    assert len(seen) == 1  # the second time there was nothing to fetch
+    for _ in range(2):
+        check(garments, *load_data("fashion-mnist", root=folder))
+        assert listing(folder) == sorted(NAMES)
+    assert [name for name, _ in fetched] == NAMES
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_download_lies_in_a_private_folder_beside_its_place(monkeypatch, tmp_path,
-                                                             garments):
-    modes = []
-
-    def fetch(raw):
-        modes.append(raw.parents[1].stat().st_mode & 0o777)
-        put(raw, garments.files)
-    seen = torchvision_that(monkeypatch, fetch)
-    load_data("fashion-mnist", root=tmp_path)
-    assert seen[0].private.parent == tmp_path  # the same disk: a move, not a copy
-    assert modes == [0o700]
-
-
-def test_a_file_that_was_there_is_not_replaced(monkeypatch, tmp_path, garments):
+def test_a_file_that_was_there_is_not_replaced(tmp_path, garments, server, fetched):
     folder = put(tmp_path / "here", {NAMES[0]: garments.files[NAMES[0]]})
     before = (folder / NAMES[0]).stat()
-    torchvision_that(monkeypatch, lambda raw: put(raw, garments.files))
     check(garments, *load_data("fashion-mnist", root=folder))
     after = (folder / NAMES[0]).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert [name for name, _ in fetched] == NAMES[1:]
 
 
 @pytest.mark.parametrize("error, raised", [
     (OSError("connection reset"), FileNotFoundError),
-    (RuntimeError("checksum"), FileNotFoundError),
     (KeyboardInterrupt(), KeyboardInterrupt),
 ])
-def test_a_download_that_breaks_off_leaves_nothing(monkeypatch, tmp_path, garments,
+def test_a_download_that_breaks_off_leaves_nothing(monkeypatch, tmp_path, server,
                                                    error, raised):
-    def fetch(raw):
-        put(raw, {NAMES[0]: garments.files[NAMES[0]][:100]})
-        raise error
-    torchvision_that(monkeypatch, fetch)
+    class Breaks:
+        def update(self, data):
+            assert len(listing(tmp_path / "here")) == 1  # it is being written
+            raise error
+    monkeypatch.setattr(torch.hub.hashlib, "sha256", Breaks)
     with pytest.raises(raised):
         load_data("fashion-mnist", root=tmp_path / "here")
     assert listing(tmp_path / "here") == []
 
 
-def test_a_download_that_lacks_a_file_says_so(monkeypatch, tmp_path, garments):
-    torchvision_that(monkeypatch, lambda raw: put(raw, {
-        name: garments.files[name] for name in NAMES[:3]}))
+def test_a_download_that_lacks_a_file_says_so(tmp_path, server):
+    (server / NAMES[3]).unlink()
     with pytest.raises(FileNotFoundError, match="could not be downloaded"):
         load_data("fashion-mnist", root=tmp_path / "here")
     assert listing(tmp_path / "here") == sorted(NAMES[:3])  # whole files only
 
 
-def test_wrong_content_under_the_right_name_is_refused(monkeypatch, tmp_path, garments):
-    wrong = {name: spoil(packed, "one bit") for name, packed in garments.files.items()}
-    torchvision_that(monkeypatch, lambda raw: put(raw, wrong))
-    with pytest.raises(ValueError, match=f"{NAMES[0]} is damaged"):
+@pytest.mark.parametrize("how", ["truncated", "a page that says 404", "one bit"])
+def test_wrong_content_under_the_right_name_is_not_kept(tmp_path, garments, server, how):
+    (server / NAMES[0]).write_bytes(spoil(garments.files[NAMES[0]], how))
+    with pytest.raises(FileNotFoundError, match="could not be downloaded") as caught:
         load_data("fashion-mnist", root=tmp_path / "here")
-    assert listing(tmp_path / "here") == sorted(NAMES)
+    assert "invalid hash value" in str(caught.value.__cause__)
+    assert listing(tmp_path / "here") == []
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_server_that_stalls_is_given_up_after_30_seconds(monkeypatch, tmp_path,
-                                                          garments, fails):
-    def fetch(raw):
-        if fails:
-            raise TimeoutError
-        put(raw, garments.files)
-    seen = torchvision_that(monkeypatch, fetch)
+def test_a_server_that_stalls_is_given_up_after_30_seconds(
+        monkeypatch, tmp_path, server, fetched, fails):
+    if fails:
+        no_network(monkeypatch)
     before = socket.getdefaulttimeout()
     try:
         load_data("fashion-mnist", root=tmp_path)
     except FileNotFoundError:
         assert fails
-    assert [call.limit for call in seen] == [30]
+    assert {limit for _, limit in fetched} == {30}
     assert socket.getdefaulttimeout() == before  # other people's sockets are theirs
 
 
-def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments):
-    def fetch(raw):
-        put(raw, garments.files)
-        if len(seen) == 1:  # while the first is under way, a second runs to its end
-            check(garments, *load_data("fashion-mnist", root=tmp_path))
-    seen = torchvision_that(monkeypatch, fetch)
-    check(garments, *load_data("fashion-mnist", root=tmp_path))
-    assert seen[0].private != seen[1].private
-    assert listing(tmp_path) == sorted(NAMES)
+def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments, server):
+    folder, move, moves = tmp_path / "here", shutil.move, []
+
+    def late(*args):
+        moves.append(args)
+        if len(moves) == 1:  # while the first is under way, a second runs to its end
+            check(garments, *load_data("fashion-mnist", root=folder))
+        move(*args)
+    monkeypatch.setattr(torch.hub.shutil, "move", late)
+    check(garments, *load_data("fashion-mnist", root=folder))
+    assert len(moves) == 8 and listing(folder) == sorted(NAMES)
 
 
 def test_the_official_files_are_named_and_hashed():

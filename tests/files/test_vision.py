@@ -16,12 +16,13 @@ def test_torchvision_imports_beside_this_torch_and_fetches_the_same_files():
     script = """
 import sys
 from manual_dp.data import ensure_torchvision
-from manual_dp.files.fashion_mnist import FILES
+from manual_dp.files.fashion_mnist import FILES, SOURCE
 assert "torchvision" not in sys.modules
 torchvision = ensure_torchvision()
 assert ensure_torchvision() is torchvision is sys.modules["torchvision"]
 fetched = torchvision.datasets.FashionMNIST
 assert sorted(name for name, md5 in fetched.resources) == sorted(FILES)
+assert f"{SOURCE}/" in fetched.mirrors
 assert isinstance(fetched.raw_folder, property)
 from torchvision import transforms
 print("ok")

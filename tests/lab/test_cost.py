@@ -10,7 +10,7 @@ from manual_dp import (
     ring_allreduce,
     tree_allreduce,
 )
-from manual_dp.lab.cost import Wire, busiest, operations, traffic
+from manual_dp.lab.cost import busiest, operations, traffic
 
 WORLD_SIZES = [1, 2, 3, 4, 7]
 
@@ -110,49 +110,3 @@ def test_operations_of_backward_count_too():
     both = operations(lambda: X.exp().sum().backward())
     # and back: a one to start from, and ones times exp(X); expanding it is a view
     assert (forward, both) == (2, 4)
-
-
-# Wire
-
-def test_a_wire_copies_and_counts():
-    wire, X = Wire(), torch.ones(3, 2)
-    copy = wire.send(X, "cpu")
-    assert copy.tolist() == X.tolist() and copy.data_ptr() != X.data_ptr()
-    assert (wire.bytes, wire.sends) == (24, 1)
-    wire.send(X.double(), "cpu")
-    assert (wire.bytes, wire.sends) == (24 + 48, 2)
-
-
-def test_backward_brings_the_gradient_over_the_same_wire():
-    wire, X = Wire(), torch.tensor([1.0, 2.0], requires_grad=True)
-    copy = wire.send(X * 3, "cpu")
-    (copy**2).sum().backward()
-    assert X.grad.tolist() == [18, 36]  # 2 * 3x * 3
-    assert (wire.bytes, wire.sends) == (16, 2)
-
-
-def test_what_wants_no_gradient_crosses_once():
-    wire = Wire()
-    W = torch.ones(2, requires_grad=True)
-    (wire.send(torch.ones(2), "cpu") * W).sum().backward()
-    assert wire.sends == 1
-
-
-def test_sends_one_after_another_are_waited_for_there_and_back():
-    wire, X = Wire(), torch.ones(2, requires_grad=True)
-    far = wire.send(wire.send(wire.send(X, "cpu") * 2, "cpu") + 1, "cpu")
-    assert wire.waits(far.sum()) == 2 * 3
-
-
-def test_sends_side_by_side_are_waited_for_once():
-    wire, X = Wire(), torch.ones(2, requires_grad=True)
-    near = [wire.send(X * i, "cpu") for i in range(4)]
-    assert wire.waits(sum(near).sum()) == 2 * 1
-    # one after all of them
-    assert wire.waits(wire.send(sum(near), "cpu").sum()) == 2 * 2
-    assert wire.sends == 5
-
-
-def test_what_never_crosses_is_never_waited_for():
-    X = torch.ones(2, requires_grad=True)
-    assert Wire().waits((X * 2).sum()) == 0

@@ -1,21 +1,25 @@
 """What counts as the numbers wanted, and what a learner is told when it is not."""
 
 import math
-import random
 
 import pytest
+import torch
 
 from manual_dp.school.exercise import (
     SETS,
     Exercise,
+    about,
     close,
     differ,
+    each,
     exercises,
     find,
-    random_numbers,
     shorten,
     times,
+    unequal,
 )
+
+ONE = torch.tensor([1.0, 2.0])
 
 
 def nested(depth):
@@ -97,6 +101,37 @@ def test_hints_are_held_to_the_same_tolerance():
     assert "perhaps" not in differ("x", 5.2, 9.0, [("near", 5.0)])
 
 
+def test_hints_can_be_held_to_more_than_is_shown():
+    hints = [("the part", [1.0]), ("the whole", [1.0, 5.0])]
+    assert differ("x", [1.0], [2.0], hints, whole=[1.0, 5.0]).endswith("perhaps the whole")
+
+
+# about
+
+def test_tensors_are_compared_with_lists_also_in_hints():
+    say = about("two ranks")
+    assert say("the sum", [[1.0, 2.0]] * 2, [ONE] * 2) is None
+    assert say("the sum", [2.0, 4.0], ONE, [("halved", ONE / 2), ("doubled", 2 * ONE)]
+               ) == ("given   two ranks; the sum\ngot     [2, 4]\nwanted  [1, 2]\n"
+                     "perhaps doubled")
+
+
+def test_a_hint_can_be_a_truth_value():
+    said = about("a")("b", 1, 2, [("not this", False), ("this", True)])
+    assert said.endswith("perhaps this")
+
+
+# ranks
+
+def test_a_rank_that_differs_from_the_first_is_noticed():
+    assert not unequal([[1.0], [1.0]]) and not unequal([[1.0]])
+    assert unequal([[1.0], [1.0], [1.1]]) and unequal([[1.0], None])
+
+
+def test_what_every_rank_returned_comes_in_the_order_of_ranks():
+    assert each([{"a": 1, "b": 2}, {"a": 3}], "a") == [1, 3]
+
+
 # times
 
 @pytest.mark.parametrize("got, wanted, factor", [
@@ -141,27 +176,6 @@ def test_what_was_cut_shows_that_it_was():
 def test_lists_in_lists_are_written_to_ten_levels(depth):
     assert shorten(nested(depth)) == "[" * 11 + "..." + "]" * 11
     assert shorten({"a": nested(depth)}) == "a: " + "[" * 10 + "..." + "]" * 10
-
-
-# random_numbers
-
-def test_random_numbers_have_the_shape_and_no_two_are_the_same():
-    lists = random_numbers(random.Random(0), 3, 4, 2)
-    flat = [x for rows in lists for row in rows for x in row]
-    assert [len(lists), *{len(rows) for rows in lists}] == [3, 4]
-    assert len(set(flat)) == 24 and all(-1 <= x <= 1 for x in flat)
-    assert min(flat) < 0 < max(flat)
-
-
-def test_random_numbers_without_a_shape_are_one_number():
-    assert isinstance(random_numbers(random.Random(0)), float)
-    assert random_numbers(random.Random(0), 0) == []
-    assert random_numbers(random.Random(0), 2, 0) == [[], []]
-
-
-def test_random_numbers_come_from_the_generator_alone():
-    assert random_numbers(random.Random(7), 5) == random_numbers(random.Random(7), 5)
-    assert random_numbers(random.Random(7), 5) != random_numbers(random.Random(8), 5)
 
 
 # exercises, find

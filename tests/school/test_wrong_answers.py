@@ -27,6 +27,7 @@ from tests.support.answers import (
     cells_of,
     define,
 )
+from tests.support.wrong import begins
 
 NO_ANSWER = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
 DRAWS = {"ps1": 2, "ps2": 5, "ps3": 2}  # of the others, ranks take their time
@@ -65,13 +66,6 @@ def test_a_wrong_answer_is_rejected_with_its_numbers_and_its_hint(
         assert lines[0] == f"{name} is not right yet."
         assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
         assert begins(str(caught.value).partition("\nperhaps ")[2], HINTS[name][mistake])
-
-
-def begins(hint, wanted):
-    """Return whether the hint is the wanted one, or one of a set of them."""
-    if isinstance(wanted, set):
-        return any(begins(hint, one) for one in wanted)
-    return hint == "" if wanted is None else hint.startswith(wanted)
 
 
 @pytest.mark.parametrize("hint, wanted, same", [

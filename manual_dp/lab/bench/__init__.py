@@ -25,8 +25,8 @@ Both sides take turns after a round that is dropped, and each pair gives a ratio
 the median; min and max say how far to trust it; "minima" is one side's fastest time
 over the other's. All is float32, on torch's own choice of threads, ranks on one each.
 
-    epochs, calls, ranks    the rows: epochs, calls in this process, ranks' work
-    turns                   how two sides are timed
+    calls, ranks    the rows: epochs and calls in this process, ranks' work
+    turns           how two sides are timed
 """
 
 import warnings
@@ -41,7 +41,7 @@ from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lab import book
 from manual_dp.lab.bench import calls, ranks, turns
-from manual_dp.lab.bench.epochs import epoch
+from manual_dp.lab.bench.calls import epoch
 from manual_dp.models.lenet import LeNet
 from manual_dp.models.resnet import resnet18
 from manual_dp.ranks import DDP

@@ -20,7 +20,7 @@ def ring(world_size, mib, setup):
     """Return the row: the ring on isend and irecv, and `dist.all_reduce`."""
     numbers = max(1, setup.numbers * mib // 64)
     return (f"{world_size} x {4 * numbers / 2**20:.3g} MiB: ring / dist.all_reduce",
-            partial(turns_of_ranks, world_size, _ring_rank, numbers))
+            partial(turns_of_ranks, world_size, _ring_rank, [numbers]))
 
 
 def _ring_rank(numbers):
@@ -32,7 +32,7 @@ def ddp(make, name, shape, share, setup):
     """Return the row: a step of `make()` through our DDP, and through torch's."""
     rows = max(1, setup.batch_size // share)
     return (f"{name}, {rows} a rank: DDP / torch's",
-            partial(turns_of_ranks, 2, _ddp_rank, make, (rows, *shape)))
+            partial(turns_of_ranks, 2, _ddp_rank, [make, (rows, *shape)]))
 
 
 def _ddp_rank(make, shape):
@@ -43,7 +43,7 @@ def weak(wrap, name, setup):
     """Return the row: rank 0 steps alone, and both step, wrapped by `wrap`."""
     rows = max(1, setup.batch_size // 2)
     return (f"LeNet, {rows} a rank: one / two{name}",
-            partial(turns_of_ranks, 2, _weak_rank, wrap, (rows, 1, 28, 28)))
+            partial(turns_of_ranks, 2, _weak_rank, [wrap, (rows, 1, 28, 28)]))
 
 
 def _weak_rank(wrap, shape):

@@ -22,7 +22,7 @@ TIMEOUT = 900  # seconds for all the turns of a row
 
 
 def turns(sides, count, label):
-    """Call both sides `count` times here; return the pairs of seconds they return."""
+    """Call all sides `count` times here; return their seconds, turn by turn."""
     pairs, order = [], list(sides)
     for turn in bar(range(count), label):
         pair = [side() for side in order]
@@ -31,11 +31,8 @@ def turns(sides, count, label):
     return pairs
 
 
-def turns_of_ranks(world_size, make, *args):
-    """Time both sides that `make(*args)` returns in each rank; the last argument of all
-    says how often. Return a pair of seconds for each turn: the slowest rank's.
-    """
-    *args, count = args
+def turns_of_ranks(world_size, make, args, count):
+    """Time both sides that `make(*args)` returns in each rank, the slowest one's."""
     ranks = run_ranks(_rank, world_size, make, args, count, timeout=TIMEOUT)
     return [[max(seconds) for seconds in zip(*pairs)] for pairs in zip(*ranks)]
 

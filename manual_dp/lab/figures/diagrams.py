@@ -1,11 +1,6 @@
-"""The course's pictures: what happens where, in the ranks' colours.
+"""Pictures with matplotlib: what happens where, in the ranks' colours.
 
-    step          one step of data parallel training, left to right     lesson 00
-    three_ways    LeNet split by layer, inside a layer, by data         lesson 01
-    pipeline      who works when, with p stages and m micro-batches     lesson 01
     tables        numbers as shades, one table beside the other         lesson 02
-    holdings      who holds what after each step of an all-reduce       lesson 03
-    shards        the rows of a minibatch, coloured by rank             lesson 04
     dataparallel  what crosses between device 0 and the others          lesson 07
     worlds        two replicas in one process; two processes            lesson 08
     buckets       which gradients lie in which bucket                   lesson 09
@@ -14,8 +9,6 @@
 """
 
 from manual_dp.lab.figures.plot import COLOURS, FAINT, INK, axes
-
-LAYERS = ["conv 1", "conv 2", "linear 1", "linear 2"]
 
 
 def canvas(width, height, xlim, ylim):
@@ -28,14 +21,14 @@ def canvas(width, height, xlim, ylim):
     return ax
 
 
-def box(ax, x, y, width, height, text="", colour=FAINT, ink=INK, size=9, alpha=1.0):
+def box(ax, x, y, width, height, text="", colour=FAINT, size=9, alpha=1.0, ink=None):
     """Draw a rounded box with its lower left corner at (x, y), and text in it."""
     from matplotlib.patches import FancyBboxPatch
     ax.add_patch(FancyBboxPatch((x + 0.03, y + 0.03), width - 0.06, height - 0.06,
                                 boxstyle="round,pad=0,rounding_size=0.06",
                                 facecolor=colour, edgecolor="white", alpha=alpha))
     ax.text(x + width / 2, y + height / 2, text, ha="center", va="center",
-            fontsize=size, color=ink)
+            fontsize=size, color=ink or (INK if colour == FAINT else "white"))
 
 
 def arrow(ax, start, end, colour=INK, style="-|>"):
@@ -58,50 +51,6 @@ def rows(ax, labels, x=-0.2):
     return ys
 
 
-def step(world_size=2, rows=4):
-    """Draw one step: split, forward and backward, all-reduce, update."""
-    ax = canvas(7.6, 0.9 + 0.75 * world_size, (0, 11.3), (-0.1, world_size + 0.55))
-    write(ax, world_size + 0.25, {0.7: "minibatch", 2.65: "shards", 5.0: "replicas",
-                                  7.5: "gradients", 9.95: "new weights"}, 10)
-    for rank in range(world_size):
-        colour, y = COLOURS[rank], world_size - 1 - rank
-        for i in range(rows):
-            row, thick = y + 0.12 + i * 0.8 / rows, 0.8 / rows
-            box(ax, 0.1, row, 1.2, thick, colour=colour)
-            box(ax, 2.05, row, 1.2, thick, colour=colour)
-        arrow(ax, (1.35, y + 0.5), (2.05, y + 0.5), colour)
-        arrow(ax, (3.3, y + 0.5), (4.0, y + 0.5), colour)
-        box(ax, 4.05, y + 0.1, 1.9, 0.8, f"rank {rank}\nall weights", colour, "white")
-        arrow(ax, (6.0, y + 0.5), (6.6, y + 0.5), colour)
-        box(ax, 6.65, y + 0.1, 1.7, 0.8, f"of shard {rank}", colour, "white", 9, 0.75)
-        arrow(ax, (8.4, y + 0.5), (9.05, y + 0.5), INK)
-        box(ax, 9.1, y + 0.1, 1.7, 0.8, "the same", FAINT)
-    box(ax, 8.5, 0.0, 0.42, world_size, "", INK)
-    ax.text(8.71, world_size / 2, "all-reduce: sum", rotation=90, ha="center",
-            va="center", fontsize=8.5, color="white")
-    return ax
-
-
-def three_ways():
-    """Draw LeNet on two devices, split in the three ways."""
-    ax = canvas(7.6, 3.0, (0, 15.6), (-0.9, 5.6))
-    write(ax, 5.15, {2.3: "by layer", 7.6: "inside a layer", 12.9: "by data"}, 11)
-    write(ax, -0.75, {2.3: "activations cross once",
-                      7.6: "activations cross at each layer",
-                      12.9: "gradients cross, at the end"}, 8.5)
-    for layer, name in enumerate(LAYERS):
-        y = 3.6 - 1.15 * layer
-        box(ax, 0.9, y, 2.8, 0.9, name, COLOURS[layer // 2], "white")
-        for rank in range(2):
-            for x, text in (5.65, f"half of\n{name}"), (10.95, name):
-                box(ax, x + 2.0 * rank, y, 1.9, 0.9, text, COLOURS[rank], "white", 8)
-        if layer < 3:
-            arrow(ax, (7.0, y - 0.13), (8.2, y - 0.13), INK, "<|-|>")
-    arrow(ax, (2.3, 2.55), (2.3, 2.1), INK)
-    arrow(ax, (12.3, -0.2), (13.5, -0.2), INK, "<|-|>")
-    return ax
-
-
 def tables(values_by_label, xlabel, ylabel):
     """Shade each table's numbers by their size, each on a scale of its own."""
     import matplotlib.pyplot as plt
@@ -115,51 +64,6 @@ def tables(values_by_label, xlabel, ylabel):
         ax.set_ylabel(ylabel, color=INK)
         ax.spines[:].set_visible(False)
         figure.colorbar(image, ax=ax, label="score")
-
-
-def pipeline(stages, micro_batches):
-    """Draw the forward pass of a pipeline: time to the right, a row for each stage."""
-    slots = micro_batches + stages - 1
-    ax = canvas(7.0, 0.55 + 0.36 * stages, (-1.6, max(slots, 11)), (-0.2, stages + 0.1))
-    labels = [f"device {stage}" for stage in range(stages)]
-    for stage, y in enumerate(rows(ax, labels, -0.15)):
-        for slot in range(slots):
-            busy = 0 <= slot - stage < micro_batches
-            box(ax, slot, y, 1, 1, str(slot - stage + 1) if busy else "",
-                COLOURS[stage % len(COLOURS)] if busy else FAINT, "white")
-    return ax
-
-
-def holdings(states, titles):
-    """Draw tables side by side: in s, states[s][rank][chunk] ranks are summed there."""
-    world_size = len(states[0])
-    wide = world_size + 0.9
-    ax = canvas(7.6, 0.6 + 0.3 * world_size, (-1.3, wide * len(states)),
-                (-0.1, world_size + 0.75))
-    ys = rows(ax, [f"rank {rank}" for rank in range(world_size)], -0.15)
-    for s, (state, title) in enumerate(zip(states, titles)):
-        write(ax, world_size + 0.3, {wide * s + world_size / 2: title})
-        for y, row in zip(ys, state):
-            for chunk, summed in enumerate(row):
-                box(ax, wide * s + chunk, y, 1, 1, str(summed), COLOURS[2],
-                    "white" if summed > world_size / 2 else INK,
-                    alpha=0.15 + 0.85 * (summed - 1) / max(1, world_size - 1))
-    return ax
-
-
-def shards(sizes_by_case):
-    """Draw each case's rows as squares, in the colour of the rank that gets them."""
-    cases, most = len(sizes_by_case), max(map(sum, sizes_by_case.values()))
-    ax = canvas(7.0, 0.3 + 0.34 * cases, (-3.2, max(most, 12) + 3.6), (-0.1, cases))
-    for y, sizes in zip(rows(ax, sizes_by_case, -0.3), sizes_by_case.values()):
-        x = 0
-        for rank, size in enumerate(sizes):
-            for _ in range(size):
-                box(ax, x, y + 0.05, 1, 0.9, str(rank), COLOURS[rank], "white", 8)
-                x += 1
-        ax.text(x + 0.4, y + 0.5, ", ".join(map(str, sizes)), va="center", fontsize=9,
-                color=INK)
-    return ax
 
 
 def worlds():
@@ -176,12 +80,11 @@ def worlds():
         for left, text, name in (
                 (0.7 + 2.8 * rank, f"replica {rank}", f"device_params[{rank}]"),
                 (x + 0.4, "replica", "params")):
-            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank], "white")
+            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank])
             write(ax, 2.2, {left + 1.2: name}, 8, family="monospace")
-            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7), INK)
-    arrow(ax, (10.85, 1.1), (11.95, 1.1), INK, "<|-|>")
+            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7))
+    arrow(ax, (10.85, 1.1), (11.95, 1.1), style="<|-|>")
     write(ax, 1.35, {11.4: "send\nrecv"}, 8)
-    return ax
 
 
 def buckets(sizes_by_case):
@@ -199,10 +102,9 @@ def buckets(sizes_by_case):
             width = 1.6 + (20 - 1.6 * len(groups)) * sum(n for _, n in group) / total
             names = [name for name, _ in group]
             text = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)], "white",
+            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)],
                 7.5 if width > 3 else 6)
             x += width
-    return ax
 
 
 def timeline(logs):
@@ -225,7 +127,6 @@ def timeline(logs):
         ax.set_ylim(-0.5, 1.7)
         ax.grid(False)
     panels[-1].set_yticklabels([])
-    return panels
 
 
 def turns(epochs, examples):
@@ -241,12 +142,10 @@ def turns(epochs, examples):
     for y, ranks in zip(rows(ax, epochs), epochs.values()):
         for i in range(examples):
             box(ax, i, y, 1, 1)
-            seen = [rank for rank, indices in enumerate(ranks) for j in indices
-                    if j == i]
+            seen = [rank for rank, mine in enumerate(ranks) for j in mine if j == i]
             for part, rank in enumerate(seen):
                 box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
-                    COLOURS[rank % len(COLOURS)], "white", 8)
-    return ax
+                    COLOURS[rank % len(COLOURS)], 8)
 
 
 def dataparallel(world_size=2):
@@ -260,17 +159,16 @@ def dataparallel(world_size=2):
     labels = [f"device {rank}" for rank in range(world_size)]
     for rank, y in enumerate(rows(ax, labels, -0.1)):
         colour = COLOURS[rank % len(COLOURS)]
-        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, "white", 8, 0.6)
-        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, "white", 8)
-        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, "white", 8, 0.75)
+        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, 8, 0.6)
+        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, 8)
+        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, 8, 0.75)
         arrow(ax, (6.6, y + 0.5), (7.3, y + 0.5), colour)
         if rank:
-            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75), INK)
-            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75), INK)
-            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2), INK)
+            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75))
+            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75))
+            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2))
     for x, width, text in ((0.05, 0.85, "X"), (3.05, 1.25, "module"),
                            (9.75, 2.0, "all outputs"), (12.5, 1.2, "loss")):
-        box(ax, x, world_size - 0.88, width, 0.76, text, FAINT, size=8)
+        box(ax, x, world_size - 0.88, width, 0.76, text, size=8)
     for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
-        arrow(ax, (start, top), (end, top), INK)
-    return ax
+        arrow(ax, (start, top), (end, top))

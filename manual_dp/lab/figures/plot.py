@@ -35,40 +35,44 @@ def axes(xlabel="", ylabel="", title="", width=6.4, height=2.9, panels=1):
 
 
 def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
-    """Draw one line for each label in `rows`, a dict from label to values over x."""
+    """Draw one line for each label in `rows`, a dict from label to values over x.
+
+    log: the axes that are logarithmic, "x", "y" or "xy"; True is "y".
+    """
+    log = "y" if log is True else log or ""
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, values in zip(cycle(COLOURS), rows.values()):
-        ax.plot(x[:len(values)], values, color=colour, marker="o", markersize=4, lw=1.8,
-                alpha=0.9)
-    if log:
+        ax.plot(x[:len(values)], values, color=colour, lw=1.8, alpha=0.9, markersize=4,
+                marker="o" if len(values) <= 30 else "")
+    if "y" in log:
         ax.set_yscale("log")
+    if "x" in log:
+        ax.set_xscale("log")
+        if len(x) <= 9 and max(x) < 1e5:  # few enough to be written out
+            ax.set_xticks(list(x), [f"{value:g}" for value in x])
+            ax.minorticks_off()
     return _label_ends(ax, rows)
 
 
-def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=None,
+def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=COLOURS,
          **size):
     """Draw a bar for each label, the number above it."""
     ax = axes(xlabel, ylabel, title, **size)
-    colours = colours or [COLOURS[0]] * len(values)
-    places = range(len(values))
-    ax.bar(places, values, color=colours, width=0.6)
-    for place, value in zip(places, values):
-        ax.annotate(form.format(value), (place, value), (0, 3), ha="center",
-                    textcoords="offset points", fontsize=9, color=INK)
-    ax.set_xticks(list(places), labels)
+    drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
+    ax.bar_label(drawn, [*map(form.format, values)], padding=3, fontsize=9, color=INK)
+    ax.set_xticks(range(len(values)), labels)
     ax.margins(y=0.15)
     return ax
 
 
 def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
     """Draw for each label the mean of its runs, and the band between their extremes."""
+    import numpy as np
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, runs in zip(cycle(COLOURS), rows.values()):
-        columns = list(zip(*runs))
-        mean = [sum(column) / len(column) for column in columns]
-        low, high = [min(c) for c in columns], [max(c) for c in columns]
-        ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
-        ax.plot(x, mean, color=colour, lw=1.8)
+        runs = np.array(runs)
+        ax.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.18, lw=0)
+        ax.plot(x, runs.mean(0), color=colour, lw=1.8)
     ax.set_ylim(ylim)
     return _label_ends(ax, rows)
 
@@ -76,18 +80,27 @@ def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
 def _label_ends(ax, labels):
     """Write each label beside its line's end, pushed apart where they would touch."""
     from matplotlib.ticker import MaxNLocator
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank, half epoch
+    if ax.get_xscale() == "linear":
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank or epoch
     ends = [(line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
             for line, label in zip(ax.lines[-len(labels):], labels)]
-    to_pixels = ax.transData.transform
-    ax.autoscale_view()
-    room = 13 * ax.figure.dpi / 100
-    floor = -float("inf")
-    for value, label, colour, x in sorted(ends):
-        pixel = to_pixels((x, value))[1]
-        place = max(pixel, floor + room)
-        floor = place
+    ends.sort(key=lambda end: end[0])
+    ax.figure.draw_without_rendering()  # now the axes have their place
+    room = 14 * ax.figure.dpi / 72
+    pixels = [ax.transData.transform((x, value))[1] for value, _, _, x in ends]
+    for place, (value, label, colour, x), pixel in zip(
+            _apart(pixels, room, ax.bbox.y1), ends, pixels):
         ax.annotate(label, (x, value), (8, (place - pixel) * 72 / ax.figure.dpi),
                     textcoords="offset points", va="center", fontsize=9, color=colour,
                     annotation_clip=False)
     return ax
+
+
+def _apart(pixels, room, top):
+    """Return rising pixels at least `room` apart, below `top` as far as they can be."""
+    places = []
+    for pixel in pixels:
+        places.append(max(pixel, places[-1] + room) if places else pixel)
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], top - room * (len(places) - 1 - i))
+    return places

@@ -1,10 +1,22 @@
-"""The ledger: every method of training in step against a single device."""
+"""The ledger: every method of training in step against a single device, twice over.
+
+Stepwise: in each step one device starts from the method's weights, and the two ends are
+compared. What is left is rounding, at any rate. Run against run: both train on from
+their own weights, and whatever the training does to a difference, it does to rounding.
+The control says what that is: one device whose start differs in the last place of one
+weight. A method that parts no faster than the control is right.
+
+    compare   run every method; return a report
+    table     the report as text
+    plot      the report as a figure
+"""
 
 import torch
 
 from manual_dp.lab.figures.plot import COLOURS, INK, axes
 from manual_dp.lab.ledger import methods
-from manual_dp.lab.ledger.plan import Plan, start
+from manual_dp.lab.ledger.plan import Plan, most, start
+from manual_dp.lab.progress import bar
 from manual_dp.params import largest_difference
 from manual_dp.split import scatter
 
@@ -13,25 +25,22 @@ BOUND = 1e-12
 ZERO = 1e-18  # where the figure has its 0
 
 
-def compare(world_size=2, steps=100, batch_size=24, seed=0, progress=None):
+def compare(world_size=2, steps=100, batch_size=24, seed=0, lr=LR):
     """Train by every method from the same weights on the same minibatches.
 
     Twice: on minibatches whose shards are equal, batch_size rows or a little less, and
     on some that are world_size - 1 rows smaller, which no split makes equal. In one
     process the last shard is then the small one; over processes rank 0 gets three
     times as many rows as the others. seed: draws weights and minibatches.
-    progress: wraps the methods, called as progress(names, label); tqdm fits.
     Returns a dict that JSON can hold. Seconds are of the even minibatches, with one
     thread a process; methods run one after another, so on a busy machine they mislead.
     """
     _check(world_size, steps, batch_size)
-    plans = _plans(world_size, steps, batch_size, seed)
-    runs, names = {}, list(methods.METHODS)
-    threads = torch.get_num_threads()
+    plans = _plans(world_size, steps, batch_size, seed, lr)
+    runs, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # as every rank does
     try:
-        for name in progress(names, f"{world_size} ranks") if progress else names:
-            method = methods.METHODS[name]
+        for name, method in bar(methods.METHODS.items(), f"{world_size} ranks"):
             runs[name] = {kind: method(plan) for kind, plan in plans.items()}
     finally:
         torch.set_num_threads(threads)
@@ -39,7 +48,7 @@ def compare(world_size=2, steps=100, batch_size=24, seed=0, progress=None):
     after = list(single["even"]["weights"])
     begin, end = start(plans["even"]), single["even"]["weights"][after[-1]][0]
     return {
-        "world_size": world_size, "steps": steps, "seed": seed, "lr": LR,
+        "world_size": world_size, "steps": steps, "seed": seed, "lr": lr,
         "torch": torch.__version__, "gpus": torch.cuda.device_count(), "after": after,
         "moved": largest_difference(begin, end),
         "shards": {kind: _shards(plan) for kind, plan in plans.items()},
@@ -47,14 +56,14 @@ def compare(world_size=2, steps=100, batch_size=24, seed=0, progress=None):
                  for name, run in runs.items()]}
 
 
-def _plans(world_size, steps, batch_size, seed):
+def _plans(world_size, steps, batch_size, seed, lr):
     even = batch_size - batch_size % world_size
     odd = even - (world_size - 1)
     one = odd // (world_size + 2)
-    shares = {even: [even // world_size] * world_size,
-              odd: [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
-    return {kind: Plan(world_size, steps, rows, shares[rows], seed, LR)
-            for kind, rows in (("even", even), ("uneven", odd))}
+    shares = {"even": [even // world_size] * world_size,
+              "uneven": [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
+    return {kind: Plan(world_size, steps, sum(share), share, seed, lr)
+            for kind, share in shares.items()}
 
 
 def _shards(plan):
@@ -67,25 +76,20 @@ def _row(run, single, last):
     if "note" in run["even"]:
         return run["even"]
     kept = [replicas for part in run.values() for replicas in part["weights"].values()]
+    right = {kind: part["weights"] for kind, part in single.items()}
     return {
-        "difference": {kind: [_farthest(replicas, single[kind]["weights"][mark][0])
+        "stepwise": most([part["stepwise"] for part in run.values()]),
+        "difference": {kind: [largest_difference(sum(replicas, []),
+                                                 right[kind][mark][0] * len(replicas))
                               for mark, replicas in part["weights"].items()]
                        for kind, part in run.items()},
-        "replicas": len(kept[0]), "equal": all(map(_bit_equal, kept)),
+        "replicas": len(kept[0]),
+        "equal": all(torch.equal(p, q) for replicas in kept for replica in replicas
+                     for p, q in zip(replica, replicas[0], strict=True)),
         "sent": {kind: part["sent"] for kind, part in run.items()},
         **{key: value for key, value in run["even"].items()
-           if key not in ("weights", "sent")},
+           if key not in ("weights", "sent", "stepwise")},
         "ratio": run["even"]["seconds"] / last}
-
-
-def _farthest(replicas, params):
-    distances = [largest_difference(replica, params) for replica in replicas]
-    return float(torch.tensor(distances, dtype=torch.float64).max())
-
-
-def _bit_equal(replicas):
-    return all(torch.equal(p, q) for replica in replicas
-               for p, q in zip(replica, replicas[0], strict=True))
 
 
 def table(report, timing=True):
@@ -95,12 +99,12 @@ def table(report, timing=True):
     difference is within 1e-12, and nothing of seconds: the same text on every CPU.
     """
     marks = "".join(f"{mark:6d}" for mark in report["after"])
-    wide = max(len(marks), 8)
+    wide = max(len(marks), 12)
     lines = [*_head(report, timing), "",
-             f"{'difference after step':21}{'even':>{wide}}{'uneven':>{wide}} replicas"
-             f"{'bytes sent':>13}" + " seconds" * timing,
-             f"{'':21}{marks:>{wide}}{marks:>{wide}}    equal{'busiest rank':>13}" +
-             " / torch" * timing]
+             f"{'':21}{'each':>6}{'run: even':>{wide}}{'run: uneven':>{wide}}  ranks"
+             f"{'bytes sent':>11}" + "   time" * timing,
+             f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}"
+             f"  equal{'busiest':>11}" + " /torch" * timing]
     for row in report["rows"]:
         lines.append(f"{_name(row):21}" + (row.get("note") or
                                            _cells(row, wide, timing)))
@@ -109,16 +113,18 @@ def table(report, timing=True):
 
 def _head(report, timing):
     moved = f"{report['moved']:.2g}"
-    lines = [f"world size {report['world_size']}, float64, {report['steps']} steps; "
-             f"the largest change of a weight is {moved}"]
+    lines = [f"world size {report['world_size']}, float64, {report['steps']} steps at "
+             f"rate {report['lr']:g}; the largest change of a weight is {moved}"]
     for kind, shards in report["shards"].items():
         one, many = (", ".join(map(str, shards[place])) for place in
                      ("in one process", "over processes"))
         lines.append(f"{kind}: {shards['rows']} rows, shards of {one}" +
                      (f"; over processes {many}" if many != one else ""))
-    return [*lines, f"difference: to the single device's weights, promised: <= {BOUND}",
+    return [*lines,
+            f"each one: from the same weights in every step, promised: <= {BOUND}",
+            "run: each from its own weights; the control is one device, 1 ulp off",
             "~: computed from sizes, not counted"
-            + "; seconds: a step's, / torch DDP's" * timing]
+            + "; time: a step's, / torch DDP's" * timing]
 
 
 def _name(row):
@@ -130,8 +136,9 @@ def _cells(row, wide, timing):
                    for part in row["difference"].values()]
     equal = "-" if row["replicas"] == 1 else "yes" if row["equal"] else "NO"
     sent = ("" if row["counted"] else "~") + f"{row['sent']['even']:,}"
-    return ("".join(f"{part:>{wide}}" for part in differences) + f"{equal:>9}{sent:>13}"
-            + f"{row['ratio']:8.2f}" * timing)
+    return (f"{_cell(row['stepwise'], timing):>6}"
+            + "".join(f"{part:>{wide}}" for part in differences)
+            + f"{equal:>7}{sent:>11}" + f"{row['ratio']:7.2f}" * timing)
 
 
 def _cell(difference, digits):

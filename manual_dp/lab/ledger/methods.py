@@ -1,12 +1,13 @@
 """Every way of training in step that the course has, on the same minibatches.
 
     single              one device, nothing split: what the others are compared with
+    nudged              the same, one weight moved by its last place: the control
     by_hand             `train_batch`, with any all-reduce over a list of tensors
     data_parallel       `DataParallel` by hand
     over_processes      a process for each rank: the ring or a DDP by hand, torch's DDP
 
 METHODS has a label for each. A method takes a `Plan` and trains as it says; all but
-the first split every minibatch. In one process `split_batch` sizes the shards, over
+the first two split every minibatch. In one process `split_batch` sizes the shards, over
 processes `plan.shares` does. Each rank divides its sum by the rows of the minibatch;
 where DDP takes the mean over ranks, the loss is world_size times that.
 
@@ -28,7 +29,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lab.cost import busiest, traffic
-from manual_dp.lab.ledger.plan import follow, sgd_step, start
+from manual_dp.lab.ledger.plan import follow, most, sgd_step, start
+from manual_dp.lab.same import nudge
 from manual_dp.lab.trace import all_reduces
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
@@ -44,6 +46,13 @@ def single(plan):
     """Train on one device: nothing is split, nothing summed over ranks."""
     [device] = try_devices(1)
     run = _follow(plan, LeNet(start(plan)).to(device), device)
+    return {**run, "sent": 0, "counted": True}
+
+
+def nudged(plan):
+    """Train one device from a start that differs in the last place of one weight."""
+    [device] = try_devices(1)
+    run = _follow(plan, LeNet(nudge(start(plan))).to(device), device)
     return {**run, "sent": 0, "counted": True}
 
 
@@ -98,6 +107,7 @@ def over_processes(wrap, plan):
     weights = {mark: [run["weights"][mark][0] for run in runs]
                for mark in runs[0]["weights"]}
     return {"weights": weights, "seconds": max(run["seconds"] for run in runs),
+            "stepwise": most([run["stepwise"] for run in runs]),
             "sent": max(run["sent"] for run in runs), "counted": runs[0]["counted"]}
 
 
@@ -145,6 +155,7 @@ def _ddp(kind, **options):
 
 METHODS = {
     "single device": single,
+    "single, 1 ulp off": nudged,
     "star": partial(by_hand, allreduce),
     "ring": partial(by_hand, ring_allreduce),
     "tree": partial(by_hand, tree_allreduce),

@@ -4,7 +4,9 @@
     start         the initial weights
     minibatches   the minibatches
     sgd_step      a step of a module, by torch's own SGD
+    alone         where one device would be after a step from the same weights
     follow        take the steps; keep weights and seconds
+    most          the largest of some numbers, NaN if one is NaN
 
 LeNet, float64, plain SGD. The same plan draws the same numbers in every process.
 """
@@ -16,7 +18,8 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
-from manual_dp.lenet import init_params
+from manual_dp.lab.same import apart
+from manual_dp.lenet import init_params, lenet
 
 # rows: of a minibatch. shares: how many of them each rank has, over processes.
 Plan = namedtuple("Plan", "world_size steps rows shares seed lr")
@@ -53,23 +56,38 @@ def sgd_step(net, plan, after_backward=None, factor=1):
     return step
 
 
+def alone(params, X, y, lr):
+    """Return where one device ends after one step from `params`, which stay as is."""
+    params = [p.detach().clone().requires_grad_() for p in params]
+    grads = torch.autograd.grad(F.cross_entropy(lenet(X, params), y), params)
+    return [p.detach() - lr * grad for p, grad in zip(params, grads)]
+
+
 def follow(plan, step, replicas, device):
     """Call `step(X, y)` on every minibatch; return weights and seconds, a dict.
 
     replicas: lists of parameters, which the steps change in place.
     "weights": step -> replicas, copies on the CPU, after steps 1, 10, 100 and the
-    last. "seconds": the median over steps.
+    last. "seconds": the median over steps. "stepwise": over all steps, how far a
+    replica ended from one device that took this step from the first replica's weights.
     """
-    weights, seconds = {}, []
+    weights, seconds, stepwise = {}, [], []
     for number, (X, y) in enumerate(minibatches(plan), 1):
         X, y = X.to(device), y.to(device)
+        one = alone([p.to(device) for p in replicas[0]], X, y, plan.lr)
         begin = _clock(device)
         step(X, y)
         seconds.append(_clock(device) - begin)
+        stepwise.append(most([apart(replica, one) for replica in replicas]))
         if number in (1, 10, 100, plan.steps):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
                                for params in replicas]
-    return {"weights": weights, "seconds": median(seconds)}
+    return {"weights": weights, "seconds": median(seconds), "stepwise": most(stepwise)}
+
+
+def most(numbers):
+    """Return the largest; NaN if one is NaN, which `max` may overlook."""
+    return float(torch.tensor(numbers, dtype=torch.float64).max())
 
 
 def _clock(device):

@@ -57,8 +57,8 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     for rank, (out, err) in enumerate(report["printed"]):
         verdict.echo(rank, out, sys.stdout)
         verdict.echo(rank, err, sys.stderr)
-    if "error" in report:
-        raise RankError(**report["error"])
+    if isinstance(report["results"], RankError):
+        raise report["results"]
     return [_unpack(rank, result) for rank, result in enumerate(report["results"])]
 
 
@@ -104,6 +104,8 @@ def _hang_up(line, warden):
         except TimeoutError:  # it was stopped, perhaps; its ranks die with it
             os.kill(warden, signal.SIGKILL)
             line.recv(1)
+    with contextlib.suppress(ChildProcessError):  # it is one where answers are graded
+        os.waitpid(warden, 0)
 
 
 class Nursery:

@@ -86,10 +86,9 @@ def warden(line):
     except EOFError:  # the kernel hung up
         pass
     except Exception as error:
-        report = {"printed": [], "error": {
-            "message": "the ranks could not be started or watched: "
-                       f"{type(error).__name__}: {error}",
-            "details": traceback.format_exc()}}
+        report = {"printed": [], "results": verdict.RankError(
+            "the ranks could not be started or watched: "
+            f"{type(error).__name__}: {error}", details=traceback.format_exc())}
     finally:
         _kill(ranks)
         # a run_ranks inside a rank cleans up after itself, if it is let
@@ -117,7 +116,7 @@ def _watch(line, job, ranks):
     _kill(ranks)
     return {"status": {rank: code for rank, (_, code) in ended.items()},
             "printed": verdict.printed(folder, job["world_size"], lost),
-            **verdict.judge(folder, job, ended, places)}
+            "results": verdict.judge(folder, job, ended, places)}
 
 
 def _ask_where(folder, ranks, ended):

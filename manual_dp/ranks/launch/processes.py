@@ -12,6 +12,7 @@ process that runs learners' answers loads this file without the rest of the cour
 
 import contextlib
 import ctypes
+import glob
 import os
 import signal
 import sys
@@ -66,9 +67,9 @@ def look(pid):
 
 
 def below(pid):
-    """Return the processes that descend from `pid`; none where there is no /proc."""
-    listed = os.listdir("/proc") if os.path.isdir("/proc") else []
-    parents = {int(name): look(name)[1] for name in listed if name.isdecimal()}
+    """Return the processes that descend from `pid`; none where /proc cannot be read."""
+    pids = [int(path.rpartition("/")[2]) for path in glob.glob("/proc/[0-9]*")]
+    parents = {other: look(other)[1] for other in pids}
     found = {pid}
     while more := {child for child in parents if parents[child] in found} - found:
         found |= more

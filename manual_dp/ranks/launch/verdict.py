@@ -1,7 +1,9 @@
 """Say what happened in a launch: the cause first, not what followed from it.
 
-    judge      the results, or the error: message, rank and details
+    RankError  what went wrong first, and in which rank
+    judge      the results, or the error
     finished   whether a rank has left a result
+    listed     ranks as text
     printed    what the ranks printed; trim it when it is too much, echo it here
 
 Causes in this order: what happened first of an exception of a rank's own and an end
@@ -43,7 +45,7 @@ class RankError(RuntimeError):
 
 
 def judge(folder, job, ended, places):
-    """Return {"results": ...} or {"error": what `RankError` takes}.
+    """Return the results by rank, pickled, or the RankError.
 
     ended: (time, exit status) by rank, status minus the number for a signal; a rank
     that had to be killed is missing. places: for these, after the deadline, the
@@ -52,7 +54,7 @@ def judge(folder, job, ended, places):
     ranks = range(job["world_size"])
     done = [rank for rank in ranks if finished(folder, rank)]
     if len(done) == len(ranks):
-        return {"results": [read(folder, f"result-{rank}") for rank in ranks]}
+        return [read(folder, f"result-{rank}") for rank in ranks]
     errors = {rank: json.loads(text) for rank in ranks
               if (text := read(folder, f"error-{rank}"))}
     own = {rank: error for rank, error in errors.items() if not error["peer"]}
@@ -65,19 +67,19 @@ def judge(folder, job, ended, places):
     if first and (not ends or first["time"] <= ends[0][1]):
         # of several that met with the same, the lowest rank
         rank = min(rank for rank in own if own[rank]["cause"] == first["cause"])
-        return _error("raised", f"rank {rank} raised {own[rank]['text']}", rank,
-                      own[rank]["traceback"], cause=first["cause"])
+        return RankError(f"rank {rank} raised {own[rank]['text']}", rank,
+                         own[rank]["traceback"], "raised", cause=first["cause"])
     if ends:
         *_, rank, code = ends[0]
         kind, how = _ending(code)
-        return _error(kind, f"rank {rank} {how}", rank, _last_words(folder, rank))
+        return RankError(f"rank {rank} {how}", rank, _last_words(folder, rank), kind)
     if places:
         return _late(job["timeout"], places)
     rank = min(errors)
-    others = f"{_names(done)} had finished" if done else "another rank was gone"
+    others = f"{listed(done)} had finished" if done else "another rank was gone"
     where = errors[rank]["where"]
-    return _error("left", f"rank {rank} was still waiting in {where} when {others}",
-                  rank, errors[rank]["traceback"], where)
+    return RankError(f"rank {rank} was still waiting in {where} when {others}", rank,
+                     errors[rank]["traceback"], "left", where)
 
 
 def finished(folder, rank):
@@ -86,17 +88,12 @@ def finished(folder, rank):
 
 
 def read(folder, name):
-    """Return a file's bytes, none if there is no such file."""
+    """Return a file's bytes, none if it is not there: not yet, or not any more."""
     try:
         with open(f"{folder}/{name}", "rb") as file:
             return file.read()
-    except FileNotFoundError:
+    except OSError:
         return b""
-
-
-def _error(kind, message, rank, details, where=None, cause=None):
-    return {"error": {"kind": kind, "message": message, "rank": rank,
-                      "details": details, "where": where, "cause": cause}}
 
 
 def _ending(code):
@@ -125,14 +122,14 @@ def _late(timeout, places):
                    key=lambda rank: ({"T": 0, "R": 1}.get(states[rank], 2), rank))
     if not stuck:
         calls = ", ".join(f"rank {rank} in {call}" for rank, call in waits.items())
-        return _error("hung", f"time was up after {timeout:g} s and every rank that "
-                      f"was left was waiting: {calls}", min(places), details,
-                      waits[min(places)])
+        return RankError(f"time was up after {timeout:g} s and every rank that was "
+                         f"left was waiting: {calls}", min(places), details, "hung",
+                         waits[min(places)])
     rank, *others = stuck
-    nor = f"; nor had {_names(sorted(others))}" if others else ""
+    nor = f"; nor had {listed(sorted(others))}" if others else ""
     state, place = _at(states[rank], frames[rank])
-    return _error("hung", f"rank {rank} had not finished after {timeout:g} s: it "
-                  f"{state}{nor}", rank, details, place)
+    return RankError(f"rank {rank} had not finished after {timeout:g} s: it "
+                     f"{state}{nor}", rank, details, "hung", place)
 
 
 def _waits_in(state, frames):
@@ -177,33 +174,27 @@ def echo(rank, text, stream):
 
 def printed(folder, world_size, lost):
     """Return what each rank wrote to stdout and stderr, the end of it if it is long."""
-    return [[_end_of(f"{folder}/{name}-{rank}", lost) for name in ("out", "err")]
+    return [[_end_of(folder, f"{name}-{rank}", lost) for name in ("out", "err")]
             for rank in range(world_size)]
 
 
-def _end_of(path, lost):
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - PRINTED))
-            text = file.read().decode(errors="replace")
-    except OSError:  # the rank ended before it was there, or has removed it
-        return ""
-    out = lost.get(path, 0) + max(0, size - PRINTED)
+def _end_of(folder, name, lost):
+    data = read(folder, name)
+    text = data[-PRINTED:].decode(errors="replace")
+    out = lost.get(name, 0) + max(0, len(data) - PRINTED)
     return f"[{out} bytes left out]\n{text}" if out else text
 
 
 def trim(folder, ranks, lost):
     """Empty the files of output that have grown too long; count in `lost` what goes."""
-    for rank in ranks:
-        for path in (f"{folder}/out-{rank}", f"{folder}/err-{rank}"):
-            with contextlib.suppress(OSError):
-                if (size := os.path.getsize(path)) > STORED:
-                    os.truncate(path, 0)
-                    lost[path] = lost.get(path, 0) + size
+    for name in [f"{name}-{rank}" for rank in ranks for name in ("out", "err")]:
+        with contextlib.suppress(OSError):
+            if (size := os.path.getsize(f"{folder}/{name}")) > STORED:
+                os.truncate(f"{folder}/{name}", 0)
+                lost[name] = lost.get(name, 0) + size
 
 
-def _names(ranks):
-    words = [str(rank) for rank in ranks]
-    return (f"rank {words[0]}" if len(words) == 1
-            else f"ranks {', '.join(words[:-1])} and {words[-1]}")
+def listed(ranks):
+    """Return "rank 1", or "ranks 0 and 2"."""
+    *most, last = map(str, ranks)
+    return f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"

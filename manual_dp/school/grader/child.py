@@ -4,7 +4,7 @@
        fork
        answer.py                       one a job: own session, limits, no course files
           fork
-          rank 0, rank 1 ...           where an exercise asks for ranks
+          a warden and its ranks       where an exercise asks for them: ranks.py
 
 `serve` gets jobs and sends replies, as JSON, over a socket, stdin. It has torch loaded,
 what OPEN and GIVEN list, under the names that it has in a notebook, and what runs and
@@ -16,19 +16,19 @@ import importlib
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import types
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 
 OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
 GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
-         "ps2": ["run"], "ps3": ["run"], "ps4": ["network", "run"],
+         "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
 
 
@@ -52,10 +52,8 @@ def serve(settings):
             return
         _prepare(job["name"].partition("/")[0])
         folder = tempfile.mkdtemp(prefix="manual_dp-grade-", dir=settings["folder"])
-
-        def run(pipe, job=job, folder=folder):
-            answer.answer(job, folder, pipe,
-                          lambda: landlock.restrict(settings["readable"], folder))
+        hide = partial(landlock.restrict, settings["readable"], folder)
+        run = partial(answer.answer, job, folder, hide=hide)
         try:
             reply = watch.watch(run, folder, job["seconds"])
         finally:
@@ -68,11 +66,16 @@ def _load(package):
     import torch
     import torch.distributed  # noqa: F401
     torch.set_num_threads(1)
+    import cloudpickle  # noqa: F401  (or every job's first run_ranks would)
     top = _empty("manual_dp")
     for file, words in OPEN.items():
         module = _from_file(package, file)
         vars(top).update((word, vars(module)[word]) for word in words)
-    _from_file(package, "ranks.launch.verdict")
+    _empty("manual_dp.ranks")
+    _empty("manual_dp.ranks.launch")
+    for file in ("verdict", "rank", "nursery"):
+        _from_file(package, f"ranks.launch.{file}")
+    _from_file(package, "ranks.launch", "ranks.launch.__init__")
     top.ranks = _from_file(package, "ranks", "school.grader.ranks")
     _empty("manual_dp.school")
     _empty("manual_dp.school.checks").check = lambda *args, **kwargs: None
@@ -85,13 +88,9 @@ def _load(package):
 
 
 def _remove(folder):
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:  # a thousand folders, one in the other
-        pass
-    if os.path.exists(folder):  # or folders that nobody may enter
-        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-            subprocess.run([*command, folder], stderr=subprocess.DEVNULL, check=False)
+    # shutil stops at a thousand folders, one in the other, or where nobody may enter
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        subprocess.run([*command, folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def _prepare(problem_set):

@@ -54,7 +54,7 @@ def grade_command(args):
     if args.html:  # before the work
         args.html.mkdir(parents=True, exist_ok=True)
     journal = args.csv and args.csv.with_name(args.csv.name + ".journal")
-    records, new = grade_all(args.notebooks, journal, args.jobs, _bar)
+    records, new = grade_all(args.notebooks, journal, args.jobs)
     print("\n".join(_lines(records)))
     print(f"{len(records)} notebooks, {len(records) - new} of them graded before")
     if args.csv:
@@ -82,8 +82,3 @@ def _word(text):
     shown = "".join(c if c.isprintable() else "?" for c in text[:60])
     encoding = sys.stdout.encoding or "utf-8"
     return shown.encode(encoding, "replace").decode(encoding)
-
-
-def _bar(iterator, label, total):
-    from tqdm import tqdm
-    return tqdm(iterator, label, total, unit="notebook", leave=False, disable=None)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 
 import torch
+from tqdm import tqdm
 
 from manual_dp.school.exercise import exercises
 from manual_dp.school.grader.journal import Journal
@@ -18,19 +19,18 @@ from manual_dp.school.grader.submission import identify, read
 from manual_dp.school.grader.worker import Worker, grade
 
 
-def grade_all(paths, journal=None, jobs=2, progress=None):
+def grade_all(paths, journal=None, jobs=2):
     """Return the records of `paths`, in their order, and how many are new.
 
     journal: path of a file that remembers; what it holds is not graded again.
-    jobs: how many answers run at a time. progress: wraps the iterator over finished
-    submissions, called as progress(iterator, label, total).
+    jobs: how many answers run at a time.
     """
     paths = [str(path) for path in paths]
     with closing(Journal(journal)) as memory:
         todo = [path for path in dict.fromkeys(paths) if not memory.find(path)]
         with closing(_in_parallel(todo, max(1, min(jobs, len(todo))))) as finished:
-            bar = progress or (lambda iterator, label, total: iterator)
-            for path, record in bar(finished, "grading", len(todo)):
+            for path, record in tqdm(finished, "grading", len(todo), unit="notebook",
+                                     leave=False, disable=None):
                 memory.add(path, record)
         return [{"file": path, **memory.find(path)} for path in paths], len(todo)
 

@@ -10,11 +10,9 @@ import hashlib
 import json
 import os
 import tempfile
-from pathlib import Path
 
+from manual_dp.school.grader.paths import PACKAGE
 from manual_dp.school.grader.submission import LARGEST
-
-PACKAGE = Path(__file__).parents[2]
 
 
 class Journal:

@@ -7,19 +7,11 @@ mistakes. The truth of the last, a step of LeNet, is autograd on the unsplit min
 import torch
 
 from manual_dp.lenet import lenet, loss
-from manual_dp.school.exercise import (
-    Exercise,
-    close,
-    differ,
-    flat,
-    random_numbers,
-    shorten,
-    so_many,
-)
+from manual_dp.school.exercise import Exercise, close, differ, shorten, so_many, unequal
 from manual_dp.school.ps1.run import entries, network
 from manual_dp.school.sums import judge_everywhere
 from manual_dp.school.tools.images import images
-from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.plain import random_numbers, tensor
 
 SHAPES = [(), (1,), (5,), (3, 4)]
 
@@ -41,10 +33,10 @@ def _judge_params(case, got):
         ("a replica is the parameter itself: .to(device) copies nothing on the same "
          "device", True)])
     yield differ(f"{who}; then 10 was added to replica 0, 100 to replica 1, ...",
-                 got["written"], [[(tensor(p) + 10 ** (rank + 1)).tolist()
-                                   for p in params] for rank in range(world_size)],
+                 got["written"], [[tensor(p) + 10 ** (rank + 1) for p in params]
+                                  for rank in range(world_size)],
                  [("replicas share memory", True)])
-    ready = sorted(set(flat(got["ready"])))
+    ready = sorted({word for params in got["ready"] for word in params})
     yield differ(f"{who}; is every tensor of a replica a leaf that wants a gradient "
                  "and has none yet?", ready, ["yes"], [
         ("a copy hangs on the graph of what it was copied from: detach first",
@@ -89,15 +81,14 @@ def _judge_split(case, got):
 
 def _draw_allreduce(random):
     for world_size in (3, 2, 4, 1):  # with one rank, few mistakes can be told apart
-        for shape in [(), (random.randint(2, 4), 3)]:
-            yield {"tensors": [random_numbers(random, *shape)
-                               for _ in range(world_size)],
-                   "transposed": len(shape) == 2}
+        # no shape (): the book's data[0][:] += ... cannot index it
+        for shape in [(random.randint(1, 5),), (random.randint(2, 4), 3)]:
+            yield {"tensors": random_numbers(random, world_size, *shape)}
 
 
 def _draw_sgd(random):
     for batch_size in random.sample(range(2, 50), 4):
-        shapes = [(), (random.randint(1, 5),), (2, 3)]
+        shapes = [(1,), (random.randint(1, 5),), (2, 3)]
         yield {"lr": random.uniform(0.1, 1), "batch_size": batch_size,
                "params": [random_numbers(random, *shape) for shape in shapes],
                "grads": [random_numbers(random, *shape) for shape in shapes]}
@@ -107,7 +98,7 @@ def _judge_sgd(case, got):
     lr, batch_size, params = case["lr"], case["batch_size"], case["params"]
 
     def stepped(rate, form=torch.clone):
-        return [(tensor(p) - rate * form(tensor(grad))).tolist()
+        return [tensor(p) - rate * form(tensor(grad))
                 for p, grad in zip(params, case["grads"])]
     yield differ(f"lr {lr:.3f}, batch_size {batch_size}, parameters "
                  f"{shorten(params, 100)}, gradients {shorten(case['grads'], 100)}",
@@ -140,16 +131,11 @@ def _draw_train(random):
         yield case
 
 
-def _grads(params, X, y):
+def _grads(params, X, y, k=1):
+    """Return the gradient of the sum of k shards' mean losses, divided by k."""
     params = [p.clone().requires_grad_() for p in params]
-    return torch.autograd.grad(loss(lenet(X, params), y).mean(), params)
-
-
-def _mean_of_means(params, X, y, k):
-    size = -(-len(X) // k)
-    shards = [_grads(params, X_shard, y_shard)
-              for X_shard, y_shard in zip(X.split(size), y.split(size))]
-    return [sum(grads) / k for grads in zip(*shards)]
+    parts = loss(lenet(X, params), y).split(-(-len(X) // k))
+    return torch.autograd.grad(sum(part.mean() for part in parts) / k, params)
 
 
 def _judge_train(case, got):
@@ -157,7 +143,7 @@ def _judge_train(case, got):
     for number, (seed, rows) in enumerate(case["batches"]):
         X, y = images(seed, rows)
         losses, grads = loss(lenet(X, params), y), _grads(params, X, y)
-        mean_loss, parts = float(losses.mean()), losses.split(-(-rows // k))
+        mean_loss, parts = losses.mean(), losses.split(-(-rows // k))
 
         def replicas(factor, grads=grads, params=params):
             moved = [p - factor * case["lr"] * g for p, g in zip(params, grads)]
@@ -174,16 +160,15 @@ def _judge_train(case, got):
             ("gradients were summed over the devices once for each shard: once is "
              "enough", replicas(k ** (k - 1))),
             ("every shard counts alike: a mean of means",
-             replicas(1, _mean_of_means(params, X, y, k))),
-            ("replicas differ: each must step with the sum over all",
-             any(not close(other, weights[0]) for other in weights)),
+             replicas(1, _grads(params, X, y, k))),
+            ("replicas differ: each must step with the sum over all", unequal(weights)),
             ("the first step is right, the second is not: gradients are left over",
              number == 1)])
         yield differ(f"{who}; the mean loss of the minibatch", step["loss"],
                      mean_loss, [
             ("this is the sum; divide by the rows of the minibatch", rows * mean_loss),
             ("this is a mean of the shards' means",
-             float(sum(part.mean() for part in parts) / len(parts))),
+             sum(part.mean() for part in parts) / len(parts)),
             ("this is one shard's part: add up those of all shards",
              any(close(step["loss"], float(part.sum()) / rows) for part in parts))])
         yield differ(f"{given}; rows in each call of lenet, largest first",
@@ -194,12 +179,10 @@ def _judge_train(case, got):
 
 def _differ_somewhere(who, got, wanted, hints):
     """Show the first parameter that is wrong, and hint from all."""
-    hints = [(text, value if isinstance(value, bool) else close(got, value))
-             for text, value in hints]
     for rank, (replica, truth) in enumerate(zip(got, wanted)):
         for i, (mine, right) in enumerate(zip(replica, truth)):
             yield differ(f"{who}, ten numbers of parameter {i} of replica {rank}",
-                         mine, right, hints)
+                         mine, right, hints, whole=got)
     yield differ(f"{who}, every parameter of every replica", got, wanted)
 
 

@@ -20,14 +20,12 @@ def get_params(case, get_params):
             p.requires_grad_().grad = torch.ones_like(p)
     replicas = [expect(get_params(source, device), len(source), "get_params")
                 for device in try_devices(case["world_size"])]
-    made = numbers(replicas)
-    ready = [[_ready(p) for p in params] for params in replicas]
-    wanted = [p.requires_grad for p in source]
+    made, ready = numbers(replicas), [[_ready(p) for p in rank] for rank in replicas]
     for rank, params in enumerate(replicas):
         for p in params:
             p.detach().add_(10 ** (rank + 1))
-    return {"made": made, "ready": ready, "written": numbers(replicas),
-            "source": numbers(source), "source wants gradients": wanted}
+    return {"made": made, "ready": ready, "written": replicas, "source": source,
+            "source wants gradients": [p.requires_grad for p in source]}
 
 
 def _ready(p):
@@ -51,18 +49,17 @@ def split_batch(case, split_batch):
     result = split_batch(X, y, devices)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise TypeError("split_batch must return two lists: X_shards, y_shards")
-    return {"X": numbers(result[0]), "y": numbers(result[1])}
+    return {"X": result[0], "y": result[1]}
 
 
 def allreduce(case, allreduce):
     """Call allreduce; keep hold of the tensors and look at them afterwards."""
-    kept = [tensor(lists) for lists in case["tensors"]]
-    if case["transposed"]:
-        kept = [t.t().contiguous().t() for t in kept]
+    # rows do not lie one behind the other
+    kept = [tensor(lists).t().contiguous().t() for lists in case["tensors"]]
     handed = list(kept)
     returned = allreduce(handed)
-    returned = numbers(returned) if isinstance(returned, (list, tuple)) else []
-    return {"tensors": numbers(kept), "list": numbers(handed), "returned": returned}
+    return {"tensors": kept, "list": handed,
+            "returned": returned if isinstance(returned, (list, tuple)) else []}
 
 
 def sgd(case, sgd):
@@ -72,7 +69,7 @@ def sgd(case, sgd):
         p.grad = tensor(grad)
     sgd(params, case["lr"], case["batch_size"])
     left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
-    return {"params": numbers(params), "gradients left": left}
+    return {"params": params, "gradients left": left}
 
 
 def train_batch(case, train_batch):
@@ -93,8 +90,7 @@ def train_batch(case, train_batch):
 
 def network(case):
     """Draw the weights that a case starts from."""
-    return init_params("he", torch.Generator().manual_seed(case["seed"]),
-                       torch.float64)
+    return init_params("he", torch.Generator().manual_seed(case["seed"]), torch.float64)
 
 
 def entries(params, places):

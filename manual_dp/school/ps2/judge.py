@@ -4,14 +4,9 @@ A right answer has the right numbers and reaches two counts, the steps and the n
 out of the busiest rank. Both are bounds: who needs less is right as well.
 """
 
-from manual_dp.school.exercise import Exercise, differ, flat, random_numbers
-from manual_dp.school.sums import (
-    cut,
-    describe,
-    judge_chunks,
-    judge_copies,
-    judge_everywhere,
-)
+from manual_dp.school import sums
+from manual_dp.school.exercise import Exercise, differ, flat
+from manual_dp.school.tools.plain import random_numbers
 
 # ranks, how often they go into the numbers, and whether some numbers are left over.
 # Three ranks come first: of two, each is the other's left and right neighbour.
@@ -102,8 +97,9 @@ def _judge(bounds, hints, numbers, **how):
     """Return the judge of programs: they end, with right numbers, within bounds."""
     def judge(case, got):
         if "stopped" in got:
-            yield differ(describe(case), f"stopped: {got['stopped']}", "every message "
-                         "can be delivered, and every program comes to its end",
+            yield differ(sums.describe(case), f"stopped: {got['stopped']}",
+                         "every message can be delivered, and every program comes to "
+                         "its end",
                          [(hint, got["kind"] == kind) for kind, hint in STOPS.items()])
         yield from numbers(case, got, **how)
         sizes = [len(flat(part)) for part in case["tensors"][0]]
@@ -120,8 +116,8 @@ def _counts(case, got, numel, bounds, hints):
     star = (2 < k <= numel and got["steps"] == 2 * (k - 1)
             and most >= 2 * sorted(sent)[-2])
     return differ(
-        f"{describe(case)}; the numbers in the tensors are right; steps, and numbers "
-        "out of each rank", f"steps {got['steps']}, out of each rank {sent}",
+        f"{sums.describe(case)}; the numbers in the tensors are right; steps, and "
+        "numbers out of each rank", f"steps {got['steps']}, out of each rank {sent}",
         f"steps at most {steps}, out of each rank at most {busiest}", [
             ("numbers came to a rank without being sent: a rank may use its own tensor "
              "and what arrives, and nothing else", not enough),
@@ -132,16 +128,16 @@ def _counts(case, got, numel, bounds, hints):
 
 EXERCISES = [
     Exercise("ps2/reduce_scatter", 4, _draw, _judge(
-        _round_a_ring, RING, judge_chunks, late=_other_chunk)),
+        _round_a_ring, RING, sums.judge_chunks, late=_other_chunk)),
     Exercise("ps2/allgather", 2, _draw, _judge(
-        _round_a_ring, RING, judge_copies, late=_other_chunk)),
+        _round_a_ring, RING, sums.judge_copies, late=_other_chunk)),
     Exercise("ps2/ring_allreduce", 2, _draw, _judge(
-        _twice_round_a_ring, RING, judge_everywhere, parts=cut,
+        _twice_round_a_ring, RING, sums.judge_everywhere, parts=sums.cut,
         where="chunk {} on rank {}", late=_other_chunk),
              cells=("reduce_scatter", "allgather", "ring_allreduce")),
     Exercise("ps2/spread_allreduce", 4, _draw_params, _judge(
-        _over_all_ranks, SPREAD, judge_everywhere, parts=lambda params, _: params,
+        _over_all_ranks, SPREAD, sums.judge_everywhere, parts=lambda params, _: params,
         where="parameter {} on rank {}")),
     Exercise("ps2/tree_allreduce", 4, _draw, _judge(
-        _up_and_down_a_tree, TREE, judge_everywhere)),
+        _up_and_down_a_tree, TREE, sums.judge_everywhere)),
 ]

@@ -2,7 +2,7 @@
 
 import torch
 
-from manual_dp.school.tools.plain import numbers, tensor
+from manual_dp.school.tools.plain import listed, tensor
 from manual_dp.school.tools.rounds import RoundsError, run_rounds
 
 # what the notebook's first cell defines
@@ -22,20 +22,15 @@ def on_every_rank(case, answer):
         result = run_rounds(program, own)
     except RoundsError as error:
         return {"stopped": str(error), "kind": error.kind}
-    return {"tensors": numbers(result["tensors"]), "list": _plain(handed),
-            "returned": _plain(result["returned"]),
-            "steps": result["steps"], "sent": result["sent"]}
+    return {**result, "list": _tensors(handed),
+            "returned": _tensors(result["returned"])}
 
 
 reduce_scatter = allgather = ring_allreduce = on_every_rank
 spread_allreduce = tree_allreduce = on_every_rank
 
 
-def _plain(values):
-    # what a learner's code made may be anything; only tensors are of interest
-    return [numbers(value) if _is_tensors(value) else None for value in values]
-
-
-def _is_tensors(value):
-    parts = value if isinstance(value, (list, tuple)) else [value]
-    return all(isinstance(part, torch.Tensor) for part in parts)
+def _tensors(values):
+    """Return `values`, None for what holds none: a learner's code made them."""
+    return [value if all(isinstance(part, torch.Tensor) for part in listed(value))
+            else None for value in values]

@@ -1,13 +1,20 @@
 """Problem set 3, batch, learning rate, evaluation: what is drawn, what would be right.
 
-The shards of an epoch are in epoch.py, the test on all devices in accuracy.py.
+The shards of an epoch are in epoch.py.
 """
 
 import math
+from itertools import accumulate
 from operator import itemgetter
+from statistics import fmean
 
-from manual_dp.school.exercise import Exercise, differ, so_many
-from manual_dp.school.ps3 import accuracy, epoch
+import torch
+
+from manual_dp.lenet import lenet
+from manual_dp.school.exercise import Exercise, about, close, differ, flat, so_many
+from manual_dp.school.ps3 import epoch
+from manual_dp.school.ps3.run import network
+from manual_dp.school.tools.images import images
 
 KEYS = ["batch_size", "lr", "rows", "steps"]
 
@@ -34,16 +41,17 @@ def _cut(rows, world_size):
 def _judge_plan(case, got):
     n, b, k, lr, keep = itemgetter("examples", "batch_size", "world_size", "lr",
                                    "keep")(case)
-    who = (f"{n} examples, batch_size {b} and lr {lr} on one device; "
-           f"{so_many(k, 'device')}, keep={keep!r}")
+    given = (f"{n} examples, batch_size {b} and lr {lr} on one device; "
+             f"{so_many(k, 'device')}, keep={keep!r}")
+    say = about(given)
     if not isinstance(got, dict) or sorted(got) != KEYS:
-        yield differ(who, got, f"a dict with the keys {', '.join(KEYS)}", [
+        yield differ(given, got, f"a dict with the keys {', '.join(KEYS)}", [
             ("nothing is returned", got is None),
             ("numbers without names: write them into a dict", isinstance(got, list))])
     stays = keep == "batch"
     rows, whole, new = (_cut(b, k), b, lr) if stays else ([b] * k, k * b, k * lr)
     listed = got["rows"] if isinstance(got["rows"], list) else []
-    yield differ(f"{who}; rows", got["rows"], rows, [
+    yield say("rows", got["rows"], rows, [
         ("batch_size // world_size loses rows: 64 over 3 would be 63",
          stays and [b // k] * k),
         ("this is keep='shard': each device takes batch_size rows", stays and [b] * k),
@@ -53,17 +61,17 @@ def _judge_plan(case, got):
          "ceil(batch_size / world_size) rows until they run out, then empty ones",
          stays and sum(listed) == b),
         ("one number a device, in a list", not listed)])
-    yield differ(f"{who}; batch_size", got["batch_size"], whole, [
+    yield say("batch_size", got["batch_size"], whole, [
         ("each device's rows count", not stays and b),
         ("the devices share one device's minibatch", stays and k * b)])
-    yield differ(f"{who}; lr", got["lr"], new, [
+    yield say("lr", got["lr"], new, [
         ("the minibatch is the one of a single device, so is its mean gradient: leave "
          "the rate", stays),
         ("one step takes the place of world_size steps: the linear rule multiplies the "
          "rate", lr),
         ("the square root is a rule for Adam; this is SGD", lr * k ** 0.5),
         ("the rate is not shared out: a larger minibatch gets a larger rate", lr / k)])
-    yield differ(f"{who}; steps", got["steps"], -(-n // whole), [
+    yield say("steps", got["steps"], -(-n // whole), [
         ("the minibatch is larger now: fewer steps", not stays and -(-n // b)),
         ("the last minibatch may be short, and is a step too", n // whole),
         ("there is no step without rows: no rest, no short minibatch", n // whole + 1),
@@ -123,14 +131,101 @@ def _judge_rate(case, got):
          w > 0 and [b + (k * b - b) * step / w for step in steps]),
         ("each step multiplies the rate; a straight line adds the same at each step",
          [b * k ** (min(1, step / w) if w else 1) for step in steps]),
-        ("the warm-up ramps to base_lr, then jumps",
-         jump(lambda part: b * part))],
+        ("the warm-up ramps to base_lr, then jumps", jump(lambda part: b * part))],
         tolerance=1e-6)  # torch.linspace gives float32
+
+
+def _draw_accuracy(random):
+    full = random.randint(2, 3)
+    for world_size, sizes in [(4, (full + 8, full + 8, 2)), (2, (7, 7, 3)), (4, (9, 3)),
+                              (1, (8, 8, 3)), (3, (8, 8, 1)), (3, (4, 7, 5))]:
+        case = {"seed": random.getrandbits(32), "world_size": world_size, "data": []}
+        params = network(case["seed"])
+        for number, rows in enumerate(sizes):
+            seed, last = random.getrandbits(32), number == len(sizes) - 1
+            right = random.sample(range(rows), rows if last else rows // 3)
+            y = lenet(images(seed, rows)[0], params).argmax(dim=1).tolist()
+            case["data"].append((seed, [
+                label if row in right else (label + random.randint(1, 9)) % 10
+                for row, label in enumerate(y)]))
+        yield case
+
+
+def _judge_accuracy(case, got):
+    k, params, hits, least = case["world_size"], network(case["seed"]), [], 0
+    for seed, y in case["data"]:
+        scores = lenet(images(seed, len(y))[0], params)
+        hits.append((scores.argmax(dim=1) == torch.tensor(y)).tolist())
+        least += int((scores.argmin(dim=1) == torch.tensor(y)).sum())
+    sizes, total, right = [len(part) for part in hits], len(flat(hits)), sum(flat(hits))
+    say = about(f"minibatches of {', '.join(map(str, sizes))} rows, "
+                f"{so_many(k, 'device')}")
+    accuracy, seen = got["accuracy"], got["seen"][:k]
+    looked = epoch.tally(seen, total)
+    twice = ("rows are counted more than once", bool(looked["more than once"]))
+    never = ("rows are left out", bool(looked["never"]))
+    yield say(f"{right} of {total} rows are right", accuracy, right / total, [
+        ("the accuracy of no rows is 0 / 0: add counts, and divide once",
+         isinstance(accuracy, float) and accuracy != accuracy),
+        ("this is the count: divide by all rows", right),
+        ("these are percent", 100 * right / total),
+        ("this is the share of wrong rows", 1 - right / total),
+        ("the last minibatch is left out", sum(flat(hits[:-1])) / sum(sizes[:-1])),
+        twice, never,
+        ("this is the last minibatch's accuracy: count over all of them",
+         sum(hits[-1]) / sizes[-1]),
+        *_parts(hits, k, total),
+        ("this takes the digit with the lowest score; argmax finds the highest",
+         least / total),
+        ("nothing is returned", accuracy is None),
+        ("this is rounded", close(accuracy, right / total, 0.005))], tolerance=1e-6)
+    yield say("rows that went through lenet with the replicas", looked,
+              {"more than once": [], "never": []}, [
+        ("other weights than device_params were used", bool(got["seen"][k])),
+        ("every device works on the whole minibatch",
+         sum(map(len, got["seen"])) == k * total), never, twice])
+    yield say("rows that went through other weights", got["seen"][k], [])
+    ends = accumulate(sizes)
+    shares = [[sum(end - size <= row < end for row in rows) for rows in seen]
+              for size, end in zip(sizes, ends)]
+    most = [-(-size // k) for size in sizes]
+    if any(max(share) > limit for share, limit in zip(shares, most)):
+        yield say("rows of each minibatch that each device worked on",
+                  shares, f"at most {', '.join(map(str, most))} on one device",
+                  [("one device does all the work", sum(map(bool, seen)) == 1),
+                   ("each minibatch is to be cut over the devices", True)])
+
+
+def _parts(hits, k, total):
+    """Yield hints: which shares may have been averaged instead, or taken alone."""
+    for cut in (torch.tensor_split, torch.chunk):
+        minibatches = [[part.tolist() for part in cut(torch.tensor(rows), k)]
+                       for rows in hits]
+        shards = [part for parts in minibatches for part in parts]
+        ranks = [flat([parts[rank:rank + 1] for parts in minibatches])
+                 for rank in range(k)]
+        for of, value in [
+                ("minibatches' accuracies", _mean(hits)),
+                ("shards' accuracies", _mean(shards)),
+                ("shards' accuracies", sum(map(_mean, minibatches)) / len(hits)),
+                ("shards' accuracies, empty ones taken for 0",
+                 sum(sum(part) / max(1, len(part)) for part in shards) / k / len(hits)),
+                ("devices' accuracies", _mean(ranks))]:
+            yield (f"this is the mean of the {of}: rows of small ones count more. Add "
+                   "counts, and divide once", value)
+        for what, rows in [("hits are counted, over all rows", total),
+                           ("accuracy", len(ranks[0]))]:
+            yield (f"only device 0's {what}: add the counts of all devices",
+                   sum(ranks[0]) / rows)
+
+
+def _mean(parts):
+    return fmean(fmean(part) for part in parts if part)
 
 
 EXERCISES = [
     Exercise("ps3/plan", 3, _draw_plan, _judge_plan),
     Exercise("ps3/learning_rate", 3, _draw_rate, _judge_rate),
     Exercise("ps3/shard_indices", 4, epoch.draw, epoch.judge),
-    Exercise("ps3/evaluate_accuracy", 5, accuracy.draw, accuracy.judge),
+    Exercise("ps3/evaluate_accuracy", 5, _draw_accuracy, _judge_accuracy),
 ]

@@ -1,4 +1,11 @@
-"""How the answers of problem set 4 are run: DDP by hand, on real ranks."""
+"""How the answers of problem set 4 are run: DDP by hand, on real ranks.
+
+    Network    a few layers: two tied, one frozen, one that only some rows pass
+    network    its numbers drawn from a seed, float64
+    row_loss   what one row of a minibatch of so many rows adds to a rank's loss
+    state      its parameters and buffers as plain lists, by name
+    gradients  those that it has, by name
+"""
 
 import re
 from contextlib import contextmanager, nullcontext, suppress
@@ -10,8 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from manual_dp.ranks import RankError
-from manual_dp.school.ps4.network import gradients, network, row_loss, state
-from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.plain import numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks, watched
 
 # what torch imports when it is first used: two seconds in every job
@@ -25,7 +31,7 @@ SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
 
 def start_equal(case, start_equal):
     """Let ranks that begin differently start equal; each then trains on all rows."""
-    return _launch(case, partial(_start, case, start_equal))
+    return _launch(case, partial(_train, case, _called_on(start_equal), _itself))
 
 
 def average_gradients(case, average_gradients):
@@ -40,10 +46,7 @@ def average_in_buckets(case, average_in_buckets):
 
 def average_in_hooks(case, average_in_hooks):
     """Train as above; only before the first step is the answer called."""
-    def hooked(module):
-        average_in_hooks(module)
-        return module
-    return _launch(case, partial(_train, case, hooked, _itself))
+    return _launch(case, partial(_train, case, _called_on(average_in_hooks), _itself))
 
 
 def DDP(case, DDP):
@@ -68,19 +71,6 @@ def _place(traceback):
     return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
 
 
-def _start(case, start_equal):
-    module = network(case["seeds"][dist.get_rank()], case["spare"])
-    params = list(module.parameters())
-    start_equal(module)
-    start, steps = state(module), []
-    for step in case["steps"]:
-        for X, y in [part for shard in step["shards"] for part in shard]:
-            _loss(module, X, y, step, 1).backward()
-        _sgd(params, case["lr"])
-        steps.append({"weights": state(module)})
-    return {"start": start, "steps": steps}
-
-
 def _train(case, wrap, after):
     """Train what `wrap` returns; after a step's last backward call `after`."""
     rank, world_size, steps = dist.get_rank(), case["world_size"], []
@@ -97,21 +87,17 @@ def _train(case, wrap, after):
                     for X, y in alone:
                         _loss(model, X, y, step, world_size).backward()
                         kept.append(gradients(module))
-            if step["interrupted"]:
-                with suppress(_Interrupted), model.no_sync():
-                    raise _Interrupted
+            if "interrupted" in step:
+                with suppress(InterruptedError), model.no_sync():
+                    raise InterruptedError  # what ends a block half-way
         loss = _loss(model, *last, step, world_size)
         with watched() as seen:
             loss.backward()
-            after(module, *step["arguments"])
+            after(module, *step.get("arguments", []))
         _sgd(params, case["lr"])
         steps.append({"alone": kept, "quiet": _sent(quiet), "messages": _sent(seen),
                       "weights": state(module)})
     return {"start": start, "steps": steps}
-
-
-class _Interrupted(Exception):
-    """What ends a block half-way."""
 
 
 def _sent(calls):
@@ -131,5 +117,73 @@ def _sgd(params, lr):
             p.grad = None
 
 
+def _called_on(answer):
+    def wrap(module):
+        answer(module)
+        return module
+    return wrap
+
+
 def _itself(module):
     return module
+
+
+class Network(nn.Module):
+    """Map 5 numbers to 2. No two parameters have equally many numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(5))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.first = nn.Linear(5, 6)
+        self.middle = nn.Linear(6, 6, bias=False)
+        self.again = nn.Linear(6, 6, bias=False)
+        self.again.weight = self.middle.weight  # tied
+        self.frozen = nn.Linear(6, 7)
+        self.frozen.weight.requires_grad = False
+        self.side = nn.Linear(7, 7, bias=False)
+        self.spare = nn.Linear(3, 1, bias=False)  # no row passes it
+        self.last = nn.Linear(7, 2)
+
+    def forward(self, X):
+        """Send all rows through, and those that begin above 0 through `side`."""
+        h = torch.tanh(self.first(X - self.shift))
+        h = torch.tanh(self.again(torch.tanh(self.middle(h))))
+        h = torch.tanh(self.frozen(h))
+        few = X[:, :1] > 0
+        if few.any():
+            h = h + few * self.side(h)
+        return self.last(h)
+
+
+def network(seed, spare=True):
+    """Draw a network; without `spare`, some row above 0 uses every parameter."""
+    generator = torch.Generator().manual_seed(seed)
+    module = Network().double()
+    for p in [*module.parameters(), module.shift]:
+        p.data.copy_(torch.rand(p.shape, dtype=p.dtype, generator=generator) - 0.5)
+    module.count.fill_(seed % 1000)
+    if not spare:
+        module.spare = None
+    return module
+
+
+def row_loss(model, X, y, rows, world_size):
+    """Return the loss for a shard of a minibatch of `rows` rows over all ranks.
+
+    The sum of the shard's own losses, times world_size / rows: then the mean over
+    ranks of its gradient is the gradient of the minibatch's mean loss.
+    """
+    return ((model(X) - y) ** 2).sum() * world_size / rows
+
+
+def state(module):
+    """Return all parameters and buffers by name, tied ones under both names."""
+    return {name: numbers(tensor.flatten())
+            for name, tensor in module.state_dict().items()}
+
+
+def gradients(module):
+    """Return the gradients of what wants one, by name; None where there is none."""
+    return {name: None if p.grad is None else numbers(p.grad.flatten())
+            for name, p in module.named_parameters() if p.requires_grad}

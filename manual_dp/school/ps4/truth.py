@@ -2,39 +2,36 @@
 
     draw      networks and uneven shards for 1, 2 and 3 ranks, five steps each
     alone     these steps on a single device, and what each rank's rows give
-    sizes     how many numbers are in each parameter that wants a gradient
     begin     messages for ranks that do not start from rank 0's numbers
     weights   messages for weights that are not the single device's
+    some      the message for a few of many numbers, from the first that is wrong
 """
 
 import torch
 
-from manual_dp.school.exercise import close, random_numbers, so_many, times
-from manual_dp.school.ps4.network import network, row_loss, state
-from manual_dp.school.ps4.words import some
-from manual_dp.school.tools.plain import tensor
-from manual_dp.school.tools.tell import unequal
+from manual_dp.school.exercise import close, differ, each, so_many, times, unequal
+from manual_dp.school.ps4.run import network, row_loss, state
+from manual_dp.school.tools.plain import numbers, random_numbers, tensor
 
-# whose rows pass the layer `side`
-PASSES = {"all": lambda rank, last: True, "not rank 0": lambda rank, last: rank > 0,
-          "nobody": lambda rank, last: False, "rank 0": lambda rank, last: rank == 0,
-          "not the last": lambda rank, last: rank < last}
+# whose rows pass the layer `side`, step by step: all, not rank 0's, nobody's, ...
+UNEVEN = (lambda rank, last: True, lambda rank, last: rank > 0,
+          lambda rank, last: False, lambda rank, last: rank == 0,
+          lambda rank, last: rank < last)
 
 
-def draw(random, passes=("all",) * 5, spare=False, backwards=(1,) * 5,
-         equal=False):
-    """Yield a case for each world size; passes, backwards: step by step.
+def draw(random, spare=False, backwards=(1,) * 5, equal=False):
+    """Yield a case for each world size.
 
-    equal: the ranks' networks are drawn from the same seed.
+    spare: some parameters have no gradient on some ranks, or on all. backwards: how
+    many, step by step. equal: the ranks' networks are drawn from the same seed.
     """
     for world_size in (1, 2, 3):
         steps = []
-        for who, count in zip(passes, backwards):
+        for passes, count in zip(UNEVEN if spare else UNEVEN[:1] * 5, backwards):
             rows = [random.sample(range(1, 6), world_size) for _ in range(count)]
-            shards = [[_batch(random, part[rank], PASSES[who](rank, world_size - 1))
+            shards = [[_batch(random, part[rank], passes(rank, world_size - 1))
                        for part in rows] for rank in range(world_size)]
-            steps.append({"shards": shards, "rows": sum(map(sum, rows)),
-                          "arguments": [], "interrupted": False})
+            steps.append({"shards": shards, "rows": sum(map(sum, rows))})
         seeds = random.sample(range(2**32), world_size)
         yield {"world_size": world_size, "lr": random.uniform(0.1, 0.2),
                "seeds": seeds[:1] * world_size if equal else seeds,
@@ -58,9 +55,8 @@ def alone(case):
         before, rows = state(module), step["rows"]
         own = [[_grads(module, X, y, rows, case["world_size"]) for X, y in shard]
                for shard in step["shards"]]
-        parts = [part for shard in step["shards"] for part in shard]
-        whole = _grads(module, sum((X for X, _ in parts), []),
-                       sum((y for _, y in parts), []), rows, 1)
+        X, y = (sum(lists, []) for lists in zip(*sum(step["shards"], [])))
+        whole = _grads(module, X, y, rows, 1)
         with torch.no_grad():
             for name, p in module.named_parameters():
                 p -= case["lr"] * whole[name].view(p.shape)
@@ -73,18 +69,10 @@ def _grads(module, X, y, rows, world_size):
              for name, t in module.state_dict().items()}
     wanting = {name: p for name, p in module.named_parameters() if p.requires_grad}
     loss = row_loss(module, tensor(X), tensor(y), rows, world_size)
-    found = torch.autograd.grad(loss, list(wanting.values()), allow_unused=True)
-    for name, grad in zip(wanting, found):
-        if grad is not None:
-            grads[name] = grad.flatten()
+    found = torch.autograd.grad(loss, list(wanting.values()), materialize_grads=True)
+    grads.update((name, grad.flatten()) for name, grad in zip(wanting, found))
     grads["again.weight"] = grads["middle.weight"]
     return grads
-
-
-def sizes(case):
-    """Return {name: numel} of each parameter that wants a gradient, in order."""
-    return {name: p.numel() for name, p in
-            network(0, case["spare"]).named_parameters() if p.requires_grad}
 
 
 def begin(case, ranks, called):
@@ -92,7 +80,7 @@ def begin(case, ranks, called):
     k = case["world_size"]
     own = [state(network(seed, case["spare"])) for seed in case["seeds"]]
     for name in sorted(own[0], key=("shift", "count").__contains__):  # buffers last
-        got = [rank["start"][name] for rank in ranks]
+        got = each(each(ranks, "start"), name)
         wanted, mine = own[0][name], [tensor(rank[name]) for rank in own]
         kind = ("buffers are sent too" if name in ("shift", "count") else
                 "frozen weights are sent too" if name == "frozen.weight" else
@@ -124,7 +112,7 @@ def weights(case, number, ranks, truth):
                f"every rank after step {number + 1}")
         if name == "side.weight" and idle:
             who += f" (no gradient on rank {', '.join(map(str, idle))}: None)"
-        mine, start = [rank["weights"][name] for rank in ranks], tensor(before[name])
+        mine, start = each(each(ranks, "weights"), name), tensor(before[name])
         yield some(who, mine, [wanted] * k, [
             ("the right numbers in the wrong places: cut a bucket into pieces in the "
              "order in which it was packed", shuffled),
@@ -147,7 +135,9 @@ def _misunderstood(mine, start, lr, parts, idle):
     k, grads = len(parts), [sum(shard) for shard in parts]
     mean = sum(grads) / k
     last = sum(shard[-1] for shard in parts) / k
-    factor = times((tensor(mine[0]) - start).tolist(), (-lr * mean).tolist())
+    moved = tensor(mine) - start
+    factor = times(moved[0].tolist(), (-lr * mean).tolist())
+    summed = (moved - (k - 1) * start).abs().sum(1) < moved.abs().sum(1) / 2
     return [
         ("what was added up in no_sync is lost", [last]),
         ("only the last backward's gradient is averaged: what each rank had added up "
@@ -159,7 +149,7 @@ def _misunderstood(mine, start, lr, parts, idle):
          len(idle) == k),
         ("nothing has moved", [0 * mean]),
         ("the parameter itself was summed over ranks; sum its gradient, p.grad",
-         k > 1 and all(_nearer(numbers, k * start, start) for numbers in mine)),
+         k > 1 and bool(summed.all())),
         ("p was averaged in place of p.grad", [start]),
         ("every number has moved by lr: only the sign is left", [mean.sign()]),
         ("every rank stepped with its own gradient: the mean must be in p.grad, where "
@@ -179,6 +169,18 @@ def _misunderstood(mine, start, lr, parts, idle):
          "number of ranks, and by nothing else", factor == factor)]
 
 
-def _nearer(numbers, one, other):
-    numbers = tensor(numbers)
-    return bool((numbers - one).abs().sum() < (numbers - other).abs().sum() / 2)
+def some(who, got, wanted, hints):
+    """Compare lists of numbers, one a rank; show three of each, hint from them all."""
+    wanted = numbers(wanted)
+    if close(got, wanted):
+        return None
+    hints = [("these agree to five digits: was something rounded to float32?",
+              close(got, wanted, 1e-5)), *hints]
+    if [len(part) for part in got] != [len(part) for part in wanted]:
+        return differ(who, got, wanted, hints)
+    first = min(i for mine, right in zip(got, wanted) for i in range(len(right))
+                if not close(mine[i], right[i]))
+    cut = slice(first, first + 3)
+    where = f", from its number {first + 1} of {len(wanted[0])} on" if first else ""
+    return differ(who + where, [part[cut] for part in got],
+                  [part[cut] for part in wanted], hints, whole=got)

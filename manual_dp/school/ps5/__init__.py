@@ -2,9 +2,7 @@
 
     judge      what is drawn and what a repaired program does, where ranks are lists
     ranks      the same for the four programs that need ranks
-    clues      which row of the chart gives a program away
     roll       a roll call of ranks: seen by answers
     run        how answers are run: seen by answers
     chart      what a notebook prints of a program, healthy or not
-    patients   how programs are trained for the chart
 """

@@ -1,18 +1,70 @@
 """Problem set 5, find the bug: what is drawn, and what a repaired program would do.
 
-Six of the ten; the four that need ranks are in ranks.py, the clues of all in clues.py.
+    ROWS         the rows of the chart, in words
+    GIVES_AWAY   for each patient: row -> the number there at k
+
+Here: the clues, and six of the repairs; the four that need ranks are in ranks.py.
 """
 
 from torch.nn import functional as F
 
-from manual_dp.school.exercise import Exercise, close, random_numbers, shorten, times
-from manual_dp.school.ps5.clues import KS, PATIENTS, judge_clue
+from manual_dp.school.exercise import Exercise, about, close, differ, shorten, times
 from manual_dp.school.ps5.ranks import RANKS
+from manual_dp.school.ps5.run import KS
 from manual_dp.school.tools.linear import descend, draw_batch, draw_layer
-from manual_dp.school.tools.plain import numbers, tensor
-from manual_dp.school.tools.tell import about
+from manual_dp.school.tools.plain import numbers, random_numbers, tensor
 
 SHAPES = [(3,), (2, 3)]
+ROWS = {
+    "replicas": "different replicas after a step",
+    "gradient": "gradient that is stepped with / one device's",
+    "step": "change of the weights / one device's",
+    "weight": "weight of a last shard's row / a first shard's",
+    "messages": "all-reduces of each gradient in a step",
+    "absent": "ranks missing at a collective",
+    "orders": "different orders in 3 epochs",
+    "lost": "rows that no rank sees in an epoch",
+    "accuracy": "on the test set",
+}
+
+
+def _last_of_ten(k):
+    rows = -(-10 // k)  # ceil: the shards before the last
+    return rows / (10 - (k - 1) * rows)
+
+
+GIVES_AWAY = {
+    "rebinding": {"replicas": lambda k: k},
+    "aliasing": {"step": lambda k: 2 ** (k - 1), "gradient": lambda k: 2 ** (k - 1)},
+    "hook": {"replicas": lambda k: k, "weight": lambda k: float(k == 1)},
+    "set_epoch": {"orders": lambda k: 1},
+    "mean_of_means": {"weight": _last_of_ten},
+    "stale_gradients": {"step": lambda k: (k + 1) / 2},
+    "double_averaging": {"messages": lambda k: 2},
+    "no_sync": {"messages": lambda k: k},
+    "rank_zero_only": {"absent": lambda k: k - 1},
+    "adam_hides": {"gradient": lambda k: k},
+}
+PATIENTS = list(GIVES_AWAY)
+
+
+def _judge_clue(name, got):
+    """Yield what is not right in the clues that the learner's function gave."""
+    clue, rows = f"clue_{PATIENTS.index(name) + 1}", GIVES_AWAY[name]
+    for k, (row, number) in zip(KS, got["clues"], strict=True):
+        known = isinstance(row, str) and row in ROWS
+        right = known and row in rows
+        same = right and rows[row](1) != rows[row](4) and all(
+            close(other, got["clues"][0][1]) for _, other in got["clues"])
+        yield differ(
+            f"{clue}({k}), a row of the broken program's chart at k = {k}",
+            [row, number], [row, rows[row](k)] if right else
+            "a row that is not healthy, and its number", [
+                ("there is no such row; there are " + ", ".join(ROWS), not known),
+                ("accuracy goes up and down for many reasons", row == "accuracy"),
+                ("that row is as it should be", not right),
+                ("the row is right, but the number changes with k", same),
+                ("the row is right; the number in the chart is another", True)])
 
 
 def _draw_rebinding(random, number):
@@ -173,11 +225,10 @@ def _exercise(number, name):
     arguments, draw, judge = {**HERE, **RANKS}[name]
 
     def draw_all(random):
-        for arguments_of_one in arguments:
-            yield {"k": KS, **draw(random, *arguments_of_one)}
+        return (draw(random, *one) for one in arguments)
 
     def judge_both(case, got):
-        for problem in filter(None, judge_clue(name, case, got)):
+        for problem in filter(None, _judge_clue(name, got)):
             yield f"{problem}\nThe clue is wrong; the repair has not been judged yet."
         for problem in filter(None, judge(case, got)):
             yield f"{problem}\nThe clue is right; the repair is not right yet."

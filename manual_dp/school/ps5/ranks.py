@@ -5,10 +5,9 @@
 
 from functools import partial
 
-from manual_dp.school.exercise import close
+from manual_dp.school.exercise import about, close, each, unequal
 from manual_dp.school.tools.linear import descend, draw_batch, draw_layer, gradients
 from manual_dp.school.tools.plain import tensor
-from manual_dp.school.tools.tell import about, unequal
 
 
 def _draw_hook(random, world_size, _):
@@ -24,7 +23,7 @@ def _judge_hook(say, problem, ranks):
         weight, _, *others = gradients(params, batches)  # the first bias is frozen
         return [factor * weight, None, *(factor * grad for grad in others)]
     first = [rank[0] for rank in batches]
-    got = [rank["grads"][0] for rank in ranks]
+    got = each(each(ranks, "grads"), 0)
     yield say("gradients on every rank after the first backward, None where a "
               "parameter is frozen", got, [mean(first)] * k, [
         ("every rank has its own gradient: the hook is handed the parameter, and what "
@@ -36,10 +35,10 @@ def _judge_hook(say, problem, ranks):
          "gradient", any(right is not None and close(mine, right.tolist())
                          for mine, right in zip(got[0], mean(first))))])
     yield say("gradients after a second backward, nothing zeroed in between",
-              [rank["grads"][1] for rank in ranks], [mean(sum(batches, []), 2)] * k,
+              each(each(ranks, "grads"), 1), [mean(sum(batches, []), 2)] * k,
               [("average after every backward, and all that is in p.grad", True)])
     yield say("the parameters, which nobody should change",
-              [rank["params"] for rank in ranks], [params] * k)
+              each(ranks, "params"), [params] * k)
 
 
 def _draw_double(random, world_size, _):
@@ -50,7 +49,7 @@ def _draw_double(random, world_size, _):
 
 
 def _judge_double(say, problem, ranks):
-    k, lr, got = len(ranks), problem["lr"], [rank["params"] for rank in ranks]
+    k, lr, got = len(ranks), problem["lr"], each(ranks, "params")
     steps = list(zip(*problem["batches"]))
 
     def after(factor):
@@ -70,7 +69,7 @@ def _draw_no_sync(random, world_size, number):
 
 
 def _judge_no_sync(say, problem, ranks):
-    steps, lr, got = problem["steps"], problem["lr"], [rank["params"] for rank in ranks]
+    steps, lr, got = problem["steps"], problem["lr"], each(ranks, "params")
     k, count = len(ranks), len(steps[0][0])
 
     def after(factor, first=0):
@@ -110,7 +109,7 @@ def _judge_zero(say, problem, ranks):
 
 
 def _sent(say, ranks):
-    sent = [rank["sent"] for rank in ranks]
+    sent = each(ranks, "sent")
     return say("two steps, gradients of 16 numbers; numbers handed to all-reduces, by "
                "rank", sent, [32] * len(ranks), [
         ("numbers are sent that nobody needs", min(sent) > 32)])
@@ -124,9 +123,9 @@ def _draw_problems(draw, random, world_size):
 def _judge_problems(number, judge, case, got):
     say = about(f"repaired_{number}, {case['world_size']} ranks")
     for i, problem in enumerate(case["problems"]):
-        ranks = [rank[i] for rank in got["ranks"]]
+        ranks = each(got["ranks"], i)
         yield say("ranks missing at a collective that others wait in",
-                  max(rank["absent"] for rank in ranks), 0,
+                  max(each(ranks, "absent")), 0,
                   [("a collective stands where not every rank comes by", True)])
         yield from judge(say, problem, ranks)
 

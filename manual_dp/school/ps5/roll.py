@@ -8,6 +8,7 @@ in the group's store, and looks who else has signed: a missing rank is a number.
 
 import time
 from contextlib import ExitStack
+from unittest.mock import patch
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -28,14 +29,13 @@ class Roll(ExitStack):
         self.store = dist.distributed_c10d._get_default_store()
         self.scope, self.absent, self.signing = 0, 0, False
         self.seen = self.enter_context(watched(self._sign))
-        self.callback(setattr, DDP, "__init__", DDP.__init__)
         init = DDP.__init__
 
         def hooked(model, *args, **kwargs):
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
             init(model, *args, **kwargs)
             model.register_comm_hook(None, default_hooks.allreduce_hook)
-        DDP.__init__ = hooked
+        self.enter_context(patch.object(DDP, "__init__", hooked))
         return self
 
     def call(self, function, *args):

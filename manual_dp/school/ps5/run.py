@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from manual_dp.devices import try_devices
 from manual_dp.school.ps5.roll import Roll
-from manual_dp.school.tools.plain import numbers, tensor
+from manual_dp.school.tools.plain import batches, numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks
 
 # what torch imports when it is first used: two seconds in every job
@@ -24,6 +24,7 @@ START = dict(torch=torch, F=F, dist=dist, DDP=DDP, DataLoader=DataLoader,
              DistributedSampler=DistributedSampler, nullcontext=nullcontext)
 
 SECONDS = 40  # that a whole launch has
+KS = [2, 4, 3, 5, 1]  # for which a clue is asked
 
 
 def rebinding(case, clue_1, repaired_1):
@@ -34,7 +35,7 @@ def rebinding(case, clue_1, repaired_1):
     result = {"tensors": numbers(kept), "list": numbers(handed)}
     for rank, t in enumerate(kept):
         t += 10 ** (rank + 1)
-    return {**result, "written": numbers(kept), "clues": _clues(case, clue_1)}
+    return {**result, "written": kept, "clues": _clues(clue_1)}
 
 
 def aliasing(case, clue_2, repaired_2):
@@ -47,13 +48,12 @@ def aliasing(case, clue_2, repaired_2):
         for p, pull in zip(params, pulls):
             if p.requires_grad:
                 (p * tensor(pull).to(p.device)).sum().backward()
-    grads = [[numbers(p.grad) if p.is_leaf else None for p in params]
-             for params in replicas]
+    grads = [[p.grad if p.is_leaf else None for p in params] for params in replicas]
     for rank, params in enumerate(replicas):
         for p in params:
             p.detach().add_(10 ** (rank + 1))
-    return {"clues": _clues(case, clue_2), "made": made, "grads": grads,
-            "written": numbers(replicas), "source": numbers(source)}
+    return {"clues": _clues(clue_2), "made": made, "grads": grads,
+            "written": replicas, "source": source}
 
 
 def hook(case, clue_3, repaired_3):
@@ -64,10 +64,10 @@ def hook(case, clue_3, repaired_3):
         model[0].bias.requires_grad_(False)
         repaired_3(model)
         grads = []
-        for X, y in _batches(problem["batches"][rank]):
+        for X, y in batches(problem["batches"][rank]):
             F.cross_entropy(model(X), y).backward()
-            grads.append([numbers(p.grad) for p in model.parameters()])
-        return {"grads": grads, "params": _params(model)}
+            grads.append(numbers([p.grad for p in model.parameters()]))
+        return {"grads": grads, "params": list(model.parameters())}
     return _on_ranks(case, clue_3, work)
 
 
@@ -78,29 +78,30 @@ def set_epoch(case, clue_4, repaired_4):
         def step(epoch, batch, epochs=epochs):
             epochs[epoch] += numbers(batch)
         repaired_4(case["dataset"], rank, case["world_size"], case["epochs"], step)
-    return {"clues": _clues(case, clue_4), "seen": seen}
+    return {"clues": _clues(clue_4), "seen": seen}
 
 
 def mean_of_means(case, clue_5, repaired_5):
     """Ask for the gradient over all shards."""
     grad = repaired_5(*_shards(case), tensor(case["W"]).requires_grad_())
-    return {"clues": _clues(case, clue_5), "grad": numbers(grad)}
+    return {"clues": _clues(clue_5), "grad": grad}
 
 
 def stale_gradients(case, clue_6, repaired_6):
     """Train a linear model on microbatches with SGD; return what became of it."""
     model = _linear(case["params"])
     optimizer, rows = _sgd(model, case["lr"]), _rows_at_once(model)
-    repaired_6(model, optimizer, _batches(case["batches"]), case["accumulate"])
-    return {"clues": _clues(case, clue_6), "params": _params(model), "rows": rows}
+    repaired_6(model, optimizer, batches(case["batches"]), case["accumulate"])
+    return {"clues": _clues(clue_6), "params": list(model.parameters()),
+            "rows": rows}
 
 
 def double_averaging(case, clue_7, repaired_7):
     """Train a model that each rank has drawn for itself."""
     def work(problem, rank):
         model = _linear(problem["params"][rank])
-        repaired_7(model, _batches(problem["batches"][rank]), problem["lr"])
-        return {"params": _params(model)}
+        repaired_7(model, batches(problem["batches"][rank]), problem["lr"])
+        return {"params": list(model.parameters())}
     return _on_ranks(case, clue_7, work)
 
 
@@ -110,8 +111,8 @@ def no_sync(case, clue_8, repaired_8):
         model = DDP(_linear(problem["params"]))
         optimizer, rows = _sgd(model, problem["lr"]), _rows_at_once(model)
         for microbatches in problem["steps"][rank]:
-            repaired_8(model, optimizer, _batches(microbatches))
-        return {"params": _params(model), "rows": rows}
+            repaired_8(model, optimizer, batches(microbatches))
+        return {"params": list(model.parameters()), "rows": rows}
     return _on_ranks(case, clue_8, work)
 
 
@@ -119,9 +120,8 @@ def rank_zero_only(case, clue_9, repaired_9):
     """Ask every rank for the accuracy; keep what each of them returns."""
     def work(problem, rank):
         X_shards, y_shards = _shards(problem)
-        accuracy = repaired_9(_linear(problem["params"]), X_shards[rank],
-                              y_shards[rank])
-        return {"accuracy": numbers(accuracy)}
+        return {"accuracy": repaired_9(_linear(problem["params"]), X_shards[rank],
+                                       y_shards[rank])}
     return _on_ranks(case, clue_9, work)
 
 
@@ -130,9 +130,9 @@ def adam_hides(case, clue_10, repaired_10):
     model, params = _linear(case["params"]), []
     optimizer = _sgd(model, case["lr"])
     for shards in case["steps"]:
-        repaired_10(model, optimizer, *zip(*_batches(shards)))
-        params.append(_params(model))
-    return {"clues": _clues(case, clue_10), "params": params}
+        repaired_10(model, optimizer, *zip(*batches(shards)))
+        params.append(numbers(list(model.parameters())))
+    return {"clues": _clues(clue_10), "params": params}
 
 
 def _on_ranks(case, clue, work):
@@ -145,7 +145,7 @@ def _on_ranks(case, clue, work):
             return [{**(roll.call(work, problem, dist.get_rank()) or {}),
                      "absent": roll.absent, "sent": sum(roll.sizes())}
                     for problem in case["problems"]]
-    return {"clues": _clues(case, clue),
+    return {"clues": _clues(clue),
             "ranks": on_ranks(all_problems, case["world_size"], SECONDS)}
 
 
@@ -157,22 +157,12 @@ def _linear(params):
     return model
 
 
-def _params(model):
-    return numbers(list(model.parameters()))
-
-
 def _sgd(model, lr):
     return torch.optim.SGD(model.parameters(), lr)
 
 
 def _shards(case):
-    (X, y), = _batches([case["batch"]])
-    return X.split(case["sizes"]), y.split(case["sizes"])
-
-
-def _batches(pairs):
-    """Turn pairs of lists into pairs of tensors: rows and labels."""
-    return [(tensor(X), tensor(y, torch.int64)) for X, y in pairs]
+    return [part.split(case["sizes"]) for part in batches([case["batch"]])[0]]
 
 
 def _rows_at_once(model):
@@ -182,10 +172,10 @@ def _rows_at_once(model):
     return rows
 
 
-def _clues(case, clue):
-    """Return [row, number] for each k of the case."""
-    said = [clue(k) for k in case["k"]]
+def _clues(clue):
+    """Return [row, number] for each of KS."""
+    said = [clue(k) for k in KS]
     for answer in said:
         if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise TypeError(f"a clue is two things, row and number; got {answer!r}")
-    return numbers(said)
+    return said

@@ -1,16 +1,15 @@
 """Accumulation, in one process and on ranks: what is drawn, and what would be right.
 
-    draw, judge               one process
-    draw_ranks, judge_ranks   on ranks, with torch's DDP
+    draw, judge_step                 one process
+    draw_ranks, judge_step_of_ranks  on ranks, with torch's DDP
+    judge                            all steps, by one of these
 
 The truth is a step of SGD with the gradient of the mean loss of all rows at once.
 """
 
-from manual_dp.school.exercise import random_numbers
-from manual_dp.school.ps6.shards import each
+from manual_dp.school.exercise import about, each, unequal
 from manual_dp.school.tools.linear import draw_batch, gradients, loss
-from manual_dp.school.tools.plain import tensor
-from manual_dp.school.tools.tell import about, unequal
+from manual_dp.school.tools.plain import random_numbers, tensor
 
 
 def draw(random):
@@ -37,15 +36,15 @@ def _draw_weights(random):
             "stale": random_numbers(random, 4, 3)}
 
 
-def judge(case, got):
-    """Compare weights and loss with one step on the whole, then look at the order."""
+def judge(judge_step, case, got):
+    """Compare every step, by `judge_step`, with one on all rows, from right weights."""
     weight = tensor(case["weight"])
-    for number, pieces in enumerate(case["steps"]):
-        weight = yield from _judge_step(case, number, pieces, weight,
-                                        got["steps"][number])
+    for number, (step, result) in enumerate(zip(case["steps"], got, strict=True)):
+        weight = yield from judge_step(case, number, step, weight, result)
 
 
-def _judge_step(case, number, pieces, weight, got):
+def judge_step(case, number, pieces, weight, got):
+    """Compare weights and loss of a step, then the order; return the right weights."""
     lr, n, sizes = case["lr"], len(pieces), [len(y) for _, y in pieces]
     total = sum(sizes)
     say = about(f"microbatches of {sizes} rows, lr {lr:.3f}, step {number + 1}")
@@ -91,16 +90,8 @@ def _judge_step(case, number, pieces, weight, got):
     return right
 
 
-def judge_ranks(case, got):
-    """Compare every rank's weights with one step on all rows; count the averages."""
-    weight = tensor(case["weight"])
-    for number, ranks in enumerate(case["steps"]):
-        weight = yield from _judge_step_of_ranks(
-            case, number, ranks, weight,
-            {"ranks": [rank[number] for rank in got["ranks"]]})
-
-
-def _judge_step_of_ranks(case, number, ranks, weight, got):
+def judge_step_of_ranks(case, number, ranks, weight, got):
+    """Compare every rank's weights, then count averages; return the right weights."""
     lr, k, n = case["lr"], len(ranks), len(ranks[0])
     sizes = [[len(y) for _, y in pieces] for pieces in ranks]
     total, weights = sum(map(sum, sizes)), each(got, "weight")

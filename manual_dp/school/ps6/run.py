@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.school.tools.plain import expect, numbers, tensor
+from manual_dp.school.tools.plain import batches, expect, numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks, watched
 
 # what torch imports when it is first used: two seconds in every job
@@ -24,12 +24,11 @@ SECONDS = 20  # that all ranks have
 def global_statistics(case, global_statistics):
     """Ask each rank for the statistics of all rows; count what it sends."""
     def work():
-        x = _rows(case, case["shards"])
+        x = rows(case, case["shards"])[dist.get_rank()]
         with watched() as calls:
-            result = expect(global_statistics(x), 2, "global_statistics")
-        mean, var = numbers(result)
+            mean, var = expect(global_statistics(x), 2, "global_statistics")
         return {"mean": mean, "var": var, "calls": len(calls)}
-    return {"ranks": on_ranks(work, len(case["shards"]), SECONDS)}
+    return on_ranks(work, len(case["shards"]), SECONDS)
 
 
 def allreduce_sum(case, AllReduceSum):
@@ -42,9 +41,8 @@ def allreduce_sum(case, AllReduceSum):
         beside = t * 1  # made before the sum, so backward comes here after it
         y, = expect([AllReduceSum.apply(x)], 1, "AllReduceSum.apply")
         ((y + beside) * weights).sum().backward()
-        return {"y": numbers(y), "x": numbers(x), "x.grad": numbers(x.grad),
-                "t.grad": numbers(t.grad)}
-    return {"ranks": on_ranks(work, len(case["x"]), SECONDS)}
+        return {"y": y, "x": x, "x.grad": x.grad, "t.grad": t.grad}
+    return on_ranks(work, len(case["x"]), SECONDS)
 
 
 def sync_batch_norm(case, SyncBatchNorm):
@@ -52,15 +50,15 @@ def sync_batch_norm(case, SyncBatchNorm):
     def work():
         norm, steps = layer(case, SyncBatchNorm), []
         for step in case["steps"]:
-            x, factors = _rows(case, step["x"]), _rows(case, step["factors"])
+            x, factors = (rows(case, step[name])[dist.get_rank()]
+                          for name in ("x", "factors"))
             norm.zero_grad()
             y = norm(x.requires_grad_())
             (y * factors).sum().backward()
-            steps.append({"y": numbers(y), "x.grad": numbers(x.grad),
-                          "weight.grad": numbers(norm.weight.grad),
-                          "bias.grad": numbers(norm.bias.grad),
-                          "running_mean": numbers(norm.running_mean),
-                          "running_var": numbers(norm.running_var)})
+            steps.append(numbers({
+                "y": y, "x.grad": x.grad, "weight.grad": norm.weight.grad,
+                "bias.grad": norm.bias.grad, "running_mean": norm.running_mean,
+                "running_var": norm.running_var}))
         norm.train(False)
         with watched() as calls:
             norm(tensor(case["test"]))
@@ -68,26 +66,22 @@ def sync_batch_norm(case, SyncBatchNorm):
                 "on a graph": bool(norm.running_mean.requires_grad
                                    or norm.running_var.requires_grad)}
     ranks = on_ranks(work, len(case["steps"][0]["x"]), SECONDS)
-    norm = layer(case, SyncBatchNorm)
-    with torch.no_grad():
-        norm.running_mean.copy_(tensor(case["running_mean"]))
-        norm.running_var.copy_(tensor(case["running_var"]))
+    norm = layer(case, SyncBatchNorm, "running_mean", "running_var")
     norm.train(False)
     try:
-        alone = numbers(norm(tensor(case["test"])))
+        alone = norm(tensor(case["test"]))
     except (RuntimeError, ValueError) as error:  # no ranks to talk to
         alone = f"{type(error).__name__}: {error}"
-    kept = [numbers(norm.running_mean), numbers(norm.running_var)]
-    return {"ranks": ranks, "alone": alone, "kept": kept}
+    return {"ranks": ranks, "alone": alone,
+            "kept": [norm.running_mean, norm.running_var]}
 
 
-def layer(case, BatchNorm):
+def layer(case, BatchNorm, *more):
     """Return a layer of the class BatchNorm with the numbers of the case."""
     norm = BatchNorm(case["features"], eps=case["eps"],
                      momentum=case["momentum"]).double()
-    with torch.no_grad():
-        norm.weight.copy_(tensor(case["weight"]))
-        norm.bias.copy_(tensor(case["bias"]))
+    norm.load_state_dict({name: tensor(case[name])
+                          for name in ("weight", "bias", *more)}, strict=False)
     return norm
 
 
@@ -101,11 +95,11 @@ def accumulate(case, accumulate):
             y_hat.register_hook(lambda gradient: events.append("backward"))
     model.register_forward_hook(note)
     for step in case["steps"]:
-        result = accumulate(model, F.cross_entropy, _microbatches(step), optimizer)
+        result = accumulate(model, F.cross_entropy, batches(step), optimizer)
         steps.append({"weight": numbers(model.weight), "loss": numbers(result),
                       "events": list(events)})
         events.clear()
-    return {"steps": steps}
+    return steps
 
 
 def accumulate_ddp(case, accumulate_ddp):
@@ -125,12 +119,12 @@ def accumulate_ddp(case, accumulate_ddp):
             rows = sum(len(y) for rank in step for _, y in rank)
             with watched() as calls:
                 accumulate_ddp(model, F.cross_entropy,
-                               _microbatches(step[dist.get_rank()]), rows, optimizer)
+                               batches(step[dist.get_rank()]), rows, optimizer)
             steps.append({"weight": numbers(module.weight), "averaged": len(averaged),
                           "others": len(calls) - len(averaged)})
             averaged.clear()
         return steps
-    return {"ranks": on_ranks(work, len(case["steps"][0]), SECONDS)}
+    return list(zip(*on_ranks(work, len(case["steps"][0]), SECONDS)))
 
 
 def _linear(case):
@@ -141,11 +135,6 @@ def _linear(case):
     return model, torch.optim.SGD(model.parameters(), lr=case["lr"])
 
 
-def _microbatches(lists):
-    return [(tensor(X), tensor(y, torch.int64)) for X, y in lists]
-
-
-def _rows(case, shards):
-    """Return this rank's rows; there may be none."""
-    rows = shards[dist.get_rank()]
-    return tensor(rows).reshape(len(rows), case["features"])
+def rows(case, shards):
+    """Return the rows of each rank; there may be none."""
+    return [tensor(shard).reshape(-1, case["features"]) for shard in shards]

@@ -11,5 +11,4 @@ Open to answers:
 For judges alone:
 
     linear   a linear model: rows, gradients, steps
-    tell     what differs, for tensors
 """

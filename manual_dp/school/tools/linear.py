@@ -10,8 +10,7 @@
 import torch
 from torch.nn import functional as F
 
-from manual_dp.school.exercise import random_numbers
-from manual_dp.school.tools.plain import tensor
+from manual_dp.school.tools.plain import random_numbers, tensor
 
 
 def draw_layer(random, inputs=3, outputs=4):

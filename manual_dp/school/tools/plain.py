@@ -1,11 +1,21 @@
 """Numbers as they travel between a check and a learner's code: plain nested lists.
 
-    tensor     a new tensor, from lists
-    numbers    lists, from tensors
-    expect     refuse what is not a list of so many tensors
+    random_numbers   distinct, continuous, as nested lists
+    tensor           a new tensor, from lists
+    batches          pairs of tensors, from pairs of lists
+    numbers          lists, from tensors
+    listed           a list, or one thing as a list
+    expect           refuse what is not a list of so many tensors
 """
 
 import torch
+
+
+def random_numbers(random, *shape):
+    """Draw nested lists of `shape`: float64 numbers from -1 to 1, no two the same."""
+    if not shape:
+        return random.uniform(-1, 1)
+    return [random_numbers(random, *shape[1:]) for _ in range(shape[0])]
 
 
 def tensor(lists, dtype=torch.float64):
@@ -13,13 +23,25 @@ def tensor(lists, dtype=torch.float64):
     return torch.tensor(lists, dtype=dtype)
 
 
+def batches(pairs):
+    """Turn pairs of lists into pairs of tensors: rows and labels."""
+    return [(tensor(X), tensor(y, torch.int64)) for X, y in pairs]
+
+
 def numbers(value):
-    """Return a tensor, or lists of tensors, as nested lists of numbers."""
+    """Return a tensor, or lists or a dict of tensors, as nested lists of numbers."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, (list, tuple)):
         return [numbers(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): numbers(part) for key, part in value.items()}
     return value
+
+
+def listed(value):
+    """Return `value` if it is a list or a tuple, else a list that holds it."""
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def expect(value, count, name):

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.ranks import run_ranks
+from manual_dp.school.tools.plain import numbers
 
 # all ranks have to come to these ...
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather", "gather",
@@ -28,23 +29,21 @@ BLANK = "not written"
 
 
 def on_ranks(work, world_size, seconds):
-    """Return what `work()` returns on each rank; a blank answer raises here.
+    """Return what `work()` returns on each rank, as lists; a blank answer raises here.
 
     NotImplementedError is an answer's own if it says nothing: torch's has a text.
     """
-    results = run_ranks(partial(_work, work), world_size, timeout=seconds)
+    def written():
+        try:
+            return numbers(work())
+        except NotImplementedError as error:
+            if str(error):
+                raise
+            return BLANK
+    results = run_ranks(written, world_size, timeout=seconds)
     if BLANK in results:
         raise NotImplementedError
     return results
-
-
-def _work(work):
-    try:
-        return work()
-    except NotImplementedError as error:
-        if str(error):
-            raise
-        return BLANK
 
 
 @contextmanager

@@ -16,6 +16,8 @@ one wire: a rank that wants to hear from many has to listen for many steps.
 
 import torch
 
+from manual_dp.school.tools.plain import listed
+
 
 class RoundsError(ValueError):
     """What ranks that send messages cannot do; names the step and the rank.
@@ -52,7 +54,9 @@ def run_rounds(program, tensors, limit=1000):
                 returned[rank] = stop.value
                 del running[rank]
             except Exception as error:
-                _say_where(error, rank, len(kept), step)
+                if hasattr(error, "add_note"):  # from Python 3.11 on
+                    when = f"after step {step - 1}" if step > 1 else "before step 1"
+                    error.add_note(f"(on rank {rank} of {len(kept)}, {when})")
                 raise
         if not running:
             break
@@ -94,7 +98,7 @@ def _deliver(step, wishes, kept, messages):
                               f"send to rank {peer}; at most one message can arrive "
                               "at a rank in a step", "at once")
         arrived[peer], senders[peer] = _copy(message), rank
-        messages.append([step, rank, peer, sum(t.numel() for t in _listed(message))])
+        messages.append([step, rank, peer, sum(t.numel() for t in listed(message))])
     return arrived
 
 
@@ -111,8 +115,8 @@ def _problems(rank, wish, wishes, kept):
         yield "sends to itself; what a rank holds need not be sent", "itself"
     if peer not in wishes:
         yield f"sends to rank {peer}, which has returned already", "has returned"
-    dtypes = dict.fromkeys(tensor.dtype for tensor in _listed(kept[rank]))
-    for part in _listed(message):
+    dtypes = dict.fromkeys(tensor.dtype for tensor in listed(kept[rank]))
+    for part in listed(message):
         if not isinstance(part, torch.Tensor):
             yield (f"sends a {type(part).__name__}; a message is a tensor or a list of "
                    "tensors", "no message")
@@ -128,7 +132,7 @@ def _own_copies(tensors):
     if not tensors:
         raise ValueError("need a tensor for each rank, got an empty list")
     for rank, own in enumerate(tensors):
-        for part in _listed(own):
+        for part in listed(own):
             if not isinstance(part, torch.Tensor):
                 raise TypeError(f"rank {rank} holds a {type(part).__name__}, "
                                 "not a tensor")
@@ -139,14 +143,3 @@ def _copy(value):
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return [part.detach().clone() for part in value]
-
-
-def _listed(value):
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _say_where(error, rank, world_size, step):
-    # from Python 3.11 on, a note stands below the message
-    if hasattr(error, "add_note"):
-        error.add_note(f"(on rank {rank} of {world_size}, "
-                       f"{f'after step {step - 1}' if step > 1 else 'before step 1'})")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manual_dp.lab.bench import ROWS, bench, epochs
+from manual_dp.lab.bench import ROWS, bench, calls
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def tiny():
 def no_files(monkeypatch):
     def load_data(name, root):
         raise FileNotFoundError("neither files nor network")
-    monkeypatch.setattr(epochs, "load_data", load_data)
+    monkeypatch.setattr(calls, "load_data", load_data)
 
 
 @pytest.fixture

@@ -20,6 +20,13 @@ def test_sides_take_turns_and_seconds_keep_their_side():
     assert pairs == [[1, 2]] * 4
 
 
+def test_three_sides_take_turns_and_seconds_keep_their_side():
+    order = []
+    sides = [lambda i=i: order.append(i) or 10 * i for i in range(3)]
+    assert page.turns(sides, 3, "") == [[0, 10, 20]] * 3
+    assert order == [0, 1, 2, 2, 1, 0, 0, 1, 2]
+
+
 def log_of(events, turns):
     """Be a rank that notes which side runs; the second side is rank 1's slow one."""
     def make():
@@ -39,5 +46,5 @@ def late(rank):
 
 def test_a_turn_lasts_until_the_slowest_rank_is_done():
     for rank in (0, 1):
-        for slow, _ in page.turns_of_ranks(2, late, rank, 2):
+        for slow, _ in page.turns_of_ranks(2, late, [rank], 2):
             assert slow >= 0.05

@@ -15,7 +15,8 @@ from manual_dp.__main__ import main
 from manual_dp.lab.ledger import compare as page
 from manual_dp.lab.ledger import methods
 from manual_dp.lab.ledger.compare import compare, largest_difference, plot, table
-from manual_dp.lab.ledger.plan import Plan, follow, minibatches, start
+from manual_dp.lab.ledger.plan import Plan, alone, follow, minibatches, start
+from manual_dp.lenet import lenet
 from manual_dp.ranks import BucketDDP
 
 # A rank has no tests to import from: send this file's functions whole.
@@ -75,6 +76,7 @@ def test_every_method_ends_where_one_device_ends(world_size):
     found = rows(world_size)
     assert list(found) == list(methods.METHODS)
     for name in IN_ONE + OVER_PROCESSES:
+        assert 0 <= found[name]["stepwise"] <= 1e-12, name
         for kind in ("even", "uneven"):
             assert max(found[name]["difference"][kind]) <= 1e-12, (name, kind)
             assert len(found[name]["difference"][kind]) == 2
@@ -99,7 +101,7 @@ def test_bytes_sent_are_those_of_the_closed_forms(world_size):
     found = rows(world_size)
     sent = {name: row["sent"]["even"] for name, row in found.items() if "sent" in row}
     n = world_size
-    assert sent["single device"] == 0
+    assert sent["single device"] == sent["single, 1 ulp off"] == 0
     assert sent["star"] == (n - 1) * BYTES
     assert sent["tree"] == (n - 1).bit_length() * BYTES
     other_rows = 24 - 24 // n
@@ -109,7 +111,8 @@ def test_bytes_sent_are_those_of_the_closed_forms(world_size):
         assert abs(sent[name] - 2 * (n - 1) * BYTES / n) <= 8 * n, name
     assert sent["ring over processes"] == sent["ring"]  # of the busiest, to the byte
     counted = [name for name in sent if found[name]["counted"]]
-    assert counted == ["single device", "star", "ring", "tree", "ring over processes"]
+    assert counted == ["single device", "single, 1 ulp off", "star", "ring", "tree",
+                       "ring over processes"]
 
 
 def test_the_yardstick_takes_one_of_itself():
@@ -126,9 +129,51 @@ def test_weights_are_kept_after_1_10_100_and_the_last_step():
     first, tenth, last = (replicas[0][0] for replicas in single["weights"].values())
     assert not torch.equal(first, tenth) and not torch.equal(tenth, last)
     taken = []
-    kept = follow(Plan(1, 101, 1, [1], 0, 0.05), lambda X, y: taken.append(1),
-                  [[torch.zeros(1)]], torch.device("cpu"))
+    plan = Plan(1, 101, 1, [1], 0, 0.05)
+    kept = follow(plan, lambda X, y: taken.append(1), [start(plan)], torch.device("cpu"))
     assert list(kept["weights"]) == [1, 10, 100, 101] and len(taken) == 101
+
+
+def test_one_device_alone_takes_the_step_of_torchs_sgd():
+    plan = Plan(1, 1, 5, [5], 0, 0.3)
+    [(X, y)] = minibatches(plan)
+    params = [p.requires_grad_() for p in start(plan)]
+    ended = alone(params, X, y, plan.lr)
+    assert all(map(torch.equal, params, start(plan)))
+    torch.nn.functional.cross_entropy(lenet(X, params), y).backward()
+    torch.optim.SGD(params, lr=0.3).step()
+    assert largest_difference(params, ended) < 1e-15
+    assert largest_difference(ended, start(plan)) > 1e-3
+
+
+def test_the_control_is_one_device_from_a_start_one_last_place_away():
+    plan = Plan(1, 2, 6, [6], 0, 0.05)
+    control, single = methods.nudged(plan), methods.single(plan)
+    assert control["stepwise"] <= 1e-15
+    ends = [run["weights"][2][0] for run in (control, single)]
+    assert 0 < largest_difference(*ends) < 1e-12
+
+
+@pytest.mark.parametrize("lr", [0.01, 0.5])
+def test_a_rate_can_be_given_and_each_step_stays_within_the_promise(quick, lr):
+    found = compare(3, 3, 12, lr=lr)
+    assert found["lr"] == lr and f"3 steps at rate {lr}" in table(found)
+    assert all(row["stepwise"] <= 1e-12 for row in found["rows"] if "stepwise" in row)
+    assert found["moved"] == pytest.approx(compare(3, 3, 12, lr=lr)["moved"])
+    assert found["moved"] != compare(3, 3, 12, lr=lr / 2)["moved"]
+
+
+def test_a_step_that_is_wrong_once_is_seen_though_it_comes_back(monkeypatch):
+    plan = Plan(1, 3, 4, [4], 0, 0.05)
+    params, calls = start(plan), []
+
+    def step(X, y):
+        calls.append(1)
+        for p, end in zip(params, alone(params, X, y, plan.lr)):
+            p.copy_(end)
+        params[0] += {2: 1e-6, 3: -1e-6}.get(len(calls), 0)
+    found = follow(plan, step, [params], torch.device("cpu"))
+    assert 5e-7 < found["stepwise"] < 1.1e-6  # a part of the largest weight, 1.5
 
 
 def test_a_plan_draws_the_same_numbers_each_time_and_others_for_another_seed():
@@ -210,10 +255,11 @@ def test_a_planted_bug_is_seen(monkeypatch, method, even, uneven, equal):
     for kind, right in (("even", even), ("uneven", uneven)):
         difference = max(row["difference"][kind])
         assert difference <= 1e-12 if right else difference > 1e-6
+    assert row["stepwise"] > 1e-6
     assert row["equal"] is equal
     line = table(found, timing=False).splitlines()[-1].split()
     yes = {True: "yes", False: "NO"}
-    assert line[1:6] == [yes[even]] * 2 + [yes[uneven]] * 2 + [yes[equal]]
+    assert line[1:7] == ["NO"] + [yes[even]] * 2 + [yes[uneven]] * 2 + [yes[equal]]
 
 
 # what is asked
@@ -240,10 +286,11 @@ def quick(monkeypatch):
     monkeypatch.setattr(methods, "METHODS", {**names, "torch DDP": methods.data_parallel})
 
 
-def test_the_progress_bar_goes_over_the_methods(quick):
+def test_the_progress_bar_goes_over_the_methods(quick, monkeypatch):
     seen = []
-    compare(2, 1, 6, progress=lambda names, label: seen.append((names, label)) or names)
-    assert seen == [(list(methods.METHODS), "2 ranks")]
+    monkeypatch.setattr(page, "bar", lambda *given: seen.append(given) or given[0])
+    compare(2, 1, 6)
+    assert seen == [(methods.METHODS.items(), "2 ranks")]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -266,49 +313,51 @@ def by_hand():
     """Return a report as compare makes it, with figures of our own."""
     even = {"rows": 4, "in one process": [2, 2], "over processes": [2, 2]}
     uneven = {"rows": 3, "in one process": [2, 1], "over processes": [1, 2]}
-    row = {"replicas": 2, "equal": True, "counted": True, "seconds": 0.5, "ratio": 1.0}
-    return {"world_size": 2, "steps": 10, "after": [1, 10], "moved": 0.0312,
+    row = {"replicas": 2, "equal": True, "counted": True, "seconds": 0.5, "ratio": 1.0,
+           "stepwise": 0.0}
+    return {"world_size": 2, "steps": 10, "lr": 0.2, "after": [1, 10], "moved": 0.0312,
             "shards": {"even": even, "uneven": uneven}, "rows": [
         {"method": "single device", **row, "replicas": 1, "sent": {"even": 0},
          "difference": {"even": [0.0, 0.0], "uneven": [0.0, 0.0]}},
         {"method": "nn.DataParallel", "note": "pass-through: not a comparison"},
-        {"method": "right", **row, "ratio": 0.5, "sent": {"even": 1234567},
+        {"method": "right", **row, "ratio": 0.5, "stepwise": 1e-12, "sent": {"even": 1234567},
          "difference": {"even": [0.0, 2e-17], "uneven": [1e-12, 3e-16]}},
-        {"method": "wrong", **row, "ratio": 12.25, "sent": {"even": 10},
+        {"method": "wrong", **row, "ratio": 12.25, "stepwise": 2e-12, "sent": {"even": 10},
          "difference": {"even": [0.5, 2e-11], "uneven": [float("nan"), 3.0]},
          "equal": False, "counted": False}]}
 
 
 HEAD = """\
-world size 2, float64, 10 steps; the largest change of a weight is 0.031
+world size 2, float64, 10 steps at rate 0.2; the largest change of a weight is 0.031
 even: 4 rows, shards of 2, 2
 uneven: 3 rows, shards of 2, 1; over processes 1, 2
-difference: to the single device's weights, promised: <= 1e-12
+each one: from the same weights in every step, promised: <= 1e-12
+run: each from its own weights; the control is one device, 1 ulp off
 """
 
 
 def test_the_table_by_hand():
     assert table(by_hand()) == HEAD + """\
-~: computed from sizes, not counted; seconds: a step's, / torch DDP's
+~: computed from sizes, not counted; time: a step's, / torch DDP's
 
-difference after step        even      uneven replicas   bytes sent seconds
-                          1    10     1    10    equal busiest rank / torch
-single device             0     0     0     0        -            0    1.00
+                       each   run: even run: uneven  ranks bytes sent   time
+difference after step   one     1    10     1    10  equal    busiest /torch
+single device             0     0     0     0     0      -          0   1.00
 nn.DataParallel      pass-through: not a comparison
-right                     0 2e-17 1e-12 3e-16      yes    1,234,567    0.50
-wrong                 5e-01 2e-11   nan 3e+00       NO          ~10   12.25"""
+right                 1e-12     0 2e-17 1e-12 3e-16    yes  1,234,567   0.50
+wrong                 2e-12 5e-01 2e-11   nan 3e+00     NO        ~10  12.25"""
 
 
 def test_the_table_without_timing_by_hand():
     assert table(by_hand(), timing=False) == HEAD + """\
 ~: computed from sizes, not counted
 
-difference after step        even      uneven replicas   bytes sent
-                          1    10     1    10    equal busiest rank
-single device           yes   yes   yes   yes        -            0
+                       each   run: even run: uneven  ranks bytes sent
+difference after step   one     1    10     1    10  equal    busiest
+single device           yes   yes   yes   yes   yes      -          0
 nn.DataParallel      pass-through: not a comparison
-right                   yes   yes   yes   yes      yes    1,234,567
-wrong                    NO    NO    NO    NO       NO          ~10"""
+right                   yes   yes   yes   yes   yes    yes  1,234,567
+wrong                    NO    NO    NO    NO    NO     NO        ~10"""
 
 
 def test_the_table_fits_a_page():
@@ -323,8 +372,8 @@ def test_the_table_fits_a_page():
 
 def test_a_table_of_one_step_keeps_its_columns_apart(quick):
     lines = table(compare(2, 1, 6)).splitlines()
-    assert lines[-6].split() == ["difference", "after", "step", "even", "uneven",
-                                 "replicas", "bytes", "sent", "seconds"]
+    assert lines[-6].split() == ["each", "run:", "even", "run:", "uneven", "ranks",
+                                 "bytes", "sent", "time"]
     assert len({len(line) for line in lines[-6:] if "pass-through" not in line}) == 1
 
 
@@ -388,8 +437,9 @@ def test_an_error_in_a_rank_is_one_line(monkeypatch, capsys):
 
 def test_the_issues_command_is_the_default(monkeypatch):
     asked = []
-    monkeypatch.setattr(page, "compare", lambda *given: asked.append(given[:4]) or {})
+    monkeypatch.setattr(page, "compare", lambda *given: asked.append(given) or {})
     monkeypatch.setattr(page, "table", lambda report: "")
     main(["compare"])
     main(["compare", "--world-size", "2", "--steps", "100"])
-    assert asked == [(2, 100, 24, 0)] * 2
+    main(["compare", "--lr", "0.2"])
+    assert asked == [(2, 100, 24, 0, 0.05)] * 2 + [(2, 100, 24, 0, 0.2)]

@@ -145,8 +145,10 @@ def test_all_that_descend_from_a_process_are_below_it(child):
 
 
 def test_without_a_proc_nothing_is_known_to_be_below(child, monkeypatch):
+    def hidden(path):
+        raise PermissionError
     child("sleep", "50")
-    monkeypatch.setattr(os.path, "isdir", lambda path: False)
+    monkeypatch.setattr(os, "scandir", hidden)
     assert processes.below(os.getpid()) == set()
 
 

@@ -223,7 +223,7 @@ def test_a_death_is_named_and_not_the_abort_that_it_leads_to():
 ])
 def test_an_abort_that_is_seen_first_may_follow_from_another_end(ended, first, tmp_path):
     job = {"world_size": 2, "timeout": 9}
-    assert judge(str(tmp_path), job, ended, {})["error"]["rank"] == first
+    assert judge(str(tmp_path), job, ended, {}).rank == first
 
 
 def test_of_ranks_that_all_meet_with_the_same_the_lowest_is_named():

@@ -132,14 +132,14 @@ def test_help_says_what_it_is_not_and_gives_the_container(capsys):
 def test_the_journal_lies_beside_the_table(capsys, graded, tmp_path):
     calls = graded(record())
     assert run(capsys, "a", "b", "--csv", tmp_path / "g.csv", "--jobs", "3")[0] == 0
-    [(paths, journal, jobs, _)] = calls
+    [(paths, journal, jobs)] = calls
     assert (paths, journal, jobs) == (["a", "b"], tmp_path / "g.csv.journal", 3)
 
 
 def test_without_a_table_there_is_no_journal_and_few_jobs(capsys, graded):
     calls = graded(record())
     assert run(capsys, "a")[0] == 0
-    [(_, journal, jobs, _)] = calls
+    [(_, journal, jobs)] = calls
     assert journal is None and jobs == min(os.cpu_count(), 4)
 
 

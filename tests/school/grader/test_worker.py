@@ -71,7 +71,9 @@ def allreduce(data):
     raise ValueError(json.dumps([f"{a} {b} {c}" for a, b, c in sorted(set(found))][:8]))
 '''
 OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
-        "manual_dp.ranks.launch.processes", "manual_dp.ranks.launch.verdict",
+        "manual_dp.ranks.launch", "manual_dp.ranks.launch.nursery",
+        "manual_dp.ranks.launch.processes", "manual_dp.ranks.launch.rank",
+        "manual_dp.ranks.launch.verdict",
         "manual_dp.school",
         "manual_dp.school.checks", "manual_dp.school.grader.answer",
         "manual_dp.school.grader.landlock", "manual_dp.school.grader.watch",
@@ -83,7 +85,8 @@ MARKS = ["### BEGIN" " SOLUTION", "requires_grad_() is missing: " "backward woul
          "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
 # whose functions a graded process holds: none knows an answer
 FILES = [f"{COURSE}/{name}.py" for name in (
-    "devices", "lenet", "ranks/launch/processes", "ranks/launch/verdict",
+    "devices", "lenet", *(f"ranks/launch/{name}" for name in (
+        "__init__", "nursery", "processes", "rank", "verdict")),
     *(f"school/grader/{name}" for name in (
         "child", "watch", "answer", "landlock", "ranks")),
     *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
@@ -159,11 +162,23 @@ def test_given_imports_nothing_that_a_graded_process_has_not():
 
 # messages
 
+ON_RANKS = """import torch.distributed as dist
+from manual_dp.ranks import run_ranks
+def allreduce(data):
+    run_ranks(work, 2)
+def work():
+"""
+
+
 @pytest.mark.parametrize("source, message", [
     ("def allreduce(data):\n    helper(data)", "put what an answer needs into its cell"),
     ("from manual_dp import allreduce", "cannot use the course's own solution"),
     ("def sum_up(data):\n    pass", "the answer cells define no allreduce"),
     ("def allreduce(data):\n    raise NotImplementedError()", "Not written yet"),
+    (ON_RANKS + "    raise NotImplementedError('write me')", "Not written yet"),
+    (ON_RANKS + "    return 1 // dist.get_rank()",
+     "RankError: rank 0 raised ZeroDivisionError: integer division or modulo by zero\n"
+     "line 4 of <cell allreduce>: run_ranks(work, 2)"),
     ("def allreduce(data):\n    return 1 / 0",
      "ZeroDivisionError: division by zero\nline 2 of <cell allreduce>: return 1 / 0"),
     ("def allreduce(data)\n    pass", "SyntaxError"),

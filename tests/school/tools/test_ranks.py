@@ -39,7 +39,7 @@ def test_all_reduces_are_noted_by_their_size_and_others_by_their_name():
         dist.all_reduce(t)  # no longer
         return calls, seen
     names = ["all_reduce", "all_reduce", "broadcast", "barrier"]
-    assert on_ranks(work, 2, 60) == [([3, 2, "broadcast", "barrier"], names)] * 2
+    assert on_ranks(work, 2, 60) == [[[3, 2, "broadcast", "barrier"], names]] * 2
 
 
 def test_a_collective_does_not_begin_if_the_function_before_it_raises():

@@ -1,0 +1,61 @@
+"""Are two ways of training the same? Two tests, and what decides the second.
+
+    stepwise   one step at a time, each from equal weights: only rounding is left
+    apart      how far two replicas are apart, for weights of any size
+    path       the weights after each step of a run, to lay beside another run's
+    nudge      the control: the same start but for the last place of one weight
+
+Rounding makes two correct runs differ in the last place after their first step. What
+becomes of that difference is the training's own doing: where it is stable, the
+difference stays small, and where the rate is too high, it grows by a factor a step. One
+device against itself, nudged, shows how fast. The stepwise test has no such condition.
+"""
+
+import torch
+
+from manual_dp.params import get_params, largest_difference
+from manual_dp.train import train_batch
+
+
+def stepwise(X, y, params, devices, lr, steps=1, step=train_batch):
+    """Train replicas; return how far a step ever took one from a single device.
+
+    At each step a single device starts from the weights of the last replica; distances
+    are those of `apart`. X, y: the minibatch of every step. params: the weights before
+    the first step, which stay as they are. step: what trains replicas, called as
+    `train_batch` is; the single device is trained by `train_batch`.
+    """
+    replicas, far = [get_params(params, device) for device in devices], 0.0
+    for _ in range(steps):
+        one = get_params(replicas[-1], devices[0])
+        train_batch(X, y, [one], devices[:1], lr)
+        step(X, y, replicas, devices, lr)
+        far = max(far, *(apart(replica, one) for replica in replicas))
+    return far
+
+
+def apart(params, others):
+    """Return the largest difference; where a weight exceeds 1, as a part of it.
+
+    Rounding is relative: among weights of 10,000 the last place is worth 2e-12.
+    """
+    largest = max(float(p.detach().abs().max()) for p in others)
+    return largest_difference(params, others) / max(1.0, largest)
+
+
+def path(X, y, params, devices, lr, steps):
+    """Train replicas from `params`; return the last one's weights after each step."""
+    replicas, weights = [get_params(params, device) for device in devices], []
+    for _ in range(steps):
+        train_batch(X, y, replicas, devices, lr)
+        weights.append([p.detach().clone() for p in replicas[-1]])
+    return weights
+
+
+def nudge(params):
+    """Copy `params`, the largest number of the first moved to the next float."""
+    params = [p.detach().clone() for p in params]
+    first = params[0].view(-1)
+    i = first.abs().argmax()
+    first[i] = torch.nextafter(first[i], first[i].sign() * torch.inf)
+    return params

@@ -1,0 +1,5 @@
+"""The lessons' own exercises: write the function, then read the module's.
+
+    judge   which they are, most as in a problem set
+    run     how answers are run
+"""

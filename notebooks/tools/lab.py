@@ -1,0 +1,82 @@
+"""Open a learner's own copies of the lessons in JupyterLab, without outputs.
+
+    python notebooks/tools/lab.py [--folder build/lab] [-- what JupyterLab takes]
+
+    copy_lessons   into a folder; a notebook that is there stays as the learner left it
+    write_settings for this JupyterLab alone: no question about news, texts as pages
+
+So an edit never touches git, and no answer stands below its question.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+from whole import write_text
+
+NOTEBOOKS = Path(__file__).parents[1]
+FIRST = "00_start_here.ipynb"
+SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
+    "@jupyterlab/docmanager-extension:plugin": {
+        "defaultViewers": {"markdown": "Markdown Preview"}},
+}
+
+
+def copy_lessons(notebooks, folder):
+    """Copy the lessons and what they link to; return how many are new, how many kept."""
+    new, kept = 0, 0
+    for pattern in ("[0-9][0-9]_*.ipynb", "exercises/release/*/*.ipynb",
+                    "exercises/README.md", "glossary.md", "results/*"):
+        for path in sorted(notebooks.glob(pattern)):
+            copy = folder / path.relative_to(notebooks)
+            if path.suffix == ".ipynb" and copy.exists():
+                kept += 1
+                continue
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".ipynb":
+                new, text = new + 1, _without_outputs(text)
+            write_text(copy, text)
+    return new, kept
+
+
+def write_settings(folder):
+    """Write JupyterLab's settings into `folder`; return where they are."""
+    place = folder / ".settings"
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(place / "overrides.json", json.dumps(SETTINGS, indent=1) + "\n")
+    return place
+
+
+def _without_outputs(text):
+    nb = nbformat.reads(text, 4)
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
+        if "hide-input" in cell.metadata.get("tags", []):  # JupyterLab's word for it
+            cell.metadata["jupyter"] = {"source_hidden": True}
+    return nbformat.writes(nb) + "\n"
+
+
+def main(argv=None):
+    """Copy what is not there yet, say so, become JupyterLab."""
+    parser = argparse.ArgumentParser("lab.py")
+    parser.add_argument("--folder", type=Path, default="build/lab")
+    parser.add_argument("options", nargs="*", help="for JupyterLab, after --")
+    args = parser.parse_args(argv)
+    new, kept = copy_lessons(NOTEBOOKS, args.folder)
+    print(f"Your copies, without outputs, are in {args.folder}: {new} new, {kept} kept as "
+          "you left them. To begin one afresh, delete it and say make lab again.",
+          flush=True)
+    command = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=lab/tree/{FIRST}",
+               f"--ServerApp.root_dir={args.folder.resolve()}",
+               f"--LabApp.app_settings_dir={write_settings(args.folder).resolve()}"]
+    os.execv(sys.executable, [*command, *args.options])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+import matplotlib.pyplot as plt
+import pytest
+
+from manual_dp.lab.figures import plot
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    before = plt.get_backend()
+    plt.switch_backend("agg")
+    yield
+    plt.close("all")
+    plt.switch_backend(before)
+
+
+@pytest.mark.parametrize("log, scales", [
+    (False, ("linear", "linear")), (True, ("linear", "log")), ("y", ("linear", "log")),
+    ("x", ("log", "linear")), ("xy", ("log", "log"))])
+def test_each_axis_is_logarithmic_where_it_is_asked_for(log, scales):
+    ax = plot.lines([16, 64, 512], {"a": [1, 2, 3]}, "x", "y", log=log)
+    assert (ax.get_xscale(), ax.get_yscale()) == scales
+
+
+def test_a_few_values_on_a_logarithmic_axis_are_written_out():
+    ax = plot.lines([16, 64, 512], {"a": [1, 2, 3]}, "x", "y", log="x")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["16", "64", "512"]
+    assert not [*ax.get_xticks(minor=True)]
+
+
+@pytest.mark.parametrize("ends", [
+    [1, 1, 1, 1], [0, 100, 100, 100], [0, 0, 0, 100], [50, 50.1, 49.9, 0]])
+@pytest.mark.parametrize("size", [{}, {"width": 3.5, "height": 2}])
+def test_labels_at_the_ends_of_lines_do_not_touch(ends, size):
+    ax = plot.lines([1, 2], {f"run {i}": [0, end] for i, end in enumerate(ends)}, "x",
+                    "y", **size)
+    ax.figure.canvas.draw()
+    boxes = sorted((text.get_window_extent() for text in ax.texts), key=lambda b: b.y0)
+    assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:]))
+    inside = ax.figure.bbox
+    assert all(inside.y0 <= b.y0 and b.y1 <= inside.y1 and b.x1 <= inside.x1
+               for b in boxes)
+
+
+def test_a_label_that_has_room_stands_at_its_lines_end():
+    ax = plot.lines([1, 2], {"low": [0, 0], "high": [0, 1]}, "x", "y")
+    assert [text.xyann[1] for text in ax.texts] == pytest.approx([0, 0], abs=0.6)
+
+
+def test_many_points_have_no_marks_and_few_have():
+    marks = [line.get_marker() for n in (5, 100) for line in plot.lines(
+        range(n), {"a": [*range(n)]}, "x", "y").lines]
+    assert marks == ["o", ""]

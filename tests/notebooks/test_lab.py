@@ -1,0 +1,159 @@
+"""notebooks/tools/lab.py: a learner's copies, and JupyterLab itself in a browser."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import lab  # notebooks/tools, which pyproject.toml puts on the path
+import nbformat
+import psutil
+import pytest
+
+from tests.support.browser import SOON, open_browser, watched
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+LATE = 240  # seconds, for what takes ten
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copies") / "lab"
+    return folder, lab.copy_lessons(NOTEBOOKS, folder)
+
+
+def test_every_lesson_and_what_it_links_to_is_copied(copies):
+    folder, (new, kept) = copies
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+    assert {"00_start_here.ipynb", "exercises/release/ps1/ps1.ipynb", "glossary.md",
+            "exercises/README.md", "results/fashion-mnist.json"} <= names
+    assert new == len(list(folder.rglob("*.ipynb"))) > 15 and kept == 0
+    assert not any("source" in name or name.endswith(".py") for name in names)
+
+
+def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
+    for copy in copies[0].glob("*.ipynb"):
+        cells, stored = (nbformat.read(path, 4).cells for path in (copy, NOTEBOOKS / copy.name))
+        code = [cell for cell in cells if cell.cell_type == "code"]
+        assert code and not any(cell.outputs or cell.execution_count for cell in code)
+        folded = [cell.metadata.pop("jupyter", {}) for cell in cells]
+        assert folded == [{"source_hidden": True}
+                          if "hide-input" in cell.metadata.get("tags", []) else {}
+                          for cell in stored]
+        assert [(c.id, c.source, c.metadata) for c in cells] == [
+            (c.id, c.source, c.metadata) for c in stored]
+
+
+def test_the_imports_of_a_revised_lesson_are_folded(copies):
+    first = nbformat.read(copies[0] / "00_start_here.ipynb", 4).cells[1]
+    assert "import" in first.source and first.metadata["jupyter"] == {"source_hidden": True}
+
+
+def test_what_a_learner_wrote_stays_and_what_was_deleted_comes_back(tmp_path):
+    folder = tmp_path / "lab"
+    new, _ = lab.copy_lessons(NOTEBOOKS, folder)
+    mine, gone = folder / "03_allreduce.ipynb", folder / "04_split_the_batch.ipynb"
+    mine.write_text("mine")
+    gone.unlink()
+    assert lab.copy_lessons(NOTEBOOKS, folder) == (1, new - 1)
+    assert mine.read_text() == "mine" and gone.exists()
+
+
+def test_it_says_in_one_line_where_the_copies_are_and_how_to_begin_afresh(
+        tmp_path, monkeypatch, capsys):
+    called = []
+    monkeypatch.setattr(os, "execv", lambda *words: called.append(words))
+    lab.main(["--folder", str(tmp_path / "lab"), "--", "--no-browser"])
+    [line] = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path / 'lab'}: " in line and " 0 kept" in line and "afresh" in line
+    [(program, command)] = called
+    assert program == sys.executable and command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert "--LabApp.default_url=lab/tree/00_start_here.ipynb" in command
+    assert command[-1] == "--no-browser"
+
+
+# JupyterLab
+
+def marked():
+    """Return the processes that were started with this test's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("MANUAL_DP_LAB_TEST") == str(os.getpid()):
+                found.append(process)
+        except psutil.Error:
+            pass
+    return [process for process in found if process.pid != os.getpid()]
+
+
+def until(condition, seconds=LATE):
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def server(tmp_path):
+    """JupyterLab as `make lab` starts it, in a home of its own; yields folder, address."""
+    home, runtime = tmp_path / "home", tmp_path / "runtime"
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("JUPYTER", "PYTEST"))}
+    running = subprocess.Popen(
+        [sys.executable, str(NOTEBOOKS / "tools" / "lab.py"), "--folder",
+         str(tmp_path / "lab"), "--", "--no-browser", "--ServerApp.port=0",
+         "--ServerApp.ip=127.0.0.1", *["--allow-root"] * (os.geteuid() == 0)],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=kept | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(runtime),
+                    "MANUAL_DP_LAB_TEST": str(os.getpid()), "OMP_NUM_THREADS": "1"})
+    try:
+        [said] = until(lambda: list(runtime.glob("jpserver-*.json")))
+        yield tmp_path / "lab", json.loads(until(said.read_text))
+    finally:
+        running.send_signal(signal.SIGTERM)
+        try:
+            running.wait(LATE)
+            until(lambda: not marked(), LATE)
+        finally:
+            left = marked()
+            for process in left:
+                process.kill()
+            running.wait()
+    assert left == [] == list(runtime.glob("*.json"))
+
+
+def counts(path):
+    cells = nbformat.read(path, 4).cells
+    return [cell.execution_count for cell in cells if cell.cell_type == "code"]
+
+
+def test_jupyterlab_runs_every_cell_of_the_first_lesson(server):
+    folder, said = server
+    lesson, before = folder / "00_start_here.ipynb", (NOTEBOOKS / lab.FIRST).read_bytes()
+    with open_browser() as browser, watched(browser, [said["url"], "ws:"]) as (page, faults):
+        page.goto(f"{said['url']}lab/tree/{lab.FIRST}?token={said['token']}")
+        page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=2 * SOON)
+        idle = page.get_by_text("Kernel status: Idle").first
+        idle.wait_for(state="attached", timeout=2 * SOON)
+        assert page.get_by_text("Jupyter news").count() == 0
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+
+
+        def all_numbered():
+            page.wait_for_timeout(3000)  # between two cells a kernel is idle, too
+            idle.wait_for(state="attached", timeout=LATE * 1000)
+            page.keyboard.press("Control+s")
+            return until(lambda: all(counts(lesson)), 3)
+        assert until(all_numbered), counts(lesson)
+        assert counts(lesson) == list(range(1, len(counts(lesson)) + 1))
+        assert faults == []
+    errors = [output for cell in nbformat.read(lesson, 4).cells
+              for output in cell.get("outputs", []) if output.output_type == "error"]
+    assert errors == []
+    assert (NOTEBOOKS / lab.FIRST).read_bytes() == before

@@ -1,0 +1,118 @@
+"""What learners write in a lesson: right in any style, wrong with a hint, or blank.
+
+A right answer is, first of all, the function that the lesson shows next.
+"""
+
+import importlib
+import linecache
+from contextlib import nullcontext
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import manual_dp
+from manual_dp.school import checks
+from manual_dp.school.checks import Wrong, check
+from manual_dp.school.exercise import LESSONS, SETS, exercises, find
+from tests.support.right.lessons import ANSWERS as RIGHT
+from tests.support.wrong import begins
+from tests.support.wrong.lessons import ANSWERS as WRONG
+
+ALL = [name for lesson in LESSONS for name in exercises(lesson)]
+FILES = ("params", "allreduce", "split", "train")
+WITHOUT_A_PAGE = {"06/learning_rate"}  # the module has no such function
+
+
+def function(name):
+    return name.partition("/")[2]
+
+
+def shown(name):
+    """Return the module's function of this name."""
+    return next(vars(module)[function(name)] for module in
+                (importlib.import_module(f"manual_dp.{file}") for file in FILES)
+                if function(name) in vars(module))
+
+
+def define(name, cell):
+    """Return the function that a cell defines, among those of the module."""
+    space = {"torch": torch, **{word: getattr(manual_dp, word)
+                                for word in manual_dp.__all__}}
+    file = f"<cell {name} {abs(hash(cell))}>"
+    linecache.cache[file] = len(cell), None, cell.splitlines(True), file
+    exec(compile(cell, file, "exec"), space)
+    return space[function(name)]
+
+
+def test_lessons_have_at_least_eight_exercises_and_none_is_graded():
+    assert len(ALL) >= 8 and {find(name).points for name in ALL} == {0}
+    assert not set(LESSONS) & set(SETS)
+    assert all(len(find(name).answers) == 1 for name in ALL)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_A_PAGE])
+def test_the_function_that_the_lesson_shows_is_a_right_answer(name, capsys):
+    check(name, shown(name))
+    assert capsys.readouterr().out.startswith(f"{name}: right, on ")
+
+
+@pytest.mark.parametrize("name, style", [
+    (name, style) for name, cells in RIGHT.items() for style in cells])
+def test_a_right_answer_in_another_style_is_accepted(name, style, capsys):
+    check(name, define(name, RIGHT[name][style]), times=2)
+    assert capsys.readouterr().out.startswith(f"{name}: right, on ")
+
+
+@pytest.mark.parametrize("name, mistake", [
+    (name, mistake) for name, cells in WRONG.items() for mistake in cells])
+def test_a_wrong_answer_is_rejected_with_its_hint(name, mistake, monkeypatch):
+    monkeypatch.setattr(checks, "_time_limit", lambda *_: nullcontext())  # on any machine
+    monkeypatch.setattr(checks, "random", SimpleNamespace(Random=partial(Random, 0)))
+    hint, cell = WRONG[name][mistake]
+    with pytest.raises(Wrong) as caught:
+        check(name, define(name, cell))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{name} is not right yet."
+    assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
+    assert begins(str(caught.value).partition("\nperhaps ")[2], hint)
+
+
+def test_every_exercise_has_six_wrong_answers_and_three_right_ones():
+    assert set(RIGHT) == set(WRONG) == set(ALL)
+    assert all(len(RIGHT[name]) >= 3 and len(WRONG[name]) >= 6 for name in ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_blank_answer_prints_one_line_and_the_lesson_goes_on(name, capsys):
+    check(name, define(name, f"def {function(name)}(*args):\n    raise NotImplementedError"))
+    assert capsys.readouterr().out == (
+        f"{name}: not written yet. Write your lines in place of the one with "
+        "NotImplementedError, then run this cell again.\n")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_answer_that_raises_shows_its_own_error(name):
+    with pytest.raises(KeyError, match="mine"):
+        check(name, define(name, f"def {function(name)}(*args):\n    raise KeyError('mine')"))
+
+
+@pytest.mark.parametrize("name, message", [
+    ("03/fly", "no exercise is called '03/fly'; there are 03/allreduce, "),
+    ("03/get_params", "no exercise is called '03/get_params'"),
+    ("07/allreduce", "no problem set is called '07'")])
+def test_an_unknown_exercise_of_a_lesson_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        check(name, len)
+
+
+@pytest.mark.parametrize("what", [None, 3, [], ["x", 3], [[3]], [["x"], 4], {"a": 1}])
+@pytest.mark.parametrize("name", ["03/reduce_scatter", "03/allgather"])
+def test_whatever_is_left_in_the_list_or_returned_is_told_to_be_wrong(name, what):
+    def strange(chunks):
+        chunks[:] = what if isinstance(what, list) else []
+        return what
+    with pytest.raises(Wrong, match="perhaps the tensors hold what they held"):
+        check(name, strange)

@@ -1,0 +1,67 @@
+"""Every picture of the course that is an SVG, at the ends of what its lesson allows.
+
+Run as a file, it prints what each one's bytes come to, for a test in another process.
+"""
+
+import hashlib
+
+from manual_dp import allreduce, ring_allreduce, tree_allreduce
+from manual_dp.lab.figures import (
+    memory,
+    pipeline,
+    player,
+    shards,
+    split,
+    step,
+    weights,
+)
+
+TRAFFIC = {
+    "by layer": [("activations", 102_400), ("their gradients", 102_400)],
+    "inside a layer": [("conv 1", 432_640, "both"), ("scores", 640, 1),
+                       ("gradients of the scores", 640, 0)],
+    "by data": [("gradients", 1_032_544, 1), ("their sum", 1_032_544, 0)],
+}
+
+
+def schedule(stages, micro_batches, backward=True):
+    """Return GPipe's schedule: all forward, then all backward."""
+    slots = stages + micro_batches - 1
+    return [(stage + i, stage, i + 1, "forward")
+            for stage in range(stages) for i in range(micro_batches)] + [
+        (slots + i + stages - 1 - stage, stage, i + 1, "backward")
+        for stage in range(stages) for i in range(micro_batches) if backward]
+
+
+def pictures():
+    """Return (name, picture) of each."""
+    made = {"split": split.draw(TRAFFIC)}
+    for n in range(2, 9):
+        made[f"step of {n}"] = step.draw(n, 4)
+    made["step of 8 rows"] = step.draw(8, 8)
+    made["step of one row"] = step.draw(2, 1)
+    for stages, micro_batches in ((1, 1), (2, 1), (4, 8), (8, 16)):
+        name = f"pipeline {stages} {micro_batches}"
+        made[name] = pipeline.draw(schedule(stages, micro_batches), stages)
+    made["pipeline 8 32"] = pipeline.draw(schedule(8, 32), 8)
+    made["pipeline forward"] = pipeline.draw(schedule(4, 1, False), 4)
+    made["memory of 1"] = memory.draw({"get_params": [5]})
+    made["memory of 4"] = memory.draw({"p.to(device)": [7] * 4, "get_params": [*range(4)]})
+    made["memory of 8"] = memory.draw({"p.to(device)": [7] * 8, "get_params": [*range(8)],
+                                       "pairs": [1, 1, 2, 2, 3, 3, 4, 4]})
+    made["shards"] = shards.draw({
+        "5 rows over 4": [2, 2, 1, 0], "2 rows over 8": [1, 1] + [0] * 6,
+        "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
+    for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
+        made[f"weights {sizes}"] = weights.draw(sizes)
+    for function in (allreduce, ring_allreduce, tree_allreduce):
+        for n in range(2, 9):
+            made[f"{function.__name__} {n}"] = player.play(function, n)
+    for n in range(2, 9):
+        made[f"race {n}"] = player.race([allreduce, ring_allreduce, tree_allreduce], n)
+    return list(made.items())
+
+
+if __name__ == "__main__":
+    for name, picture in pictures():
+        print(name, hashlib.sha256(picture.text.encode()).hexdigest())

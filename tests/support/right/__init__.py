@@ -1,0 +1,1 @@
+"""Right answers as different people write them."""
