@@ -14,10 +14,12 @@ import copy
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import namedtuple
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -205,24 +207,42 @@ def _run_jupyter_book(source, place, progress):
                "--path-output", str(place)]
     with open(Path(place, "said"), "w+", encoding="utf-8") as said:
         # a session of its own: Ctrl-C comes to us, and we end it
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=said, text=True, encoding="utf-8",
-            start_new_session=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+        process, stops = None, []
         try:
+            with _later(stops):  # a signal that comes before `process` is known
+                process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=said, text=True,
+                    encoding="utf-8", start_new_session=True,
+                    env=os.environ | {"PYTHONUNBUFFERED": "1"})
+            if stops:
+                raise KeyboardInterrupt
             for line in process.stdout:
                 if step := re.match(r"(reading|writing) .*\[ *(\d+)%\]", _plain(line)):
                     progress(int(step[2]) / 200 + (step[1] == "writing") / 2)
             status = process.wait()
         finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+            if process:
+                process.kill()
+                process.wait()
+                process.stdout.close()
         said.seek(0)
         lines = _plain(said.read()).splitlines()
     if status:
         said = [line.strip() for line in lines if re.search("error|not import", line, re.I)]
         raise BookError("\n".join(said[:3]) or f"jupyter-book ended with {status}")
     return [line for line in lines if "WARNING" in line or "ERROR" in line]
+
+
+@contextmanager
+def _later(stops):
+    """Note signals that ask to stop in the list `stops`, instead of raising."""
+    before = {number: signal.signal(number, lambda *_: stops.append(1))
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _plain(text):
