@@ -20,7 +20,7 @@ def draw(bytes_by_way):
     bytes_by_way: a dict from the way to its transfers in the order of time, each
     (label, bytes) or (label, bytes, sender). sender: 0, 1, or "both" for an exchange
     of so many bytes in all; without it they go back and forth, device 0 first.
-    An arrow is as thick as its bytes are many, on one scale for all ways.
+    The more bytes, the thicker the arrow, on one scale for all ways.
     """
     most = max(row[1] for rows in bytes_by_way.values() for row in rows)
     heights = [76 + LINE * len(rows) for rows in bytes_by_way.values()]
