@@ -128,7 +128,10 @@ def server(tmp_path):
 
 
 def counts(path):
-    cells = nbformat.read(path, 4).cells
+    try:
+        cells = nbformat.read(path, 4).cells
+    except nbformat.reader.NotJSONError:  # JupyterLab is writing it: ask again
+        return [None]
     return [cell.execution_count for cell in cells if cell.cell_type == "code"]
 
 
