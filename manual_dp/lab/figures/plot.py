@@ -54,9 +54,9 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
     return _label_ends(ax, rows)
 
 
-def bars(labels, values, ylabel, title="", form="{:g}", xlabel="", colours=COLOURS,
-         **size):
-    """Draw a bar for each label, the number above it."""
+def bars(labels, values, ylabel, title="", form="{:g}", xlabel="",
+         colours=COLOURS[0], **size):
+    """Draw a bar for each label, the number above it; in one colour if none is said."""
     ax = axes(xlabel, ylabel, title, **size)
     drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
     ax.bar_label(drawn, [*map(form.format, values)], padding=3, fontsize=9, color=INK)

@@ -50,3 +50,9 @@ def test_many_points_have_no_marks_and_few_have():
     marks = [line.get_marker() for n in (5, 100) for line in plot.lines(
         range(n), {"a": [*range(n)]}, "x", "y").lines]
     assert marks == ["o", ""]
+
+
+def test_bars_have_one_colour_unless_colours_are_said():
+    for said, wanted in (({}, 1), ({"colours": plot.COLOURS[:3]}, 3)):
+        ax = plot.bars(["a", "b", "c"], [1, 2, 3], "steps", **said)
+        assert len({bar.get_facecolor() for bar in ax.patches}) == wanted
