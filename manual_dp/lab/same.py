@@ -2,6 +2,7 @@
 
     stepwise   one step at a time, each from equal weights: only rounding is left
     apart      how far two replicas are apart, for weights of any size
+    most       the largest of some numbers, NaN if one is NaN
     path       the weights after each step of a run, to lay beside another run's
     nudge      the control: the same start but for the last place of one weight
 
@@ -25,13 +26,13 @@ def stepwise(X, y, params, devices, lr, steps=1, step=train_batch):
     the first step, which stay as they are. step: what trains replicas, called as
     `train_batch` is; the single device is trained by `train_batch`.
     """
-    replicas, far = [get_params(params, device) for device in devices], 0.0
+    replicas, far = [get_params(params, device) for device in devices], [0.0]
     for _ in range(steps):
         one = get_params(replicas[-1], devices[0])
         train_batch(X, y, [one], devices[:1], lr)
         step(X, y, replicas, devices, lr)
-        far = max(far, *(apart(replica, one) for replica in replicas))
-    return far
+        far += [apart(replica, one) for replica in replicas]
+    return most(far)
 
 
 def apart(params, others):
@@ -41,6 +42,11 @@ def apart(params, others):
     """
     largest = max(float(p.detach().abs().max()) for p in others)
     return largest_difference(params, others) / max(1.0, largest)
+
+
+def most(numbers):
+    """Return the largest; NaN if one is NaN, which `max` may overlook."""
+    return float(torch.tensor(numbers, dtype=torch.float64).max())
 
 
 def path(X, y, params, devices, lr, steps):

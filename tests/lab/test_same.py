@@ -63,6 +63,14 @@ def test_a_wrong_sum_is_far_off_in_some_step(batch, replicas, way):
     assert stepwise(*batch(6), params, try_devices(3), 0.1, 5, step) > 1e-3
 
 
+def test_weights_that_are_no_numbers_are_no_agreement(batch, replicas):
+    def step(X, y, device_params, devices, lr):
+        train_batch(X, y, device_params, devices, lr)
+        device_params[0][3].data[0] = torch.nan
+    [params] = replicas(1)
+    assert not stepwise(*batch(4), params, try_devices(3), 0.1, 1, step) <= 1e-12
+
+
 def test_a_path_holds_the_weights_of_every_step(batch, replicas):
     X, y = batch(5)
     [params], devices = replicas(1), try_devices(2)

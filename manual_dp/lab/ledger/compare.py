@@ -15,8 +15,9 @@ import torch
 
 from manual_dp.lab.figures.plot import COLOURS, INK, axes
 from manual_dp.lab.ledger import methods
-from manual_dp.lab.ledger.plan import Plan, most, start
+from manual_dp.lab.ledger.plan import Plan, start
 from manual_dp.lab.progress import bar
+from manual_dp.lab.same import most
 from manual_dp.params import largest_difference
 from manual_dp.split import scatter
 

@@ -29,8 +29,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lab.cost import busiest, traffic
-from manual_dp.lab.ledger.plan import follow, most, sgd_step, start
-from manual_dp.lab.same import nudge
+from manual_dp.lab.ledger.plan import follow, sgd_step, start
+from manual_dp.lab.same import most, nudge
 from manual_dp.lab.trace import all_reduces
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel

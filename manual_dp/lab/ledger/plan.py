@@ -6,7 +6,6 @@
     sgd_step      a step of a module, by torch's own SGD
     alone         where one device would be after a step from the same weights
     follow        take the steps; keep weights and seconds
-    most          the largest of some numbers, NaN if one is NaN
 
 LeNet, float64, plain SGD. The same plan draws the same numbers in every process.
 """
@@ -18,7 +17,7 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
-from manual_dp.lab.same import apart
+from manual_dp.lab.same import apart, most
 from manual_dp.lenet import init_params, lenet
 
 # rows: of a minibatch. shares: how many of them each rank has, over processes.
@@ -83,11 +82,6 @@ def follow(plan, step, replicas, device):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
                                for params in replicas]
     return {"weights": weights, "seconds": median(seconds), "stepwise": most(stepwise)}
-
-
-def most(numbers):
-    """Return the largest; NaN if one is NaN, which `max` may overlook."""
-    return float(torch.tensor(numbers, dtype=torch.float64).max())
 
 
 def _clock(device):
