@@ -318,6 +318,9 @@ RESUMES = {
                           'saved["step"], saved["epoch"]'),
     "the next step": ("the file already names the step that comes next",
                       'saved["step"]', 'saved["step"] + 1'),
+    "rank 0 alone reads": ("every rank reads the file", "saved = load(path)",
+                           "if dist.get_rank():\n        return 0, 0\n"
+                           "    saved = load(path)"),
     "from the start": ("the run goes on where the file says",
                        'saved["epoch"], saved["step"]', "0, 0"),
 }
