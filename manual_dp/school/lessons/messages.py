@@ -194,7 +194,7 @@ def _judge_ring(case, got):
 
 
 EXERCISES = [
-    Exercise("08/open_group", 0, _draw_group, _judge_group),
-    Exercise("08/exchange", 0, _draw_exchange, _judge_exchange),
-    Exercise("08/ring", 0, _draw_ring, _judge_ring, answers=("ring_allreduce",)),
+    Exercise("08/open_group", 0, _draw_group, _judge_group, 20),
+    Exercise("08/exchange", 0, _draw_exchange, _judge_exchange, 20),
+    Exercise("08/ring", 0, _draw_ring, _judge_ring, 20, answers=("ring_allreduce",)),
 ]

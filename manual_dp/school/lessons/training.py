@@ -110,11 +110,11 @@ def _layer(params):
 
 
 def _draw_evaluate(random):
-    for sizes in [6, 2], [0, 5, 3]:
+    for sizes in [5, 2], [0, 6, 3]:
         layer, shards = draw_layer(random), []
         for size in random.sample(sizes, len(sizes)):
             X, y = draw_batch(random, size)
-            # so many are right: 1 of 6, 2 of 2; 1 of 5, 3 of 3
+            # so many are right: 1 of 5, 2 of 2; 1 of 6, 3 of 3
             right = 1 if size > 4 else size
             if size:
                 best = F.linear(tensor(X), *map(tensor, layer)).argmax(1).tolist()
@@ -269,6 +269,6 @@ def _adam(p, grad, lr, mean, square, steps):
 
 EXERCISES = [
     Exercise("10/sampler", 0, _draw_sampler, _judge_sampler, answers=("indices",)),
-    Exercise("10/evaluate", 0, _draw_evaluate, _judge_evaluate),
+    Exercise("10/evaluate", 0, _draw_evaluate, _judge_evaluate, 20),
     Exercise("10/resume", 0, _draw_resume, _judge_resume, 20),
 ]

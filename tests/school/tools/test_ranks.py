@@ -46,7 +46,7 @@ def test_an_attempt_returns_the_results_or_the_error_and_its_line_in_the_cell():
 def test_an_attempt_ends_at_its_deadline():
     def wait():
         dist.recv(torch.ones(1), 1 - dist.get_rank())
-    found = attempt(wait, 2, 3)
+    found = attempt(wait, 2, 6)
     assert found["kind"] == "hung" and "rank 0 in recv, rank 1 in recv" in found["error"]
 
 
