@@ -3,7 +3,8 @@
     adopt, follow   be the parent of what children leave; end when one's own parent does
     ended           the status of a child, which is not reaped yet
     signal_name     a signal by its name
-    look, below     a process's state and parent; all that descend from it
+    look, computed  a process's state and parent; the time that it has computed for
+    below           all that descend from it
     kill, bury      a child and its session; whatever else is below this process
 
 By hand, with the standard library alone: launches need nothing but torch, and the
@@ -64,6 +65,15 @@ def look(pid):
             return state, int(parent)
     except (OSError, ValueError):  # it is gone, or this system has no /proc
         return "?", 0
+
+
+def computed(pid):
+    """Return for how long a process has computed, in ticks; NaN where nobody knows."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    except (OSError, ValueError):
+        return float("nan")  # a new one, which equals no other
 
 
 def below(pid):
