@@ -8,8 +8,9 @@ RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # the address of a public copy: the book then has buttons for Binder and Colab
 REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
-# loadgroup: tests go where a worker is free, those that share what takes long together
-PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
+# loadgroup: tests go where a worker is free, those that share what takes long together.
+# Three workers, also on two cores: a test of a hang or a deadline mostly waits.
+PYTEST := $(PY) -m pytest -n 3 --dist loadgroup
 # loadfile: cells of one notebook must stay together
 NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300
 
@@ -26,7 +27,7 @@ help:
 	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
-	@echo 'make settings lessons 00 to 06 at the extremes of their settings  (LESSON=03: one)'
+	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
 	@echo 'make lint     ruff, notebooks too; who imports whom'
 	@echo 'make bench    the figures of the course, as ratios'
 
@@ -47,9 +48,8 @@ refresh: $(STAMP)
 release: $(STAMP)
 	@$(RELEASE)
 
-# The other lessons do not write their ranges so yet.
 settings: $(STAMP)
-	@$(PY) notebooks/tools/settings.py --lesson $(or $(LESSON),00 01 02 03 04 05 06)
+	@$(PY) notebooks/tools/settings.py $(LESSON_FLAG)
 
 lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise .
