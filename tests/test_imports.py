@@ -38,8 +38,8 @@ def test_a_file_is_short_plain_text(name):
     assert len(lines(name)) <= (200 if name in PAGES else 300)
 
 
-def test_the_pages_are_at_most_2000_lines():
-    assert sum(len(lines(name)) for name in PAGES) <= 2_000
+def test_the_pages_are_at_most_2400_lines():
+    assert sum(len(lines(name)) for name in PAGES) <= 2_400
 
 
 @pytest.mark.xfail(reason="the tools are still too long", strict=True)
