@@ -73,7 +73,8 @@ def record(model, step):
     with (model.register_forward_hook(note_forward),
           patch.object(model, "ready", note_ready),
           patch.object(model, "average", note_average),
-          patch.object(kind, "start", note_start), patch.object(kind, "wait", note_wait)):
+          patch.object(kind, "start", note_start),
+          patch.object(kind, "wait", note_wait)):
         step()
         note("end")
     return sorted(events, key=lambda event: event.time)

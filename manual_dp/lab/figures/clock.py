@@ -16,8 +16,9 @@ def draw(runs, unit, form="{:g}"):
     runs: a dict from labels to events. unit: of their times, such as "ticks". form: how
     a time is written. Gradients have the colour of their bucket.
     """
-    last = {label: max(e.time for e in events) for label, events in runs.items()}
-    ends = "; ".join(f"{label}, {form.format(end)} {unit}" for label, end in last.items())
+    last = {label: events[-1].time for label, events in runs.items()}
+    ends = "; ".join(f"{label}, {form.format(end)} {unit}"
+                     for label, end in last.items())
     counts = {label: 1 + max(e.bucket for e in events if e.bucket is not None)
               for label, events in runs.items()}
     heights = [52 + HIGH + LOW * count for count in counts.values()]
@@ -46,9 +47,10 @@ def _panel(drawing, events, count, title, top, scale):
     _gradients(drawing, [e for e in events if e.what == "ready"], y, scale)
     for bucket in range(count):
         row = y + HIGH + LOW * bucket
-        svg.text(drawing, f"bucket {bucket + 1}", LEFT - 8, row + LOW / 2, 12, INK, "end")
-        start, end = (next(e.time for e in events if (e.what, e.bucket) == (what, bucket))
-                      for what in ("start", "arrive"))
+        svg.text(drawing, f"bucket {bucket + 1}", LEFT - 8, row + LOW / 2, 12, INK,
+                 "end")
+        start, end = [e.time for e in events
+                      if e.bucket == bucket and e.what in ("start", "arrive")]
         svg.box(drawing, LEFT + scale * start, row + 3, max(scale * (end - start), 1.5),
                 LOW - 6, colour=svg.rank_colour(bucket), rx=3)
 
@@ -58,7 +60,8 @@ def _gradients(drawing, events, y, scale):
     for event in events:
         x, width = LEFT + scale * before, scale * (event.time - before)
         name = event.name.removesuffix(".weight")
-        svg.box(drawing, x, y + 3, max(width - 1, 1), HIGH - 6,
-                name if width > svg.wide(name, 11) + 4 else "",
+        words = next((words for words in (name, name.split(" ")[-1])
+                      if width > svg.wide(words, 11) + 4), "")
+        svg.box(drawing, x, y + 3, max(width - 1, 1), HIGH - 6, words,
                 svg.rank_colour(event.bucket), size=11, rx=3)
         before = event.time

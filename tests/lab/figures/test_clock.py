@@ -47,6 +47,14 @@ def test_a_bucket_lies_from_its_start_to_its_arrival_below_its_gradients():
         assert travel[2] > gradient[2]
 
 
+def test_a_layer_keeps_its_number_where_its_name_has_no_room():
+    events = backward(4, True)
+    slow = [event._replace(time=3 * event.time) for event in events]
+    shown = words(clock.draw({"quick": events, "slow": slow}, "ticks"))
+    assert [w for w in shown if w in "1234"] == [*"4321"]
+    assert [w for w in shown if w in ("layer 4", "layer 1")] == ["layer 4", "layer 1"]
+
+
 def test_a_name_is_left_out_where_it_has_no_room():
     def event(time, what, name="", bucket=None):
         return Event(time, what, name, bucket)
