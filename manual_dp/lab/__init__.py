@@ -4,6 +4,7 @@
     sends       record an all-reduce: who sends which chunk to whom, step by step
     rounds      how long an all-reduce would take, by a stated model
     trace       watch a rank: all-reduces, when gradients and buckets were ready
+    slow        a slow wire made on purpose, for all-reduces
     show        a function's source, in a notebook
     progress    the progress bar of long commands
     book        the code of d2l.ai 12.5, to compare with

@@ -1,10 +1,19 @@
-"""Watch a rank at work: what it sums, and when."""
+"""Watch a rank at work: what it sums, and when.
+
+    all_reduces   the size of each message that is sent while a block runs
+    record        gradients, buckets and waits of one backward, in order of time
+    in_ticks      the same on a coarse clock: whole numbers that a run can repeat
+"""
 
 import time
+from collections import namedtuple
 from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch.distributed as dist
+
+Event = namedtuple("Event", "time what name bucket")
+EARLY = 0.1  # of a tick: what a clock may be ahead of a sleep
 
 
 @contextmanager
@@ -23,37 +32,58 @@ def all_reduces(name="all_reduce"):
 
 
 def record(model, step):
-    """Call `step()`, a forward and backward of `model`, a `DDP`; return what was when.
+    """Call `step()`, a forward and backward of `model`; return its events in order.
 
-    Seconds are counted from the end of forward. Returns a dict: "ready", a list of
-    (name, seconds) in the order of the gradients; "buckets", a list of (start, end);
-    "end", when backward returned.
+    model: a `BucketDDP` or `DDP`. An event has `time`, seconds from the end of forward,
+    and `what`: "ready", the gradient `name` of `bucket` is there; "start" and "arrive",
+    of `bucket`; "wait", nothing is left to compute; "end", backward returns.
     """
-    log = {"ready": [], "buckets": []}
-    ready, begin = model.ready, 0.0
+    events, begin = [], 0.0
+    number = {bucket: i for i, bucket in enumerate(model.buckets)}
+    home = {p: i for bucket, i in number.items() for p in bucket.params}
+    kind = type(model.buckets[0])
+    ready, average, start, wait = model.ready, model.average, kind.start, kind.wait
+    noted = {}  # the noting of each arrival, which backward must not overtake
 
-    def now():
-        return time.perf_counter() - begin
+    def note(what, name="", bucket=None):
+        events.append(Event(time.perf_counter() - begin, what, name, bucket))
 
     def note_forward(*_):
         nonlocal begin
         begin = time.perf_counter()
 
     def note_ready(p):
-        log["ready"].append((model.names[p], now()))
+        note("ready", model.names[p], home[p])
         ready(p)
 
-    def note_start(bucket):
-        span = [now(), None]
-        log["buckets"].append(span)
-        start(bucket)
-        bucket.work.get_future().then(lambda _: span.__setitem__(1, now()))
+    def note_average(params):
+        note("wait")
+        average(params)
 
-    kind = type(model.buckets[0])
-    start = kind.start
+    def note_start(bucket):
+        note("start", bucket=number[bucket])
+        start(bucket)
+        noted[bucket] = bucket.work.get_future().then(
+            lambda _: note("arrive", bucket=number[bucket]))
+
+    def note_wait(bucket):
+        noted[bucket].wait()
+        wait(bucket)
+
     with (model.register_forward_hook(note_forward),
           patch.object(model, "ready", note_ready),
-          patch.object(kind, "start", note_start)):
+          patch.object(model, "average", note_average),
+          patch.object(kind, "start", note_start),
+          patch.object(kind, "wait", note_wait)):
         step()
-        log["end"] = now()
-    return log
+        note("end")
+    return sorted(events, key=lambda event: event.time)
+
+
+def in_ticks(events, tick):
+    """Return the events with times in whole ticks of so many seconds, rounded down.
+
+    What is made of sleeps of whole ticks is late, and never early: it keeps its numbers
+    as long as all delays together are below nine tenths of a tick.
+    """
+    return [event._replace(time=int(event.time / tick + EARLY)) for event in events]

@@ -25,7 +25,8 @@ def make_buckets(params, bucket_cap_mb):
             group, size = [], 0
         group.append(p)
         size += p.numel() * p.element_size()
-        if size >= min(bucket_cap_mb, bucket_cap_mb if buckets else 1) * 2**20:
+        cap = bucket_cap_mb if buckets else min(bucket_cap_mb, 1)
+        if size >= cap * 2**20:
             buckets.append(Bucket(group))
             group, size = [], 0
     return buckets + [Bucket(group)] if group else buckets

@@ -48,10 +48,12 @@ class BucketDDP(Replica):
         self._empty(params)
 
     def _fill(self, bucket):
+        """Put in what is missing; where backward brought no gradient, zeros."""
         for p in list(bucket.missing):
             bucket.put(p)
 
     def _empty(self, params):
+        """Give every parameter its part of a bucket as gradient; start again."""
         for bucket in self.buckets:
             for p in params:
                 if p in bucket.views:
@@ -87,6 +89,7 @@ class DDP(BucketDDP):
         self._empty(params)
 
     def _start_full(self):
+        """Start buckets in their order, up to the first that is not full."""
         waiting = self.buckets[self.started:]
         while waiting and not waiting[0].missing:
             waiting.pop(0).start()

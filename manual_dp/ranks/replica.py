@@ -60,9 +60,8 @@ class Replica(nn.Module):
                                "differ between ranks")
         if self.sync_buffers:
             _start_from_rank0(self.module.buffers())
-        if self.sync and torch.is_grad_enabled():
-            self.armed = True
         self.sync_buffers = self.sync and torch.is_grad_enabled()
+        self.armed = self.armed or self.sync_buffers
         return self.module(*args, **kwargs)
 
     @contextmanager
@@ -85,6 +84,7 @@ class Replica(nn.Module):
         self.ready(p)
 
     def _finish(self):
+        """Average the gradients; autograd calls this when all of backward is done."""
         unused = [p for p in self.names if p not in self.used]
         if unused and not self.find_unused_parameters:
             names = ", ".join(self.names[p] for p in unused)

@@ -7,6 +7,8 @@ import hashlib
 
 from manual_dp import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.lab.figures import (
+    buckets,
+    clock,
     memory,
     pipeline,
     player,
@@ -15,6 +17,7 @@ from manual_dp.lab.figures import (
     step,
     weights,
 )
+from manual_dp.lab.trace import Event
 
 TRAFFIC = {
     "by layer": [("activations", 102_400), ("their gradients", 102_400)],
@@ -31,6 +34,17 @@ def schedule(stages, micro_batches, backward=True):
             for stage in range(stages) for i in range(micro_batches)] + [
         (slots + i + stages - 1 - stage, stage, i + 1, "backward")
         for stage in range(stages) for i in range(micro_batches) if backward]
+
+
+def backward(layers, overlap):
+    """Return a backward's events in ticks: a layer takes two, a bucket one."""
+    events = [Event(2 * i + 2, "ready", f"layer {layers - i}.weight", i)
+              for i in range(layers)] + [Event(2 * layers, "wait", "", None)]
+    for i in range(layers):
+        start = 2 * i + 2 if overlap else 2 * layers + i
+        events += [Event(start, "start", "", i), Event(start + 1, "arrive", "", i)]
+    end = max(event.time for event in events)
+    return [*sorted(events, key=lambda event: event.time), Event(end, "end", "", None)]
 
 
 def pictures():
@@ -59,6 +73,15 @@ def pictures():
             made[f"{function.__name__} {n}"] = player.play(function, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([allreduce, ring_allreduce, tree_allreduce], n)
+    for layers in (2, 4, 8):
+        made[f"clock of {layers}"] = clock.draw(
+            {"after backward": backward(layers, False), "during": backward(layers, True)},
+            "ticks")
+    sizes = [("b4", 10), ("W4", 1280), ("b3", 128), ("W3", 102_400), ("b2", 50),
+             ("W2", 25_000), ("b1", 20), ("W1", 500)]
+    made["buckets"] = buckets.draw({
+        "cap 25 MiB": [sizes], "cap 0.05 MiB": [sizes[:4], sizes[4:]],
+        "cap 0.001 MiB": [[size] for size in sizes]})
     return list(made.items())
 
 

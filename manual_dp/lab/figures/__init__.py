@@ -9,6 +9,8 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     race        several of them on one clock                           lesson 03
     shards      the rows of each rank                                  lesson 04
     weights     how much each image counts                             lesson 05
+    buckets     which gradients lie in which bucket                    lesson 09
+    clock       when gradients were ready and buckets under way        lesson 09
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:

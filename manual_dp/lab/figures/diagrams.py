@@ -3,12 +3,10 @@
     tables        numbers as shades, one table beside the other         lesson 02
     dataparallel  what crosses between device 0 and the others          lesson 07
     worlds        two replicas in one process; two processes            lesson 08
-    buckets       which gradients lie in which bucket                   lesson 09
-    timeline      when gradients were ready and buckets under way       lesson 09
     turns         which rank sees which example, epoch by epoch         lesson 10
 """
 
-from manual_dp.lab.figures.plot import COLOURS, FAINT, INK, axes
+from manual_dp.lab.figures.plot import COLOURS, FAINT, INK
 
 
 def canvas(width, height, xlim, ylim):
@@ -85,48 +83,6 @@ def worlds():
             arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7))
     arrow(ax, (10.85, 1.1), (11.95, 1.1), style="<|-|>")
     write(ax, 1.35, {11.4: "send\nrecv"}, 8)
-
-
-def buckets(sizes_by_case):
-    """Draw for each case its buckets, one colour each, as long as their numbers.
-
-    sizes_by_case: dict from a label to the buckets, each a list of (name, numel).
-    """
-    cases = len(sizes_by_case)
-    ax = canvas(7.6, 0.35 + 0.5 * cases, (-3.6, 20.3), (-0.1, cases + 0.1))
-    for y, groups in zip(rows(ax, sizes_by_case), sizes_by_case.values()):
-        x = 0.0
-        total = sum(numel for group in groups for _, numel in group)
-        for i, group in enumerate(groups):
-            # no narrower than its text; then in proportion
-            width = 1.6 + (20 - 1.6 * len(groups)) * sum(n for _, n in group) / total
-            names = [name for name, _ in group]
-            text = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            box(ax, x, y + 0.12, width, 0.76, text, COLOURS[i % len(COLOURS)],
-                7.5 if width > 3 else 6)
-            x += width
-
-
-def timeline(logs):
-    """Draw for each label what `trace.record` saw: gradients, buckets, the end."""
-    panels = axes("milliseconds after the end of forward", width=7.4,
-                  height=2.5, panels=len(logs))
-    last = max(log["end"] for log in logs.values()) * 1e3
-    for ax, (label, log) in zip(panels, logs.items()):
-        times = [seconds * 1e3 for _, seconds in log["ready"]]
-        ax.barh(1, times[-1], height=0.42, color=FAINT)
-        ax.text(times[-1] / 2, 1.36, "backward", fontsize=8, ha="center", color=INK)
-        ax.plot(times, [1] * len(times), "|", color=INK, markersize=15, mew=1.3)
-        for i, (start, end) in enumerate(log["buckets"]):
-            ax.barh(0, (end - start) * 1e3, left=start * 1e3, height=0.42,
-                    color=COLOURS[i % len(COLOURS)])
-        ax.axvline(log["end"] * 1e3, color=INK, lw=1, ls=":")
-        ax.set_title(label, fontsize=10, color=INK, loc="left")
-        ax.set_yticks([0, 1], ["all-reduce", "gradients"])
-        ax.set_xlim(0, last * 1.04)
-        ax.set_ylim(-0.5, 1.7)
-        ax.grid(False)
-    panels[-1].set_yticklabels([])
 
 
 def turns(epochs, examples):
