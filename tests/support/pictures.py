@@ -13,8 +13,10 @@ from manual_dp.lab.figures import (
     shards,
     split,
     step,
+    traffic,
     weights,
 )
+from manual_dp.lab.wire import Sent
 
 TRAFFIC = {
     "by layer": [("activations", 102_400), ("their gradients", 102_400)],
@@ -31,6 +33,15 @@ def schedule(stages, micro_batches, backward=True):
             for stage in range(stages) for i in range(micro_batches)] + [
         (slots + i + stages - 1 - stage, stage, i + 1, "backward")
         for stage in range(stages) for i in range(micro_batches) if backward]
+
+
+def star(ranks):
+    return [Sent(*way, "weights", 1_032_544) for rank in range(1, ranks)
+            for way in ((0, rank), (rank, 0))]
+
+
+def ring(ranks):
+    return [Sent(rank, (rank + 1) % ranks, "chunk", 1_806_952) for rank in range(ranks)]
 
 
 def pictures():
@@ -59,6 +70,9 @@ def pictures():
             made[f"{function.__name__} {n}"] = player.play(function, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([allreduce, ring_allreduce, tree_allreduce], n)
+    for n in (2, 4, 8):
+        made[f"traffic of {n}"] = traffic.draw({"a star": star(n), "a ring": ring(n)}, n)
+    made["traffic, one row"] = traffic.draw({"a star": [], "a ring": ring(8)}, 8)
     return list(made.items())
 
 
