@@ -8,6 +8,7 @@ import hashlib
 from manual_dp import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.lab.figures import (
     memory,
+    messages,
     pipeline,
     player,
     shards,
@@ -72,6 +73,10 @@ def pictures():
         made[f"race {n}"] = player.race([allreduce, ring_allreduce, tree_allreduce], n)
     for n in (2, 4, 8):
         made[f"traffic of {n}"] = traffic.draw({"a star": star(n), "a ring": ring(n)}, n)
+        made[f"messages of {n}"] = messages.draw({
+            "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
+            "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
+                         for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
     made["traffic, one row"] = traffic.draw({"a star": [], "a ring": ring(8)}, 8)
     return list(made.items())
 

@@ -9,7 +9,8 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     race        several of them on one clock                           lesson 03
     shards      the rows of each rank                                  lesson 04
     weights     how much each image counts                             lesson 05
-    traffic     who sends how many bytes to whom                       lesson 07
+    traffic     who sends how many bytes to whom                       lessons 07, 17
+    messages    what each message of a ring carried                    lesson 17
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:

@@ -1,6 +1,7 @@
 """Who sends how many bytes to whom: devices, and an arrow for each way.
 
-    draw    a panel for each way of training, on one scale     lesson 07
+    draw    a panel for each way of training, on one scale     lessons 07, 17
+    way     an arrow from one box to another
 
 A star stands as a star and a ring as a ring, because the sends have it so.
 """
@@ -55,8 +56,8 @@ def _panel(drawing, ways, sums, middle, high, scale):
                for x, y in places(ways, world_size, svg.WIDTH - WIDE - 40, high)]
     for (source, target), number in sorted(ways.items()):
         beside = max(number * scale, 1) / 2 + 4 if (target, source) in ways else 0
-        _way(drawing, middles[source], middles[target], beside,
-             max(number * scale, 1), svg.rank_colour(source))
+        way(drawing, middles[source], middles[target], beside,
+            max(number * scale, 1), svg.rank_colour(source))
     for rank, (x, y) in enumerate(middles):
         svg.box(drawing, x - WIDE / 2, y - TALL / 2, WIDE, TALL,
                 colour=svg.rank_colour(rank))
@@ -67,12 +68,17 @@ def _panel(drawing, ways, sums, middle, high, scale):
                      11, "#ffffff")
 
 
-def _way(drawing, start, end, beside, thick, colour):
-    """Draw an arrow from box to box, moved to its own right hand by some pixels."""
+def way(drawing, start, end, beside, thick, colour):
+    """Draw an arrow from box to box, moved to its own right hand by some pixels.
+
+    Return the middle of the arrow, and the direction (x, y) to its right hand.
+    """
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = (dx**2 + dy**2) ** 0.5
     # how much of the way lies inside a box
     part = min((WIDE / 2 + 3) / max(abs(dx), 1e-9), (TALL / 2 + 3) / max(abs(dy), 1e-9))
-    x, y = -beside * dy / length, beside * dx / length
+    right = -dy / length, dx / length
+    x, y = beside * right[0], beside * right[1]
     svg.arrow(drawing, (start[0] + part * dx + x, start[1] + part * dy + y),
               (end[0] - part * dx + x, end[1] - part * dy + y), colour, thick)
+    return (start[0] + dx / 2 + x, start[1] + dy / 2 + y), right

@@ -33,9 +33,10 @@ def test_an_arrow_has_its_senders_colour():
     assert [COLOURS.index(colour) for colour, _ in drawn] == [0, 0, 1, 0, 1, 2]
 
 
-def test_what_is_sent_in_parts_is_one_arrow():
-    drawn = lines(traffic.draw({"a": [Sent(0, 1, "x", 5), Sent(0, 1, "y", 7)]}, 2))
-    assert len(drawn) == 1
+def test_what_is_sent_in_parts_is_one_arrow_of_their_sum():
+    parts = [Sent(0, 1, "x", 5), Sent(0, 1, "y", 7)]
+    drawn = lines(traffic.draw({"parts": parts, "one": [Sent(0, 1, "x", 24)]}, 2))
+    assert [thick for _, thick in drawn] == [6, 12]
 
 
 def test_each_box_says_what_goes_out_and_what_comes_in():
