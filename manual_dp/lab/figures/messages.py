@@ -49,8 +49,8 @@ def _panel(drawing, messages, first, last, middle, high):
                 colour=svg.rank_colour(rank))
         for line, words in enumerate((f"rank {rank}", f"holds {_say(first[rank])}",
                                       f"ends with {_say(last[rank])}")):
-            svg.text(drawing, words, x, y - 15 + 15.5 * line, 12 - (line > 0), "#ffffff",
-                     font_weight="normal" if line else "bold")
+            svg.text(drawing, words, x, y - 15 + 15.5 * line, 12 - (line > 0),
+                     "#ffffff", font_weight="normal" if line else "bold")
 
 
 def _say(number):
