@@ -15,18 +15,18 @@ from manual_dp.lab.figures.split import size
 WIDE, TALL, THICK = 96, 50, 12  # a device's box; the thickest arrow
 
 
-def draw(logs, world_size):
+def draw(logs, world_size, word="device"):
     """Draw for each label of `logs` its devices and what they sent, in one step.
 
     logs: a dict from a label to a `Wire.log`. The more bytes in all, the thicker the
-    arrow. In each box: the bytes out of the device, and into it.
+    arrow. In each box: the bytes out of the device, and into it. word: what to call it.
     """
     links = {label: _links(log) for label, log in logs.items()}
     most = max(number for ways in links.values() for number in ways.values())
     worst = {label: max(map(max, totals(log, world_size)))
              for label, log in logs.items()}
-    title = "Bytes that cross between devices in one step. " + "; ".join(
-        f"{label}: at most {size(number)} out of or into a device"
+    title = f"Bytes that cross between {word}s in one step. " + "; ".join(
+        f"{label}: at most {size(number)} out of or into a {word}"
         for label, number in worst.items())
     high = 20 if world_size < 3 else 200 if world_size < 5 else 330
     panel = high + TALL + 56
@@ -34,10 +34,10 @@ def draw(logs, world_size):
     for i, (label, log) in enumerate(logs.items()):
         top = 4 + panel * i
         svg.text(drawing, label, 16, top + 16, 14, INK, "start", font_weight="bold")
-        svg.text(drawing, f"busiest device: {size(worst[label])}", svg.WIDTH - 16,
+        svg.text(drawing, f"busiest {word}: {size(worst[label])}", svg.WIDTH - 16,
                  top + 16, 13, INK, "end")
         _panel(drawing, links[label], totals(log, world_size),
-               (svg.WIDTH / 2, top + 40 + (high + TALL) / 2), high, THICK / most)
+               (svg.WIDTH / 2, top + 40 + (high + TALL) / 2), high, THICK / most, word)
     return svg.picture(drawing)
 
 
@@ -50,7 +50,7 @@ def _links(log):
     return ways
 
 
-def _panel(drawing, ways, sums, middle, high, scale):
+def _panel(drawing, ways, sums, middle, high, scale, word):
     world_size = len(sums[0])
     middles = [(middle[0] + x, middle[1] + y)
                for x, y in places(ways, world_size, svg.WIDTH - WIDE - 40, high)]
@@ -61,10 +61,10 @@ def _panel(drawing, ways, sums, middle, high, scale):
     for rank, (x, y) in enumerate(middles):
         svg.box(drawing, x - WIDE / 2, y - TALL / 2, WIDE, TALL,
                 colour=svg.rank_colour(rank))
-        svg.text(drawing, f"device {rank}", x, y - 15, 12, "#ffffff",
+        svg.text(drawing, f"{word} {rank}", x, y - 15, 12, "#ffffff",
                  font_weight="bold")
-        for line, (word, numbers) in enumerate(zip(("out", "in"), sums)):
-            svg.text(drawing, f"{word} {size(numbers[rank])}", x, y + 1 + 15 * line,
+        for line, (side, numbers) in enumerate(zip(("out", "in"), sums)):
+            svg.text(drawing, f"{side} {size(numbers[rank])}", x, y + 1 + 15 * line,
                      11, "#ffffff")
 
 

@@ -59,3 +59,9 @@ def test_there_and_back_stand_side_by_side():
         if path.get("fill") == "none"]
     heights = [float(path.split(" L")[0].split(",")[1]) for path in (there, back)]
     assert heights[0] - heights[1] >= traffic.THICK
+
+
+def test_devices_may_be_called_ranks():
+    picture = traffic.draw({"star": STAR}, 3, "rank")
+    assert {"rank 0", "rank 1", "rank 2", "busiest rank: 500 B"} <= {*words(picture)}
+    assert "device" not in picture.text
