@@ -2,6 +2,7 @@
 
     cost        count what crosses between devices
     sends       record an all-reduce: who sends which chunk to whom, step by step
+    crossing    what one step of DataParallel sends from device to device
     rounds      how long an all-reduce would take, by a stated model
     trace       watch a rank: all-reduces, when gradients and buckets were ready
     slow        a slow wire made on purpose, for all-reduces

@@ -10,14 +10,17 @@ from manual_dp.lab.figures import (
     buckets,
     clock,
     memory,
+    messages,
     pipeline,
     player,
     shards,
     split,
     step,
+    traffic,
     weights,
 )
 from manual_dp.lab.trace import Event
+from manual_dp.lab.wire import Sent
 
 TRAFFIC = {
     "by layer": [("activations", 102_400), ("their gradients", 102_400)],
@@ -45,6 +48,15 @@ def backward(layers, overlap):
         events += [Event(start, "start", "", i), Event(start + 1, "arrive", "", i)]
     end = max(event.time for event in events)
     return [*sorted(events, key=lambda event: event.time), Event(end, "end", "", None)]
+
+
+def star(ranks):
+    return [Sent(*way, "weights", 1_032_544) for rank in range(1, ranks)
+            for way in ((0, rank), (rank, 0))]
+
+
+def ring(ranks):
+    return [Sent(rank, (rank + 1) % ranks, "chunk", 1_806_952) for rank in range(ranks)]
 
 
 def pictures():
@@ -82,6 +94,13 @@ def pictures():
     made["buckets"] = buckets.draw({
         "cap 25 MiB": [sizes], "cap 0.05 MiB": [sizes[:4], sizes[4:]],
         "cap 0.001 MiB": [[size] for size in sizes]})
+    for n in (2, 4, 8):
+        made[f"traffic of {n}"] = traffic.draw({"a star": star(n), "a ring": ring(n)}, n)
+        made[f"messages of {n}"] = messages.draw({
+            "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
+            "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
+                         for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
+    made["traffic, one row"] = traffic.draw({"a star": [], "a ring": ring(8)}, 8)
     return list(made.items())
 
 

@@ -11,6 +11,8 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     weights     how much each image counts                             lesson 05
     buckets     which gradients lie in which bucket                    lesson 09
     clock       when gradients were ready and buckets under way        lesson 09
+    traffic     who sends how many bytes to whom                       lessons 07, 17
+    messages    what each message of a ring carried                    lesson 17
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:

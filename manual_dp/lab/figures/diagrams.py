@@ -1,7 +1,6 @@
 """Pictures with matplotlib: what happens where, in the ranks' colours.
 
     tables        numbers as shades, one table beside the other         lesson 02
-    dataparallel  what crosses between device 0 and the others          lesson 07
     worlds        two replicas in one process; two processes            lesson 08
     turns         which rank sees which example, epoch by epoch         lesson 10
 """
@@ -102,29 +101,3 @@ def turns(epochs, examples):
             for part, rank in enumerate(seen):
                 box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
                     COLOURS[rank % len(COLOURS)], 8)
-
-
-def dataparallel(world_size=2):
-    """Draw one forward of DataParallel: what lies on which device, and what crosses."""
-    ax = canvas(7.6, 0.9 + 0.72 * world_size, (-1.6, 13.9), (-0.1, world_size + 0.5))
-    write(ax, world_size + 0.22, {2.15: "scatter", 5.75: "replicate",
-                                  8.2: "parallel_apply", 10.75: "gather"},
-          family="monospace")
-    write(ax, world_size + 0.22, {13.1: "loss"})
-    top = world_size - 0.5
-    labels = [f"device {rank}" for rank in range(world_size)]
-    for rank, y in enumerate(rows(ax, labels, -0.1)):
-        colour = COLOURS[rank % len(COLOURS)]
-        box(ax, 1.4, y + 0.12, 1.5, 0.76, f"shard {rank}", colour, 8, 0.6)
-        box(ax, 4.9, y + 0.12, 1.7, 0.76, f"replica {rank}", colour, 8)
-        box(ax, 7.3, y + 0.12, 1.7, 0.76, f"output {rank}", colour, 8, 0.75)
-        arrow(ax, (6.6, y + 0.5), (7.3, y + 0.5), colour)
-        if rank:
-            arrow(ax, (0.85, top - 0.35), (1.45, y + 0.75))
-            arrow(ax, (4.1, top - 0.35), (4.95, y + 0.75))
-            arrow(ax, (9.0, y + 0.5), (9.8, top - 0.2))
-    for x, width, text in ((0.05, 0.85, "X"), (3.05, 1.25, "module"),
-                           (9.75, 2.0, "all outputs"), (12.5, 1.2, "loss")):
-        box(ax, x, world_size - 0.88, width, 0.76, text, size=8)
-    for start, end in ((0.9, 1.4), (4.3, 4.9), (9.0, 9.75), (11.75, 12.5)):
-        arrow(ax, (start, top), (end, top))
