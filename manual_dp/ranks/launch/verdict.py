@@ -3,6 +3,7 @@
     RankError  what went wrong first, and in which rank
     judge      the results, or the error
     finished   whether a rank has left a result
+    frames_of  the frames of a rank's stack; waits_in: what it waits in, if it does
     listed     ranks as text
     printed    what the ranks printed; trim it when it is too much, echo it here
 
@@ -44,14 +45,14 @@ class RankError(RuntimeError):
             self.add_note(details)
 
 
-def judge(folder, job, ended, places):
+def judge(folder, job, ended, places, late=None):
     """Return the results by rank, pickled, or the RankError.
 
     ended: (time, exit status) by rank, status minus the number for a signal; a rank
     that had to be killed is missing. places: for these, after the deadline, the
-    process's state and where they were.
+    process's state and where they were; late makes the error of these.
     """
-    ranks = range(job["world_size"])
+    ranks = job.get("ranks", range(job["world_size"]))
     done = [rank for rank in ranks if finished(folder, rank)]
     if len(done) == len(ranks):
         return [read(folder, f"result-{rank}") for rank in ranks]
@@ -67,14 +68,16 @@ def judge(folder, job, ended, places):
     if first and (not ends or first["time"] <= ends[0][1]):
         # of several that met with the same, the lowest rank
         rank = min(rank for rank in own if own[rank]["cause"] == first["cause"])
-        return RankError(f"rank {rank} raised {own[rank]['text']}", rank,
-                         own[rank]["traceback"], "raised", cause=first["cause"])
+        place = own[rank].get("place")
+        return RankError(f"rank {rank} raised {own[rank]['text']}"
+                         + (f" ({place})" if place else ""), rank,
+                         own[rank]["traceback"], "raised", place, first["cause"])
     if ends:
         *_, rank, code = ends[0]
         kind, how = _ending(code)
         return RankError(f"rank {rank} {how}", rank, _last_words(folder, rank), kind)
     if places:
-        return _late(job["timeout"], places)
+        return (late or _late)(job["timeout"], places)
     rank = min(errors)
     others = f"{listed(done)} had finished" if done else "another rank was gone"
     where = errors[rank]["where"]
@@ -111,11 +114,10 @@ def _last_words(folder, rank):
 
 def _late(timeout, places):
     """Name the rank that holds up the others, and say where each was."""
-    frames = {rank: re.findall(r'File "(.*)", line (\d+) in (.*)', text)
-              for rank, (_, text) in places.items()}
+    frames = {rank: frames_of(text) for rank, (_, text) in places.items()}
     states = {rank: state for rank, (state, _) in places.items()}
     waits = {rank: call for rank in sorted(places)
-             if (call := _waits_in(states[rank], frames[rank]))}
+             if (call := waits_in(states[rank], frames[rank]))}
     details = "\n".join(f"rank {rank}: {text.strip() or 'no answer'}"
                         for rank, (_, text) in sorted(places.items()))
     stuck = sorted(places.keys() - waits,
@@ -132,7 +134,12 @@ def _late(timeout, places):
                      f"{state}{nor}", rank, details, "hung", place)
 
 
-def _waits_in(state, frames):
+def frames_of(text):
+    """Return (file, line, function) of each frame of a stack, the innermost first."""
+    return re.findall(r'File "(.*)", line (\d+) in (.*)', text)
+
+
+def waits_in(state, frames):
     """Return the call in which a rank waits for others, or None: see its stack."""
     names = [name for path, _, name in frames[:4]
              if re.search(r"torch.distributed", path) and name != "wrapper"]
@@ -141,7 +148,7 @@ def _waits_in(state, frames):
     if names:
         return names[-1]
     path, line, name = frames[0]
-    if name == "_join":  # of rank.py, for ranks that have yet to come
+    if name == "join":  # of rank.py, for ranks that have yet to come
         return "init_process_group"
     if name == "_engine_run_backward":
         return "backward"

@@ -230,7 +230,7 @@ def test_open_files_do_not_pile_up():
 # arguments that are refused, before any process is started
 
 def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.setattr(launch, "_ask", None)
+    monkeypatch.setattr(launch, "connect", None)
     lock = threading.Lock()
     with pytest.raises(TypeError, match="function and args must be sent .* cannot pickle"):
         run_ranks(lambda: lock, 2)
@@ -255,7 +255,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
     ({"backend": None}, ValueError, "backend must be one of"),
 ])
 def test_bad_arguments_are_refused_before_anything_starts(monkeypatch, changes, error, text):
-    monkeypatch.setattr(launch, "_ask", None)
+    monkeypatch.setattr(launch, "connect", None)
     arguments = {"function": int, "world_size": 2, **changes}
     function, world_size = arguments.pop("function"), arguments.pop("world_size")
     with pytest.raises(error, match=text):
@@ -263,16 +263,16 @@ def test_bad_arguments_are_refused_before_anything_starts(monkeypatch, changes, 
 
 
 def test_nccl_needs_a_gpu_for_each_rank(monkeypatch):
-    monkeypatch.setattr(launch, "_ask", None)
+    monkeypatch.setattr(launch, "connect", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="a GPU for each rank: 2 ranks, 1 GPUs"):
         run_ranks(int, 2, backend="nccl")
 
 
 def test_a_system_without_fork_is_refused(monkeypatch):
-    monkeypatch.setattr(launch, "_ask", None)
+    monkeypatch.setattr(launch, "connect", None)
     monkeypatch.delattr(os, "fork")
-    with pytest.raises(OSError, match="run_ranks needs fork"):
+    with pytest.raises(OSError, match="ranks need fork"):
         run_ranks(int, 2)
 
 

@@ -82,10 +82,10 @@ def test_ranks_listen_on_loopback_alone():
 
 
 def test_ranks_end_cleanly_ten_times_in_a_row(monkeypatch):
-    ask, status = launch._ask, []
+    ask, status = launch.ask, []
 
-    def spy(job):
-        report = ask(job)
+    def spy(*args):
+        report = ask(*args)
         status.append(report["status"])
         return report
 
@@ -93,7 +93,7 @@ def test_ranks_end_cleanly_ten_times_in_a_row(monkeypatch):
         dist.all_reduce(torch.ones(1000))
         dist.barrier()
 
-    monkeypatch.setattr(launch, "_ask", spy)
+    monkeypatch.setattr(launch, "ask", spy)
     for _ in range(10):
         run_ranks(total, 3)
     assert status == [{0: 0, 1: 0, 2: 0}] * 10

@@ -111,7 +111,7 @@ def test_who_holds_up_the_others_by_its_own_work_is_named_at_the_deadline():
          (spin, (), 1, HUNG.format(1) + r"in spin, line \d+", "spin"),
          (ignore_signals, (), 1, HUNG.format(1) + r"in ignore_signals, line \d+",
           "ignore_signals"),
-         (time.sleep, (50,), 0, HUNG.format(0) + r"in .*; nor had rank 1", "_call"))
+         (time.sleep, (50,), 0, HUNG.format(0) + r"in .*; nor had rank 1", "call"))
 
 
 def test_who_waits_for_a_rank_that_sleeps_is_not_the_one_that_is_named():
