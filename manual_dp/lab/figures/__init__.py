@@ -10,6 +10,7 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     shards      the rows of each rank                                  lesson 04
     weights     how much each image counts                             lesson 05
     worlds      a list in one process, and a process a rank            lesson 08
+    spread      how numbers reach all ranks, round by round            lesson 08
     calls       which calls of a collective met                        lesson 08
     svg         the one look of all these; places: where ranks stand
 
