@@ -19,6 +19,7 @@ from tests.support.lessons import (
     SHARED,
     a_cell,
     a_figure_follows_the_numbers_that_it_draws,
+    cells_on_ranks_are_clean,
     cells_were_run_once_in_order,
     code_cells,
     every_fold_is_closed_and_has_a_title,
@@ -186,6 +187,12 @@ def small_lesson():
         a_cell("code", "time", "print('fast')", [said("fast\n")],
                tagged=["nbval-ignore-output"]),
         a_cell("code", "figure", "print([1])\nplt.show()", [said("[1]\n"), drawn()]),
+        a_cell("code", "start", "%load_ext manual_dp.ranks\n%ranks {world_size}",
+               [said("4 ranks run.\n")]),
+        a_cell("code", "push", "from manual_dp.ranks.live import current\n"
+                               "current().push(X=names)"),
+        a_cell("code", "ranks", "%%ranks 0 --timeout 3\nimport os\nx = torch.ones(rank)\n"
+                                "if X:\n    os._exit(0)\nx", [said("rank 0: 1\n")]),
         a_cell("code", "own", "def allreduce(data):\n    data[0] = sum(data)"),
         a_cell("markdown", "summary", "## Summary\n\n- a\n- b\n- c"),
         a_cell("markdown", "questions", f"## Questions\n\n{folds}"),
@@ -276,7 +283,10 @@ BROKEN = [
     (parameters_come_second_and_are_literals, with_source("parameters", "print(1)")),
     *((no_cell_leaves_python_or_ends_it, with_source("run-0", text)) for text in (
         "!ls", "%time f()", "x = 1\n  !ls", "exit()", "quit()", "exit", "sys.exit(0)",
-        "import os\nos._exit(0)", "raise SystemExit", "get_ipython().system('ls')")),
+        "import os\nos._exit(0)", "raise SystemExit", "get_ipython().system('ls')",
+        "%%time\nx = 1", "x = 1\n%%ranks", "%%ranks\n!ls", "%%ranks\nget_ipython()")),
+    *((cells_on_ranks_are_clean, with_source("ranks", f"%%ranks\n{text}")) for text in (
+        "y = unknown", "import os", "x = = 1", "x = '" + "x" * 100 + "'")),
     (no_public_function_is_retyped, with_source("run-0", retyped())),
     (a_figure_follows_the_numbers_that_it_draws, with_outputs("figure", drawn())),
     (a_figure_follows_the_numbers_that_it_draws,

@@ -6,8 +6,11 @@ that hold for both.
 
 import ast
 import copy
+import json
 import platform
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -38,8 +41,12 @@ def tags(cell):
     return cell["metadata"].get("tags", [])
 
 
+def runs_on_ranks(cell):
+    return source(cell).startswith("%%ranks")
+
+
 def tree(cell):
-    """Parse a code cell, its magics left out."""
+    """Parse a code cell, its magics left out; of %%ranks, what the ranks run."""
     return ast.parse(re.sub(r"^\s*[%!].*$", "", source(cell), flags=re.M))
 
 
@@ -139,12 +146,37 @@ def it_starts_with_the_set_up(nb):
 
 
 def no_cell_leaves_python_or_ends_it(nb):
-    magics = [line for cell in code_cells(nb) for line in source(cell).splitlines()
-              if re.match(r"\s*[%!]", line) and line != "%matplotlib inline"]
+    # a cell that ends a rank on purpose ends no kernel
+    known = r"%matplotlib inline|%load_ext manual_dp\.ranks|%ranks( .*)?"
+    magics = [line for cell in code_cells(nb)
+              for line in source(cell).splitlines()[runs_on_ranks(cell):]
+              if re.match(r"\s*[%!]", line) and not re.fullmatch(known, line)]
     ends = (r"\b(?:(?:sys\.|os\._)?exit|quit)\b\s*(?:\(|$)"
-            r"|SystemExit|get_ipython|os\.(?:kill|abort)")
+            r"|SystemExit|os\.(?:kill|abort)")
     return magics + [cell["id"] for cell in code_cells(nb)
-                     if re.search(ends, source(cell), re.M)]
+                     if "get_ipython" in source(cell)
+                     or not runs_on_ranks(cell) and re.search(ends, source(cell), re.M)]
+
+
+def cells_on_ranks_are_clean(nb):
+    """Ask ruff about the cells that it leaves out: for it, %%ranks hides Python."""
+    cells = [cell for cell in code_cells(nb) if runs_on_ranks(cell)]
+    if not cells:
+        return []
+    pushed = {word.arg for cell in code_cells(nb) if not runs_on_ranks(cell)
+              for node in ast.walk(tree(cell)) if isinstance(node, ast.Call)
+              and getattr(node.func, "attr", "") == "push" for word in node.keywords}
+    there = "import torch\nimport torch.distributed as dist\ntorch, dist\n" + "".join(
+        f"{name} = None\n" for name in sorted({"rank", "world_size", "store"} | pushed))
+    script = {"metadata": {}, "nbformat": 4, "nbformat_minor": 5, "cells": [
+        {"cell_type": "code", "id": cell["id"], "metadata": {}, "outputs": [],
+         "execution_count": None, "source": re.sub(r"\A%%.*", "", source(cell))}
+        for cell in [a_cell("code", "names-of-ranks", there), *cells]]}
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--output-format=concise",
+         "--stdin-filename", "notebooks/on_ranks.ipynb", "-"], input=json.dumps(script),
+        cwd=FOLDER.parent, capture_output=True, text=True, timeout=60)
+    return re.findall(r"^\S+:(cell \d+:\d+:\d+: .*)", done.stdout, re.M)
 
 
 def a_figure_follows_the_numbers_that_it_draws(nb):
@@ -170,8 +202,8 @@ SHARED = [
     ids_are_words_and_differ, cells_were_run_once_in_order,
     nothing_ends_in_an_error_or_on_stderr, no_place_of_a_machine_is_named,
     no_device_is_printed, nine_in_ten_outputs_are_compared, it_starts_with_the_set_up,
-    no_cell_leaves_python_or_ends_it, a_figure_follows_the_numbers_that_it_draws,
-    every_fold_is_closed_and_has_a_title,
+    no_cell_leaves_python_or_ends_it, cells_on_ranks_are_clean,
+    a_figure_follows_the_numbers_that_it_draws, every_fold_is_closed_and_has_a_title,
 ]
 
 

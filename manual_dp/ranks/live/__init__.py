@@ -25,8 +25,8 @@ FOR_EVER = 10**6  # seconds: no deadline of the group's own comes before a cell'
 class Ranks:
     """Start `world_size` ranks; run code in them. They stay until `close`.
 
-    In each there are torch, dist, rank and world_size. The group is open; with
-    group=False it is not: `store` is then the path of an empty file to meet in.
+    In each there are torch, dist, rank and world_size; torch's seed is 0. The group is
+    open; with group=False it is not: `store` is the path of an empty file to meet in.
     If a rank has died, or hangs when time is up, all of them are ended, and the next
     call starts new ones, which know no names. A message that was sent in a cell that
     raised, and not received, is still on its way in the next.
@@ -52,8 +52,11 @@ class Ranks:
         self._runs += 1
         return self.run_cell(code, f"run {self._runs}", ranks, timeout)
 
-    def run_cell(self, code, name, ranks=None, timeout=60, show=False):
-        """Do as `run` does; errors say `name`. show: the ranks print their values."""
+    def run_cell(self, code, name, ranks=None, timeout=60, show=None):
+        """Do as `run` does; errors say `name`. show: whether the ranks print the value.
+
+        With None they return it, as `run` does.
+        """
         ranks = self._checked(ranks)
         launch.check_timeout(timeout)
         _check_syntax(code, name)

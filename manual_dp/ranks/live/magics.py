@@ -7,6 +7,9 @@
     %%ranks 1 3             on these
     %%ranks --timeout 3     seconds; 60 if none are said
     %%ranks --show-error    an error on purpose: print what it says, go on
+
+Errors name a cell by the number that stands beside it. Where cells are run without
+numbers, as nbval does, they are counted from the cell that loads this, as cell 1.
 """
 
 from IPython.core.error import UsageError
@@ -19,7 +22,15 @@ from manual_dp.ranks.launch import RankError
 
 @magics_class
 class RanksMagics(Magics):
-    """Keep the notebook's ranks."""
+    """Keep the notebook's ranks, and count its cells."""
+
+    def __init__(self, shell):
+        super().__init__(shell)
+        self.number, self.numbered = 1, False
+        shell.events.register("pre_run_cell", self._count)
+
+    def _count(self, info):
+        self.number, self.numbered = self.number + 1, info.store_history
 
     @magic_arguments()
     @argument("numbers", nargs="*", help="%%ranks: which ranks; %%%%ranks: how many")
@@ -63,10 +74,10 @@ class RanksMagics(Magics):
             ranks = live.current()
         except RuntimeError as error:
             raise UsageError(str(error)) from None
-        # this cell is in the history: execution_count may be the next one's already
-        number = len(self.shell.history_manager.input_hist_raw) - 1
+        if self.numbered:  # this cell is in the history
+            self.number = len(self.shell.history_manager.input_hist_raw) - 1
         # the first line is %%ranks: so a line's number is the one that the reader sees
-        ranks.run_cell("\n" + cell, f"cell {number}",
+        ranks.run_cell("\n" + cell, f"cell {self.number}",
                        _whole(asked.numbers) or None, asked.timeout,
                        show=not cell.rstrip().endswith(";"))
 

@@ -64,6 +64,7 @@ def _answer(rank, folder, line, function, *args):
 
 def _settle(rank, job):
     """Join the group, or not; return the names that cells start with."""
+    torch.manual_seed(0)  # or the nursery's imports would decide what is drawn
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main  # of cloudpickle too: functions go by value
     main.__dict__.update(torch=torch, dist=dist, rank=rank,
@@ -89,9 +90,9 @@ def _run_cell(cell, names):
     exec(compiled(tree, mode="exec"), names)
     if last:
         value = eval(compiled(ast.Expression(last.value), mode="eval"), names)
-    if cell["show"]:
-        if value is not None:
-            print(_text(value))
+    if cell["show"] and value is not None:
+        print(_text(value))
+    if cell["show"] is not None:
         value = None
     try:
         return launched.pack(value, ""), names

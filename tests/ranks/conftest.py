@@ -1,4 +1,4 @@
-"""For tests of launches: a nursery for each file, and nothing left after each test."""
+"""For tests of ranks: a nursery for each file, and nothing left after each test."""
 
 import os
 import subprocess

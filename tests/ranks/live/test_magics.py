@@ -1,0 +1,197 @@
+"""%ranks and %%ranks in a notebook's kernel: what is shown, and who ends with it."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import nbformat
+import psutil
+import pytest
+from course import execute, store
+from jupyter_client import KernelManager
+from jupyter_client.kernelspec import KernelSpecManager
+from kernels import ipc
+from nbformat.v4 import new_code_cell, new_notebook
+from tqdm import tqdm
+
+from tests.support.launches import LATE, until
+
+NEW = "New ranks: 0 to 1 (gloo). The names of earlier cells are gone.\n"
+
+
+class Kernel:
+    """A notebook's kernel, spoken to cell by cell."""
+
+    def __init__(self, folder):
+        self.manager = KernelManager(
+            kernel_spec_manager=KernelSpecManager(kernel_dirs=[]), **ipc())
+        self.manager.start_kernel(cwd=str(folder), extra_arguments=["--log-level=ERROR"],
+                                  env={**os.environ, "TMPDIR": str(folder)})
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(240)
+
+    def __call__(self, code, after=lambda: None):
+        """Run a cell, and call `after` when it has begun; return what it shows."""
+        asked, shown = self.client.execute(code), []
+        while True:
+            message = self.client.get_iopub_msg(timeout=240)
+            if message["parent_header"].get("msg_id") != asked:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "execute_input":
+                after()
+            if message["msg_type"] == "error":
+                shown.append("".join(line + "\n" for line in content["traceback"]))
+            shown.append(content.get("text") or content.get("data", {}).get("text/plain", ""))
+            if content.get("execution_state") == "idle":
+                return "".join(shown)
+
+    def end(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kernel")
+    kernel = Kernel(folder)
+    kernel("%load_ext manual_dp.ranks")
+    yield kernel
+    kernel.end()
+    assert until(lambda: list(folder.glob("manual_dp-*")) == [])
+
+
+@pytest.fixture
+def two(kernel):
+    kernel("%ranks 2")
+    return kernel
+
+
+def number(kernel):
+    """Return the number of the cell that asks for it."""
+    return int(kernel("len(In) - 1"))
+
+
+def test_ranks_starts_says_what_runs_and_ends(kernel):
+    assert kernel("n = 3") == ""
+    assert kernel("%ranks {n}") == (
+        "3 ranks run: 0 to 2 (gloo). Names live on from cell to cell.\n")
+    assert kernel("%ranks") == "3 ranks run: 0 to 2 (gloo).\n"
+    assert kernel("%ranks 2 --no-group") == (
+        "2 ranks run: 0 to 1 (no group yet). Names live on from cell to cell.\n")
+    assert kernel("%ranks stop") == "No ranks run.\n"
+    assert kernel("%ranks") == "No ranks run: start them with %ranks 4.\n"
+    assert "UsageError: no ranks run: start them with %ranks 4" in kernel("%%ranks\n1")
+
+
+def test_a_cell_shows_what_each_rank_prints_and_its_last_value(two):
+    assert two("%%ranks\nx = torch.ones(2, 2) * rank\nprint('hello')\nx") == "".join(
+        f"rank {r}: hello\nrank {r}: tensor([[{r}., {r}.],\nrank {r}:         [{r}., {r}.]])\n"
+        for r in range(2))
+    assert two("%%ranks 1\nx.sum()") == "rank 1: tensor(4.)\n"
+    assert two("%%ranks\nx.sum();") == two("%%ranks\ny = 1") == two("%%ranks\nNone") == ""
+    assert two("%%ranks\nobject()") == (  # no address, which is new in each run
+        "rank 0: <object object>\nrank 1: <object object>\n")
+    assert two("r = 1") == "" and two("%%ranks {r}\nrank") == "rank 1: 1\n"
+
+
+def test_python_uses_the_same_ranks(two):
+    two("from manual_dp.ranks.live import current\nranks = current()")
+    assert two("ranks.push(X=[1, 2])") == ""
+    assert two("%%ranks\nX + [rank]") == "rank 0: [1, 2, 0]\nrank 1: [1, 2, 1]\n"
+    assert two("ranks['X']") == "[[1, 2], [1, 2]]"
+
+
+def test_an_error_names_the_cell_and_the_line_that_the_reader_sees(two):
+    n = number(two)
+    said = f"rank 1 raised ValueError: boom (cell {n + 1}, line 3: raise ValueError('boom'))\n"
+    code = "if rank == 1:\n    raise ValueError('boom')"
+    shown = two(f"%%ranks\n{code}")
+    assert shown == (f'Traceback (most recent call last):\n  File "cell {n + 1}", line 3, in '
+                     f"<module>\n    raise ValueError('boom')\nValueError: boom\n\n"
+                     f"RankError: {said}")
+    assert two(f"%%ranks --show-error\n{code}") == "RankError: " + said.replace(
+        f"cell {n + 1}", f"cell {n + 2}")
+    assert two("%%ranks\nrank") == "rank 0: 0\nrank 1: 1\n"
+
+
+def test_a_syntax_error_is_told_once(two):
+    assert two("%%ranks --show-error\nx = = 1") == (
+        f"SyntaxError: invalid syntax (cell {number(two) - 1}, line 2)\n")
+    assert two("%%ranks\nx = = 1").count("invalid syntax") == 1
+
+
+@pytest.mark.parametrize("cell, message", [
+    ("%ranks 2 3", "%ranks takes one number"), ("%ranks four", "whole numbers, not four"),
+    ("%%ranks one\n1", "whole numbers, not one"), ("%%ranks --deadline 3\n1", "unrecognized"),
+    ("%ranks 0", "world_size must be a whole number from 1 to 256"),
+    ("%%ranks 2\n1", "ranks must be some of 0 to 1")])
+def test_what_cannot_be_is_refused(two, cell, message):
+    assert message in two(cell)
+
+
+def test_a_deadline_of_its_own_shows_where_ranks_wait_and_new_ones_follow(two):
+    shown = two("%%ranks --timeout 4 --show-error\nx = torch.ones(1)\ndist.recv(x, 1 - rank)")
+    n = number(two) - 1
+    assert shown == ("RankError: time was up after 4 s: ranks 0 and 1 still waited\n" + "".join(
+        f"rank {r} waited in recv (cell {n}, line 3: dist.recv(x, 1 - rank))\n"
+        for r in range(2)))
+    assert two("%%ranks\nrank") == NEW + "rank 0: 0\nrank 1: 1\n"
+
+
+def test_an_interrupt_is_raised_in_the_notebook_and_new_ranks_follow(two):
+    pids = list(map(int, re.findall(r": (\d+)", two("%%ranks\nimport os\nos.getpid()"))))
+
+    def interrupt():
+        until(lambda: psutil.Process(pids[0]).cpu_percent(0.5) > 0)
+        two.manager.interrupt_kernel()
+
+    assert "KeyboardInterrupt" in two("%%ranks --timeout 500\nwhile True: pass", interrupt)
+    assert not any(map(psutil.pid_exists, pids))
+    assert two("%%ranks\nrank") == NEW + "rank 0: 0\nrank 1: 1\n"
+
+
+@pytest.mark.parametrize("how", ["killed", "restarted"])
+def test_ranks_end_with_the_kernel(how, tmp_path):
+    kernel = Kernel(tmp_path)
+    try:
+        kernel("%load_ext manual_dp.ranks\n%ranks 2")
+        shown = kernel("%%ranks\nimport os\nos.getpid()")
+        pids = list(map(int, re.findall(r": (\d+)", shown)))
+        assert len(pids) == 2
+        if how == "killed":
+            os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)
+        else:
+            kernel.manager.restart_kernel(now=False)
+        assert until(lambda: not any(map(psutil.pid_exists, pids)), LATE)
+        assert until(lambda: list(tmp_path.glob("manual_dp-*")) == [])
+    finally:
+        kernel.end()
+
+
+CELLS = ["%matplotlib inline\nimport torch\n%load_ext manual_dp.ranks\n"
+         "_ = torch.manual_seed(0)", "world_size = 3  # 2 to 4", "%ranks {world_size}",
+         "%%ranks\nx = torch.rand(3, dtype=torch.float64) + rank\ndist.all_reduce(x)\nx",
+         "%%ranks --show-error\nif rank == 1:\n    raise ValueError('boom')",
+         "%%ranks --timeout 4 --show-error\ndist.recv(x, (rank + 1) % world_size)",
+         "%%ranks 0 2\nprint('new', rank)\ndist.get_rank()"]
+
+
+def test_a_stored_notebook_gives_the_same_outputs_again(tmp_path):
+    nb = new_notebook(cells=[new_code_cell(cell, id=f"cell-{i}")
+                             for i, cell in enumerate(CELLS)])
+    with tqdm(nb.cells, disable=True) as bar:
+        assert asyncio.run(execute(nb, tmp_path, 240, bar)) == ""
+    store(nb)
+    assert nb.cells[-1].outputs[0].text.endswith("rank 2: new 2\nrank 2: 2\n")
+    nbformat.write(nb, tmp_path / "stored.ipynb")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
+         "--nbval-current-env", "--nbval-cell-timeout=240", "stored.ipynb"], cwd=tmp_path,
+        capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(CELLS)} passed" in done.stdout
