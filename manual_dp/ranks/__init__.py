@@ -1,6 +1,7 @@
 """A process per rank: start ranks, and what they say to one another.
 
-The names in the order to read them; each file is a page.
+The names in the order to read them; each file is a page. launch/ and live/ are tools:
+they start ranks, for one call or to stay.
 """
 
 from manual_dp.ranks.launch import RankError, run_ranks

@@ -14,7 +14,6 @@ process that runs learners' answers loads this file without the rest of the cour
 import contextlib
 import ctypes
 import glob
-import math
 import os
 import signal
 import sys
@@ -74,7 +73,7 @@ def computed(pid):
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
     except (OSError, ValueError):
-        return math.nan
+        return float("nan")  # a new one, which equals no other
 
 
 def below(pid):

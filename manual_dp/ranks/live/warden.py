@@ -47,19 +47,20 @@ def watch(line, job, ranks):
         line.sendall(pickle.dumps(report))
         if report["over"]:
             return
+        while not wait([line], 1):  # a thread of the last cell may go on printing
+            verdict.trim(job["folder"], ranks, {})
         cell = _next_cell(line, job, lines)
         report = _watch_cell(line, job["folder"], cell, ranks, lines)
 
 
 def _next_cell(line, job, lines):
-    """Wait for the kernel; give the cell to its ranks; return it."""
-    wait([line])
+    """Read a cell, give it to its ranks, return it."""
     with line.makefile("rb") as file:
         cell = pickle.load(file)
     cell["world_size"] = job["world_size"]
     if "code" in cell:
-        lines_of_code = cell["code"].splitlines(True)
-        linecache.cache[cell["name"]] = len(lines_of_code), None, lines_of_code, ""
+        text = cell["code"]
+        linecache.cache[cell["name"]] = len(text), None, text.splitlines(True), ""
     write(job["folder"], "cell", pickle.dumps(cell))
     for rank in cell["ranks"]:
         with contextlib.suppress(OSError):  # it has died: that is seen below

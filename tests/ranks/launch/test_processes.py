@@ -1,6 +1,7 @@
 """Processes: what has ended, what is below, and that nothing stays."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -130,6 +131,18 @@ def test_what_is_gone_has_no_state_and_no_parent(child):
     process = subprocess.Popen(["true"])
     process.wait()
     assert processes.look(process.pid) == ("?", 0)
+
+
+@LINUX
+def test_it_is_known_for_how_long_a_process_has_computed(child):
+    busy, idle = child("sh", "-c", "while true; do true; done"), child("sleep", "50")
+    end = time.monotonic() + 60
+    while processes.computed(busy) < 20 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert processes.computed(busy) >= 20 > processes.computed(idle)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert math.isnan(processes.computed(gone.pid))
 
 
 @LINUX

@@ -1,0 +1,68 @@
+"""The words for what happened in a cell."""
+
+import linecache
+
+import pytest
+
+from manual_dp.ranks.live.fault import judge, place, waiting
+
+LIBRARY = "/site-packages/torch/distributed/distributed_c10d.py"
+RECV = f'''  File "{LIBRARY}", line 2500 in recv
+  File "{LIBRARY}", line 80 in wrapper
+  File "cell 3", line 2 in exchange
+  File "cell 4", line 1 in <module>
+  File "/manual_dp/ranks/live/rank.py", line 90 in _run_cell
+'''
+SLEEP = '  File "cell 3", line 1 in <module>\n'
+
+
+@pytest.fixture
+def cell():
+    lines = ["x = 1\n", "    dist.recv(x, 1)\n", "y = [" + "1, " * 40 + "]\n"]
+    linecache.cache["cell 3"] = 100, None, lines, "cell 3"
+    yield
+    del linecache.cache["cell 3"]
+
+
+def test_a_place_is_a_cell_a_line_and_its_text(cell):
+    assert place("cell 3", 2) == "cell 3, line 2: dist.recv(x, 1)"
+    assert place("cell 3", 3) == "cell 3, line 3: y = [" + "1, " * 20 + "1,..."
+    assert len(place("cell 3", 3)) == len("cell 3, line 3: ") + 70
+
+
+@pytest.mark.parametrize("places, answer", [
+    ({0: ("S", RECV)}, True), ({0: ("S", RECV), 1: ("S", RECV)}, True),
+    ({0: ("S", RECV), 1: ("S", SLEEP)}, False), ({0: ("R", RECV)}, False),
+    ({0: ("T", "")}, False), ({0: ("S", "")}, False)])
+def test_a_rank_waits_if_it_sleeps_in_a_collective(places, answer):
+    assert waiting(places) == answer
+
+
+def error(folder, places, ranks):
+    job = {"world_size": 4, "ranks": ranks, "timeout": 3}
+    return judge(str(folder), job, {}, places)
+
+
+def test_the_innermost_line_of_a_cell_is_where_a_rank_waits(cell, tmp_path):
+    (tmp_path / "result-2").touch()
+    found = error(tmp_path, {0: ("S", RECV), 1: ("S", RECV)}, [0, 1, 2])
+    assert str(found).splitlines() == [
+        "time was up after 3 s: ranks 0 and 1 still waited",
+        "rank 0 waited in recv (cell 3, line 2: dist.recv(x, 1))",
+        "rank 1 waited in recv (cell 3, line 2: dist.recv(x, 1))",
+        "rank 2 had finished", "rank 3 had no cell to run"]
+    assert found.where == "cell 3, line 2: dist.recv(x, 1)"
+    assert "distributed_c10d.py" in found.details
+
+
+@pytest.mark.parametrize("state, text, said", [
+    ("S", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
+    ("R", SLEEP, "rank 1 was running (cell 3, line 1: x = 1)"),
+    ("D", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
+    ("T", "", "rank 1 was stopped"), ("S", "", "rank 1 did not answer"),
+    ("R", "", "rank 1 was running")])
+def test_who_does_not_wait_holds_up_the_others(state, text, said, cell, tmp_path):
+    found = error(tmp_path, {0: ("S", RECV), 1: (state, text)}, [0, 1])
+    first, waits, holds, _ = str(found).splitlines()
+    assert (first, found.rank) == ("time was up after 3 s: rank 1 had not finished", 1)
+    assert (waits[:22], holds) == ("rank 0 waited in recv ", said)
