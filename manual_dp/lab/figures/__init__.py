@@ -13,6 +13,9 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     clock       when gradients were ready and buckets under way        lesson 09
     traffic     who sends how many bytes to whom                       lessons 07, 17
     messages    what each message of a ring carried                    lesson 17
+    worlds      a list in one process, and a process a rank            lesson 08
+    spread      how numbers reach all ranks, round by round            lesson 08
+    calls       which calls of a collective met                        lesson 08
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:

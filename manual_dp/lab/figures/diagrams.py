@@ -1,7 +1,6 @@
 """Pictures with matplotlib: what happens where, in the ranks' colours.
 
     tables        numbers as shades, one table beside the other         lesson 02
-    worlds        two replicas in one process; two processes            lesson 08
     turns         which rank sees which example, epoch by epoch         lesson 10
 """
 
@@ -61,27 +60,6 @@ def tables(values_by_label, xlabel, ylabel):
         ax.set_ylabel(ylabel, color=INK)
         ax.spines[:].set_visible(False)
         figure.colorbar(image, ax=ax, label="score")
-
-
-def worlds():
-    """Draw two replicas in one process, and a process for each of two ranks."""
-    ax = canvas(7.6, 2.3, (0, 15.2), (-0.2, 4.5))
-    write(ax, 4.15, {3.3: "lessons 0 to 7: one process",
-                     11.4: "from now on: a process for each rank"}, 10)
-    box(ax, 0.2, 0, 6.2, 3.8)
-    ax.text(0.55, 3.25, "one Python", fontsize=8.5, color=INK)
-    for rank in range(2):
-        x = 7.6 + 4.4 * rank
-        box(ax, x, 0, 3.2, 3.8)
-        ax.text(x + 0.35, 3.25, f"rank {rank}'s Python", fontsize=8.5, color=INK)
-        for left, text, name in (
-                (0.7 + 2.8 * rank, f"replica {rank}", f"device_params[{rank}]"),
-                (x + 0.4, "replica", "params")):
-            box(ax, left, 0.5, 2.4, 1.2, text, COLOURS[rank])
-            write(ax, 2.2, {left + 1.2: name}, 8, family="monospace")
-            arrow(ax, (left + 1.2, 2.15), (left + 1.2, 1.7))
-    arrow(ax, (10.85, 1.1), (11.95, 1.1), style="<|-|>")
-    write(ax, 1.35, {11.4: "send\nrecv"}, 8)
 
 
 def turns(epochs, examples):

@@ -39,8 +39,8 @@ class Ranks:
         self.world_size, self.group, self.backend = world_size, group, backend
         self._runs, self._line, self._closed = 0, None, False
         self._one_at_a_time = threading.Lock()
-        self._start()
         _open.add(self)
+        self._start()
 
     def run(self, code, ranks=None, timeout=60):
         """Run `code` in every rank, or in `ranks`; return their last values, a list.
@@ -118,9 +118,10 @@ class Ranks:
     def _start(self):
         job = launch.make_job(self.world_size, FOR_EVER, self.backend,
                               group=self.group, watch=watch)
-        self._line, warden = launch.connect()
-        self._hang_up = weakref.finalize(self, _hang_up, os.getpid(), self._line,
-                                         warden, job["folder"])
+        line, warden = launch.connect()
+        self._hang_up = weakref.finalize(self, launch.hang_up, line, warden,
+                                         job["folder"])
+        self._line = line
         launch.show(self._ask(job, launch.START))
 
     def _ask(self, message, timeout):
@@ -143,11 +144,6 @@ class Ranks:
             self._hang_up.detach()
             self._line.close()
             self._line = None
-
-
-def _hang_up(pid, line, warden, folder):
-    if os.getpid() == pid:  # not a forked copy of that process, which ends
-        launch.hang_up(line, warden, folder)
 
 
 def _check_syntax(code, name):

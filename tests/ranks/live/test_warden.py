@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from manual_dp.ranks import RankError, Ranks
-from tests.support.launches import LATE, alive, until
+from tests.support.launches import LATE, until
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 HANG = 4  # seconds of a cell that hangs: enough for all ranks to come to where they wait
@@ -246,34 +246,37 @@ def test_an_interrupt_ends_the_ranks_at_once(capsys):
 
 
 HOLD = """
-import os, time
+import os, threading, time
 from manual_dp.ranks import Ranks
-ranks = Ranks(2)
-pids = ranks.run("import os, subprocess\\n"
-                 "os.getpid(), subprocess.Popen(['sleep', '500']).pid")
-print(*pids[0], *pids[1], flush=True)
+ranks, other = Ranks(2), Ranks(2)
+code = "import os, subprocess\\n(os.getpid(), subprocess.Popen(['sleep', '500']).pid)"
+print(*sum(ranks.run(code) + other.run(code), ()), flush=True)
 if os.fork() == 0:  # a copy that stays does not hold the ranks
     time.sleep(500)
-{}
+threading.Thread(target=other.run, args=("while True: pass",), kwargs={"timeout": 500},
+                 daemon=True).start()
 time.sleep(500)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("runs", ["", "ranks.run('while True: pass', timeout=500)"],
-                         ids=["idle", "busy"])
-def test_ranks_end_with_the_process_that_started_them(number, runs, start_python):
-    process, folder = start_python(HOLD.format(runs))
-    pids = list(map(int, process.stdout.readline().split()))
-    assert len(pids) == 4
-    time.sleep(0.5)  # now the cell runs
-    process.send_signal(number)
-    process.wait(LATE)
-    assert until(lambda: not any(map(psutil.pid_exists, pids)))
-    assert until(lambda: list(folder.glob("manual_dp-*")) == [])
-    for copy in alive():
-        if copy.name().startswith("python") and copy.ppid() != os.getpid():
-            copy.kill()
+def test_idle_and_busy_ranks_end_with_the_process_that_started_them(start_python):
+    started = [start_python(HOLD) for _ in range(2)]
+    for (process, folder), number in zip(started, (signal.SIGKILL, signal.SIGTERM)):
+        pids = list(map(int, process.stdout.readline().split()))
+        assert len(pids) == 8 and all(map(psutil.pid_exists, pids))
+        time.sleep(0.5)  # now the cell runs
+        command = psutil.Process(process.pid).cmdline()
+        [copy] = [child for child in psutil.Process(process.pid).children()
+                  if child.cmdline() == command]
+        process.send_signal(number)
+        process.wait(LATE)
+        assert nothing_stays(pids, folder)
+        copy.kill()
+
+
+def nothing_stays(pids, folder):
+    return until(lambda: not any(map(psutil.pid_exists, pids))) and until(
+        lambda: list(folder.glob("manual_dp-*")) == [])
 
 
 def test_a_process_that_ends_as_it_should_leaves_nothing(start_python):
