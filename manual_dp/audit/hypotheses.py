@@ -65,7 +65,7 @@ def single_device(notes):
 
 def hypotheses(rank, notes, before=None):
     """Return what `rank` may have applied, likely ones first: `Hypothesis`es."""
-    whole = list(_of_this_step(rank, notes))
+    whole = list(of_this_step(rank, notes))
     return [*whole, *_of_more(rank, notes, before, whole)]
 
 
@@ -87,10 +87,10 @@ def _explain(rank, notes, before):
     for hypothesis in hypotheses(rank, notes, before):
         if numbers := _numbers(used, hypothesis.basis, noise):
             return Fit(hypothesis, numbers)
-    return _by_parameter(used, right, list(_of_this_step(rank, notes)), noise)
+    return _by_parameter(used, right, list(of_this_step(rank, notes)), noise)
 
 
-def _of_this_step(rank, notes):
+def of_this_step(rank, notes):
     """Yield what a parameter can be asked by itself, likely ones first."""
     right, counts = single_device(notes), [note.weight for note in notes]
     means = [note.own / max(n, 1) for note, n in zip(notes, counts)]
