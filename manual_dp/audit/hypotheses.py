@@ -38,6 +38,7 @@ Hypothesis = namedtuple("Hypothesis", "code basis says part number source",
 Fit = namedtuple("Fit", "hypothesis numbers parts", defaults=({},))
 
 RIGHT = "factor"  # its code: right but for a factor
+ALONE = "{who} applied the gradient of their own rows alone"
 ZERO = Hypothesis("nothing-moved", [], "{who}: the gradient or step is 0",
                   "did not move")
 UNKNOWN = Hypothesis("gradient", [], "{who}: {last:.1e} of the gradient is not "
@@ -92,30 +93,40 @@ def _explain(rank, notes, before):
 
 def of_this_step(rank, notes):
     """Yield what a parameter can be asked by itself, likely ones first."""
-    right, counts = single_device(notes), [note.weight for note in notes]
+    yield Hypothesis(RIGHT, [single_device(notes)], part="got another multiple than "
+                     "the rest")
+    counts, world_size = [note.weight for note in notes], len(notes)
     means = [note.own / max(n, 1) for note, n in zip(notes, counts)]
-    world_size, everyone = len(notes), range(len(notes))
-    yield Hypothesis(RIGHT, [right], part="got another multiple than the rest")
     if world_size == 1:
         return
-    share = max(counts) * world_size / sum(counts)
-    yield Hypothesis(
-        "uneven-shards", [sum(means) / world_size], f"a mean of means: shards of "
-        f"{counts} {_terms(notes)} count alike, the largest should count {share:.4g} "
-        "times",
-        "got a mean of means", share)
-    for other in (rank, *everyone[:rank], *everyone[rank + 1:]):
-        yield Hypothesis(
-            "not-synchronised" if other == rank else "one-rank", [means[other]],
-            "{who} applied the gradient of their own rows alone",
-            "got each rank's own gradient", source=other)
+    yield _uneven(notes, [sum(means) / world_size])
+    yield Hypothesis("not-synchronised", [means[rank]], ALONE, "got each rank's own "
+                     "gradient", source=rank)
+    for other in range(world_size):
+        if other != rank:
+            yield Hypothesis("one-rank", [means[other]], ALONE, "got each rank's own "
+                             "gradient", source=other)
+    for some in _subsets(world_size):
+        out = sorted(set(range(world_size)) - set(some))
+        for basis in ([sum(notes[r].own for r in some) / sum(counts)],
+                      [sum(means[r] for r in some) / world_size]):
+            yield Hypothesis("rank-left-out", basis, f"the sum leaves out {ranks(out)}",
+                             "got a sum without a rank", len(out))
+
+
+def _uneven(notes, basis):
+    counts = [note.weight for note in notes]
+    share = max(counts) * len(counts) / sum(counts)
+    return Hypothesis("uneven-shards", basis, f"a mean of means: shards of {counts} "
+                      f"{_terms(notes)} count alike, the largest should count "
+                      f"{share:.4g} times", "got a mean of means", share)
+
+
+def _subsets(world_size):
+    """Yield ranks that may be in a sum: all but one; of few ranks, any two and more."""
     sizes = range(world_size - 1, 1, -1) if world_size <= 6 else [world_size - 1]
-    for some in (some for size in sizes for some in combinations(everyone, size)):
-        out = sorted(set(everyone) - set(some))
-        for target in (sum(notes[r].own for r in some) / sum(counts),
-                       sum(means[r] for r in some) / world_size):
-            yield Hypothesis("rank-left-out", [target], "the sum leaves out "
-                             f"{ranks(out)}", "got a sum without a rank", len(out))
+    for size in sizes:
+        yield from combinations(range(world_size), size)
 
 
 def _of_more(rank, notes, before, whole):
