@@ -3,6 +3,7 @@
     cost        count what crosses between devices
     sends       record an all-reduce: who sends which chunk to whom, step by step
     rounds      how long an all-reduce would take, by a stated model
+    programs    five programs that train on ranks, one right and four wrong
     trace       watch a rank: all-reduces, when gradients and buckets were ready
     show        a function's source, in a notebook
     progress    the progress bar of long commands
