@@ -51,11 +51,14 @@ class Report:
     """Hold an audit's findings, causes first; print as a table.
 
     remarks: what was seen and is no mistake. details: a traceback, if a rank raised.
+    evidence: what the ranks noted, the `Evidence` that the findings come from; None if
+    the run ended before its time.
     """
 
-    def __init__(self, findings, remarks, world_size, steps, details=""):
+    def __init__(self, findings, remarks, world_size, steps, details="", evidence=None):
         self.findings, self.remarks = list(findings), list(remarks)
         self.world_size, self.steps, self.details = world_size, steps, details
+        self.evidence = evidence
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
@@ -73,8 +76,9 @@ class Report:
     __repr__ = __str__
 
     def save(self, path):
-        """Write the report as JSON: the whole of it or, if interrupted, none."""
-        write_json(path, {**vars(self), "clean": not self.findings,
+        """Write the report, without the evidence, as JSON: all of it, or none of it."""
+        told = {name: value for name, value in vars(self).items() if name != "evidence"}
+        write_json(path, {**told, "clean": not self.findings,
                           "findings": [f._asdict() for f in self.findings]})
 
 
@@ -123,8 +127,9 @@ def _compared(run, world_size, steps, lr):
             base = alone and alone.result()[0]
         except RankError as error:
             remarks = [f"not compared with world size 1: {error}"]
-    findings, more = judge(Evidence(runs, base, lr))
-    return Report(findings, more + remarks, world_size, steps)
+    evidence = Evidence(runs, base, lr)
+    findings, more = judge(evidence)
+    return Report(findings, more + remarks, world_size, steps, evidence=evidence)
 
 
 def _check(code, world_size, steps, ignore):

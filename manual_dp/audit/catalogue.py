@@ -58,8 +58,9 @@ WORDS = {
         "seeds differ",
         "check the edges; pad nothing, or weight padded rows by zero"),
     "rows-missed": (
-        "the split drops the tail: rows // world_size, drop_last, zip",
-        "give the tail to some rank and weight the loss by n_i * W / N"),
+        "the split gives them to nobody: it drops the tail (rows // world_size, "
+        "drop_last, zip), or a shard's edge is wrong",
+        "give them to some rank and weight the loss by n_i * W / N"),
     "unused-parameter": (
         "the loss does not depend on it: DDP waits for its gradient",
         "remove or freeze it, or find_unused_parameters=True"),

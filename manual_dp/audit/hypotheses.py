@@ -1,9 +1,12 @@
 """Which gradient was it? Hypotheses, tried in sketches to the last digits.
 
-    Hypothesis    a gradient that a rank may have applied, and what is then found
-    Fit           the hypothesis that fits what a rank applied, with its numbers
-    explain       a `Fit` for each rank
-    right_on_all  whether all ranks applied a multiple of the right gradient
+    Hypothesis     a gradient that a rank may have applied, and what is then found
+    Fit            the hypothesis that fits what a rank applied, with its numbers
+    explain        a `Fit` for each rank
+    hypotheses     all that are tried for a rank, in this order
+    distance       how far a hypothesis is from what was applied
+    single_device  the right gradient
+    right_on_all   whether all ranks applied a multiple of it
 
 A rank's `own` is the sum over its rows of the loss's gradient, so the right gradient,
 a single device's, is the sum of all own / all rows. What a rank applied is compared
@@ -13,6 +16,7 @@ first that fits in every parameter is the answer; if none does, parameters are a
 one by one.
 """
 
+import math
 from collections import namedtuple
 from itertools import combinations
 
@@ -34,6 +38,7 @@ Hypothesis = namedtuple("Hypothesis", "code basis says part number source",
 Fit = namedtuple("Fit", "hypothesis numbers parts", defaults=({},))
 
 RIGHT = "factor"  # its code: right but for a factor
+ALONE = "{who} applied the gradient of their own rows alone"
 ZERO = Hypothesis("nothing-moved", [], "{who}: the gradient or step is 0",
                   "did not move")
 UNKNOWN = Hypothesis("gradient", [], "{who}: {last:.1e} of the gradient is not "
@@ -50,49 +55,78 @@ def explain(notes, before=None):
 
 def right_on_all(notes):
     """Return whether every rank applied a multiple of the right gradient."""
-    return all(_numbers(note.applied, [_right(notes)], note.noise) for note in notes)
+    right = single_device(notes)
+    return all(_numbers(note.applied, [right], note.noise) for note in notes)
 
 
-def _right(notes):
+def single_device(notes):
+    """Return a single device's gradient: all ranks' sums, over the number of rows."""
     return sum(note.own for note in notes) / sum(note.weight for note in notes)
 
 
+def hypotheses(rank, notes, before=None):
+    """Return what `rank` may have applied, likely ones first: `Hypothesis`es."""
+    whole = list(of_this_step(rank, notes))
+    return [*whole, *_of_more(rank, notes, before, whole)]
+
+
+def distance(used, basis):
+    """Return how far `used` is from the nearest sum of numbers times `basis`.
+
+    As a part of `used`: 0 if some numbers make exactly it, 1 if none are of any help.
+    """
+    if (numbers := _nearest(used, basis)) is None:
+        return math.inf
+    made = sum(number * one for number, one in zip(numbers, basis))
+    return float((used - made).norm() / used.norm())
+
+
 def _explain(rank, notes, before):
-    used, noise, right = notes[rank].applied, notes[rank].noise, _right(notes)
+    used, noise, right = notes[rank].applied, notes[rank].noise, single_device(notes)
     if used.norm() <= 1e-12 * right.norm() + noise:
         return Fit(ZERO, [0.0])
-    whole = list(_of_this_step(rank, notes, right))
-    for hypothesis in [*whole, *_of_more(rank, notes, before, whole)]:
+    for hypothesis in hypotheses(rank, notes, before):
         if numbers := _numbers(used, hypothesis.basis, noise):
             return Fit(hypothesis, numbers)
-    return _by_parameter(used, right, whole, noise)
+    return _by_parameter(used, right, list(of_this_step(rank, notes)), noise)
 
 
-def _of_this_step(rank, notes, right):
+def of_this_step(rank, notes):
     """Yield what a parameter can be asked by itself, likely ones first."""
-    counts = [note.weight for note in notes]
+    yield Hypothesis(RIGHT, [single_device(notes)], part="got another multiple than "
+                     "the rest")
+    counts, world_size = [note.weight for note in notes], len(notes)
     means = [note.own / max(n, 1) for note, n in zip(notes, counts)]
-    world_size, everyone = len(notes), range(len(notes))
-    yield Hypothesis(RIGHT, [right], part="got another multiple than the rest")
     if world_size == 1:
         return
-    share = max(counts) * world_size / sum(counts)
-    yield Hypothesis(
-        "uneven-shards", [sum(means) / world_size], f"a mean of means: shards of "
-        f"{counts} rows count alike, the largest should count {share:.4g} times",
-        "got a mean of means", share)
-    for other in (rank, *everyone[:rank], *everyone[rank + 1:]):
-        yield Hypothesis(
-            "not-synchronised" if other == rank else "one-rank", [means[other]],
-            "{who} applied the gradient of their own rows alone",
-            "got each rank's own gradient", source=other)
+    yield _uneven(notes, [sum(means) / world_size])
+    yield Hypothesis("not-synchronised", [means[rank]], ALONE, "got each rank's own "
+                     "gradient", source=rank)
+    for other in range(world_size):
+        if other != rank:
+            yield Hypothesis("one-rank", [means[other]], ALONE, "got each rank's own "
+                             "gradient", source=other)
+    for some in _subsets(world_size):
+        out = sorted(set(range(world_size)) - set(some))
+        for basis in ([sum(notes[r].own for r in some) / sum(counts)],
+                      [sum(means[r] for r in some) / world_size]):
+            yield Hypothesis("rank-left-out", basis, f"the sum leaves out {ranks(out)}",
+                             "got a sum without a rank", len(out))
+
+
+def _uneven(notes, basis):
+    counts = [note.weight for note in notes]
+    share = max(counts) * len(counts) / sum(counts)
+    return Hypothesis("uneven-shards", basis, f"a mean of means: shards of {counts} "
+                      f"{_terms(notes)} count alike, the largest should count "
+                      f"{share:.4g} times", "got a mean of means", share)
+
+
+def _subsets(world_size):
+    """Yield ranks that may be in a sum: all but one; of few ranks, any two and more."""
     sizes = range(world_size - 1, 1, -1) if world_size <= 6 else [world_size - 1]
-    for some in (some for size in sizes for some in combinations(everyone, size)):
-        out = sorted(set(everyone) - set(some))
-        for target in (sum(notes[r].own for r in some) / sum(counts),
-                       sum(means[r] for r in some) / world_size):
-            yield Hypothesis("rank-left-out", [target], "the sum leaves out "
-                             f"{ranks(out)}", "got a sum without a rank", len(out))
+    for size in sizes:
+        yield from combinations(range(world_size), size)
 
 
 def _of_more(rank, notes, before, whole):
@@ -131,15 +165,30 @@ def _by_parameter(used, right, whole, noise):
     return Fit(whole[0], [scale], parts)
 
 
-def _numbers(used, basis, noise):
-    """Return the numbers that make `used` of the sketches in `basis`, or None."""
+def _terms(notes):
+    """Return the word for what a mean loss is a mean of."""
+    rows = all(note.weight == sum(map(len, note.rows)) for note in notes)
+    return "rows" if rows else "terms of the loss"
+
+
+def _nearest(used, basis):
+    """Return numbers: their sum of products with `basis` is nearest to `used`, or None.
+
+    None where a sketch in `basis` is 0, or `used` is not finite.
+    """
     columns = torch.stack([b.flatten() for b in basis], 1)
     sizes = columns.norm(dim=0)
     if not bool((sizes > 0).all()) or not bool(used.isfinite().all()):
         return None
-    found = torch.linalg.lstsq(columns / sizes, used.flatten(),
-                               driver="gelsd").solution / sizes
-    made = torch.stack([c * b for c, b in zip(found, basis)])
+    found = torch.linalg.lstsq(columns / sizes, used.flatten(), driver="gelsd")
+    return (found.solution / sizes).tolist()
+
+
+def _numbers(used, basis, noise):
+    """Return the numbers that make `used` of the sketches in `basis`, or None."""
+    if (numbers := _nearest(used, basis)) is None:
+        return None
+    made = torch.stack([number * b for number, b in zip(numbers, basis)])
     rest = (used - made.sum(0)).norm(dim=1)
     allowed = CLOSE * made.norm(dim=2).sum(0) + FLOOR * used.norm() + 10 * noise
-    return found.tolist() if bool((rest <= allowed).all()) else None
+    return numbers if bool((rest <= allowed).all()) else None

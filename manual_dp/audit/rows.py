@@ -54,7 +54,7 @@ def rows(notes, evidence):
     """Ask that every row of the minibatch is seen by one rank, once."""
     forwards = [rows for note in notes for rows in note.all_rows]
     if len({note.batch for note in notes}) > 1 or None in forwards or not any(forwards):
-        return
+        return []
     seen = [Counter(row for rows in note.all_rows for row in rows) for note in notes]
     size = notes[0].size
     of = f" of {size}" if size else ""  # without a size, rows have no numbers
@@ -63,19 +63,32 @@ def rows(notes, evidence):
     often = [(rank, row, times) for rank, mine in enumerate(seen)
              for row, times in mine.items() if times > 1]
     missed = [row for row in range(size) if row not in homes]
+    found = []
     if len(seen) > 1 and all(mine == seen[0] for mine in seen):
-        yield finding("rows-same", len(seen[0]), f"all ranks see the same "
-                      f"{len(seen[0])} rows{of}")
+        found.append(finding("rows-same", len(seen[0]), f"all ranks see the same "
+                             f"{len(seen[0])} rows{of}"))
     elif shared:
         who = ranks([rank for rank, mine in enumerate(seen) if shared[0] in mine])
         row = f"row {shared[0]}" if size else "one of them"
-        yield finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on several "
-                      f"ranks: {row} on {who}")
+        found.append(finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on "
+                             f"several ranks: {row} on {who}"))
     if often:
         rank, row, times = often[0]
         row = f"row {row}" if size else "a row"
-        yield finding("rows-repeated", len(often), f"rank {rank} sees {row} {times} "
-                      f"times, and {len(often) - 1} more so", rank)
-    if missed:
-        yield finding("rows-missed", len(missed), f"no rank sees {len(missed)} rows of "
-                      f"{size}: {few(missed)}")
+        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {row} "
+                             f"{times} times, and {len(often) - 1} more so", rank))
+    return _with_missed(found, missed, size)
+
+
+def _with_missed(found, missed, size):
+    """Add the rows that no rank sees, to the finding on rows that took their place.
+
+    Its cause is theirs. Only where no row is seen twice, the missed ones are a finding
+    of their own.
+    """
+    if not missed:
+        return found
+    says = f"no rank sees {len(missed)} rows of {size}: {few(missed)}"
+    if found:
+        return [found[0]._replace(says=f"{found[0].says}; {says}"), *found[1:]]
+    return [finding("rows-missed", len(missed), says)]

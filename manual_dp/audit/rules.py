@@ -166,6 +166,8 @@ def learning_rate(evidence):
     """
     if not evidence.alone or not evidence.steps or len(evidence.runs) < 2:
         return []
+    if any(f.code.startswith("rows") for f in evidence.findings):
+        return []  # then it is not known how many rows are meant
     notes, alone = evidence.steps[0], evidence.alone[0]
     i = next(iter(notes[0].rates), None)
     lr, base = notes[0].rates.get(i), alone[0].rates.get(i)

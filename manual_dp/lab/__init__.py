@@ -4,6 +4,7 @@
     sends       record an all-reduce: who sends which chunk to whom, step by step
     crossing    what one step of DataParallel sends from device to device
     rounds      how long an all-reduce would take, by a stated model
+    programs    five programs that train on ranks, one right and four wrong
     trace       watch a rank: all-reduces, when gradients and buckets were ready
     slow        a slow wire made on purpose, for all-reduces
     show        a function's source, in a notebook

@@ -186,6 +186,7 @@ def test_the_regime_of_the_learning_rate_is_said():
     report = report_of("torch DDP, 2 ranks, even")
     assert [words.split(":")[0] for words in report.remarks] == [
         "same rows a step, so no scaling of lr"]
+    assert report_of("same rows on all ranks").remarks == []
 
 
 # the report
@@ -235,6 +236,16 @@ def test_a_clean_report_says_so(tmp_path):
     saved = json.loads((tmp_path / "report.json").read_text())
     assert (saved["clean"], saved["findings"]) == (True, [])
     assert (saved["world_size"], saved["steps"], saved["details"]) == (2, 2, "")
+
+
+def test_a_report_keeps_what_the_ranks_noted_and_does_not_save_it(tmp_path):
+    report = report_of("uneven shards, means")
+    [first, second] = report.evidence.steps
+    assert [note.rows for note in first] == [[[*range(0, 13, 2)]], [[*range(1, 13, 2)]]]
+    assert [note.t for note in second] == [1, 1] and len(report.evidence.alone) == 2
+    report.save(tmp_path / "report.json")
+    assert "evidence" not in (tmp_path / "report.json").read_text()
+    assert report_of("an exception on rank 1").evidence is None
 
 
 def test_an_ignored_finding_is_a_remark():

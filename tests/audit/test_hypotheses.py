@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from manual_dp.audit.fingerprint import SIZE
-from manual_dp.audit.hypotheses import explain, right_on_all
+from manual_dp.audit.hypotheses import (
+    distance,
+    explain,
+    hypotheses,
+    right_on_all,
+    single_device,
+)
 from manual_dp.audit.records import Step
 
 WEIGHTS = [5, 4, 3]
@@ -38,6 +44,37 @@ def test_a_gradient_is_known_by_its_sketch(used, code, numbers):
     fit = explained(used)
     assert fit.hypothesis.code == code
     assert fit.numbers == pytest.approx(numbers, abs=1e-9) and fit.parts == {}
+
+
+def test_hypotheses_are_tried_in_order_and_the_first_that_is_near_is_the_answer():
+    notes = [Step(own=own, weight=n, used=sum(MEANS) / 3) for own, n in zip(OWN, WEIGHTS)]
+    assert torch.equal(single_device(notes), RIGHT)
+    tried = hypotheses(1, notes)
+    far = [distance(notes[1].applied, one.basis) for one in tried]
+    assert [one.code for one in tried] == [
+        "factor", "uneven-shards", "not-synchronised", *["one-rank"] * 2,
+        *["rank-left-out"] * 6, "counted-twice"]
+    near = [one.code for one, away in zip(tried, far) if away < 1e-12]
+    assert near == ["uneven-shards", "counted-twice"]  # which may take any numbers
+    assert min(away for away in far if away > 1e-12) > 0.01
+    assert explain(notes)[1].hypothesis.code == "uneven-shards"
+
+
+def test_a_distance_is_a_part_of_what_was_applied():
+    one, other = torch.eye(4, dtype=torch.float64)[:2]
+    assert distance(2 * one, [one]) == 0 and distance(one, [other]) == 1
+    assert distance(3 * one + 4 * other, [one]) == pytest.approx(0.8)
+    assert distance(one + other, [one, other]) == pytest.approx(0, abs=1e-15)
+    assert distance(one, [0 * one]) == torch.inf
+
+
+def test_a_mean_over_something_else_than_rows_is_not_called_so():
+    def says(weights):
+        notes = [Step(own=own, weight=n, used=RIGHT, rows=[[0] * 3])
+                 for own, n in zip(OWN, weights)]
+        return hypotheses(0, notes)[1].says.partition(" count alike")[0]
+    assert says([3, 3, 3]) == "a mean of means: shards of [3, 3, 3] rows"
+    assert says([5, 4, 3]) == "a mean of means: shards of [5, 4, 3] terms of the loss"
 
 
 def test_the_step_before_and_shifted_targets_are_known():

@@ -17,12 +17,27 @@ def evidence(*lists, size=6, batch=(7, 7)):
     ([[[0, 2, 4]], [[1, 3, 5]]], []),
     ([[[0, 1], [2]], [[3], [4, 5]]], []),
     ([[None], [[0]]], []), ([[], []], []),
-    ([[[0, 1]], [[0, 1]]], [("rows-same", 2), ("rows-missed", 4)]),
+    ([[[0, 1]], [[0, 1]]], [("rows-same", 2)]),
     ([[[0, 1, 2, 3]], [[3, 4, 5]]], [("rows-overlap", 1)]),
+    ([[[0, 1, 2]], [[2, 3, 4]]], [("rows-overlap", 1)]),
+    ([[[0, 1, 1]], [[3, 4, 5]]], [("rows-repeated", 1)]),
     ([[[0, 1], [1, 2]], [[3, 4, 5]]], [("rows-repeated", 1)]),
     ([[[0, 1]], [[3, 4]]], [("rows-missed", 2)])])
 def test_every_row_is_wanted_once(lists, found):
     assert [(f.code, f.number) for f in rows(evidence(*lists))] == found
+
+
+def test_rows_that_others_took_the_place_of_are_said_in_one_finding_with_them():
+    def says(*lists):
+        [one] = rows(evidence(*lists))
+        return one.says.partition("; ")[2], one.cause
+    for lists, missed in (([[[0, 1]], [[0, 1]]], "4 rows of 6: 2, 3, 4, 5"),
+                          ([[[0, 1, 2]], [[2, 3, 4]]], "1 rows of 6: 5"),
+                          ([[[0, 1, 1]], [[3, 4, 5]]], "1 rows of 6: 2")):
+        words, cause = says(*lists)
+        assert words == f"no rank sees {missed}" and "tail" not in cause
+    [alone] = rows(evidence([[0, 1]], [[3, 4]]))
+    assert alone.says == "no rank sees 2 rows of 6: 2, 5" and "tail" in alone.cause
 
 
 def test_another_minibatch_is_the_only_finding():

@@ -9,6 +9,7 @@ from manual_dp import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.lab.figures import (
     buckets,
     clock,
+    distances,
     memory,
     messages,
     pipeline,
@@ -80,6 +81,9 @@ def pictures():
         "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
         made[f"weights {sizes}"] = weights.draw(sizes)
+    made["distances"] = distances.draw({
+        "right": 0.21, "a mean of means": 3e-16, "labels shifted": float("inf")}, 1e-7)
+    made["no distance fits"] = distances.draw(dict.fromkeys("abcdefghij", 1.0), 1e-7)
     for function in (allreduce, ring_allreduce, tree_allreduce):
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)

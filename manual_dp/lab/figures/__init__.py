@@ -16,6 +16,7 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     worlds      a list in one process, and a process a rank            lesson 08
     spread      how numbers reach all ranks, round by round            lesson 08
     calls       which calls of a collective met                        lesson 08
+    distances   how near each guess comes to what was measured         lesson 11
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:
