@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from traitlets.config import Config
 
 from manual_dp.ranks import launch, run_ranks
-from tests.ranks.launch.conftest import ROOT
+from tests.ranks.conftest import ROOT
 from tests.support.launches import SOON, error_of, nursery
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
