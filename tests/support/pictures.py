@@ -10,6 +10,7 @@ from manual_dp.lab.figures import (
     memory,
     pipeline,
     player,
+    sampler,
     shards,
     split,
     step,
@@ -54,6 +55,9 @@ def pictures():
         "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
         made[f"weights {sizes}"] = weights.draw(sizes)
+    made["sampler"] = sampler.draw(
+        {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
+    made["sampler of 6"] = sampler.draw({"one": [[i, i + 6] for i in range(6)]}, 12)
     for function in (allreduce, ring_allreduce, tree_allreduce):
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)

@@ -9,6 +9,7 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     race        several of them on one clock                           lesson 03
     shards      the rows of each rank                                  lesson 04
     weights     how much each image counts                             lesson 05
+    sampler     which rank sees which example, epoch by epoch          lesson 10
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:

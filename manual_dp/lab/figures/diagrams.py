@@ -5,7 +5,6 @@
     worlds        two replicas in one process; two processes            lesson 08
     buckets       which gradients lie in which bucket                   lesson 09
     timeline      when gradients were ready and buckets under way       lesson 09
-    turns         which rank sees which example, epoch by epoch         lesson 10
 """
 
 from manual_dp.lab.figures.plot import COLOURS, FAINT, INK, axes
@@ -127,25 +126,6 @@ def timeline(logs):
         ax.set_ylim(-0.5, 1.7)
         ax.grid(False)
     panels[-1].set_yticklabels([])
-
-
-def turns(epochs, examples):
-    """Draw which rank sees which example: a row an epoch, a column an example.
-
-    epochs: dict from a label to the ranks' lists of indices. A cell's colour is its
-    rank's; a stripe for each rank that sees it, none if nobody does.
-    """
-    top = len(epochs) + 0.3
-    ax = canvas(6.4, 0.5 + 0.42 * len(epochs), (-3.2, examples), (-0.1, top + 0.5))
-    write(ax, top, {i + 0.5: i for i in range(examples)})
-    ax.text(-0.2, top, "example", ha="right", fontsize=9, color=INK)
-    for y, ranks in zip(rows(ax, epochs), epochs.values()):
-        for i in range(examples):
-            box(ax, i, y, 1, 1)
-            seen = [rank for rank, mine in enumerate(ranks) for j in mine if j == i]
-            for part, rank in enumerate(seen):
-                box(ax, i + part / len(seen), y, 1 / len(seen), 1, str(rank),
-                    COLOURS[rank % len(COLOURS)], 8)
 
 
 def dataparallel(world_size=2):
