@@ -4,6 +4,7 @@
     close      are these the numbers that were wanted?
     differ     what to tell a learner whose numbers are others
     about      the same, for many numbers of which the same was given
+    failed     what to tell one whose ranks came to no numbers
     times      how many times too large are these numbers?
     each       one of the things that every rank returned
     unequal    are the ranks' numbers not all the same?
@@ -18,6 +19,7 @@ middle move runs where a learner's code runs, so only it may be seen by that cod
 
 import importlib
 import math
+import re
 from dataclasses import dataclass
 
 from manual_dp.school.tools.plain import numbers
@@ -75,7 +77,8 @@ def find(name):
 
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
-LESSONS = ("02", "03", "04", "05", "06")
+LESSONS = ("02", "03", "04", "05", "06", "08", "09", "10")
+WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others
 
 
 def close(got, wanted, tolerance=1e-9):
@@ -116,6 +119,21 @@ def differ(given, got, wanted, hints=(), tolerance=1e-9, whole=None):
 def about(given):
     """Return `differ` for what was given so; it is told which numbers are compared."""
     return lambda what, *args, **kwargs: differ(f"{given}; {what}", *args, **kwargs)
+
+
+def failed(given, got, wanted, hints=()):
+    """Return None, or the message where `got` holds ranks' error and no results.
+
+    hints: pairs (what it looks like, a pattern); the first whose pattern is found in
+    the error's kind and text is said.
+    """
+    if "error" not in got:
+        return None
+    text = " ".join(str(got["error"]).split())
+    return differ(given, f"no result: {shorten(text, 200)}{shorten(got['place'], 100)}",
+                  wanted, [(hint, bool(pattern) and bool(
+                      re.search(pattern, f"{got['kind']}: {text}")))
+                           for hint, pattern in hints])
 
 
 def times(got, wanted):

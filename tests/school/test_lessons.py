@@ -12,45 +12,56 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
 
 import manual_dp
+from manual_dp import ranks
 from manual_dp.school import checks
 from manual_dp.school.checks import Wrong, check
 from manual_dp.school.exercise import LESSONS, SETS, exercises, find
-from tests.support.right.lessons import ANSWERS as RIGHT
+from tests.support.right import lessons as right
+from tests.support.right import ranks as right_on_ranks
 from tests.support.wrong import begins
-from tests.support.wrong.lessons import ANSWERS as WRONG
+from tests.support.wrong import lessons as wrong
+from tests.support.wrong import ranks as wrong_on_ranks
 
+RIGHT = right.ANSWERS | right_on_ranks.ANSWERS
+WRONG = wrong.ANSWERS | wrong_on_ranks.ANSWERS
 ALL = [name for lesson in LESSONS for name in exercises(lesson)]
 FILES = ("params", "allreduce", "split", "train")
-WITHOUT_A_PAGE = {"06/learning_rate"}  # the module has no such function
-
-
-def function(name):
-    return name.partition("/")[2]
+WITHOUT_A_PAGE = {"06/learning_rate", *right_on_ranks.ANSWERS}  # none of this name
 
 
 def shown(name):
     """Return the module's function of this name."""
-    return next(vars(module)[function(name)] for module in
+    (function,) = find(name).answers
+    return next(vars(module)[function] for module in
                 (importlib.import_module(f"manual_dp.{file}") for file in FILES)
-                if function(name) in vars(module))
+                if function in vars(module))
 
 
 def define(name, cell):
-    """Return the function that a cell defines, among those of the module."""
-    space = {"torch": torch, **{word: getattr(manual_dp, word)
-                                for word in manual_dp.__all__}}
+    """Return the functions that a cell defines, among those of the module."""
+    space = {"torch": torch, "dist": dist, "nn": nn, "F": F,
+             **{word: getattr(module, word) for module in (ranks, manual_dp)
+                for word in module.__all__}}
     file = f"<cell {name} {abs(hash(cell))}>"
     linecache.cache[file] = len(cell), None, cell.splitlines(True), file
     exec(compile(cell, file, "exec"), space)
-    return space[function(name)]
+    return [space[function] for function in find(name).answers]
+
+
+def raising(name, error):
+    """Return a cell in which every function raises `error`."""
+    return "".join(f"def {function}(*args):\n    raise {error}\n"
+                   for function in find(name).answers)
 
 
 def test_lessons_have_at_least_eight_exercises_and_none_is_graded():
     assert len(ALL) >= 8 and {find(name).points for name in ALL} == {0}
     assert not set(LESSONS) & set(SETS)
-    assert all(len(find(name).answers) == 1 for name in ALL)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_A_PAGE])
@@ -62,7 +73,7 @@ def test_the_function_that_the_lesson_shows_is_a_right_answer(name, capsys):
 @pytest.mark.parametrize("name, style", [
     (name, style) for name, cells in RIGHT.items() for style in cells])
 def test_a_right_answer_in_another_style_is_accepted(name, style, capsys):
-    check(name, define(name, RIGHT[name][style]), times=2)
+    check(name, *define(name, RIGHT[name][style]), times=2)
     assert capsys.readouterr().out.startswith(f"{name}: right, on ")
 
 
@@ -73,7 +84,7 @@ def test_a_wrong_answer_is_rejected_with_its_hint(name, mistake, monkeypatch):
     monkeypatch.setattr(checks, "random", SimpleNamespace(Random=partial(Random, 0)))
     hint, cell = WRONG[name][mistake]
     with pytest.raises(Wrong) as caught:
-        check(name, define(name, cell))
+        check(name, *define(name, cell))
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{name} is not right yet."
     assert [line[:8].strip() for line in lines[1:4]] == ["given", "got", "wanted"]
@@ -82,12 +93,13 @@ def test_a_wrong_answer_is_rejected_with_its_hint(name, mistake, monkeypatch):
 
 def test_every_exercise_has_six_wrong_answers_and_three_right_ones():
     assert set(RIGHT) == set(WRONG) == set(ALL)
+    assert not set(right.ANSWERS) & set(right_on_ranks.ANSWERS)
     assert all(len(RIGHT[name]) >= 3 and len(WRONG[name]) >= 6 for name in ALL)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_blank_answer_prints_one_line_and_the_lesson_goes_on(name, capsys):
-    check(name, define(name, f"def {function(name)}(*args):\n    raise NotImplementedError"))
+    check(name, *define(name, raising(name, "NotImplementedError")))
     assert capsys.readouterr().out == (
         f"{name}: not written yet. Write your lines in place of the one with "
         "NotImplementedError, then run this cell again.\n")
@@ -95,8 +107,8 @@ def test_a_blank_answer_prints_one_line_and_the_lesson_goes_on(name, capsys):
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_answer_that_raises_shows_its_own_error(name):
-    with pytest.raises(KeyError, match="mine"):
-        check(name, define(name, f"def {function(name)}(*args):\n    raise KeyError('mine')"))
+    with pytest.raises((KeyError, Wrong), match="KeyError: 'mine'|^'mine'$"):
+        check(name, *define(name, raising(name, "KeyError('mine')")))
 
 
 @pytest.mark.parametrize("name, message", [

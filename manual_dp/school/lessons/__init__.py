@@ -1,5 +1,6 @@
 """The lessons' own exercises: write the function, then read the module's.
 
-    judge   which they are, most as in a problem set
-    run     how answers are run
+    judge       which they are, most as in a problem set
+    run         how answers are run
+    messages    both for lesson 08, gradients for lesson 09, training for lesson 10
 """

@@ -1,12 +1,14 @@
 """The exercises of the lessons: each asks for the function that the lesson then shows.
 
 Most are judged as in a problem set. The two halves of the ring are functions of all
-ranks' chunks here, programs of one rank in problem set 2.
+ranks' chunks here, programs of one rank in problem set 2. Those of lessons 08 to 10 are
+in files of their own.
 """
 
 from dataclasses import replace
 
 from manual_dp.school.exercise import Exercise, find
+from manual_dp.school.lessons import gradients, messages, training
 from manual_dp.school.sums import judge_chunks, judge_copies
 from manual_dp.school.tools.plain import random_numbers
 
@@ -37,6 +39,16 @@ def _as_in(problem_set, name):
     return replace(exercise, name=name, points=0)
 
 
+def _hook():
+    """Return problem set 4's, without the case of one rank."""
+    exercise = find("ps4/average_in_hooks")
+
+    def draw(random):
+        return (case for case in exercise.draw(random) if case["world_size"] > 1)
+    return replace(exercise, name="09/hook", points=0, draw=draw,
+                   answers=("average_when_ready",))
+
+
 EXERCISES = [
     _as_in("ps1", "02/get_params"),
     _as_in("ps1", "03/allreduce"),
@@ -47,4 +59,8 @@ EXERCISES = [
     _as_in("ps1", "05/train_batch"),
     _as_in("ps3", "06/evaluate_accuracy"),
     _as_in("ps3", "06/learning_rate"),
+    *messages.EXERCISES,
+    _hook(),
+    *gradients.EXERCISES,
+    *training.EXERCISES,
 ]

@@ -1,6 +1,13 @@
 """How answers to the exercises of lessons are run: most as in a problem set."""
 
 from manual_dp.school.exercise import flat
+from manual_dp.school.lessons.gradients import accumulate, bucket  # noqa: F401
+from manual_dp.school.lessons.messages import exchange, open_group, ring  # noqa: F401
+from manual_dp.school.lessons.training import (  # noqa: F401
+    evaluate,
+    resume,
+    sampler,
+)
 from manual_dp.school.ps1.run import (  # noqa: F401
     allreduce,
     get_params,
@@ -9,6 +16,7 @@ from manual_dp.school.ps1.run import (  # noqa: F401
     train_batch,
 )
 from manual_dp.school.ps3.run import evaluate_accuracy, learning_rate  # noqa: F401
+from manual_dp.school.ps4.run import average_in_hooks as hook  # noqa: F401
 from manual_dp.school.tools.plain import numbers, tensor
 
 

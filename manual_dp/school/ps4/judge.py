@@ -11,7 +11,14 @@ yields; it yields what is not so, as messages for the learner.
 from functools import partial
 from itertools import accumulate
 
-from manual_dp.school.exercise import Exercise, differ, each, shorten, so_many
+from manual_dp.school.exercise import (
+    WAITED,
+    Exercise,
+    differ,
+    each,
+    failed,
+    so_many,
+)
 from manual_dp.school.ps4.run import network
 from manual_dp.school.ps4.truth import alone, begin, draw, some, weights
 
@@ -45,22 +52,17 @@ def _judge_steps(case, got, messages):
 
 
 def _failed(case, got):
-    """Return None, or the message where `got` holds an error instead of numbers."""
-    if "error" not in got:
-        return None
-    text = " ".join(str(got["error"]).split())
-    said = shorten(text, 200) + shorten(got["place"], 100)
-    waited = case["world_size"] > 1 and (got["kind"] != "raised" or "gloo" in text)
-    ranks, steps = so_many(case["world_size"], "rank"), len(case["steps"])
-    return differ(f"{ranks}, {steps} steps of SGD", f"no result: {said}",
-                  "weights from every rank", [
-        ("a parameter has gradient None on a rank whose rows did not use it: that "
-         "counts as zero", "'NoneType'" in text),
-        ("what is frozen wants no gradient, and so takes no hook",
-         "hook on a tensor that doesn't require grad" in text),
-        ("all ranks must call the same collectives in the same order: those who "
-         "receive call broadcast, too, and a gradient may be None on one of them",
-         waited)])
+    k = case["world_size"]
+    return failed(
+        f"{so_many(k, 'rank')}, {len(case['steps'])} steps of SGD", got,
+        "weights from every rank", [
+            ("a parameter has gradient None on a rank whose rows did not use it: that "
+             "counts as zero", "'NoneType'"),
+            ("what is frozen wants no gradient, and so takes no hook",
+             "hook on a tensor that doesn't require grad"),
+            ("all ranks must call the same collectives in the same order: those who "
+             "receive call broadcast, too, and a gradient may be None on one of them",
+             k > 1 and WAITED)])
 
 
 def one_each(case, number, steps, _):

@@ -7,7 +7,6 @@
     gradients  those that it has, by name
 """
 
-import re
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 
@@ -16,9 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.ranks import RankError
 from manual_dp.school.tools.plain import numbers, tensor
-from manual_dp.school.tools.ranks import on_ranks, watched
+from manual_dp.school.tools.ranks import attempt, watched
 
 # what torch imports when it is first used: two seconds in every job
 IMPORTS = ["torch._dynamo"]
@@ -55,20 +53,7 @@ def DDP(case, DDP):
 
 
 def _launch(case, work):
-    """Return every rank's result, or what kept the ranks from having one."""
-    try:
-        return {"ranks": on_ranks(work, case["world_size"], SECONDS)}
-    except RankError as error:
-        return {"error": str(error), "kind": error.kind,
-                "place": _place(getattr(error, "details", ""))}
-
-
-def _place(traceback):
-    """Return the line of the learner's code at which a rank's traceback ends."""
-    frames = [(line, name) for path, line, name in
-              re.findall(r'File "(.*)", line (\d+), in (\w+)', str(traceback))
-              if not re.search("manual_dp|site-packages|torch", path)]
-    return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
+    return attempt(work, case["world_size"], SECONDS)
 
 
 def _train(case, wrap, after):

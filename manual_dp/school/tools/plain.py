@@ -4,9 +4,12 @@
     tensor           a new tensor, from lists
     batches          pairs of tensors, from pairs of lists
     numbers          lists, from tensors
+    plainly          the same of what may be anything
     listed           a list, or one thing as a list
     expect           refuse what is not a list of so many tensors
 """
+
+import json
 
 import torch
 
@@ -36,6 +39,16 @@ def numbers(value):
         return [numbers(part) for part in value]
     if isinstance(value, dict):
         return {str(key): numbers(part) for key, part in value.items()}
+    return value
+
+
+def plainly(value):
+    """Return what `numbers` does if JSON can hold it, else of what type it is."""
+    value = numbers(value)
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return f"a {type(value).__name__}"
     return value
 
 

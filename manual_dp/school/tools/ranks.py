@@ -1,12 +1,14 @@
 """Run answers on ranks, and see what they hand to torch.distributed.
 
     on_ranks   what a function returns on every rank
+    attempt    the same in a dict, or there what kept the ranks from an end
     watched    a list that grows by every call of a collective
 
 Watched is a collective that is called by its name in torch.distributed: what torch
 calls inside itself is not.
 """
 
+import re
 from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
@@ -14,7 +16,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
-from manual_dp.ranks import run_ranks
+from manual_dp.ranks import RankError, run_ranks
 from manual_dp.school.tools.plain import numbers
 
 # all ranks have to come to these ...
@@ -46,14 +48,32 @@ def on_ranks(work, world_size, seconds):
     return results
 
 
+def attempt(work, world_size, seconds):
+    """Return every rank's result as "ranks", or "error", its "kind" and its "place"."""
+    try:
+        return {"ranks": on_ranks(work, world_size, seconds)}
+    except RankError as error:
+        return {"error": str(error), "kind": error.kind,
+                "place": _place(getattr(error, "details", ""))}
+
+
+def _place(traceback):
+    """Return the line of the learner's code at which a rank's traceback ends."""
+    frames = [(line, name) for path, line, name in
+              re.findall(r'File "(.*)", line (\d+), in (\w+)', str(traceback))
+              if not re.search("manual_dp|site-packages|torch", path)]
+    return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
+
+
 @contextmanager
-def watched(before=lambda name: None):
+def watched(before=lambda name: None, names=(*COLLECTIVES, *PAIRS)):
     """Yield a list; while the block runs, each call of a collective adds to it.
 
     An all-reduce adds how many numbers it is handed, any other its name.
-    before: called with the name of a collective before it starts.
+    before: called with the name of a collective before it starts. names: of those that
+    are watched.
     """
-    calls, real = [], {name: getattr(dist, name) for name in (*COLLECTIVES, *PAIRS)}
+    calls, real = [], {name: getattr(dist, name) for name in names}
 
     def call(name, *args, **kwargs):
         before(name)
