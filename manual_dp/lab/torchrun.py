@@ -4,7 +4,8 @@
 
 torchrun and the program's ranks start below one rank of `run_ranks`. So the deadline
 ends them all, and so does an interrupt or the end of the kernel: nothing stays behind.
-All talk over loopback, and the system chooses the port.
+The ranks talk over loopback. torchrun's own store, where they meet, listens on every
+interface while it runs, at a port that the system chooses: torch cannot bind it.
 """
 
 import os
@@ -41,7 +42,9 @@ def torchrun(program, *options, ranks, timeout=140):
 
 
 def _start(command):
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    environ = {**os.environ, "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"]}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True,
+                          errors="replace")
     return done.returncode, done.stdout, done.stderr
 
 

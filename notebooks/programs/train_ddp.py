@@ -3,9 +3,9 @@
     torchrun --standalone --nproc_per_node=2 train_ddp.py
     torchrun --standalone --nproc_per_node=2 train_ddp.py --checkpoint digits.pt
 
-Each rank takes a GPU, or the CPU where there is none. With --checkpoint the program
-saves after every epoch; started again, it goes on from there. It needs torch,
-scikit-learn and tqdm, and nothing of this course: copy it and make it yours.
+Each rank takes a GPU of its own; where there are too few, all take the CPU. With
+--checkpoint the program saves after every epoch. Started again, it goes on from there.
+It needs torch, scikit-learn and tqdm, and nothing of this course: copy it.
 
     join      meet the other ranks; return this rank's device
     digits    the data, the same on every rank
@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 def join():
     """Meet the other ranks; return this rank's device."""
-    if not torch.cuda.is_available():
+    if torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"]):
         dist.init_process_group("gloo")
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
