@@ -7,12 +7,14 @@ import torch
 
 from manual_dp.school.exercise import (
     SETS,
+    WAITED,
     Exercise,
     about,
     close,
     differ,
     each,
     exercises,
+    failed,
     find,
     shorten,
     times,
@@ -122,6 +124,24 @@ def test_a_hint_can_be_a_truth_value():
 
 
 # ranks
+
+@pytest.mark.parametrize("kind, error, said", [
+    ("raised", "rank 1 raised KeyError:\n 3", "one"),
+    ("raised", "rank 1 raised ValueError: 3", None),
+    ("raised", "rank 1 raised RuntimeError: [gloo] 3", "they waited"),
+    ("hung", "time was up", "they waited"), ("left", "rank 0 waited", "they waited")])
+def test_ranks_that_came_to_no_results_are_told_their_error_and_a_hint(kind, error, said):
+    got = {"error": error, "kind": kind, "place": " (in ring, line 3)"}
+    message = failed("2 ranks", got, "a sum", [
+        ("one", "KeyError: 3"), ("none", False), ("they waited", WAITED)])
+    assert message.splitlines() == [
+        "given   2 ranks", f"got     no result: {' '.join(error.split())} (in ring, line 3)",
+        "wanted  a sum", *([f"perhaps {said}"] if said else [])]
+
+
+def test_ranks_that_came_to_results_have_not_failed():
+    assert failed("2 ranks", {"ranks": [0, 1]}, "a sum", [("one", "")]) is None
+
 
 def test_a_rank_that_differs_from_the_first_is_noticed():
     assert not unequal([[1.0], [1.0]]) and not unequal([[1.0]])

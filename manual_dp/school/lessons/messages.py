@@ -26,7 +26,7 @@ from manual_dp.school.sums import describe, judge_everywhere
 from manual_dp.school.tools.plain import plainly, random_numbers, tensor
 from manual_dp.school.tools.ranks import COLLECTIVES, attempt, watched
 
-SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
+SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
 
 
 def open_group(case, open_group):
@@ -119,7 +119,7 @@ def _judge_exchange(case, got):
          "receive first, or start with isend", r"in i?send\b.*in i?send\b"),
         ("both ranks wait for a message that nobody has sent: one of them must send "
          "first", r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)"),
-        ("`other` says which rank it is, and only these two ranks take part", True)])
+        ("`other` says which rank it is, and only these two ranks take part", ".")])
     for number, (shape, seed) in enumerate(zip(case["shapes"], case["seeds"])):
         found = [got["ranks"][rank][number] for rank in pair]
         drawn = [_drawn(shape, seed + rank) for rank in pair]
@@ -194,7 +194,7 @@ def _judge_ring(case, got):
 
 
 EXERCISES = [
-    Exercise("08/open_group", 0, _draw_group, _judge_group),
-    Exercise("08/exchange", 0, _draw_exchange, _judge_exchange),
-    Exercise("08/ring", 0, _draw_ring, _judge_ring, answers=("ring_allreduce",)),
+    Exercise("08/open_group", 0, _draw_group, _judge_group, 20),
+    Exercise("08/exchange", 0, _draw_exchange, _judge_exchange, 20),
+    Exercise("08/ring", 0, _draw_ring, _judge_ring, 20, answers=("ring_allreduce",)),
 ]

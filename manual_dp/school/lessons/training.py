@@ -18,16 +18,17 @@ from manual_dp.school.exercise import (
     Exercise,
     about,
     close,
+    each,
     failed,
-    shorten,
     so_many,
     unequal,
 )
-from manual_dp.school.tools.linear import draw_batch, draw_layer
+from manual_dp.school.tools.linear import draw_batch, draw_layer, gradients
 from manual_dp.school.tools.plain import batches, numbers, plainly, tensor
 from manual_dp.school.tools.ranks import attempt
 
-SECONDS = 6  # that all ranks have
+RANKS = 2  # that save a run and take it up
+SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
 
 
 def sampler(case, indices):
@@ -109,11 +110,11 @@ def _layer(params):
 
 
 def _draw_evaluate(random):
-    for sizes in [6, 2], [0, 5, 3]:
+    for sizes in [5, 2], [0, 6, 3]:
         layer, shards = draw_layer(random), []
         for size in random.sample(sizes, len(sizes)):
             X, y = draw_batch(random, size)
-            # so many are right: 1 of 6, 2 of 2; 1 of 5, 3 of 3
+            # so many are right: 1 of 5, 2 of 2; 1 of 6, 3 of 3
             right = 1 if size > 4 else size
             if size:
                 best = F.linear(tensor(X), *map(tensor, layer)).argmax(1).tolist()
@@ -157,17 +158,19 @@ def _judge_evaluate(case, got):
 
 
 def resume(case, resume):
-    """Save a run half-way, let the answer take it up with a new model, and go on."""
-    model, optimizer = _begin(case, "first", case["lr"])
-    _train(model, optimizer, case["before"])
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/run.ckpt"
-        save(path, snapshot(model, optimizer, case["epoch"], case["step"]))
+    """Save a run half-way, let the answer take it up with new models, and go on."""
+    def work():
+        model, optimizer = _begin(case, "first", case["lr"])
+        _train(model, optimizer, case["before"])
+        save(path, snapshot(model, optimizer, *case["place"]))
         model, optimizer = _begin(case, "second", case["other_lr"])
         returned = plainly(resume(path, model, optimizer))
-    start = numbers(list(model.parameters()))
-    return {"returned": returned, "start": start,
-            "after": _train(model, optimizer, case["after"])}
+        start = numbers(list(model.parameters()))
+        return {"returned": returned, "start": start,
+                "after": _train(model, optimizer, case["after"])}
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/run.ckpt"
+        return attempt(work, RANKS, 2 * SECONDS)  # optimizers import a compiler first
 
 
 def _begin(case, which, lr):
@@ -193,48 +196,79 @@ def _draw_resume(random):
         yield {"optimizer": optimizer, "first": draw_layer(random),
                "second": draw_layer(random), "lr": random.uniform(0.1, 0.2),
                "other_lr": random.uniform(0.3, 0.5),
-               "epoch": random.randint(1, 4), "step": random.randint(5, 9),
+               "place": [random.randint(1, 4), random.randint(5, 9)],
                "before": [draw_batch(random, 4) for _ in range(3)],
                "after": [draw_batch(random, 4) for _ in range(2)]}
 
 
 def _judge_resume(case, got):
-    model, optimizer = _begin(case, "first", case["lr"])
-    _train(model, optimizer, case["before"])
-    start, place = numbers(list(model.parameters())), [case["epoch"], case["step"]]
-    wanted = _train(model, optimizer, case["after"])
-
-    def again(lr, state):
-        model, optimizer = _begin(case, "first", case["lr"])
-        _train(model, optimizer, case["before"])
-        if not state:
-            optimizer.state.clear()
-        optimizer.param_groups[0]["lr"] = lr
-        return _train(model, optimizer, case["after"])
+    epoch, step = case["place"]
     momentum = " with momentum" * (case["optimizer"] == "SGD")
-    say = about(f"a run with {case['optimizer']}{momentum}, lr {case['lr']:.3f}, saved "
-                f"after three steps at epoch {place[0]}, step {place[1]}")
-    yield say("weight and bias after resume", got["start"], start, [
+    given = (f"{RANKS} ranks, {case['optimizer']}{momentum}, lr {case['lr']:.3f}; "
+             f"saved after three steps, at epoch {epoch}, step {step}")
+    yield failed(given, got, "a run that goes on", [
+        ("every rank reads the file: load is called on all of them", WAITED)])
+    say, found, other = about(given), got["ranks"], case["other_lr"]
+    start, after = _by_hand(case)
+    yield say("weight and bias on each rank after resume", each(found, "start"),
+              [start] * RANKS, [
         ("these are the new model's own weights: write the saved ones into the model "
-         "that was handed over", case["second"]),
+         "that was handed over", [case["second"]] * RANKS),
         ("resume does not train: it puts back what the file holds", True)])
-    yield say("weight and bias after each of two more steps", got["after"], wanted, [
+    yield say("weight and bias on each rank after each of two more steps",
+              each(found, "after"), after, [
         *(("the optimizer begins anew: put its state back too, into the optimizer that "
-           "was handed over", again(lr, state=False))
-          for lr in (case["lr"], case["other_lr"])),
-        (f"the learning rate is the new optimizer's, {case['other_lr']:.3f}: it is a "
-         "part of what was saved", again(case["other_lr"], state=True))])
-    returned = got["returned"]
-    yield say("what resume returned", returned, place, [
+           "was handed over", _by_hand(case, lr, state=False)[1])
+          for lr in (case["lr"], other)),
+        (f"the learning rate is the new optimizer's, {other:.3f}: it is a part of what "
+         "was saved", _by_hand(case, other)[1])])
+    returned = each(found, "returned")
+    yield say("what resume returned on each rank", returned, [[epoch, step]] * RANKS, [
         ("return where the run is: epoch and step, as the file has them",
-         returned is None),
-        ("epoch first, then step", place[::-1]),
-        ("the file already names the step that comes next", [place[0], place[1] + 1]),
-        (f"the run goes on where the file says, {shorten(place)}", True)])
+         None in returned),
+        ("epoch first, then step", [[step, epoch]] * RANKS),
+        ("the file already names the step that comes next",
+         [[epoch, step + 1]] * RANKS),
+        (f"the run goes on where the file says, at epoch {epoch}, step {step}", True)])
+
+
+def _by_hand(case, later_lr=None, state=True):
+    """Return the weights when the run is saved, and on all ranks after each later step.
+
+    later_lr: the rate from then on, if it is another. state: is the optimizer's kept?
+    """
+    rule = {"SGD": _sgd, "Adam": _adam}[case["optimizer"]]
+
+    def train(params, memory, pairs, lr):
+        after = []
+        for batch in pairs:
+            params, memory = zip(*(
+                rule(p, grad, lr, *kept) for p, grad, kept in
+                zip(params, gradients(params, [batch]), memory)))
+            after.append(numbers(params))
+        return params, memory, after
+    params = [tensor(lists) for lists in case["first"]]
+    fresh = [(0 * p, 0 * p, 0) for p in params]
+    params, memory, (*_, start) = train(params, fresh, case["before"], case["lr"])
+    *_, after = train(params, memory if state else fresh, case["after"],
+                      later_lr or case["lr"])
+    return start, [after] * RANKS
+
+
+def _sgd(p, grad, lr, momentum, *unused):
+    momentum = 0.9 * momentum + grad
+    return p - lr * momentum, (momentum, *unused)
+
+
+def _adam(p, grad, lr, mean, square, steps):
+    mean, square = 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad**2
+    steps += 1
+    ratio = mean / (1 - 0.9**steps) / ((square / (1 - 0.999**steps)).sqrt() + 1e-8)
+    return p - lr * ratio, (mean, square, steps)
 
 
 EXERCISES = [
     Exercise("10/sampler", 0, _draw_sampler, _judge_sampler, answers=("indices",)),
-    Exercise("10/evaluate", 0, _draw_evaluate, _judge_evaluate),
-    Exercise("10/resume", 0, _draw_resume, _judge_resume),
+    Exercise("10/evaluate", 0, _draw_evaluate, _judge_evaluate, 20),
+    Exercise("10/resume", 0, _draw_resume, _judge_resume, 20),
 ]

@@ -11,6 +11,7 @@ from manual_dp.school.tools.plain import (
     expect,
     listed,
     numbers,
+    plainly,
     random_numbers,
 )
 
@@ -38,6 +39,11 @@ def test_tensors_in_lists_and_dicts_become_lists():
     value = {"a": torch.ones(2, requires_grad=True), 1: [torch.tensor(3), (None, "x")]}
     assert numbers(value) == {"a": [1.0, 1.0], "1": [3, [None, "x"]]}
     assert json.loads(json.dumps(numbers(value))) == numbers(value)
+
+
+def test_what_json_cannot_hold_is_told_by_its_type():
+    assert plainly([torch.ones(2), (3, None)]) == [[1.0, 1.0], [3, None]]
+    assert plainly(object()) == "a object" and plainly([len]) == "a list"
 
 
 def test_rows_are_floats_and_labels_are_whole_numbers():

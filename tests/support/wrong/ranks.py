@@ -34,7 +34,8 @@ OPENS = {
     "the ranks counted from the end": (
         "these are not the ranks that were handed over", "rank=rank",
         "rank=world_size - 1 - rank"),
-    "another file": ("the store is the file at `path`", "(path, ", "(path + '.store', "),
+    "another file": ("the store is the file at `path`", "FileStore(path, ",
+                     "FileStore(path + '.store', "),
     "opened and closed again": ("no group is open", INIT,
                                 f"{INIT}\n    dist.destroy_process_group()"),
 }
@@ -80,7 +81,7 @@ def exchange(tensor, other):
 """),
     "a list": ("return the tensor itself", _changed(
         SENDING, "return box", "return [box]")),
-    "a collective": ("only these two ranks take part", """
+    "a collective": ("`other` says which rank it is, and only these two", """
 def exchange(tensor, other):
     boxes = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(boxes, tensor)
@@ -151,7 +152,7 @@ BUCKETS = {
     "room, but no numbers": ("these are all zeros", PACKED,
                              "torch.cat([t.reshape(-1) for t in tensors])",
                              "torch.zeros(sum(t.numel() for t in tensors))"),
-    "one row of a matrix": ("one dimension", PACKED, "for t in tensors])",
+    "one row of a matrix": ("the flat tensor has one dimension", PACKED, "for t in tensors])",
                             "for t in tensors])[None]"),
     "the sum of each": ("numbers are missing", PACKED, "t.reshape(-1) for",
                         "t.sum().reshape(-1) for"),
@@ -168,7 +169,7 @@ BUCKETS = {
     "binds a name": ("nothing was written", PACKED, "t.copy_(part.view(t.shape))",
                      "t = part.view(t.shape)"),
     "adds to what was there": ("these numbers were added", PACKED, "t.copy_", "t.add_"),
-    "unpacks from the end": ("in another order than they were packed", PACKED,
+    "unpacks from the end": ("the numbers are cut off in another order", PACKED,
                              "zip(tensors, flat.split([t.numel() for t in tensors]))",
                              "zip(tensors[::-1], flat.split([t.numel() for t in "
                              "tensors[::-1]]))"),
@@ -183,7 +184,7 @@ BUCKETS = {
 PARTS = RIGHT["09/accumulate"]["all but the last in no_sync"]
 ACCUMULATES = {
     "never steps": ("nothing has moved", "optimizer.step()", "pass"),
-    "means are added up": ("the means of 2 microbatches are added up",
+    "means are added up": ("the means of 3 microbatches are added up",
                            ") / len(parts)", ") / 1", ") / len(parts)", ") / 1"),
     "the last part alone": ("one step is wanted", "    X, y = parts[-1]",
                             "    optimizer.zero_grad()\n    X, y = parts[-1]"),
@@ -208,9 +209,11 @@ ACCUMULATES = {
         "len(parts) / dist.get_world_size()).backward()\n    optimizer",
         "len(parts)).backward()", "len(parts) / dist.get_world_size()).backward()"),
     "averages once more": (
-        "when the last backward returns", "    optimizer.step()",
-        "    for p in model.parameters():\n        dist.all_reduce(p.grad.clone())\n"
-        "        dist.barrier()\n    optimizer.step()"),
+        "leave averaging to DDP", "    optimizer.step()",
+        "    for p in model.parameters():\n        dist.all_reduce(p.grad)\n"
+        "        p.grad /= dist.get_world_size()\n    optimizer.step()"),
+    "a barrier before the step": ("when the last backward returns", "    optimizer.step()",
+                                  "    dist.barrier()\n    optimizer.step()"),
 }
 
 SAMPLER = RIGHT["10/sampler"]["a generator, a list, a stride"]
@@ -260,14 +263,16 @@ EVALUATES = {
         "    part = torch.stack([counts[0] / counts[1].clamp(min=1), counts[1].clamp(max=1)])\n"
         "    dist.all_reduce(part)\n    return part[0] / part[1]"),
     "divides by nothing on a rank with no rows": (
-        "a rank can have no rows", "    dist.all_reduce(counts)\n"
-        "    right, rows = counts.tolist()\n    return right / rows",
-        "    right, rows = counts.tolist()\n    part = torch.tensor(right / rows)\n"
-        "    dist.all_reduce(part)\n    return part / dist.get_world_size()"),
+        "a rank can have no rows", "    dist.all_reduce(counts)",
+        "    own = counts[0].item() / counts[1].item()\n    dist.all_reduce(counts)"),
+    "not a number where there are no rows": (
+        "a rank can have no rows", "    dist.all_reduce(counts)",
+        "    own = counts[0] / counts[1]\n    dist.all_reduce(counts)\n"
+        "    return counts[0] / counts[1] + 0 * own"),
     "leaves where there are no rows": (
         "all ranks must call the same collectives", "    counts =",
         "    if not len(X):\n        return 0.0\n    counts ="),
-    "the sum over its own rows": ("the number of rows is not",
+    "the sum over its own rows": ("the sum is that of all ranks, the number of rows is not",
                                   "return right / rows", "return right / max(1, len(y))"),
     "counts, not a part": ("this is how many are right", "return right / rows",
                            "return right"),
@@ -313,7 +318,11 @@ RESUMES = {
                           'saved["step"], saved["epoch"]'),
     "the next step": ("the file already names the step that comes next",
                       'saved["step"]', 'saved["step"] + 1'),
-    "from the start": ("where the file says", 'saved["epoch"], saved["step"]', "0, 0"),
+    "rank 0 alone reads": ("every rank reads the file", "saved = load(path)",
+                           "if dist.get_rank():\n        return 0, 0\n"
+                           "    saved = load(path)"),
+    "from the start": ("the run goes on where the file says",
+                       'saved["epoch"], saved["step"]', "0, 0"),
 }
 
 ANSWERS = {
