@@ -43,7 +43,8 @@ def test_every_rank_runs_the_program_with_its_number_and_the_options(program):
 
 
 def test_a_program_that_raises_is_named_with_its_own_error(program):
-    path = program("import os\nif os.environ['RANK'] == '1':\n    raise ValueError('boom')")
+    path = program("import os, sys\nprint('a warning', file=sys.stderr)\n"
+                   "if os.environ['RANK'] == '1':\n    raise ValueError('boom')")
     with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):
         torchrun(path, ranks=2, timeout=LONG)
 
