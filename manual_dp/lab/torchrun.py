@@ -15,7 +15,7 @@ import sys
 from manual_dp.ranks import RankError, run_ranks
 
 
-def torchrun(program, *options, ranks, timeout=140):
+def torchrun(program, *options, ranks, timeout=200):
     """Start `program`, a file, in so many ranks on this machine; return its lines.
 
     It is what this line does in a terminal, with the same Python:
