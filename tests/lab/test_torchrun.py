@@ -10,7 +10,7 @@ from manual_dp.lab.torchrun import torchrun
 from manual_dp.ranks import RankError, launch
 from tests.support.launches import MARK, alive, until
 
-LONG = 100  # seconds for torch to be imported once or twice on a busy machine
+LONG = 250  # seconds for torch to be imported once or twice on a busy machine
 
 
 @pytest.fixture(autouse=True)
