@@ -2,7 +2,7 @@
 
     python notebooks/tools/lab.py [--folder build/lab] [-- what JupyterLab takes]
 
-    copy_lessons   into a folder; a notebook that is there stays as the learner left it
+    copy_lessons   into a folder; a notebook or program stays as the learner left it
     write_settings for this JupyterLab alone: no question about news, texts as pages
 
 So an edit never touches git, and no answer stands below its question.
@@ -30,16 +30,18 @@ def copy_lessons(notebooks, folder):
     """Copy the lessons and what they link to; return how many are new, how many kept."""
     new, kept = 0, 0
     for pattern in ("[0-9][0-9]_*.ipynb", "exercises/release/*/*.ipynb",
-                    "exercises/README.md", "glossary.md", "results/*"):
+                    "exercises/README.md", "glossary.md", "results/*", "programs/*.py"):
         for path in sorted(notebooks.glob(pattern)):
             copy = folder / path.relative_to(notebooks)
-            if path.suffix == ".ipynb" and copy.exists():
-                kept += 1
-                continue
+            if path.suffix in (".ipynb", ".py"):  # a learner's own from now on
+                if copy.exists():
+                    kept += 1
+                    continue
+                new += 1
             copy.parent.mkdir(parents=True, exist_ok=True)
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".ipynb":
-                new, text = new + 1, _without_outputs(text)
+                text = _without_outputs(text)
             write_text(copy, text)
     return new, kept
 

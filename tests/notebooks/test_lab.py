@@ -30,9 +30,12 @@ def test_every_lesson_and_what_it_links_to_is_copied(copies):
     folder, (new, kept) = copies
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert {"00_start_here.ipynb", "exercises/release/ps1/ps1.ipynb", "glossary.md",
-            "exercises/README.md", "results/fashion-mnist.json"} <= names
-    assert new == len(list(folder.rglob("*.ipynb"))) > 15 and kept == 0
-    assert not any("source" in name or name.endswith(".py") for name in names)
+            "exercises/README.md", "results/fashion-mnist.json",
+            "programs/train_ddp.py"} <= names
+    own = [name for name in names if name.endswith((".ipynb", ".py"))]
+    assert new == len(own) > 15 and kept == 0
+    assert [name for name in own if name.endswith(".py")] == ["programs/train_ddp.py"]
+    assert not any("source" in name for name in names)
 
 
 def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
@@ -56,11 +59,13 @@ def test_the_imports_of_a_revised_lesson_are_folded(copies):
 def test_what_a_learner_wrote_stays_and_what_was_deleted_comes_back(tmp_path):
     folder = tmp_path / "lab"
     new, _ = lab.copy_lessons(NOTEBOOKS, folder)
-    mine, gone = folder / "03_allreduce.ipynb", folder / "04_split_the_batch.ipynb"
-    mine.write_text("mine")
+    mine = [folder / "03_allreduce.ipynb", folder / "programs/train_ddp.py"]
+    gone = folder / "04_split_the_batch.ipynb"
+    for path in mine:
+        path.write_text("mine")
     gone.unlink()
     assert lab.copy_lessons(NOTEBOOKS, folder) == (1, new - 1)
-    assert mine.read_text() == "mine" and gone.exists()
+    assert [path.read_text() for path in mine] == ["mine", "mine"] and gone.exists()
 
 
 def test_it_says_in_one_line_where_the_copies_are_and_how_to_begin_afresh(

@@ -14,6 +14,7 @@ from manual_dp.lab.figures import (
     messages,
     pipeline,
     player,
+    sampler,
     shards,
     split,
     step,
@@ -84,6 +85,9 @@ def pictures():
     made["distances"] = distances.draw({
         "right": 0.21, "a mean of means": 3e-16, "labels shifted": float("inf")}, 1e-7)
     made["no distance fits"] = distances.draw(dict.fromkeys("abcdefghij", 1.0), 1e-7)
+    made["sampler"] = sampler.draw(
+        {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
+    made["sampler of 6"] = sampler.draw({"one": [[i, i + 6] for i in range(6)]}, 12)
     for function in (allreduce, ring_allreduce, tree_allreduce):
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)

@@ -9,18 +9,18 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     race        several of them on one clock                           lesson 03
     shards      the rows of each rank                                  lesson 04
     weights     how much each image counts                             lesson 05
-    buckets     which gradients lie in which bucket                    lesson 09
-    clock       when gradients were ready and buckets under way        lesson 09
     traffic     who sends how many bytes to whom                       lessons 07, 17
-    messages    what each message of a ring carried                    lesson 17
     worlds      a list in one process, and a process a rank            lesson 08
     spread      how numbers reach all ranks, round by round            lesson 08
     calls       which calls of a collective met                        lesson 08
+    buckets     which gradients lie in which bucket                    lesson 09
+    clock       when gradients were ready and buckets under way        lesson 09
+    sampler     which rank sees which example, epoch by epoch          lesson 10
     distances   how near each guess comes to what was measured         lesson 11
+    messages    what each message of a ring carried                    lesson 17
     svg         the one look of all these; places: where ranks stand
 
 As PNG, with matplotlib:
-    diagrams    what happens where, in the ranks' colours
-    plot        charts in one look: lines, bars, bands
+    plot        charts in one look: lines, bars, bands, tables
     overlay     masks over images
 """

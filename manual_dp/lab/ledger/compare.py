@@ -156,7 +156,8 @@ def plot(report):
     rows = [row for row in report["rows"][1:] if "difference" in row][::-1]
     top = max(max(d) for row in rows for d in row["difference"].values())
     panels = axes("largest |difference| of a weight", width=8, panels=2,
-                  height=1.1 + 0.24 * len(rows))
+                  title=f"Run against run: left of the dashed line is within {BOUND}",
+                  height=1.3 + 0.24 * len(rows))
     for ax, (kind, shards) in zip(panels, report["shards"].items()):
         for i, mark in enumerate(report["after"]):
             ax.plot([max(row["difference"][kind][i], ZERO) for row in rows],

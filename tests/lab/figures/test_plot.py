@@ -1,5 +1,6 @@
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
 from manual_dp.lab.figures import plot
 
@@ -56,3 +57,14 @@ def test_bars_have_one_colour_unless_colours_are_said():
     for said, wanted in (({}, 1), ({"colours": plot.COLOURS[:3]}, 3)):
         ax = plot.bars(["a", "b", "c"], [1, 2, 3], "steps", **said)
         assert len({bar.get_facecolor() for bar in ax.patches}) == wanted
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_each_table_is_shaded_by_its_own_largest_number(tables):
+    values = {f"table {i}": torch.tensor([[1.0, -4.0], [2.0, 3.0]]) * 10**i
+              for i in range(tables)}
+    plot.tables(values, "class", "image")
+    panels = [ax for ax in plt.gcf().axes if ax.images]
+    assert [ax.get_title() for ax in panels] == list(values)
+    assert [ax.images[0].get_clim() for ax in panels] == [
+        (-4.0 * 10**i, 4.0 * 10**i) for i in range(tables)]
