@@ -1,6 +1,7 @@
 """For every test: one thread, the same examples each run, and nothing left behind."""
 
 import os
+import signal
 from pathlib import Path
 
 import psutil
@@ -62,6 +63,14 @@ def no_process_is_left():
     yield
     _, left = psutil.wait_procs(_processes() - before, timeout=5)
     assert left == []
+
+
+@pytest.fixture
+def interruptible():
+    """Let SIGINT interrupt this process: a worker of xdist ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

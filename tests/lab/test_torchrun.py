@@ -70,7 +70,7 @@ def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(progr
     assert time.monotonic() - begin < 60
 
 
-def test_an_interrupt_ends_the_program_with_all_it_started(program):
+def test_an_interrupt_ends_the_program_with_all_it_started(interruptible, program):
     path = program(STAYS)
 
     def interrupt():

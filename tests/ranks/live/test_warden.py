@@ -232,7 +232,7 @@ def test_a_value_whose_text_raises_is_an_error_of_the_cell():
 
 # this process
 
-def test_an_interrupt_ends_the_ranks_at_once(capsys):
+def test_an_interrupt_ends_the_ranks_at_once(interruptible, capsys):
     with Ranks(2) as ranks:
         pids = ranks.run("import os\nos.getpid()")
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
