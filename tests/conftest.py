@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import psutil
 import pytest
@@ -20,19 +19,30 @@ settings.load_profile("course")
 
 
 # Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """audit/test_audit lab/ledger/test_compare notebooks/test_book
-    notebooks/test_course notebooks/test_lab notebooks/test_nbgrader
-    notebooks/test_release school/grader/test_grade school/grader/test_landlock
+TOGETHER = """audit/test_audit lab/ledger/test_compare lab/test_torchrun
+    notebooks/test_book notebooks/test_course notebooks/test_lab
+    notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
+    notebooks/test_settings ranks/live/test_live ranks/live/test_magics
+    ranks/live/test_warden school/grader/test_grade school/grader/test_landlock
     school/grader/test_ranks school/grader/test_worker test_equivalence""".split()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the names of the groups
-def pytest_collection_modifyitems(items):
-    """Name the groups that `--dist loadgroup` keeps together."""
-    for item in items:
-        name = item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
-        if name in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(name))
+def together(nodeid):
+    """Return what a worker gets as one piece: the file, or the test alone."""
+    file = nodeid.partition("::")[0]
+    name = file.removeprefix("tests/").removesuffix(".py")
+    return file if name in TOGETHER else nodeid
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Deal out pieces. xdist's own groups are lost: they rename tests, in vain here."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Pieces(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return together(nodeid)
+    if config.getvalue("dist") == "loadgroup":
+        return Pieces(config, log)
 
 
 def _surroundings():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import manual_dp
-from tests.conftest import TOGETHER
+from tests.conftest import TOGETHER, together
 
 PACKAGE = Path(manual_dp.__file__).parent
 ROOT = PACKAGE.parent
@@ -87,6 +87,11 @@ def test_names_that_are_too_alike_are_seen():
 
 def test_the_files_that_are_kept_together_are_there():
     assert [name for name in TOGETHER if not (ROOT / f"tests/{name}.py").exists()] == []
+
+
+def test_a_file_of_those_stays_together_and_any_other_test_goes_alone():
+    assert together("tests/notebooks/test_lab.py::test_a[b::c]") == "tests/notebooks/test_lab.py"
+    assert together("tests/test_split.py::test_a[1]") == "tests/test_split.py::test_a[1]"
 
 
 # text

@@ -21,6 +21,7 @@ from manual_dp import ranks
 from manual_dp.school import checks
 from manual_dp.school.checks import Wrong, check
 from manual_dp.school.exercise import LESSONS, SETS, exercises, find
+from manual_dp.school.lessons import messages
 from tests.support.right import lessons as right
 from tests.support.right import ranks as right_on_ranks
 from tests.support.wrong import begins
@@ -83,6 +84,8 @@ def test_a_wrong_answer_is_rejected_with_its_hint(name, mistake, monkeypatch):
     monkeypatch.setattr(checks, "_time_limit", lambda *_: nullcontext())  # on any machine
     monkeypatch.setattr(checks, "random", SimpleNamespace(Random=partial(Random, 0)))
     hint, cell = WRONG[name][mistake]
+    if "wait" in hint or hint == wrong_on_ranks.NOT_ALL:  # for ever: so not for long
+        monkeypatch.setattr(messages, "SECONDS", 4)
     with pytest.raises(Wrong) as caught:
         check(name, *define(name, cell))
     lines = str(caught.value).splitlines()
