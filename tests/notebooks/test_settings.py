@@ -220,7 +220,7 @@ def test_a_run_that_is_stopped_leaves_nothing(tmp_path):
                 time.monotonic() < deadline):
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        out, errors = running.communicate(timeout=20)
+        out, errors = running.communicate(timeout=100)
     finally:
         running.kill()
         running.wait()
