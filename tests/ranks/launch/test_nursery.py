@@ -78,7 +78,8 @@ def pids_of_ranks(folder, count):
 
 STUCK_THREE_TIMES = """
 for how in "gloo", "loop", "stop":
-    threading.Thread(target=run_ranks, args=(stuck, 2, how)).start()
+    threading.Thread(target=run_ranks, args=(stuck, 2, how),
+                     kwargs={"timeout": 500}).start()
 """
 
 
@@ -95,7 +96,7 @@ def ends_with_all_its_ranks(process, number, folder):
 def test_a_caller_that_is_interrupted_terminated_or_killed_leaves_no_rank(start_python):
     interrupted, folder = start_python(STUCK + """
 try:
-    run_ranks(stuck, 2, "gloo")
+    run_ranks(stuck, 2, "gloo", timeout=500)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     os.remove("gloo-0.pid")
@@ -112,7 +113,8 @@ assert files[0].fileno() == 0
     pids = pids_of_ranks(folder, 2)
     start = time.monotonic()
     interrupted.send_signal(signal.SIGINT)
-    assert interrupted.stdout.readline() == "interrupted\n"
+    said = interrupted.stdout.readline()
+    assert said == "interrupted\n", (interrupted.wait(60), interrupted.stderr.read())
     assert time.monotonic() - start < LATE  # the ranks would stay for a minute
     assert not any(map(psutil.pid_exists, pids))
     assert interrupted.stdout.readline() == "[0, 1]\n"  # the next call works
