@@ -84,7 +84,7 @@ def test_a_wrong_answer_is_rejected_with_its_hint(name, mistake, monkeypatch):
     monkeypatch.setattr(checks, "_time_limit", lambda *_: nullcontext())  # on any machine
     monkeypatch.setattr(checks, "random", SimpleNamespace(Random=partial(Random, 0)))
     hint, cell = WRONG[name][mistake]
-    if "wait" in hint or hint == wrong_on_ranks.NOT_ALL:  # for ever: so not for long
+    if "wait" in (hint or "") or hint == wrong_on_ranks.NOT_ALL:  # so not for long
         monkeypatch.setattr(messages, "SECONDS", 4)
     with pytest.raises(Wrong) as caught:
         check(name, *define(name, cell))
