@@ -146,12 +146,13 @@ def test_jupyterlab_runs_every_cell_of_the_first_lesson(server):
     with open_browser() as browser, watched(browser, [said["url"], "ws:"]) as (page, faults):
         page.goto(f"{said['url']}lab/tree/{lab.FIRST}?token={said['token']}")
         page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=2 * SOON)
-        idle = page.get_by_text("Kernel status: Idle").first
+        # the status bar's; the toolbar says "Idle" before there is a kernel, and cells
+        # that are run then open a dialog that asks for one
+        idle = page.get_by_text("Python 3 (ipykernel) | Idle").first
         idle.wait_for(state="attached", timeout=2 * SOON)
         assert page.get_by_text("Jupyter news").count() == 0
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-
 
         def all_numbered():
             page.wait_for_timeout(3000)  # between two cells a kernel is idle, too
