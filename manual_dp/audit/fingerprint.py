@@ -23,22 +23,35 @@ class Sketch:
     """Sketch lists of tensors that are shaped like `tensors`, on their device."""
 
     def __init__(self, tensors):
+        self.count = len(tensors)
         longest = max((t.numel() for t in tensors), default=0)
         generator = torch.Generator().manual_seed(0)
         weights = torch.rand(longest, dtype=torch.float64, generator=generator) + 0.5
         weights[torch.rand(longest, generator=generator) < 0.5] *= -1
         self.weights = weights.to(tensors[0].device if tensors else "cpu")
 
-    @torch.no_grad()
     def __call__(self, tensors):
         """Return a (len(tensors), SIZE) float64 tensor on the CPU; None counts as 0."""
-        return torch.stack([torch.zeros(SIZE, dtype=torch.float64) if t is None else
-                            self._row(t.detach()).cpu() for t in tensors])
+        tensors = list(tensors)
+        return self.rows({i: self.row(t) for i, t in enumerate(tensors)
+                          if t is not None}, len(tensors))
 
-    def _row(self, tensor):
-        flat = tensor.reshape(-1).double()
+    def rows(self, rows, count=None):
+        """Return rows, {place: row}, as a sketch of so many tensors."""
+        made = torch.zeros(self.count if count is None else count, SIZE,
+                           dtype=torch.float64)
+        for i, row in rows.items():
+            made[i] = row
+        return made
+
+    @torch.no_grad()
+    def row(self, tensor):
+        """Return a tensor's SIZE numbers."""
+        tensor = tensor.detach()
+        tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1).double()
         flat = flat * self.weights[:len(flat)].to(tensor.device)
-        return F.pad(flat, (0, -len(flat) % SIZE)).view(SIZE, -1).sum(1)
+        return F.pad(flat, (0, -len(flat) % SIZE)).view(SIZE, -1).sum(1).cpu()
 
 
 @torch.no_grad()

@@ -1,15 +1,16 @@
 """What a rank notes: in a run, in a step, of a forward; `rules` are asked about these.
 
-    Run       one rank's model, its steps, and what is not of one step
+    Run       one rank's steps, and what is not of one step
     Step      one rank's part in a step; a field that nobody noted says so
     Forward   one forward with gradients, kept so that it can be run again
+    Clip      one call that clips gradients
     Sampler   what a DistributedSampler was told
     Drift     where ranks part that should be alike
     Evidence  the runs of all ranks, as rules see them, and what was found so far
     each_step make a rule about evidence from one about a step
 
-Rules take a missing note for no mistake: so `audit`, which sees all, and `check_ranks`,
-which sees a model between two lines, are judged by the same ones.
+Rules take a missing note for no mistake: so `audit` and `watch`, which see all, and
+`check_ranks`, which sees a model between two lines, are judged by the same ones.
 """
 
 from collections import namedtuple
@@ -17,7 +18,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 
 # rows: which of X, None where they are not recognised; targets: the rows' own y
-Forward = namedtuple("Forward", "args kwargs rows targets buffers training rng")
+Forward = namedtuple("Forward", "model args kwargs rows targets buffers training rng")
+# most: max_norm; norm: before it was clipped; None where it is not known
+Clip = namedtuple("Clip", "most norm")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
 # step: None between steps; when: "before", "after" or "gradient", as in a Step
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
@@ -29,14 +32,33 @@ class Step:
     """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
 
     t: int = None           # which step
+    setup: object = None    # a `Setup`: what model and optimizers are told
+    # what went in
     batch: int = None       # a hash of all rows of the minibatch
     size: int = 0           # how many rows it has, 0 if unknown
+    copies: dict = field(default_factory=dict)    # row: how many are equal to it
     all_rows: list = field(default_factory=list)  # of each forward: places in X; None
     rows: list = field(default_factory=list)      # the same of forwards that are judged
-    weight: int = 0         # how many terms the loss over these rows is a mean of
+    numbers: int = 0        # numbers in the forwards' first inputs
+    draws: bool = False     # were random numbers drawn?
+    seeded: tuple = ()      # with which seeds, in the step
+    # what was sent
     synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
+    wraps: str = ""         # how DDP is used: "ddp", "join", a communication hook's name
+    # what came back: a sketch for each backward, and what stood in .grad before these
+    pieces: list = field(default_factory=list)
+    left: object = None
+    weight: int = 0         # how many terms the loss over these rows is a mean of
+    own: object = None      # sketch of the rows' gradients' sum; None if not judged
+    unreached: list = field(default_factory=list)  # places that this does not reach
+    turned: list = None     # `own` for other rows' targets: see `measure`
+    # what was applied
+    clips: list = field(default_factory=list)
+    early: bool = False     # did gradients change after they were clipped?
+    used: object = None     # sketch of the optimizer's gradients; None without one
     updates: int = 0        # steps of torch's optimizers
+    inside: bool = False    # does the optimizer call backward, as LBFGS does?
     kind: str = None        # the optimizer's class
     plain: bool = False     # SGD without momentum and weight decay
     foreign: int = 0        # optimizers that hold no parameter of the model's
@@ -46,13 +68,9 @@ class Step:
     after: list = None      # and at the end
     gradient: list = None   # hashes of the gradients
     changed: bool = False   # were weights written after the optimizer's step?
-    used: object = None     # sketch of the optimizer's gradients; None without one
+    weights: object = None  # sketch of the parameters at the end
     step: object = None     # sketch of before - after
     blur: float = 0.0       # the size of the weights, which is how exact `step` is
-    own: object = None      # sketch of the rows' gradients' sum; None if not judged
-    unreached: list = field(default_factory=list)  # places that this does not reach
-    turned: list = None     # `own` for targets that are shifted by a row, 1 and -1
-    whole: object = None    # the minibatch's gradient from one forward, over the ranks
 
     @property
     def moved(self):
@@ -80,9 +98,11 @@ class Run:
     trainable: int = 0      # numbers in parameters that want a gradient
     finds_unused: bool = False  # was DDP told find_unused_parameters?
     shared: tuple = None    # names of a parameter and another tensor on its memory
+    norms: list = field(default_factory=list)     # names of layers of batch norm
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     again: int = None       # the epoch in which a batch came a second time
+    close: float = 1e-7     # how exact the numbers are: float64's, or the script's
 
 
 class Evidence:
@@ -91,19 +111,27 @@ class Evidence:
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
     alone: the `Run` of the same code at world size 1, or None.
     lr: what a step by hand multiplies the mean gradient by, or None.
+    believed: whether the loss that was given, or tried, is what the code minimises.
     findings: of the rules before. remarks: what was seen and is no mistake.
+    unchecked: what could not be judged, and why.
     """
 
-    def __init__(self, runs, alone=None, lr=None):
-        self.runs, self.lr = runs, lr
+    def __init__(self, runs, alone=None, lr=None, believed=False):
+        self.runs, self.lr, self.believed = runs, lr, believed
         self.steps = list(zip(*(run.steps for run in runs)))
         self.alone = list(zip(alone.steps)) if alone else []
-        self.names, self.findings, self.remarks = runs[0].names, [], []
+        self.names, self.close = runs[0].names, runs[0].close
+        self.findings, self.remarks, self.unchecked = [], [], []
 
     def remark(self, words):
         """Say what is no mistake, once."""
         if words not in self.remarks:
             self.remarks.append(words)
+
+    def skip(self, words):
+        """Say what was not checked and why, once."""
+        if words not in self.unchecked:
+            self.unchecked.append(words)
 
 
 def each_step(rule):

@@ -1,36 +1,33 @@
-"""Watch a rank's own code at work: what goes in, what is summed, what is applied.
+"""Watch a rank's own code at work: what goes in, comes back, is summed, is applied.
 
-    Watch     hooks on a model, on torch's optimizers, samplers and `dist.all_reduce`
-    Diary     where the rank is, in a file: it stays when the rank hangs; read_diaries
+    Watch     hooks on models, torch's optimizers, samplers, clipping, dist.all_reduce
     inner     the module that a DDP wraps
     told      what a DistributedSampler was told
     rates     each parameter's learning rate in an optimizer
 
-    with Watch(model, say).on() as watch:
-        watch.begin(t, X, y)    the whole minibatch
-        step(model, X, y)       watch.note, a `Step`, and watch.forwards tell of it
+    with Watch([model], say).on() as watch:
+        watch.begin(t, batch)   the whole minibatch, None if it is not known
+        step(model, *batch)     watch.note, a `Step`, and watch.forwards tell of it
 
-Hooks note and never change anything. say: called at every forward, to leave a trace
-where the rank may hang in the next line.
+Hooks note and change nothing. The gradient that a rank's own backward brings is heard
+at each parameter, before DDP or anything else sums it. say: called at every forward, to
+leave a trace where the rank may hang in the next line.
 """
 
-import json
 import threading
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from pathlib import Path
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils.data.distributed import DistributedSampler
 
+from manual_dp.audit.batch import Minibatch, tensors
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
-from manual_dp.audit.records import Forward, Sampler, Step
-from manual_dp.files import write_json
+from manual_dp.audit.records import Clip, Forward, Sampler, Step
 from manual_dp.ranks.replica import Replica
 
 
@@ -52,50 +49,34 @@ def rates(optimizer, index):
             for p in group["params"] if id(p) in index}
 
 
-class Diary:
-    """Say in a file of `folder` where the rank is."""
-
-    def __init__(self, folder, rank):
-        self.path = Path(folder) / f"rank-{rank}"
-        self.path.parent.mkdir(exist_ok=True)
-        self.now = {"step": None, "forwards": 0, "in": "make_model"}
-        self.note()
-
-    def note(self, **now):
-        """Write down what is new."""
-        self.now.update(now)
-        write_json(self.path, self.now)
-
-
-def read_diaries(folder):
-    """Return {rank: what its diary says}."""
-    return {int(path.name.removeprefix("rank-")): json.loads(path.read_text())
-            for path in Path(folder).glob("rank-*")}
-
-
 class Watch:
-    """Note what a step does with `model`; see the attributes."""
+    """Note what a step does with `models`; see the attributes."""
 
-    def __init__(self, model, say=lambda forwards: None):
-        self.model, self.module, self.say = model, inner(model), say
-        named = dict(self.module.named_parameters())
+    def __init__(self, models, say=lambda forwards: None, keeps=True):
+        self.models, self.modules = models, [inner(model) for model in models]
+        self.say, self.keeps = say, keeps  # keeps: forwards, to run them again
+        named = {f"{place}.{name}" if len(models) > 1 else name: p
+                 for place, module in enumerate(self.modules)
+                 for name, p in module.named_parameters()}
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sketch = Sketch(self.params)
         self.note = Step()   # the one that goes on; between steps, of nobody
+        self.optimizers = []  # that took a step
         self.forwards = []   # since the weights last changed
         self.before = None   # the weights that these forwards saw
         self.samplers = []   # every DistributedSampler that was iterated
-        self.lock, self.quiet, self.through = threading.Lock(), False, False
-        self.random = False  # does the model draw random numbers?
+        self.came, self.left = {}, {}  # of each parameter, since its last update
+        self.clipped, self.handed = {}, {}  # as it was before and after clipping
+        self.lock, self.quiet, self.through, self.depth = threading.Lock(), False, "", 0
 
-    def begin(self, t, X, y):
-        """Start to watch step t, on the minibatch X, y."""
-        self.X, self.y = X, y
-        hashes = row_hashes(X)
-        self.place = {h: row for row, h in enumerate(hashes)}
-        self.note = Step(t, sum(hashes), len(X))
+    def begin(self, t, nest=None):
+        """Start to watch step t, on this minibatch."""
+        self.batch = Minibatch(nest)
+        self.note = Step(t, batch=self.batch.sum(), size=self.batch.size,
+                         copies=self.batch.copies)
         self.updated = None  # hashes of the weights after the optimizer's step
+        self.until, self.pieces, self.stood = None, {}, {}
         if not self.forwards:  # and again at the first forward: it may broadcast
             self._remember()
 
@@ -105,59 +86,148 @@ class Watch:
     @contextmanager
     def on(self):
         """Watch while the block runs."""
-        real_sum, real_order = dist.all_reduce, DistributedSampler.__iter__
-        hooks = [
-            self.module.register_forward_pre_hook(
-                # no bound method: a copy of the module would copy this too
-                lambda _, args, kwargs: self._forward(args, kwargs), with_kwargs=True),
-            optim.register_optimizer_step_pre_hook(self._update),
-            optim.register_optimizer_step_post_hook(self._updated),
-            mock.patch.object(dist, "all_reduce", partial(self._all_reduce, real_sum)),
-            mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
-                self.samplers.append(told(sampler)) or real_order(sampler)))]
-        hooks += [
-            module.register_forward_pre_hook(lambda m, _: setattr(m, "training", False))
-            for module in self.module.modules()  # or no two forwards would be alike
-            if isinstance(module, nn.modules.dropout._DropoutNd)]
-        if self.model is not self.module:
-            hooks.append(self.model.register_forward_pre_hook(self._outer))
-        with ExitStack() as stack:
-            for hook in hooks:
-                stack.enter_context(hook)
+        with ExitStack() as self.stack:
+            self.heard = set()
+            for hook in self._hooks():
+                self.stack.enter_context(hook)
+            self._listen()
             yield self
 
-    def _outer(self, model, args):
+    def _hooks(self):
+        sums, order = dist.all_reduce, DistributedSampler.__iter__
+        group, clip = (getattr(clip_grad, name, None) for name in (
+            "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"))
+        # no bound methods: a copy of a module would copy this, too
+        yield from (optim.register_optimizer_step_pre_hook(
+            lambda optimizer, *_: self._update(optimizer)),
+            optim.register_optimizer_step_post_hook(
+                lambda optimizer, *_: self._updated(optimizer)),
+            mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
+                self._summed(tensor) or sums(tensor, *args, **kwargs))),
+            mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
+                self.samplers.append(told(sampler)) or order(sampler))))
+        if group and clip:
+            yield mock.patch.object(
+                clip_grad, "_group_tensors_by_device_and_dtype",
+                lambda lists, *args: self._clipping(lists[0]) or group(lists, *args))
+            yield mock.patch.object(
+                clip_grad, "_clip_grads_with_norm_",
+                lambda params, most, norm, *args, **kwargs: self._clip(
+                    clip, params, most, norm, *args, **kwargs))
+        for place, (model, module) in enumerate(zip(self.models, self.modules)):
+            yield module.register_forward_pre_hook(
+                lambda _, args, kwargs, place=place: self._forward(place, args, kwargs),
+                with_kwargs=True)
+            if model is not module:
+                yield model.register_forward_pre_hook(
+                    lambda model, _: self._outer(model))
+
+    # forward
+
+    def _outer(self, model):
         # torch's DDP sums in C++, in the backward of such a forward
-        self.through = getattr(model, "require_backward_grad_sync", False)
+        self.through = bool(getattr(model, "require_backward_grad_sync", False))
+        names = [getattr(hook, "__name__", "a hook").removesuffix("_hook")
+                 for hook, _ in getattr(model, "_comm_hooks", ())]
+        joins = getattr(getattr(model, "_join_config", None), "enable", False)
+        self.note.wraps = "join" if joins else next(
+            (name for name in names if name not in ("allreduce", "noop")), "ddp")
         if not self.quiet and torch.is_grad_enabled():
             # it may hang before the module is reached
             self.say(len(self.note.all_rows) + 1)
 
-    def _forward(self, args, kwargs):
+    def _forward(self, place, args, kwargs):
         if self.quiet or not torch.is_grad_enabled():
             return
         with self.lock:
-            inputs = [a for a in [*args, *kwargs.values()] if torch.is_tensor(a)]
-            rows = [self.place.get(h) for X in inputs[:1] for h in row_hashes(X)]
-            rows = None if None in rows or not inputs else rows
+            self._listen()
+            inputs, module, note = tensors((args, kwargs)), self.modules[place], self.note
+            rows = self._rows(inputs)
             if not self.forwards:
                 self._remember()
-            buffers = {name: b.clone() for name, b in self.module.named_buffers()}
-            if not self.note.all_rows:
-                self.note.buffers = dict(zip(buffers, bit_hashes(buffers.values())))
-            self.forwards.append(Forward(
-                args, kwargs, rows, None if rows is None else self.y[rows], buffers,
-                [m.training for m in self.module.modules()], torch.get_rng_state()))
-            self.note.all_rows.append(rows)
-            self.note.synced += bool(self.through)
+            if not note.all_rows:
+                named = dict(module.named_buffers())
+                note.buffers = dict(zip(named, bit_hashes(named.values())))
+            if self.keeps:
+                self.forwards.append(Forward(
+                    place, args, kwargs, rows,
+                    self.batch.of(rows) if rows and self.batch else None,
+                    {name: b.clone() for name, b in module.named_buffers()},
+                    [m.training for m in module.modules()], torch.get_rng_state()))
+            note.all_rows.append(rows)
+            note.numbers += sum(t.numel() for t in inputs[:1])
+            note.synced += bool(self.through)
             self.through = False
-            self.say(len(self.note.all_rows))
+            self.say(len(note.all_rows))
 
-    def _update(self, optimizer, args, kwargs):
+    def _rows(self, inputs):
+        """Return places in the minibatch; hashes, if there is none that is known."""
+        if self.batch:
+            return self.batch.rows(inputs)
+        several = [t for t in inputs if t.dim() > 1 or t.dim() and t.is_floating_point()]
+        return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
+
+    # backward
+
+    def _listen(self):
+        """Hear what comes back to each parameter that wants it, before all others do."""
+        for i, p in enumerate(self.params):
+            if i not in self.heard and p.requires_grad:
+                self.heard.add(i)
+                self.stack.enter_context(p.register_hook(
+                    lambda grad, i=i: self._hear(i, grad)))
+                *others, mine = p._backward_hooks.items()
+                p._backward_hooks.clear()
+                p._backward_hooks.update([mine, *others])
+
+    @torch.no_grad()
+    def _hear(self, i, grad):
+        if self.quiet:
+            return
+        if self.depth:  # an optimizer that calls backward itself
+            self.note.inside = True
+            return
+        held = self.params[i].grad
+        held = None if held is None or not _any(held) else held
+        if i not in self.came:  # the first since the last update
+            self.left[i] = None if held is None else self.sketch.row(held)
+        if i not in self.came or held is None:
+            self.came[i] = []
+        self.came[i].append(self.sketch.row(grad))
+        self.note.early |= self.clipped.pop(i, None) is not None
+
+    def _clipping(self, grads):
+        homes = {id(p.grad): i for i, p in enumerate(self.params) if p.grad is not None}
+        for grad in grads:
+            if (i := homes.get(id(grad))) is not None and i not in self.clipped:
+                self.clipped[i] = self.sketch.row(grad)
+
+    def _clip(self, real, params, most, norm, *args, **kwargs):
+        params = [params] if torch.is_tensor(params) else list(params)
+        real(params, most, norm, *args, **kwargs)
+        mine = [self.index[id(p)] for p in params if id(p) in self.index]
+        if mine:
+            self.note.clips.append(Clip(float(most), float(norm)))
+        for i in mine:
+            if self.params[i].grad is not None:
+                self.handed[i] = self.sketch.row(self.params[i].grad)
+
+    def _summed(self, tensor):
+        if not self.quiet:
+            self.note.summed += tensor.numel()
+
+    # update
+
+    def _update(self, optimizer):
+        self.depth += 1
+        if self.depth > 1 or self.quiet:  # one inside another is a part of it
+            return
         note, mine = self.note, rates(optimizer, self.index)
         if not mine:
             note.foreign += 1
             return
+        if not any(optimizer is one for one in self.optimizers):
+            self.optimizers.append(optimizer)
         if mine.keys() & note.rates.keys():
             note.updates += 1
             return  # the first update of a step is the one that is judged
@@ -167,15 +237,49 @@ class Watch:
             group.get("momentum") or group.get("weight_decay")
             for group in optimizer.param_groups)
         note.rates.update(mine)
-        grads = [p.grad if i in mine else None for i, p in enumerate(self.params)]
-        note.used = self.sketch(grads) + (0 if note.used is None else note.used)
+        used = self.sketch([self.params[i].grad if i in mine else None
+                            for i in range(len(self.params))])
+        for i in self.clipped.keys() & mine:
+            if i in self.handed and not torch.equal(self.handed[i], used[i]):
+                note.early = True
+            else:
+                used[i] = self.clipped[i]
+        note.used = used + (0 if note.used is None else note.used)
+        self.take(mine)
         self.until = len(self.forwards)
 
-    def _updated(self, optimizer, args, kwargs):
+    def take(self, mine):
+        """Keep what came to these parameters as what this update is made of."""
+        for i in mine:
+            if i in self.came:
+                self.pieces[i], self.stood[i] = self.came[i], self.left[i]
+
+    def _updated(self, optimizer):
+        self.depth -= 1
+        if self.depth or self.quiet:
+            return
+        for i in rates(optimizer, self.index):
+            for one in (self.came, self.clipped, self.handed):
+                one.pop(i, None)
         if self.note.updates:
             self.updated = bit_hashes(self.params)
 
-    def _all_reduce(self, real, tensor, *args, **kwargs):
-        if not self.quiet:
-            self.note.summed += tensor.numel()
-        return real(tensor, *args, **kwargs)
+    def end(self):
+        """Write what came and what stands into the note of the step; return it."""
+        note = self.note
+        note.before, note.after = bit_hashes(self.before), bit_hashes(self.params)
+        note.changed = self.updated is not None and self.updated != note.after
+        note.weights = self.sketch(self.params)
+        if not note.updates and note.moved:  # by hand
+            self.take(list(self.came))
+            self.came.clear()
+        most = max(map(len, self.pieces.values()), default=0)
+        note.pieces = [self.sketch.rows({i: came[m] for i, came in self.pieces.items()
+                                         if m < len(came)}) for m in range(most)]
+        stood = {i: row for i, row in self.stood.items() if row is not None}
+        note.left = self.sketch.rows(stood) if stood else None
+        return note
+
+
+def _any(tensor):
+    return bool(tensor._nnz() if tensor.is_sparse else tensor.any())

@@ -1,0 +1,78 @@
+"""Make a step comparable: float64 throughout, no dropout, and who draws is noted.
+
+    exact     float64 wherever float32 was asked for, autocast and dropout off
+    Drawing   whether random numbers were drawn in a block, and with which seeds
+"""
+
+import random
+import sys
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
+
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+            "feature_alpha_dropout")
+DRAWS = {name + end for name in ("rand", "randn", "randint") for end in ("", "_like")} | {
+    "randperm", "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
+    "bernoulli_", "random_", "exponential_", "gumbel_softmax", "rrelu", "cauchy_"}
+
+
+@contextmanager
+def exact():
+    """Compute in float64 and without dropout while the block runs."""
+    attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
+    wrap = DistributedDataParallel.__init__
+    torch.set_default_dtype(torch.float64)  # the process ends with this call
+    with ExitStack() as stack:
+        for home, name, new in [
+                *((F, name, lambda input, *_, **__: input) for name in DROPOUTS),
+                (F, "scaled_dot_product_attention",
+                 lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
+                (torch.Tensor, "float", torch.Tensor.double),
+                (nn.Module, "float", nn.Module.double),
+                (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
+                    self, *args, **{**kwargs, "enabled": False})),
+                # its buckets are made for one dtype, once
+                (DistributedDataParallel, "__init__", lambda self, module, *args, **kwargs:
+                 wrap(self, module.double(), *args, **kwargs))]:
+            stack.enter_context(mock.patch.object(home, name, new))
+        yield
+
+
+class Drawing(TorchFunctionMode):
+    """Note in `note` what is drawn while the block runs: `draws`, `seeded`."""
+
+    def __init__(self, note):
+        super().__init__()
+        self.note = note
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        """Call the function; note whether it draws."""
+        self.note.draws |= getattr(function, "__name__", "") in DRAWS
+        return function(*args, **(kwargs or {}))
+
+    def __enter__(self):
+        self.others = _others()
+        self.real = torch.manual_seed
+        torch.manual_seed = self._seed
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        torch.manual_seed = self.real
+        self.note.draws |= self.others != _others()
+        return super().__exit__(*error)
+
+    def _seed(self, seed):
+        self.note.seeded += (int(seed),)
+        return self.real(seed)
+
+
+def _others():
+    """Return the states of the generators that are not torch's."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), repr(numpy.random.get_state()) if numpy else None
