@@ -35,6 +35,17 @@ WORDS = {
     "start-differs": (
         "each rank drew weights of its own and nobody sent rank 0's",
         "wrap the model in DDP, broadcast the parameters, or seed all ranks alike"),
+    "frozen": (
+        "requires_grad was set on some ranks only: all-reduce then waits, or adds up "
+        "gradients of different parameters",
+        "freeze on all ranks alike, before the model is wrapped"),
+    "modes": (
+        "model.eval() or model.train() was called on some ranks only, as around an "
+        "evaluation on rank 0",
+        "call model.train() on every rank before the step"),
+    "random-same": (
+        "the step seeds all ranks alike, so that they draw the same masks and noise",
+        "seed the model alike, then each rank with seed + rank"),
     "sampler-settings": (
         "the sampler was told another rank or world size than the process group",
         "leave num_replicas and rank out: DistributedSampler asks the process group"),
@@ -122,16 +133,37 @@ WORDS = {
     "gradient": (
         "none of the known mistakes",
         "compare with a single device, a parameter at a time"),
+    "clip": (
+        "gradients are clipped before they are summed, on some ranks only, or to "
+        "another norm than on one device",
+        "clip the averaged gradient, once, on every rank, to one max_norm"),
+    "local": (
+        "a number over the minibatch (a normaliser, a contrastive loss's negatives) is "
+        "taken over a rank's own rows",
+        "all-reduce or all-gather it first, so that gradients flow through it"),
     "rates-differ": (
         "the learning rate was changed on some ranks only: a scheduler, or a metric "
         "that each rank has for itself",
         "let every rank step its scheduler with the same numbers"),
+    "settings": (
+        "the optimizer was made with other options on some ranks, or for another world "
+        "size",
+        "make it with the same options everywhere; only lr may go with the rows of a "
+        "step"),
+    "not-finite": (
+        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
+        "shard's mean",
+        "look for the first step in which the loss is not finite; skip an empty shard"),
     "weights-changed": (
         "after the optimizer's step this rank's weights were written once more",
         "do it on all ranks alike, or broadcast afterwards"),
     "replicas-differ": (
         "the ranks do not take the same step from the same weights",
         "start from rank 0's weights and apply the same gradient on all"),
+    "state-differs": (
+        "an average of weights, a scheduler or an optimizer's state was updated, "
+        "loaded or reset on some ranks only",
+        "do it on all ranks alike, or broadcast the state"),
     "buffers": (
         "buffers, such as running means, are each rank's own",
         "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),

@@ -1,0 +1,182 @@
+"""What must hold of the setups of all ranks, and of the same code on one device.
+
+    ask_setups   the findings of SETUP_RULES
+    SETUP_RULES  functions of (setups, alone, step): the `Setup` of every rank, that of
+                 the same code at world size 1 or None, and which step it was
+
+A rule yields findings. What nobody noted is empty in all setups: no mistake.
+"""
+
+import math
+
+from manual_dp.audit.catalogue import few, finding, ranks
+
+
+def ask_setups(setups, alone=None, step=None):
+    """Return a list of findings; other layouts are all that is said of them."""
+    if found := list(layouts(setups, alone, step)):
+        return found
+    return [f for rule in SETUP_RULES for f in rule(setups, alone, step)]
+
+
+def layouts(setups, alone, step):
+    """Ask that every rank has the same parameters."""
+    first = _layout(setups[0])
+    for rank, setup in enumerate(setups):
+        mine = _layout(setup)
+        if len(mine) != len(first):
+            says = (f"rank {rank} has {len(mine)} parameters, rank 0 {len(first)}, or "
+                    "other names or shapes")
+        elif mine != first:
+            one, other = next((a, b) for a, b in zip(mine, first) if a != b)
+            says = f"{_words(one)} on rank {rank} is {_words(other)} on rank 0"
+        else:
+            continue
+        yield finding("start-differs", len(mine), says, rank, step)
+        return
+
+
+def _layout(setup):
+    return list(zip(setup.names, setup.shapes, setup.dtypes or setup.shapes))
+
+
+def _words(parameter):
+    return " ".join(map(str, dict.fromkeys(parameter)))
+
+
+def wants(setups, alone, step):
+    """Ask that every rank trains the same parameters."""
+    parted = list(_parted([setup.wants for setup in setups]))
+    for name, who in parted[:1]:
+        mine, its = ("trained" if setups[rank].wants.get(name) else "frozen"
+                     for rank in (who[0], 0))
+        yield finding("frozen", len(parted), f"{name} is {mine} on {ranks(who)}, {its} "
+                      f"on rank 0{_more(parted)}", who[0], step, name)
+
+
+def modes(setups, alone, step):
+    """Ask that every rank's modules are in the same mode."""
+    parted = list(_parted([setup.modes for setup in setups]))
+    for name, who in parted[:1]:
+        mine, its = ("train" if setups[rank].modes.get(name) else "eval"
+                     for rank in (who[0], 0))
+        yield finding("modes", len(parted), f"{name or 'the model'} is in {mine} mode "
+                      f"on {ranks(who)}, in {its} mode on rank 0{_more(parted)}",
+                      who[0], step)
+
+
+def not_finite(setups, alone, step):
+    """Ask that weights are numbers."""
+    for rank, setup in enumerate(setups):
+        if names := setup.not_finite:
+            yield finding("not-finite", len(names), f"NaN or inf on rank {rank} in "
+                          f"{few(names)}", rank, step, names[0])
+            return
+
+
+def optimizers(setups, alone, step):
+    """Ask that every rank's optimizers have the same options."""
+    lists, told = [_options(setup) for setup in setups], set()
+    for (place, option), who in _parted(lists):
+        if option in told:
+            continue
+        told.add(option)
+        mine, its = (lists[rank].get((place, option)) for rank in (who[0], 0))
+        yield finding("rates-differ" if option == "lr" else "settings",
+                      _ratio(mine, its), f"{option}{place} is {_value(mine)} on "
+                      f"{ranks(who)}, {_value(its)} on rank 0", who[0], step)
+
+
+def beside_one(setups, alone, step):
+    """Ask that the optimizers have the options that they have on one device, but lr."""
+    if alone is None or len(setups) < 2:
+        return
+    mine, one, told = _options(setups[0]), _options(alone), set()
+    for (place, option), value in mine.items():
+        other = one.get((place, option), value)
+        if value != other and "lr" not in option and option not in told:
+            told.add(option)
+            yield finding("settings", _ratio(value, other), f"{option}{place} is "
+                          f"{_value(value)} on {len(setups)} ranks, {_value(other)} on "
+                          "one", None, step)
+
+
+def unheld(setups, alone, step):
+    """Ask that the optimizers hold all that wants a gradient."""
+    for rank, setup in enumerate(setups):
+        if names := setup.unheld:
+            none = "" if setup.held else "; the optimizer holds none of the model's"
+            yield finding("not-in-optimizer", len(names), f"rank {rank}: no optimizer "
+                          f"holds {few(names)}{none}", rank, step, names[0])
+            return
+
+
+def state(setups, alone, step):
+    """Ask that every rank's optimizers have the same state."""
+    parted = list(_parted([setup.state for setup in setups]))
+    for (kind, name), who in parted[:1]:
+        yield finding("state-differs", len(parted), f"the optimizer's {kind} of {name} "
+                      f"on {ranks(who)} is not rank 0's{_more(parted)}", who[0], step,
+                      name)
+
+
+def others(setups, alone, step):
+    """Ask that what stands beside the model is the same on every rank."""
+    parted = list(_parted([setup.others for setup in setups]))
+    for name, who in parted[:1]:
+        yield finding("state-differs", len(parted), f"{name} on {ranks(who)} is not "
+                      f"rank 0's{_more(parted)}", who[0], step, name)
+
+
+def buffers(setups, alone, step):
+    """Ask that ranks have the same buffers."""
+    if not all(setup.buffers for setup in setups):
+        return
+    for name, who in list(_parted([setup.buffers for setup in setups]))[:1]:
+        when = "" if step is None else f" when step {step} begins"
+        yield finding("buffers", len(who), f"{name} on {ranks(who)} is not rank 0's"
+                      f"{when}", who[0], step, name)
+
+
+def _parted(dicts):
+    """Yield (key, ranks that have another value than rank 0)."""
+    for key in dict.fromkeys(key for one in dicts for key in one):
+        who = [rank for rank, one in enumerate(dicts)
+               if not _same(one.get(key), dicts[0].get(key))]
+        if who:
+            yield key, who
+
+
+def _same(one, other):
+    return one == other or (one != one and other != other)  # NaN
+
+
+def _options(setup):
+    """Return {(place, option): value} of all groups; place: as text, "" of only one."""
+    found = {}
+    for i, (kind, groups) in enumerate(setup.groups):
+        of = f" of optimizer {i}" if len(setup.groups) > 1 else ""
+        found[of, "class"] = kind
+        for j, group in enumerate(groups):
+            place = f"{of}, group {j}" if len(groups) > 1 else of
+            found.update({(place, option): value for option, value in group.items()})
+    return found
+
+
+def _value(value):
+    return f"{value:.4g}" if isinstance(value, float) else f"{value}"
+
+
+def _ratio(one, other):
+    """Return how many times the other it is, NaN for what are no numbers."""
+    if not all(isinstance(value, (int, float)) for value in (one, other)):
+        return math.nan
+    return one / other if other else math.inf
+
+
+def _more(parted):
+    return f"; {len(parted) - 1} more so" if len(parted) > 1 else ""
+
+
+SETUP_RULES = [not_finite, modes, wants, optimizers, beside_one, unheld, state, others,
+               buffers]
