@@ -31,13 +31,11 @@ From a run to the report, each file a part of the way:
 
 import tempfile
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
-
-from torch.nn import functional as F
 
 from manual_dp.audit.alike import check_ranks
 from manual_dp.audit.catalogue import WORDS
 from manual_dp.audit.failure import failure
+from manual_dp.audit.gradient import believed
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.rules import judge
@@ -55,20 +53,24 @@ class Report:
     the run ended before its time.
     """
 
-    def __init__(self, findings, remarks, world_size, steps, details="", evidence=None):
+    def __init__(self, findings, remarks, world_size, steps, unchecked=(), details="",
+                 evidence=None):
         self.findings, self.remarks = list(findings), list(remarks)
+        self.unchecked = list(unchecked)
         self.world_size, self.steps, self.details = world_size, steps, details
         self.evidence = evidence
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
         count = len(self.findings)
-        words = "clean" if not count else f"{count} finding{'s' * (count > 1)}"
+        words = (f"{count} finding{'s' * (count > 1)}" if count else
+                 "no finding, but not all was checked" if self.unchecked else "clean")
         lines = [f"audit: {self.steps} steps on {self.world_size} ranks, float64: "
                  + words]
         for f in self.findings:
             lines += [f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",
                       f"{'repair':>16}: {f.repair}"]
+        lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
         lines += [f"{'remark':16}  {words}" for words in self.remarks]
         return "\n".join(part for line in lines for part in textwrap.wrap(
             line, 88, subsequent_indent=" " * 18))
@@ -78,12 +80,12 @@ class Report:
     def save(self, path):
         """Write the report, without the evidence, as JSON: all of it, or none of it."""
         told = {name: value for name, value in vars(self).items() if name != "evidence"}
-        write_json(path, {**told, "clean": not self.findings,
+        write_json(path, {**told, "clean": not self.findings and not self.unchecked,
                           "findings": [f._asdict() for f in self.findings]})
 
 
-def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, steps=3,
-          timeout=60, lr=None, count=len, ignore=(), backend="gloo"):
+def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeout=60,
+          lr=None, count=len, ignore=(), backend="gloo"):
     """Take `steps` steps on `world_size` ranks beside a single device; return a Report.
 
     make_model, make_batch, step: as above; called in each rank. loss: of (output, y),
@@ -104,37 +106,40 @@ def audit(make_model, make_batch, step, world_size=2, loss=F.cross_entropy, step
         return run_ranks(measure, world_size, *code.values(), steps, folder,
                          timeout=timeout, backend=backend)
 
-    report = _compared(run, world_size, steps, lr)
+    report = _compared(run, world_size, steps, lr, loss)
     known = [f for f in report.findings if f.code in ignore]
     report.findings = [f for f in report.findings if f.code not in ignore]
     report.remarks += [f"{f.code}, ignored: {f.says}" for f in known]
     return report
 
 
-def _compared(run, world_size, steps, lr):
-    """Run the code on the ranks and, at the same time, at world size 1; report."""
-    base, remarks = None, []
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
-        alone = pool.submit(run, f"{folder}/alone", 1) if world_size > 1 else None
+def _compared(run, world_size, steps, lr, loss):
+    """Run the code on the ranks and then at world size 1; report."""
+    alone, missing = None, []
+    with tempfile.TemporaryDirectory() as folder:
         try:
             runs = run(f"{folder}/ranks", world_size)
         except RankError as error:
             if refusal := refused(error):
                 raise refusal from error
             return Report([failure(error, f"{folder}/ranks")], [], world_size, steps,
-                          f"{error}\n{error.details}")
+                          details=f"{error}\n{error.details}")
         try:
-            base = alone and alone.result()[0]
+            alone = run(f"{folder}/alone", 1)[0] if world_size > 1 else runs[0]
         except RankError as error:
-            remarks = [f"not compared with world size 1: {error}"]
-    evidence = Evidence(runs, base, lr)
-    findings, more = judge(evidence)
-    return Report(findings, more + remarks, world_size, steps, evidence=evidence)
+            missing = [f"a comparison with world size 1, which ended: {error}"]
+    evidence = Evidence(runs, alone, lr)
+    evidence.believed = loss is not None or believed(evidence)
+    if world_size == 1:
+        evidence.alone = []
+    findings, remarks, unchecked = judge(evidence)
+    return Report(findings, remarks, world_size, steps, unchecked + missing,
+                  evidence=evidence)
 
 
 def _check(code, world_size, steps, ignore):
     for name, value in code.items():
-        if not callable(value):
+        if not callable(value) and not (name in ("loss", "make_batch") and value is None):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     for name, value in (("world_size", world_size), ("steps", steps)):
         if type(value) is not int or value < 1:

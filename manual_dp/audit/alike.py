@@ -17,10 +17,12 @@ import torch.distributed as dist
 from torch import nn
 
 from manual_dp.audit.fingerprint import bit_hashes, row_hashes
-from manual_dp.audit.measure import apart, gather
+from manual_dp.audit.measure import gather
+apart = None
 from manual_dp.audit.records import Evidence, Run, Step
 from manual_dp.audit.rules import judge, layouts
-from manual_dp.audit.watch import inner, rates, told
+from manual_dp.audit.setup import unwrapped as inner
+from manual_dp.audit.watch import rates, told
 
 
 def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False):

@@ -24,13 +24,19 @@ DRAWS = {name + end for name in ("rand", "randn", "randint") for end in ("", "_l
 
 @contextmanager
 def exact():
-    """Compute in float64 and without dropout while the block runs."""
+    """Compute in float64 and without dropout; yield a list, an entry for each dropout."""
+    left_out = []
+
+    def drop(input, p=0.5, training=True, *_, **__):
+        left_out.extend([p] * bool(training and p))
+        return input
+
     attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
     wrap = DistributedDataParallel.__init__
     torch.set_default_dtype(torch.float64)  # the process ends with this call
     with ExitStack() as stack:
         for home, name, new in [
-                *((F, name, lambda input, *_, **__: input) for name in DROPOUTS),
+                *((F, name, drop) for name in DROPOUTS),
                 (F, "scaled_dot_product_attention",
                  lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
                 (torch.Tensor, "float", torch.Tensor.double),
@@ -41,7 +47,7 @@ def exact():
                 (DistributedDataParallel, "__init__", lambda self, module, *args, **kwargs:
                  wrap(self, module.double(), *args, **kwargs))]:
             stack.enter_context(mock.patch.object(home, name, new))
-        yield
+        yield left_out
 
 
 class Drawing(TorchFunctionMode):
@@ -53,8 +59,10 @@ class Drawing(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         """Call the function; note whether it draws."""
-        self.note.draws |= getattr(function, "__name__", "") in DRAWS
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        self.note.draws |= name in DRAWS
+        return function(*args, **kwargs)
 
     def __enter__(self):
         self.others = _others()

@@ -1,10 +1,35 @@
 """Where a run ended before its time: the finding, from the error and the diaries.
 
+    Diary     where the rank is, in a file: it stays when the rank hangs; read_diaries
     failure   the `Finding` of a `RankError`
 """
 
-from manual_dp.audit.catalogue import finding
-from manual_dp.audit.watch import read_diaries
+import json
+from pathlib import Path
+
+from manual_dp.audit.catalogue import few, finding, ranks
+from manual_dp.files import write_json
+
+
+class Diary:
+    """Say in a file of `folder` where the rank is."""
+
+    def __init__(self, folder, rank):
+        self.path = Path(folder) / f"rank-{rank}"
+        self.path.parent.mkdir(exist_ok=True)
+        self.now = {"step": None, "forwards": 0, "in": "make_model"}
+        self.note()
+
+    def note(self, **now):
+        """Write down what is new."""
+        self.now.update(now)
+        write_json(self.path, self.now)
+
+
+def read_diaries(folder):
+    """Return {rank: what its diary says}."""
+    return {int(path.name.removeprefix("rank-")): json.loads(path.read_text())
+            for path in sorted(Path(folder).glob("rank-*"))}
 
 
 def failure(error, folder):
@@ -15,6 +40,10 @@ def failure(error, folder):
     text, rank = str(error), error.rank
     diaries = read_diaries(folder)
     step = diaries[rank]["step"] if rank in diaries else None
+    if "DDP expects same model" in text:
+        return finding("start-differs", 1, text.split("\n")[0], rank)
+    if parted := _parted(diaries):
+        return parted
     if "not used in producing loss" in text or "backward did not reach" in text:
         return finding("unused-parameter", 1, text.split(". ")[0], rank)
     if "Received data size doesn't match expected size" in text + error.details:
@@ -24,6 +53,22 @@ def failure(error, folder):
         return _waiting(text, step, diaries)
     place = "" if step is None else f"step {step}: "
     return finding("exception", 1, place + text.split("\n")[0], rank, step)
+
+
+def _parted(diaries):
+    """Return the finding if ranks train, or reached, other parameters; else None."""
+    for key, code, says in (
+            ("frozen", "frozen", "{names} want no gradient on {who}, unlike others"),
+            ("silent", "unused-parameter", "the loss of {who} does not depend on "
+             "{names}; the others wait for that gradient")):
+        lists = {rank: here.get(key) for rank, here in diaries.items()}
+        who = [rank for rank, names in lists.items() if names]
+        if who and any(names != lists[who[0]] for names in lists.values()):
+            names = lists[who[0]]
+            return finding(code, len(names), says.format(
+                names=few(names), who=ranks(who)), who[0],
+                diaries[who[0]]["step"], names[0])
+    return None
 
 
 def _waiting(text, step, diaries):

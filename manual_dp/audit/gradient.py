@@ -1,46 +1,100 @@
-"""The rule about gradients: are they a single device's, or those of world size 1?
+"""The rule about gradients: are they a single device's?
 
     gradients     the findings, those of the first step that has any
+    believed      whether the loss that was tried is the one that is minimised
 
-What the code does alone is what it means to do: a clipped gradient, a loss of its own,
-an update by hand with a momentum. What it does on many ranks should be the same.
+Three witnesses are asked. `loss`, run once more on every rank's rows, where it is what
+the code minimises: then a single device's gradient is known. What came back to each
+rank's parameters: did every rank apply one mixture of all of it? And the same code at
+world size 1: is its step the same?
 """
 
 import math
 from dataclasses import replace
 
+from manual_dp.audit import single
 from manual_dp.audit.catalogue import finding, ranks
-from manual_dp.audit.hypotheses import CLOSE, RIGHT, explain
-from manual_dp.audit.records import each_step
+from manual_dp.audit.hypotheses import CLOSE, RIGHT, explain, mixture
+from manual_dp.audit.records import Evidence, each_step
 
 SHOWN = 3  # names of parameters in a line
 
 
 @each_step
 def gradients(notes, evidence):
-    """Ask that every rank applies what a single device would, or does, apply."""
-    t, alone = notes[0].t, evidence.alone
-    if any(note.own is None for note in notes):
-        return [finding("not-judged", 0, "the gradient: the model's input is not rows "
-                        "of X")] if any(note.moved for note in notes) else []
-    if sum(float(note.own.norm()) for note in notes) < 1e-14:
-        return [finding("no-gradient", 0.0, "every gradient is 0: nothing can be told "
-                        "from it")]
-    if not (fits := _fits(evidence.steps, t)):
+    """Ask that every rank applies what a single device would apply."""
+    if nothing := _nothing(notes):
+        return nothing
+    if not any(note.moved for note in notes):
         return []
-    [single] = _fits(alone, t) or [None]
-    [first] = [single] if single else _fits(alone, 0) or [None]
+    told = _by_loss(notes, evidence)
+    if told == []:
+        return []
+    same, why = single.compared(notes, evidence)
+    if told and evidence.believed:
+        if not same or _wrong_alone(told, notes, evidence):
+            return _renamed(told, notes, evidence)
+        evidence.remark("the gradient or update is not that of `loss` alone, but the "
+                        "same as at world size 1")
+    if same:
+        return []
+    heard = _by_ranks(notes, evidence)
+    if heard:
+        return _renamed(heard, notes, evidence)
+    if same is False:
+        return _renamed(single.unlike(notes, evidence), notes, evidence)
+    if heard is None:
+        evidence.skip(f"whether gradients are averaged: {why}")
+    else:
+        evidence.skip(f"whether the loss is divided rightly: {why}; give `loss`")
+    return []
+
+
+def _nothing(notes):
+    came = [sum(note.pieces) for note in notes if note.pieces]
+    own = [note.own for note in notes if note.own is not None]
+    for sketches in (came, [] if came else own):
+        if len(sketches) == len(notes) and sum(float(s.norm()) for s in sketches) < 1e-14:
+            return [finding("no-gradient", 0.0, "every gradient is 0: nothing can be "
+                            "told from it")]
+    return []
+
+
+# by the loss
+
+def _by_loss(notes, evidence):
+    """Return findings, [] where all is right, None where it cannot be told."""
+    t, alone = notes[0].t, evidence.alone
+    if not (fits := _fits(evidence.steps, t)):
+        return None
+    [first] = _fits(alone, t) or _fits(alone, 0) or [None]
     base = first.numbers[0] if first and _right(first) else None
     found = _name(evidence, notes, fits, base)
     if found and _weights_averaged(notes):
         evidence.remark("each rank applied its own gradient, and the weights were "
                         "averaged: the same, for plain SGD")
         return []
-    if found and single and _as_alone(notes, *alone[t], single):
-        evidence.remark("the gradient or update is not that of `loss` alone, but the "
-                        "same as at world size 1")
-        return []
     return found
+
+
+def believed(evidence):
+    """Return whether cross-entropy, that was tried, explains what is done alone."""
+    fits = [fit for t in range(len(evidence.alone)) for fit in _fits(evidence.alone, t)]
+    return bool(fits) and fits[0].hypothesis.code != "gradient"
+
+
+def _wrong_alone(told, notes, evidence):
+    """Return whether world size 1 has this finding, too."""
+    t = notes[0].t
+    if t >= len(evidence.alone):
+        return True
+    few = Evidence([replace(evidence.runs[0], steps=[one[0] for one in evidence.alone])],
+                   lr=evidence.lr)
+    few.alone = evidence.alone
+    found = _by_loss(evidence.alone[t], few) or []
+    if notes[0].used is None and told[0].code == "stale" and told[0].number < 1 - CLOSE:
+        return False  # a memory that an update by hand has
+    return told[0].code in {f.code for f in found} - {"gradient"}
 
 
 def _fits(steps, t):
@@ -57,17 +111,6 @@ def _right(fit):
 
 def _same(number, other):
     return math.isclose(number, other, rel_tol=1e-6)
-
-
-def _as_alone(notes, note, single):
-    """Return whether what was applied is as at world size 1: a memory, another loss."""
-    by_hand, code = note.used is None, single.hypothesis.code
-    if (notes[0].used is None) != by_hand or _right(single) or code == "labels":
-        return False
-    if code == "stale" and not (by_hand and single.numbers[1] < 1 - CLOSE):
-        return False  # no momentum: gradients were not cleared
-    far = max(float((other.applied - note.applied).norm()) for other in notes)
-    return far <= CLOSE * float(note.applied.norm())
 
 
 def _weights_averaged(notes):
@@ -162,8 +205,9 @@ def _scale(evidence, notes, numbers, factor, base):
         return [finding("rates-differ" if by_hand else "factor", times,
                         f"{ranks(rest)} took {times:.4g} times rank 0's step", rest[0])]
     if factor is None:
-        return [finding("not-judged", 0, "the size of the step: no optimizer of "
-                        "torch's, and nothing to compare with at world size 1")]
+        evidence.skip("the size of the step: no optimizer of torch's, and nothing to "
+                      "compare with at world size 1; give `lr`")
+        return []
     if _same(number, factor):
         return []
     times = number / (factor if by_hand else base or 1)
@@ -200,3 +244,94 @@ def _times(times, pieces, notes):
 def _accumulated(pieces):
     return finding("accumulation", pieces, f"the gradient is {pieces} times a single "
                    "device's: the number of micro-batches")
+
+
+# by what came back to the ranks
+
+def _by_ranks(notes, evidence):
+    """Return findings, [] for one mixture of all gradients, None if it is not known."""
+    if len(notes) < 2 or any(note.inside or not note.pieces for note in notes):
+        return [] if len(notes) < 2 else None
+    came = [replace(note, own=sum(note.pieces), weight=1, rows=[[0]], all_rows=[[0]],
+                    size=len(notes), turned=None) for note in notes]
+    reached = sum(note.own for note in came).norm(dim=1) > 0
+    if any(bool((note.applied.norm(dim=1) > 0)[~reached].any()) for note in notes):
+        return None  # some parameter's gradient was not heard
+    if _evenly(came, evidence):
+        return []
+    if any(note.left is not None for note in notes) and all(
+            mixture(note.applied, [sum(one.own for one in came), note.left],
+                    evidence.close) for note in notes):
+        return [finding("stale", float(notes[0].left.norm()), "the gradient of the step "
+                        "before is in it")]
+    if found := _micro_batches(notes, evidence):
+        return found
+    fits = explain(came)
+    if notes[0].used is None and any(fit.hypothesis.code == "gradient" for fit in fits):
+        return None  # an update by hand, with a memory
+    if any(note.wraps not in ("", "ddp", "join") for note in notes):
+        return None
+    found = _name(evidence, came, fits, None) if not all(map(_right, fits)) or any(
+        fit.parts for fit in fits) else []
+    if not found and len({round(fit.numbers[0], 9) for fit in fits}) > 1:
+        return [finding("factor", fits[-1].numbers[0] / fits[0].numbers[0], "ranks apply "
+                        "different multiples of one gradient")]
+    return found
+
+
+def _evenly(came, evidence):
+    """Return whether all ranks' gradients count alike, or as their rows do, on all."""
+    numbers = [mixture(note.applied, [one.own for one in came if one.own.any()],
+                       max(evidence.close, CLOSE)) for note in came]
+    if None in numbers:
+        return False
+    first, sizes = numbers[0], [one.numbers for one in came if one.own.any()]
+    by_rows = [number / size for number, size in zip(first, sizes) if size]
+    return all(_alike([a / b for a, b in zip(other, first) if b] + [1.0])
+               for other in numbers) and (_alike(first) or len(by_rows) == len(first)
+                                          and _alike(by_rows))
+
+
+def _alike(numbers, close=1e-6):
+    return min(numbers) > 0 and max(numbers) - min(numbers) <= close * max(numbers)
+
+
+def _micro_batches(notes, evidence):
+    """Return the finding where micro-batches are treated differently, or []."""
+    most = max(len(note.pieces) for note in notes)
+    if most < 2 or len(notes) * most > 64:
+        return []
+    for rank, note in enumerate(notes):
+        basis = [(one, m, piece) for one, other in enumerate(notes)
+                 for m, piece in enumerate(other.pieces)]
+        numbers = mixture(note.applied, [piece for *_, piece in basis], evidence.close)
+        if numbers is None:
+            return []
+        of = {(one, m): number for (one, m, _), number in zip(basis, numbers)}
+        tiny = 1e-6 * max(map(abs, numbers))
+        alone = [m for m in range(most) if abs(of.get((rank, m), 0)) > tiny and all(
+            abs(of.get((one, m), 0)) <= tiny for one in range(len(notes))
+            if one != rank)]
+        if 0 < len(alone) < most:
+            return [finding("not-synchronised", len(alone), f"of micro-batch {alone[0] + 1}"
+                            f" of {most} {ranks([rank])} applied its own gradient alone",
+                            rank)]
+        each = [of.get((rank, m), 0) for m in range(most)]
+        if not alone and not _alike(each):
+            return [finding("accumulation", max(each) / (min(each) or 1), "micro-batches "
+                            "count " + ", ".join(f"{one:.4g}" for one in each)
+                            + " times")]
+    return []
+
+
+def _renamed(found, notes, evidence):
+    """Return the findings, by clipping where that explains them."""
+    early = any(note.early for note in notes)
+    parts = any(len(note.clips) > max(note.updates, 1) for note in notes)
+    if found and (early or parts) and found[0].code in (
+            "gradient", "counted-twice", "accumulation", "factor", "local"):
+        where = ("before they are summed" if early and not parts else
+                 "in each micro-batch")
+        return [finding("clip", found[0].number, f"gradients are clipped {where}: "
+                        + found[0].says, found[0].rank)]
+    return found

@@ -7,6 +7,7 @@
     distance       how far a hypothesis is from what was applied
     single_device  the right gradient
     right_on_all   whether all ranks applied a multiple of it
+    mixture        the numbers that make one sketch of some others, if any do
 
 A rank's `own` is the sum over its rows of the loss's gradient, so the right gradient,
 a single device's, is the sum of all own / all rows. What a rank applied is compared
@@ -184,11 +185,15 @@ def _nearest(used, basis):
     return (found.solution / sizes).tolist()
 
 
-def _numbers(used, basis, noise):
+def mixture(used, basis, close=CLOSE):
     """Return the numbers that make `used` of the sketches in `basis`, or None."""
+    return _numbers(used, basis, 0.0, close)
+
+
+def _numbers(used, basis, noise, close=CLOSE):
     if (numbers := _nearest(used, basis)) is None:
         return None
     made = torch.stack([number * b for number, b in zip(numbers, basis)])
     rest = (used - made.sum(0)).norm(dim=1)
-    allowed = CLOSE * made.norm(dim=2).sum(0) + FLOOR * used.norm() + 10 * noise
+    allowed = close * made.norm(dim=2).sum(0) + FLOOR * used.norm() + 10 * noise
     return numbers if bool((rest <= allowed).all()) else None

@@ -41,7 +41,7 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
     """Take `steps` steps in this rank and return what was seen, a `Run`."""
     group = dist.new_group(backend="gloo")
     diary = Diary(folder, dist.get_rank())
-    with exact():
+    with exact() as left_out:
         made = make_model()
         made = list(made) if isinstance(made, (tuple, list)) else [made]
         models, optimizers, others = parts(made)
@@ -58,12 +58,15 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
                            if not p.requires_grad])
         with watch.on():
             for t in range(steps):
-                diary.note(**{"step": t, "forwards": 0, "in": "make_batch"})
+                diary.note(**{"step": t, "forwards": 0, "silent": None,
+                              "in": "make_batch"})
                 nest = _minibatch(make_batch, t)
                 watch.begin(t, nest)
                 diary.note(**{"in": "step"})
+                left_out.clear()
                 with Drawing(watch.note):
                     step(*arguments(step, made, nest))
+                watch.note.drops = bool(left_out)
                 diary.note(**{"in": "the end of step", "silent": silent(watch)})
                 run.steps.append(watch.end())
                 run.steps[-1].setup = snapshot(
@@ -103,9 +106,11 @@ def begun(watch):
 
 def silent(watch):
     """Return the names of parameters to which no gradient came, if to others one did."""
-    return [watch.names[i] for i, p in enumerate(watch.params)
-            if p.requires_grad and i not in watch.pieces and i not in watch.came
-            ] if watch.pieces or watch.came else []
+    known = watch.pieces.keys() | watch.came
+    finds = any(getattr(model, "find_unused_parameters", False) for model in watch.models)
+    return [] if finds or not known else [
+        watch.names[i] for i, p in enumerate(watch.params)
+        if p.requires_grad and i not in known]
 
 
 def _without_dropout(module):
@@ -143,41 +148,50 @@ def _close(watch, loss, count, group):
     note = watch.note
     done = watch.forwards[:watch.until] if note.updates else watch.forwards
     note.rows = [forward.rows for forward in done]
-    ready = (bool(note.updates or note.moved) and None not in note.rows and bool(done)
-             and not note.inside and len(watch.models) == 1 and bool(watch.batch)
-             and not note.copies)
     old = watch.sketch(watch.before)
     note.step, note.blur = old - note.weights, float(old.norm())
-    idle = not any(len(rows) for rows in note.rows or [[]])  # a rank without rows
-    if all(gather(ready or idle and not note.moved or idle and len(watch.models) == 1
-                  and bool(watch.batch), group)):
+    # all ranks run their forwards again, or none does: there may be collectives in them
+    ready = (len(watch.models) == 1 and bool(watch.batch) and not note.inside
+             and not note.copies and None not in note.rows)
+    told = gather((ready, bool(note.updates or note.moved)), group)
+    if all(each for each, _ in told) and any(moved for _, moved in told):
         _compare(watch, loss, count, done, note)
     everyone = gather(note, group)
     if note.t == 0 and all(other.own is not None for other in everyone):
         if not right_on_all(everyone):
-            note.turned = [watch.sketch(oracle.gradient(
-                watch, [f._replace(targets=rows(f.rows)) for f in done], loss or
-                F.cross_entropy, count)) for rows in (
-                    lambda rows: watch.batch.of([row - 1 for row in rows]),
-                    lambda rows: watch.batch.of([(row + 1) % note.size for row in rows]),
-                    lambda rows: watch.batch.of([*range(len(rows))]))]
+            note.turned = [_own(watch, loss, count, [
+                f._replace(targets=watch.batch.of(rows(f.rows))) for f in done])
+                for rows in (lambda rows: [row - 1 for row in rows],
+                             lambda rows: [(row + 1) % note.size for row in rows],
+                             lambda rows: [*range(len(rows))])]
     if note.updates or note.moved:
         watch.forwards = []
 
 
 def _compare(watch, loss, count, done, note):
     try:
-        note.weight = sum(int(count(forward.targets)) for forward in done)
-        grads = oracle.gradient(watch, done, loss or F.cross_entropy, count)
+        note.own = _own(watch, loss, count, done)
     except RuntimeError:
         if loss:
             raise
-        return  # it was worth a try
-    # those of parameters that no optimizer holds count as 0
-    note.own = watch.sketch([g if not note.updates or i in note.rates else None
-                             for i, g in enumerate(grads)])
+    else:  # it was worth a try
+        note.weight = sum(terms(forward, count) for forward in done)
+
+
+def _own(watch, loss, count, done):
+    """Sketch the gradients; those of parameters that no optimizer holds count as 0."""
+    note = watch.note
+    grads = oracle.gradient(watch, done, loss or F.cross_entropy,
+                            lambda forward: terms(forward, count))
     note.unreached = [i for i, (g, p) in enumerate(zip(grads, watch.params))
                       if g is None and p.requires_grad]
+    return watch.sketch([g if not note.updates or i in note.rates else None
+                         for i, g in enumerate(grads)])
+
+
+def terms(forward, count):
+    """Return what the loss over these rows is a mean of so many of."""
+    return len(forward.rows) if count is len else int(count(forward.targets))
 
 
 def gather(value, group=None):

@@ -32,7 +32,8 @@ class Step:
     """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
 
     t: int = None           # which step
-    setup: object = None    # a `Setup`: what model and optimizers are told
+    start: object = None    # a `Setup` of the models at the first forward,
+    setup: object = None    # and one of all that there is at the end
     # what went in
     batch: int = None       # a hash of all rows of the minibatch
     size: int = 0           # how many rows it has, 0 if unknown
@@ -41,6 +42,7 @@ class Step:
     rows: list = field(default_factory=list)      # the same of forwards that are judged
     numbers: int = 0        # numbers in the forwards' first inputs
     draws: bool = False     # were random numbers drawn?
+    drops: bool = False     # would dropout have dropped?
     seeded: tuple = ()      # with which seeds, in the step
     # what was sent
     synced: int = 0         # forwards that DDP averages the gradients of
@@ -63,7 +65,6 @@ class Step:
     plain: bool = False     # SGD without momentum and weight decay
     foreign: int = 0        # optimizers that hold no parameter of the model's
     rates: dict = field(default_factory=dict)     # parameter's place: lr
-    buffers: dict = field(default_factory=dict)   # name: hash, at the first forward
     before: list = None     # hashes of the parameters,
     after: list = None      # and at the end
     gradient: list = None   # hashes of the gradients

@@ -51,20 +51,26 @@ def batches(notes, evidence):
 
 @each_step
 def rows(notes, evidence):
-    """Ask that every row of the minibatch is seen by one rank, once."""
+    """Ask that every row of the minibatch is seen by one rank, equally often."""
     forwards = [rows for note in notes for rows in note.all_rows]
-    if len({note.batch for note in notes}) > 1 or None in forwards or not any(forwards):
+    size, copies = notes[0].size, notes[0].copies
+    if len({note.batch for note in notes}) > 1 or not any(forwards) or (
+            None in forwards and size == 0):
         return []
-    seen = [Counter(row for rows in note.all_rows for row in rows) for note in notes]
-    size = notes[0].size
+    seen = [Counter(row for rows in note.all_rows for row in rows or ())
+            for note in notes]
     of = f" of {size}" if size else ""  # without a size, rows have no numbers
     homes = Counter(row for mine in seen for row in mine)
-    shared = sorted(row for row, times in homes.items() if times > 1)
-    often = [(rank, row, times) for rank, mine in enumerate(seen)
-             for row, times in mine.items() if times > 1]
-    missed = [row for row in range(size) if row not in homes]
+    shared = sorted(row for row, times in homes.items() if times > copies.get(row, 1))
+    each = [min(mine.values(), default=1) for mine in seen]  # all of them, so often
+    often = [(rank, row, times) for rank, mine in enumerate(seen) for row, times in
+             mine.items() if times > each[rank] * copies.get(row, 1)]
+    missed = [row for row in range(size) if row not in homes
+              and None not in forwards and not copies]
     found = []
-    if len(seen) > 1 and all(mine == seen[0] for mine in seen):
+    if not size and notes[0].t is not None and len(shared) < len(homes) / 2:
+        shared = []  # of rows that nobody told us of, some may be equal
+    if len(seen) > 1 and all(mine == seen[0] for mine in seen) and shared:
         found.append(finding("rows-same", len(seen[0]), f"all ranks see the same "
                              f"{len(seen[0])} rows{of}"))
     elif shared:
@@ -72,10 +78,9 @@ def rows(notes, evidence):
         row = f"row {shared[0]}" if size else "one of them"
         found.append(finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on "
                              f"several ranks: {row} on {who}"))
-    if often:
+    if often and size:
         rank, row, times = often[0]
-        row = f"row {row}" if size else "a row"
-        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {row} "
+        found.append(finding("rows-repeated", len(often), f"rank {rank} sees row {row} "
                              f"{times} times, and {len(often) - 1} more so", rank))
     return _with_missed(found, missed, size)
 

@@ -1,13 +1,13 @@
 """From what the ranks noted to findings: nothing is computed on weights here.
 
-    judge        (findings, remarks) of the evidence
+    judge        (findings, remarks, unchecked) of the evidence
     RULES        functions of an `Evidence`, each returns findings; append your own
-    layouts alias drift buffers         the model: is it one and the same on all ranks?
-    moved updates rates unused syncs    the step: do all ranks take it, and once?
-    batch_norm learning_rate at_rest    is it the step that a single device takes?
+    alias set_up drift                  the model: is it one and the same on all ranks?
+    moved updates unused clips seeds    the step: do all ranks take it, and once?
+    remarks learning_rate at_rest       is it the step that a single device takes?
 
-A later rule may look at the findings of those before it. Those about gradients and
-about rows are in gradient.py and rows.py.
+A later rule may look at the findings of those before it. Those about gradients, rows and
+what was set up are in gradient.py, rows.py and settings.py.
 """
 
 import math
@@ -16,14 +16,15 @@ from manual_dp.audit.catalogue import WORDS, few, finding, ranks
 from manual_dp.audit.gradient import gradients
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
+from manual_dp.audit.settings import ask_setups
 
 
 def judge(evidence):
-    """Ask every rule; return (findings, remarks), causes first."""
+    """Ask every rule; return (findings, remarks, unchecked), causes first."""
     for rule in RULES:
         evidence.findings += rule(evidence)
     in_order = sorted(evidence.findings, key=lambda f: list(WORDS).index(f.code))
-    return in_order, evidence.remarks
+    return in_order, evidence.remarks, evidence.unchecked
 
 
 # the model
@@ -45,9 +46,37 @@ def alias(evidence):
             for rank, run in enumerate(evidence.runs) if run.shared][:1]
 
 
+def set_up(evidence):
+    """Ask that models and optimizers are set up alike, and as at world size 1."""
+    found = []
+    for t, notes in enumerate(evidence.steps):
+        alone = evidence.alone[t][0].setup if t < len(evidence.alone) else None
+        for moment in ("start", "setup"):
+            setups = [getattr(note, moment) for note in notes]
+            if None not in setups:
+                found += [f for f in ask_setups(
+                    setups, alone if moment == "setup" else None, notes[0].t)
+                    if f.code not in {other.code for other in found}]
+    return found
+
+
 def drift(evidence):
-    """Ask that ranks have the same weights and, where noted, gradients."""
-    return [_parted(evidence, *one) for one in evidence.runs[0].drifts]
+    """Ask that ranks have the same weights before the first step and after each one."""
+    found = [_parted(evidence, *one) for one in evidence.runs[0].drifts]
+    for notes in evidence.steps:
+        for when in ("before", "after") if not found and notes[0].weights is not None \
+                else ():
+            lists = [getattr(note, when) for note in notes]
+            i = next((i for i, hashes in enumerate(zip(*lists))
+                      if len(set(hashes)) > 1), None)
+            if i is not None and (when == "after" or notes[0].t == 0) and not found:
+                who = [rank for rank, mine in enumerate(lists)
+                       if mine[i] != lists[0][i]]
+                stands = [note.weights[i] + (note.step[i] if when == "before" else 0)
+                          for note in notes]
+                far = max(float((mine - stands[0]).norm()) for mine in stands)
+                found.append(_parted(evidence, notes[0].t, when, i, who, far))
+    return found
 
 
 def _parted(evidence, t, when, i, who, far):
@@ -65,19 +94,6 @@ def _parted(evidence, t, when, i, who, far):
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
     return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
                    f"{ranks(who)}", rank, t, name)
-
-
-@each_step
-def buffers(notes, evidence):
-    """Ask that ranks have the same buffers."""
-    for name, value in notes[0].buffers.items():
-        who = [rank for rank, note in enumerate(notes)
-               if note.buffers.get(name) != value]
-        if who and all(note.buffers for note in notes):
-            when = "" if notes[0].t is None else f" when step {notes[0].t} begins"
-            return [finding("buffers", len(who), f"{name} on {ranks(who)} is not rank "
-                            f"0's{when}", who[0], parameter=name)]
-    return []
 
 
 # the step
@@ -99,27 +115,19 @@ def moved(notes, evidence):
 
 @each_step
 def updates(notes, evidence):
-    """Ask that the optimizer takes one step for a minibatch."""
-    times = max(note.updates for note in notes)
-    if times > 1:
+    """Ask that the optimizer takes one step for a minibatch, not one for each part."""
+    times, lists = max(note.updates for note in notes), notes[0].all_rows
+    parts = None not in lists and len(lists) == len({
+        row for rows in lists for row in rows[:1]}) > 1
+    if times > 1 and notes[0].size and parts and notes[0].wraps != "join":
         yield finding("accumulation", times, f"the optimizer steps {times} times for "
-                      f"one minibatch, after {len(notes[0].all_rows)} forwards")
-
-
-@each_step
-def rates(notes, evidence):
-    """Ask that every rank has the same learning rates."""
-    first = notes[0].rates
-    return [finding("rates-differ", rate / first[i] if first[i] else math.inf, f"lr is "
-                    f"{rate:.4g} on rank {rank}, {first[i]:.4g} on rank 0", rank)
-            for rank, note in enumerate(notes) for i, rate in note.rates.items()
-            if rate != first.get(i, rate)][:1]
+                      f"one minibatch, after {len(lists)} forwards")
 
 
 def unused(evidence):
     """Ask that the loss of some rank depends on every parameter."""
     judged = [set(note.unreached) for notes in evidence.steps for note in notes
-              if note.own is not None]
+              if note.own is not None or note.pieces]
     never = set.intersection(*judged) if judged else ()
     if not never:
         return []
@@ -133,28 +141,61 @@ def unused(evidence):
 
 
 @each_step
-def syncs(notes, evidence):
-    """Ask that gradients are all-reduced once a step."""
+def clips(notes, evidence):
+    """Ask that every rank clips to one norm, the one of a single device."""
+    t, first = notes[0].t, notes[0].clips
+    if any(f.code == "clip" for f in evidence.findings):
+        return
+    for rank, note in enumerate(notes):
+        if len(note.clips) != len(first):
+            yield finding("clip", len(note.clips), f"rank {rank} clips its gradients "
+                          f"{len(note.clips)} times in the step, rank 0 {len(first)}",
+                          rank)
+            return
+        for one, other in zip(note.clips, first):
+            if one.most != other.most or not _near(one.norm, other.norm, evidence):
+                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a norm "
+                              f"of {one.norm:.4g} to {one.most:.4g}, rank 0 "
+                              f"{other.norm:.4g} to {other.most:.4g}", rank)
+                return
+    alone = evidence.alone[t][0].clips if t is not None and t < len(
+        evidence.alone) else first
+    for one, other in zip(first, alone):
+        if one.most != other.most:
+            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} on "
+                          f"{len(notes)} ranks, {other.most:.4g} on one")
+            return
+
+
+def _near(one, other, evidence):
+    return math.isclose(one, other, rel_tol=10 * evidence.close)
+
+
+@each_step
+def seeds(notes, evidence):
+    """Ask that a step that draws does not seed all ranks alike."""
+    first = notes[0].seeded
+    if len(notes) > 1 and first and all(
+            note.seeded == first and note.drops for note in notes):
+        yield finding("random-same", len(first), f"the step seeds every rank with "
+                      f"{few(first)}, and dropout follows")
+
+
+def remarks(evidence):
+    """Say what is no mistake, and should be known."""
+    norms = evidence.runs[0].norms
+    if len(evidence.runs) > 1 and norms:
+        evidence.remark(f"batch norm ({len(norms)} layers) takes the mean and variance "
+                        "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
+                        "group norm, if shards are small")
     wanted = max(evidence.runs[0].trainable, 1)
-    times = max(note.synced + note.summed // wanted for note in notes)
-    if times > 1 and len(notes) > 1:
-        yield finding("syncs", times, f"gradients are all-reduced {times} times in a "
-                      f"step of {len(notes[0].all_rows)} forwards")
-
-
-def batch_norm(evidence):
-    """Ask that the minibatch has the same gradient in one forward as in shards."""
-    if any(f.code.startswith(("rows", "start", "batches")) for f in evidence.findings):
-        return []  # then it is another minibatch, or another model
-    notes = evidence.steps[0] if evidence.steps else []
-    if len(notes) < 2 or any(note.whole is None for note in notes):
-        return []
-    whole = sum(note.whole for note in notes)
-    right = sum(note.own for note in notes) / sum(note.weight for note in notes)
-    far = float((whole - right).norm() / max(float(whole.norm()), 1e-300))
-    return [] if far <= 1e-6 else [
-        finding("batch-norm", far, "with the minibatch in one forward the gradient is "
-                f"another one, by {far:.1e} of it", None, 0)]
+    for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
+        times = max(note.synced + note.summed // wanted for note in notes)
+        if times > 1:
+            evidence.remark(f"gradients are all-reduced {times} times in a step of "
+                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of the "
+                            "two, would save the rest")
+    return []
 
 
 def learning_rate(evidence):
@@ -168,18 +209,33 @@ def learning_rate(evidence):
         return []
     if any(f.code.startswith("rows") for f in evidence.findings):
         return []  # then it is not known how many rows are meant
-    notes, alone = evidence.steps[0], evidence.alone[0]
+    for notes, alone in zip(evidence.steps, evidence.alone):
+        if found := _rate(notes, alone, evidence):
+            return found
+    return []
+
+
+def _rate(notes, alone, evidence):
     i = next(iter(notes[0].rates), None)
     lr, base = notes[0].rates.get(i), alone[0].rates.get(i)
-    size, size_alone = _step_rows(notes), _step_rows(alone)
-    if not (base and lr and size and size_alone):
+    size, size_alone, unit = _step_rows(notes), _step_rows(alone), "rows"
+    if not (size and size_alone):
+        size, size_alone, unit = (sum(note.numbers for note in both)
+                                  for both in (notes, alone)), 0, "numbers"
+        size, size_alone = size
+    if not (base and lr and size and size_alone) or notes[0].wraps == "join":
         return []
     grown, ratio = size / size_alone, lr / base
     kind, rule = "linear for SGD", grown
     if "Adam" in notes[0].kind:
         kind, rule = "square root for Adam", math.sqrt(grown)
-    says = (f"{size} rows a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
-            f"rows and {base:.4g} on one")
+    says = (f"{size} {unit} a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
+            f"{unit} and {base:.4g} on one")
+    if notes[0].t:
+        if grown == 1 and not math.isclose(ratio, 1, rel_tol=1e-9):
+            return [finding("learning-rate", ratio, f"in step {notes[0].t}: {says}: a "
+                            "schedule that goes with the world size?", None, notes[0].t)]
+        return []
     if math.isclose(ratio, rule, rel_tol=1e-2):
         regime = ("same rows a step, so no scaling of lr" if grown == 1 else
                   f"fixed rows a rank, lr scaled ({kind}; use warm-up)")
@@ -197,7 +253,7 @@ def learning_rate(evidence):
 def _step_rows(notes):
     """Return the rows of a step, 0 if they are not known."""
     lists = [rows for note in notes for rows in note.rows]
-    return 0 if None in lists else sum(map(len, lists))
+    return 0 if None in lists or not notes[0].size else sum(map(len, lists))
 
 
 def at_rest(evidence):
@@ -207,5 +263,5 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [layouts, alias, samplers, batches, rows, moved, updates, rates, unused,
-         gradients, drift, buffers, syncs, batch_norm, learning_rate, at_rest]
+RULES = [layouts, alias, samplers, batches, rows, moved, set_up, updates, unused, seeds,
+         gradients, clips, drift, remarks, learning_rate, at_rest]

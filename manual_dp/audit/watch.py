@@ -1,7 +1,6 @@
 """Watch a rank's own code at work: what goes in, comes back, is summed, is applied.
 
     Watch     hooks on models, torch's optimizers, samplers, clipping, dist.all_reduce
-    inner     the module that a DDP wraps
     told      what a DistributedSampler was told
     rates     each parameter's learning rate in an optimizer
 
@@ -20,7 +19,6 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils.data.distributed import DistributedSampler
@@ -28,13 +26,7 @@ from torch.utils.data.distributed import DistributedSampler
 from manual_dp.audit.batch import Minibatch, tensors
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
 from manual_dp.audit.records import Clip, Forward, Sampler, Step
-from manual_dp.ranks.replica import Replica
-
-
-def inner(model):
-    """Return the module that a DDP wraps; any other model is returned as it is."""
-    wrapped = isinstance(model, (DistributedDataParallel, Replica))
-    return model.module if wrapped else model
+from manual_dp.audit.setup import snapshot, unwrapped
 
 
 def told(sampler):
@@ -53,7 +45,7 @@ class Watch:
     """Note what a step does with `models`; see the attributes."""
 
     def __init__(self, models, say=lambda forwards: None, keeps=True):
-        self.models, self.modules = models, [inner(model) for model in models]
+        self.models, self.modules = models, [unwrapped(model) for model in models]
         self.say, self.keeps = say, keeps  # keeps: forwards, to run them again
         named = {f"{place}.{name}" if len(models) > 1 else name: p
                  for place, module in enumerate(self.modules)
@@ -146,8 +138,7 @@ class Watch:
             if not self.forwards:
                 self._remember()
             if not note.all_rows:
-                named = dict(module.named_buffers())
-                note.buffers = dict(zip(named, bit_hashes(named.values())))
+                note.start = snapshot(self.modules)
             if self.keeps:
                 self.forwards.append(Forward(
                     place, args, kwargs, rows,
@@ -278,6 +269,8 @@ class Watch:
                                          if m < len(came)}) for m in range(most)]
         stood = {i: row for i, row in self.stood.items() if row is not None}
         note.left = self.sketch.rows(stood) if stood else None
+        note.unreached = [i for i, p in enumerate(self.params) if p.requires_grad
+                          and i not in self.pieces] if self.pieces else []
         return note
 
 

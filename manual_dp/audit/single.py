@@ -1,0 +1,107 @@
+"""Is it the step of a single device, as the same code took it at world size 1?
+
+    compared   whether it is; None, and why, where the two cannot be compared
+    unlike     the finding, where it is another step
+
+This needs no knowledge of the loss: what is right, the code says when it is alone.
+"""
+
+import math
+from collections import Counter
+
+from manual_dp.audit.catalogue import finding
+from manual_dp.audit.hypotheses import mixture
+
+
+def compared(notes, evidence):
+    """Return (same, why): whether every rank's step is that of world size 1."""
+    t = notes[0].t
+    if t >= len(evidence.alone):
+        return None, "there is nothing to compare with at world size 1"
+    [alone] = evidence.alone[t]
+    close, noise = evidence.close, 1e-15 * alone.blur
+    if any(_apart(_start(note), _start(alone)) > 1e-6 * alone.blur for note in notes):
+        return None, "at world size 1 the weights before the step are others"
+    rests = [_apart(note.step, alone.step) for note in notes]
+    if max(rests) <= close * float(alone.step.norm()) + 100 * noise and all(
+            note.plain or note.used is None or alone.used is None or _apart(
+                note.used, alone.used) <= close * float(alone.used.norm())
+            for note in notes):
+        return True, ""
+    if any(note.draws for note in [*notes, alone]):
+        return None, "the step draws random numbers, others at world size 1"
+    if sum(note.numbers for note in notes) != alone.numbers or _rows(notes) != _rows(
+            [alone]):
+        return None, "at world size 1 the step takes other rows"
+    if any(note.wraps not in ("", "ddp", "join") for note in notes):
+        return None, f"gradients are changed by the hook {notes[0].wraps}"
+    if evidence.runs[0].norms:
+        return None, "batch norm takes the statistics of a rank's own rows"
+    return False, ""
+
+
+def _start(note):
+    return note.weights + note.step
+
+
+def _apart(one, other):
+    return float((one - other).norm()) if one.shape == other.shape else math.inf
+
+
+def _rows(notes):
+    """Return how often each row was seen, None if that is not known."""
+    lists = [rows for note in notes for rows in note.all_rows]
+    return None if None in lists else Counter(row for rows in lists for row in rows)
+
+
+def unlike(notes, evidence):
+    """Return the findings for a step that is not world size 1's, and should be.
+
+    That every rank applies the same mixture of all ranks' gradients is known.
+    """
+    [alone] = evidence.alone[notes[0].t]
+    came = [sum(note.pieces) for note in notes if note.pieces]
+    used = notes[0].applied
+    if alone.used is not None and _apart(used, alone.used) <= evidence.close * float(
+            alone.used.norm()):
+        return _same_gradient(notes, alone)
+    if len(came) < len(notes) or (used is notes[0].step) != (alone.applied is alone.step):
+        return [_size(used, alone.applied, notes)]
+    wanted, is_now = (mixture(one, came, evidence.close) for one in (alone.applied, used))
+    if wanted is None or is_now is None or min(map(abs, wanted)) < 1e-9:
+        return [finding("local", 1.0, "no mixture of the ranks' gradients is the one "
+                        "of a single device")]
+    times = [now / then for now, then in zip(is_now, wanted)]
+    if max(times) - min(times) <= 1e-6 * max(map(abs, times)):
+        return [_scaled(times[0], notes)]
+    least = min(wanted)
+    return [finding("uneven-shards", max(wanted) / sum(wanted) * len(wanted), "ranks' "
+                    "gradients count alike, on a single device they count "
+                    + ", ".join(f"{one / least:.4g}" for one in wanted) + " times")]
+
+
+def _same_gradient(notes, alone):
+    if [clip.most for clip in notes[0].clips] != [clip.most for clip in alone.clips]:
+        return []  # said by the rule on clips
+    return [finding("gradient", 1.0, "every rank's optimizer has a single device's "
+                    "gradient, but takes another step")]
+
+
+def _size(used, right, notes):
+    times = float((used * right).sum() / right.square().sum().clamp(min=1e-300))
+    if _apart(used, times * right) > 1e-6 * float(used.norm()):
+        return finding("gradient", times, "the step is not the one of world size 1")
+    return _scaled(times, notes)
+
+
+def _scaled(times, notes):
+    """Return the finding for a gradient that is `times` a single device's."""
+    world_size, pieces = len(notes), len(notes[0].pieces)
+    for code, number, why in (("sum", world_size, "the world size"),
+                              ("averaged-twice", 1 / world_size, "the world size, "
+                               "inverted"),
+                              ("accumulation", pieces, "the number of micro-batches")):
+        if math.isclose(times, number, rel_tol=1e-6):
+            return finding(code, times, f"the step is {times:.4g} times a single "
+                           f"device's: {why}")
+    return finding("factor", times, f"the step is {times:.4g} times a single device's")
