@@ -2,7 +2,7 @@
 
     python -m tests.support.audited.prove [NAME...]
 
-Each runs 3 steps on its world size and on 1, in float64, without dropout. Replicas must
+Each runs its steps, 3 as a rule, on its world size and on 1, in float64, without dropout. Replicas must
 end equal, finite and moved; and equal to one device within 1e-10, or the tolerance that
 is given in right.py, unless REPLICAS_ONLY says why one device computes something else.
 """
@@ -18,8 +18,6 @@ from torch.utils import _pytree as pytree
 
 from manual_dp.ranks import RankError, run_ranks
 from tests.support.audited.right import FLOAT32, REPLICAS_ONLY, RIGHT, TOLERANCE
-
-STEPS = 3
 
 
 def as_double(batch):
@@ -77,7 +75,7 @@ def train(name):
             without_dropout(model)
     before = state(made)
     make_batch = case.get("make_batch")
-    for t in range(STEPS):
+    for t in range(case.get("steps", 3)):
         batch = make_batch(t) if make_batch else None
         call(case["step"], made, as_double(batch) if double else batch)
     return before, state(made)
