@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -24,6 +25,13 @@ def ddp_mlp():
 def ddp_sgd():
     model = ddp_mlp()
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def sgd_of(net):
+    def make_model():
+        model = DDP(net())
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+    return make_model
 
 
 def generator_of(t, seed=0):
@@ -72,3 +80,17 @@ def part(v):
 def block(v):
     """Return this rank's rows: a block of them."""
     return v.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def trained(net, make_batch, lr=0.05, **options):
+    """Return a program that trains `net()` to classify, under DDP, by AdamW."""
+    def make_model():
+        model = DDP(net())
+        return model, torch.optim.AdamW(model.parameters(), lr=lr)
+
+    def step(model, optimizer, X, y):
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(block(X)), block(y)).backward()
+        optimizer.step()
+    return {"make_model": make_model, "make_batch": make_batch, "step": step, **options}

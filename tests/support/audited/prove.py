@@ -2,9 +2,10 @@
 
     python -m tests.support.audited.prove [NAME...]
 
-Each runs its steps, 3 as a rule, on its world size and on 1, in float64, without dropout. Replicas must
-end equal, finite and moved; and equal to one device within 1e-10, or the tolerance that
-is given in right.py, unless REPLICAS_ONLY says why one device computes something else.
+Each runs its steps, 3 as a rule, on its world size and on 1, in float64, without
+dropout. Replicas must end equal, finite and moved; and equal to one device within 1e-10
+or the program's TOLERANCE, unless REPLICAS_ONLY says why one device computes something
+else. Those that cast to float32 themselves, FLOAT32, run in float32, within 1e-5.
 """
 
 import dataclasses
@@ -23,9 +24,10 @@ from tests.support.audited.right import FLOAT32, REPLICAS_ONLY, RIGHT, TOLERANCE
 def as_double(batch):
     if dataclasses.is_dataclass(batch):
         return dataclasses.replace(batch, **{
-            f.name: as_double(getattr(batch, f.name)) for f in dataclasses.fields(batch)})
-    return pytree.tree_map(
-        lambda v: v.double() if torch.is_tensor(v) and v.is_floating_point() else v, batch)
+            field.name: as_double(getattr(batch, field.name))
+            for field in dataclasses.fields(batch)})
+    return pytree.tree_map_only(
+        torch.Tensor, lambda v: v.double() if v.is_floating_point() else v, batch)
 
 
 def without_dropout(model):
@@ -58,7 +60,7 @@ def state(made):
             for name, v in thing.items():
                 if torch.is_tensor(v):
                     v = v.full_tensor() if isinstance(v, DTensor) else v
-                    named[f"{i} {name}".replace("module.", "")] = v.detach().clone()
+                    named[f"{i} {name}".replace("module.", "")] = v.detach().to(torch.float64, copy=True)
     return named
 
 
@@ -88,14 +90,29 @@ def farthest(one, other, skip=()):
                if not k.endswith(tuple(skip)) and one[k].numel())
 
 
-def prove(name):
-    """Return what is wrong with the program, or None, and how far one device is."""
-    world_size = RIGHT[name]().get("world_size", 2)
+def train_all(names):
+    return [train(name) for name in names]
+
+
+def run(names, world_size):
+    """Return name -> each rank's (before, after), or what went wrong.
+
+    All in one group of processes; one by one if that fails, to know which it was.
+    """
     try:
-        results = run_ranks(train, world_size, name, timeout=60)
-        (_, single), = run_ranks(train, 1, name, timeout=60)
+        results = run_ranks(train_all, world_size, names, timeout=60 + 10 * len(names))
+        return dict(zip(names, zip(*results)))
     except RankError as error:
-        return str(error)[-1500:], None
+        if len(names) == 1:
+            return {names[0]: str(error)[-1500:]}
+        return {k: v for name in names for k, v in run([name], world_size).items()}
+
+
+def judge(name, results, single):
+    """Return what is wrong with the program, or None, and how far one device is."""
+    for failed in (results, single):
+        if isinstance(failed, str):
+            return failed, None
     before, after = results[0]
     # under DDP each rank has running means of its own between two forwards
     skip = ("running_mean", "running_var") if name in REPLICAS_ONLY else ()
@@ -108,7 +125,7 @@ def prove(name):
         return "not finite", None
     if farthest(before, after) < 1e-6:
         return "did not move", None
-    apart = farthest(after, single, skip)
+    apart = farthest(after, single[0][1], skip)
     limit = TOLERANCE.get(name, 1e-5 if name in FLOAT32 else 1e-10)
     if name not in REPLICAS_ONLY and apart > limit:
         return f"{apart} away from one device", apart
@@ -116,15 +133,19 @@ def prove(name):
 
 
 def main(names):
+    single, several = run(names, 1), {}
+    for size in (2, 3, 4):
+        chosen = [name for name in names if RIGHT[name]().get("world_size", 2) == size]
+        several.update(run(chosen, size) if chosen else {})
     wrong = 0
-    for name in names or RIGHT:
-        problem, apart = prove(name)
+    for name in names:
+        problem, apart = judge(name, several[name], single[name])
         wrong += problem is not None
         why = f"(replicas: {REPLICAS_ONLY[name]})" if name in REPLICAS_ONLY else ""
-        print(f"{name:36} {problem or 'right'} {apart} {why}", flush=True)
-    print(f"{len(names or RIGHT)} programs, {wrong} not proved")
+        print(f"{name:36} {problem or 'right'} {apart} {why}")
+    print(f"{len(names)} programs, {wrong} not proved")
     return wrong
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]) > 0)
+    sys.exit(main(sys.argv[1:] or list(RIGHT)) > 0)

@@ -8,8 +8,8 @@ FLOAT32: names of those that cast to float32 themselves
 
 from importlib import import_module
 
-FILES = ["optimizers", "schedules", "sync", "ddp", "uneven", "batches", "models", "losses",
-         "random"]
+FILES = ["optimizers", "schedules", "sync", "ddp", "uneven", "batches", "models",
+         "language", "losses", "contrastive", "random"]
 RIGHT, REPLICAS_ONLY, TOLERANCE, FLOAT32 = {}, {}, {}, set()
 for file in FILES:
     module = import_module(f"tests.support.audited.right_{file}")

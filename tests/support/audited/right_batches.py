@@ -242,7 +242,8 @@ def loader_with_a_global_batch():
     def make_model():
         data = TensorDataset(*rows(16)(0))
         sampler = DistributedSampler(data, shuffle=True)
-        loader = DataLoader(data, batch_size=8 // dist.get_world_size(), sampler=sampler)
+        share = 8 // dist.get_world_size()
+        loader = DataLoader(data, batch_size=share, sampler=sampler)
         return (*ddp_sgd(), endless(loader, sampler))
 
     def step(model, optimizer, batches):

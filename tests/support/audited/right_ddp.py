@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as dist_nn
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.fsdp import fully_shard
@@ -105,7 +106,7 @@ def unused_parameters():
 
 
 def ranks_that_use_other_branches():
-    """Mixture of experts with a fixed place: a row's number says which layer it uses."""
+    """Experts with a fixed place: a row's number says which layer it uses."""
     class Two(Branches):
         def forward(self, x, which):
             out = x.new_zeros(len(x), 8)
@@ -178,15 +179,44 @@ def fsdp2():
     return {**ddp(), "make_model": make_model}
 
 
+class NormOverAllRanks(nn.Module):
+    """Do what torch's SyncBatchNorm does, which wants a GPU; rows are dealt evenly."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, x):
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            sums = torch.stack([x.mean(0), x.square().mean(0)])
+            mean, square = dist_nn.all_reduce(sums) / dist.get_world_size()
+            var = square - mean ** 2
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, 0.1)
+                self.running_var.lerp_(var, 0.1)
+        return (x - mean) / (var + 1e-5).sqrt() * self.weight + self.bias
+
+
 def sync_batch_norm():
-    def make_model():
-        model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(mlp(nn.BatchNorm1d(16))))
-        return model, torch.optim.SGD(model.parameters(), lr=0.1)
-    return {**ddp(), "make_model": make_model}
+    return ddp(lambda: mlp(NormOverAllRanks(16)))
+
+
+def sync_batch_norm_and_clipping_on_four():
+    def step(model, optimizer, X, y):
+        optimizer.zero_grad()
+        F.cross_entropy(model(block(X)), block(y)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+    return {**ddp(lambda: mlp(NormOverAllRanks(16))), "step": step, "world_size": 4}
 
 
 RIGHT = {f.__name__: f for f in (
     static_graph, bucket_view, tiny_buckets_on_four, allreduce_hook, fp16_hook,
     power_sgd_hook, own_hook, unused_parameters, ranks_that_use_other_branches,
-    activation_checkpointing, a_whole_step_in_ddp, fsdp2, sync_batch_norm)}
+    activation_checkpointing, a_whole_step_in_ddp, fsdp2, sync_batch_norm,
+    sync_batch_norm_and_clipping_on_four)}
 TOLERANCE = {"fp16_hook": 1e-3}  # gradients have 11 bits on their way

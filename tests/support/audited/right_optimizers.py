@@ -61,8 +61,8 @@ def maximize_the_likelihood():
         log_p = F.log_softmax(model(part(X)), dim=1)
         log_p.gather(1, part(y)[:, None]).mean().backward()
         optimizer.step()
-    return {**with_optimizer(lambda params: torch.optim.SGD(params, 0.1, maximize=True)),
-            "step": step}
+    return {**with_optimizer(lambda params: torch.optim.SGD(
+        params, lr=0.1, maximize=True)), "step": step}
 
 
 def sgd_with_a_closure():
@@ -169,7 +169,8 @@ def momentum_by_hand():
     """The velocity lives in a dict beside the model, the same on all ranks."""
     def make_model():
         model = ddp_mlp()
-        return model, {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+        return model, {name: torch.zeros_like(p)
+                       for name, p in model.named_parameters()}
 
     def step(model, velocity, X, y):
         model.zero_grad()

@@ -69,7 +69,7 @@ def generator_of_the_rank():
 
 
 def noise_for_all_rows():
-    """All ranks draw the noise of the whole minibatch alike and take their rows of it."""
+    """All ranks draw the noise of the whole minibatch alike, and take their rows."""
     def make_model():
         return (*ddp_sgd(), torch.Generator().manual_seed(7))
 
@@ -266,7 +266,8 @@ def metrics_reduced():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        numbers = torch.stack([loss.detach(), (out.argmax(1) == y).to(out.dtype).mean()])
+        hits = (out.argmax(1) == y).to(out.dtype)
+        numbers = torch.stack([loss.detach(), hits.mean()])
         dist.reduce(numbers, dst=0)
         dist.barrier()
         return (numbers / dist.get_world_size()).tolist()

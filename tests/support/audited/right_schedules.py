@@ -240,8 +240,8 @@ def mixed_precision_switched_off():
 RIGHT = {f.__name__: f for f in (
     cosine, one_cycle, warm_up, warm_up_from_zero, warm_up_then_cosine, step_decay,
     plateau, rate_set_by_hand, averaged_model, ema_in_a_dict, mean_teacher,
-    clip_with_batch_norm, clip_with_dropout, clip_with_group_norm, clip_that_never_bites,
-    clip_infinity_norm, clip_value, clip_by_hand_after_the_sum,
+    clip_with_batch_norm, clip_with_dropout, clip_with_group_norm,
+    clip_that_never_bites, clip_infinity_norm, clip_value, clip_by_hand_after_the_sum,
     mixed_precision_switched_off)}
 # a rank's own statistics: training with the rows of one rank is another computation
 REPLICAS_ONLY = {"clip_with_batch_norm": "batch norm over a rank's own rows"}

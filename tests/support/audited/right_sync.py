@@ -16,7 +16,7 @@ def sgd_mlp():
 
 
 def by_hand(synchronise, **options):
-    """Return a program whose `synchronise(model)` stands between backward and update."""
+    """Return a program that calls `synchronise(model)` between backward and update."""
     def step(model, optimizer, X, y):
         optimizer.zero_grad()
         F.cross_entropy(model(block(X)), block(y)).backward()
@@ -270,4 +270,5 @@ RIGHT = {f.__name__: f for f in (
     reduce_scatter_all_gather, reduce_then_broadcast, gathered_and_averaged, a_ring,
     bias_before_weights, hooks_on_parameters, hooks_after_accumulation,
     weights_averaged, vector_of_weights_averaged, started_from_rank_0,
-    course_naive, course_buckets, course_overlap, only_in_a_subgroup, trainer_in_a_class)}
+    course_naive, course_buckets, course_overlap, only_in_a_subgroup,
+    trainer_in_a_class)}

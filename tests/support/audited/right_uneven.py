@@ -105,18 +105,21 @@ def uneven_inputs_joined():
     return {"make_model": ddp_sgd, "make_batch": rows(10), "step": step}
 
 
-def uneven_inputs_weighted():
-    """Join with the initial world size; each row counts 1 / (all rows) in the sum."""
+def a_rank_joins_at_once():
+    """4 rows on 3 ranks in chunks of 2: the last has none, and shadows the others.
+
+    Each row counts 1 / (all rows) in the sum that DDP divides by the world size.
+    """
     def step(model, optimizer, X, y):
         rank, size = dist.get_rank(), dist.get_world_size()
-        mine = list(zip(X.split(2), y.split(2)))[rank::size]
-        optimizer.zero_grad()
+        mine = list(zip(X.chunk(size), y.chunk(size)))[rank:rank + 1]
         with model.join():
             for x, target in mine:
+                optimizer.zero_grad()
                 loss = F.cross_entropy(model(x), target, reduction="sum")
                 (loss * size / len(X)).backward()
-        optimizer.step()
-    return {"make_model": ddp_sgd, "make_batch": rows(10), "step": step}
+                optimizer.step()
+    return {"make_model": ddp_sgd, "make_batch": rows(4), "step": step, "world_size": 3}
 
 
 def summed_loss_over_global_rows():
@@ -155,7 +158,8 @@ def a_rank_without_rows():
         optimizer.zero_grad()
         X_mine, y_mine = part(X), part(y)
         if len(X_mine):
-            (F.cross_entropy(model(X_mine), y_mine, reduction="sum") / len(y)).backward()
+            loss = F.cross_entropy(model(X_mine), y_mine, reduction="sum")
+            (loss / len(y)).backward()
         for p in model.parameters():
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
@@ -167,7 +171,7 @@ def a_rank_without_rows():
 RIGHT = {f.__name__: f for f in (
     accumulation_with_no_sync, accumulation_without_no_sync,
     accumulation_of_uneven_micro_batches, accumulation_over_steps, accumulation_by_hand,
-    uneven_inputs_joined, uneven_inputs_weighted,
+    uneven_inputs_joined, a_rank_joins_at_once,
     summed_loss_over_global_rows, weighted_by_rows, a_rank_without_rows)}
 REPLICAS_ONLY = {
     # the rows of an update are those of 2 micro-batches; one device takes one
