@@ -15,6 +15,7 @@ import sys
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from manual_dp.ranks import RankError, run_ranks
@@ -31,10 +32,9 @@ def as_double(batch):
 
 
 def without_dropout(model):
+    F.dropout = lambda x, *args, **kwargs: x  # what nn.Dropout calls, too
     for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0
-        elif isinstance(getattr(module, "dropout", None), float):  # RNNs, attention
+        if isinstance(getattr(module, "dropout", None), float):  # RNNs, attention
             module.dropout = 0.0
 
 
@@ -60,7 +60,8 @@ def state(made):
             for name, v in thing.items():
                 if torch.is_tensor(v):
                     v = v.full_tensor() if isinstance(v, DTensor) else v
-                    named[f"{i} {name}".replace("module.", "")] = v.detach().to(torch.float64, copy=True)
+                    key = f"{i} {name}".replace("module.", "")
+                    named[key] = v.detach().to(torch.float64, copy=True)
     return named
 
 

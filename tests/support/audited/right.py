@@ -9,7 +9,7 @@ FLOAT32: names of those that cast to float32 themselves
 from importlib import import_module
 
 FILES = ["optimizers", "schedules", "sync", "ddp", "uneven", "batches", "models",
-         "language", "losses", "contrastive", "random"]
+         "language", "losses", "contrastive", "random", "unusual", "given_out"]
 RIGHT, REPLICAS_ONLY, TOLERANCE, FLOAT32 = {}, {}, {}, set()
 for file in FILES:
     module = import_module(f"tests.support.audited.right_{file}")

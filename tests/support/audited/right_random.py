@@ -284,6 +284,6 @@ DRAWN = "a rank draws for its own rows: one device draws other numbers"
 REPLICAS_ONLY = {
     "noise_on_the_inputs": DRAWN, "random_flips_on_four": DRAWN,
     "masked_features": DRAWN, "mixup": DRAWN, "generator_of_the_rank": DRAWN,
-    "dropout_by_function": DRAWN, "denoising_diffusion": DRAWN,
+    "denoising_diffusion": DRAWN,
     "gan_with_noise_in_the_step": DRAWN,
 }
