@@ -3,8 +3,6 @@
 `resnet` takes a minibatch a step; `epochs` is one pass over a sampler's loader a step.
 """
 
-import random
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -16,8 +14,6 @@ from torch.optim.lr_scheduler import (
     ReduceLROnPlateau,
     StepLR,
 )
-from torch.utils.data import DataLoader, Subset, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
 from tests.support.audited.broken_parts import (
     broken,
@@ -25,7 +21,6 @@ from tests.support.audited.broken_parts import (
     dice,
     every,
     first,
-    world,
     wrapped,
 )
 
@@ -194,10 +189,6 @@ def cleared_too_late(model, optimizer):
     optimizer.zero_grad()
 
 
-def cleared_on_rank0(model, optimizer):
-    optimizer.zero_grad(set_to_none=not first())
-
-
 def clamped_on_others(model, optimizer):
     if not first():
         with torch.no_grad():
@@ -219,47 +210,39 @@ def given_back(model):
     return ddp
 
 
-# epochs: every step is one pass over the loader
-
-def distributed(data, epoch):
-    rank, world_size = world()
-    return DistributedSampler(data, world_size, rank, seed=7)
-
-
-def set_on_all(sampler, epoch):
-    sampler.set_epoch(epoch)
-
-
-def share_of(batch):
-    return batch // dist.get_world_size()
-
-
-def take_all(t, l):
-    return True
-
-
-def epochs(sampler=distributed, tell=set_on_all, batch=share_of, stop=None,
-           data=lambda data: data, rows=24, drop_last=False, world_size=2):
-    """Return audit's arguments for a ResNet that trains an epoch a step."""
-    def make_model():
-        model = wrapped(make_resnet())
-        whole = TensorDataset(*images(rows, dice(0, 9)))
-        part = data(whole)
-        loader = DataLoader(part, batch(12), sampler=sampler(part, 0),
-                            drop_last=drop_last)
-        optimizer = nesterov(model, lr=0.1)
-        return model, optimizer, CosineAnnealingLR(optimizer, T_max=8), loader
-
-    def step(model, optimizer, scheduler, loader):
-        tell(loader.sampler, scheduler.last_epoch)
-        for X, y in loader:
-            optimizer.zero_grad()
-            l = cross_entropy(model(X), y)
-            if stop and stop(l.item()):
-                break
-            l.backward()
-            optimizer.step()
-        scheduler.step()
-
-    return {"make_model": make_model, "make_batch": None, "step": step,
-            "world_size": world_size}
+BROKEN = {
+    "schedule steps once a rank": broken("learning-rate", resnet, advance=once_a_rank),
+    "schedule steps on rank 0": broken("rates-differ", resnet, advance=only_rank0),
+    "plateau of a shard's loss": broken("rates-differ", resnet, schedule=plateau,
+                                        advance=by_my_loss),
+    "cosine over fewer steps": broken("learning-rate", resnet, schedule=shorter),
+    "cosine over more steps": broken("learning-rate", resnet, schedule=longer),
+    "warm-up over fewer steps": broken("learning-rate", resnet,
+                                       schedule=shorter_warm_up),
+    "peak times world size": broken2("learning-rate sum", resnet,
+                                     schedule=higher_peak),
+    "rate drops earlier": broken("learning-rate", resnet, schedule=earlier_drop),
+    "warm-up by rank": broken("rates-differ", resnet, before=warm_up_by_rank),
+    "momentum by rank": broken("settings", resnet, optimize=momentum_by_rank),
+    "nesterov on rank 0": broken("settings", resnet, optimize=no_nesterov_on_others),
+    "decay times world size": broken("settings", resnet, optimize=decay_times_world),
+    "momentum to the world's power": broken("settings", resnet,
+                                            optimize=momentum_to_the_world),
+    "decay on rank 0": broken("settings", resnet, optimize=decay_on_rank0),
+    "head in no optimizer": broken("not-in-optimizer", resnet, optimize=head_forgotten),
+    "norms in no optimizer": broken("not-in-optimizer", resnet,
+                                    optimize=norms_forgotten),
+    "summed loss under DDP": broken2("averaged-twice factor", resnet, loss=summed_loss),
+    "loss over world size under DDP": broken("averaged-twice", resnet,
+                                             loss=loss_over_world),
+    "divided again after DDP": broken("averaged-twice", resnet, before=mean_again),
+    "summed again after DDP": broken("sum", resnet, before=summed_again),
+    "cleared after backward": broken2("no-gradient nothing-moved", resnet,
+                                      before=cleared_too_late),
+    "clamped on other ranks": broken("weights-changed", resnet, world_size=3,
+                                     after=clamped_on_others),
+    "head set anew on rank 0": broken("weights-changed", resnet,
+                                      after=loaded_by_rank0),
+    "weights replaced after wrapping": broken("not-synchronised", resnet,
+                                              wrap=given_back),
+}
