@@ -8,7 +8,7 @@ codes: any of them names what is wrong. function() returns audit's arguments. It
 import functools
 import importlib
 
-THEMES = ("hand", "resnet", "epochs", "gpt", "gan")
+THEMES = ("hand", "resnet", "epochs", "gpt", "gan", "contrastive")
 
 # what changes the setting and not the program
 SETTING = ("rows", "world_size")
