@@ -8,7 +8,8 @@ codes: any of them names what is wrong. function() returns audit's arguments. It
 import functools
 import importlib
 
-THEMES = ("hand", "resnet", "epochs", "gpt", "gan", "contrastive")
+THEMES = ("hand", "rows", "resnet", "epochs", "gpt", "clip", "gan", "contrastive",
+          "states")
 
 # what changes the setting and not the program
 SETTING = ("rows", "world_size")

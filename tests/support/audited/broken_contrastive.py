@@ -189,10 +189,6 @@ def make_classifier():
     return nn.Sequential(nn.Linear(4, 16), nn.SELU(), nn.Linear(16, 3))
 
 
-def no_change(model):
-    return None
-
-
 def balanced(normalise=by_all, weights=weights_of_all, loss=weighted, take=every,
              penalty=None, world_size=2):
     """Return audit's arguments for a classifier of classes of unequal size."""
@@ -261,8 +257,7 @@ BROKEN = {
                                           loss=nothing_has_gradients),
     "scale in no optimizer": broken("not-in-optimizer", contrastive,
                                     optimize=scale_forgotten),
-    "encoders not wrapped": broken("not-synchronised", contrastive, wrap=plain,
-                                   loss=my_pairs),
+    "encoders not wrapped": broken("not-synchronised", contrastive, wrap=plain),
     "hardest of a rank's rows": broken("local", triplets, hardest=my_hardest),
     "inputs standardised by rank": broken("local", balanced, normalise=by_mine),
     "inputs over a rank's largest": broken("local", balanced, normalise=by_my_largest),

@@ -13,7 +13,6 @@ from tests.support.audited.broken_parts import (
     broken,
     broken2,
     dice,
-    every,
     first,
     world,
 )
@@ -244,65 +243,9 @@ def nothing(model):
     pass
 
 
-# rows, losses, updates
-
-def chunks(X, y):
-    rank, world_size = world()
-    return X.chunk(world_size)[rank], y.chunk(world_size)[rank]
-
-
-def labels_of_rank0(X, y):
-    mine = block(X)
-    return mine, y[:len(mine)]
-
-
-def labels_dealt_otherwise(X, y):
-    return block(X), every(y)
-
-
-def shuffled_rows(X, y):
-    mine = block(X)
-    order = torch.randperm(len(mine), generator=dice(dist.get_rank(), 5))
-    return (mine[order] if dist.get_rank() else mine), block(y)
-
-
-def head_of_the_batch(X, y):
-    n = len(X) // dist.get_world_size()
-    return X[:n], y[:n]
-
-
-def one_row_too_many(X, y):
-    rank, world_size = world()
-    n = len(X) // world_size
-    mine = slice(rank * n, rank * n + n + (rank + 1 < world_size))
-    return X[mine], y[mine]
-
-
-def whole_shards_only(X, y):
-    rank, world_size = world()
-    n = len(X) // world_size
-    return X[rank * n:(rank + 1) * n], y[rank * n:(rank + 1) * n]
-
-
-def drawn_with_replacement(X, y):
-    mine, theirs = block(X), block(y)
-    if dist.get_world_size() == 1:
-        return mine, theirs
-    picks = torch.arange(len(mine)) // 2 * 2
-    return mine[picks], theirs[picks]
-
-
-def huber_of_a_full_shard(model, X, y):
-    return F.smooth_l1_loss(model(X), y, reduction="sum") / 2 / -(-11 // world()[1])
-
-
 def lr_times_world(model):
     return torch.optim.SGD(model.parameters(), lr=0.05 * dist.get_world_size(),
                            momentum=0.9, weight_decay=1e-3)
-
-
-def adamw(model):
-    return torch.optim.AdamW(model.parameters(), lr=0.01)
 
 
 BROKEN = {
@@ -338,24 +281,6 @@ BROKEN = {
                                           after=wait_for_it),
     "summed after the update": broken("not-synchronised", regression, sync=nothing,
                                       after=mean_of_flat),
-    "mean of 4 and 3 rows": broken("uneven-shards", regression, rows=7, fair=False),
-    "mean of 5, 4 and 4 rows": broken("uneven-shards", regression, rows=13,
-                                      world_size=3, fair=False),
-    "chunks for fewer ranks": broken("exception", regression, rows=4, world_size=3,
-                                     take=chunks),
-    "labels of rank 0's rows": broken("labels", regression, take=labels_of_rank0),
-    "labels dealt otherwise": broken("labels", regression,
-                                     take=labels_dealt_otherwise),
-    "rows shuffled, labels not": broken("labels", regression, take=shuffled_rows),
-    "head of the batch": broken("rows-same", regression, take=head_of_the_batch),
-    "one row too many": broken2("rows-overlap uneven-shards", regression,
-                                world_size=3, fair=False, take=one_row_too_many),
-    "rest of the rows dropped": broken("rows-missed", regression, rows=11,
-                                       world_size=3, fair=False, take=whole_shards_only),
-    "with replacement": broken2("rows-repeated rows-missed", regression,
-                                take=drawn_with_replacement),
-    "sum over a full shard's rows": broken("factor", regression, rows=11,
-                                           loss=huber_of_a_full_shard, fair=False),
     "rate times world size": broken2("sum learning-rate", regression,
                                      optimize=lr_times_world),
 }
