@@ -9,7 +9,7 @@ import functools
 import importlib
 
 THEMES = ("hand", "rows", "resnet", "epochs", "gpt", "clip", "gan", "contrastive",
-          "states", "lstm")
+          "states", "weights", "lstm", "unet")
 
 # what changes the setting and not the program
 SETTING = ("rows", "world_size")

@@ -4,13 +4,11 @@
 """
 
 import copy
-import tempfile
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations
 
 from tests.support.audited.broken_parts import (
     average,
@@ -25,28 +23,10 @@ from tests.support.audited.broken_parts import (
 )
 
 
-class Scale(nn.Module):
-    """Divide by a running size of the inputs, the same on all ranks."""
-
-    def __init__(self, together=True):
-        super().__init__()
-        self.together = together
-        self.register_buffer("size", torch.ones(5))
-
-    def forward(self, x):
-        if self.training:
-            size = x.detach().abs().mean(0)
-            if self.together:
-                dist.all_reduce(size)
-                size /= dist.get_world_size()
-            self.size.lerp_(size, 0.1)
-        return x / self.size
-
-
 class Classifier(nn.Module):
-    def __init__(self, together=True):
+    def __init__(self, scale=None):
         super().__init__()
-        self.scale = Scale(together)
+        self.scale = scale or nn.Identity()
         self.stem = nn.Linear(5, 16)
         self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
         self.dropout = nn.Dropout(0.2)
@@ -129,15 +109,15 @@ def validate_on_others(model):
         model.module.dropout.eval()
 
 
-def same_masks(model):
+def masks_by_weights(model):
     """Seed by the weights, which are the same on all ranks."""
     weight = next(model.parameters()).detach()
     torch.manual_seed(int(weight.sum().abs() * 1e6))
-    torch.rand(1)
 
 
-def same_seed():
-    torch.manual_seed(100)
+def masks_by_step(model):
+    model.seen = getattr(model, "seen", 0) + 1
+    torch.manual_seed(1234 + model.seen)
 
 
 class Dropping(Classifier):
@@ -177,7 +157,7 @@ def average_or_zeros(model):
             p.grad /= dist.get_world_size()
 
 
-# the EMA, buffers, weights
+# the EMA, the start
 
 def follow_on_rank0(ema, model):
     if first():
@@ -197,108 +177,6 @@ def make_by_rank():
     return Classifier()
 
 
-def make_apart():
-    torch.manual_seed(41)
-    return Classifier(together=False)
-
-
-def no_broadcast(model):
-    return wrapped(model, broadcast_buffers=False)
-
-
-class Normed(nn.Sequential):
-    """Normalise by the batch: its running statistics are buffers."""
-
-    def __init__(self):
-        super().__init__(nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ReLU(),
-                         nn.Linear(16, 3))
-
-
-def make_normed():
-    torch.manual_seed(43)
-    return Normed()
-
-
-def buffer_of_rank0(model):
-    """Load the inputs' size where the file is: on rank 0."""
-    if first():
-        model.module.scale.size.fill_(2.0)
-
-
-def renorm_on_rank0(model):
-    if first():
-        with torch.no_grad():
-            model.module.head.weight.renorm_(2, 0, 0.3)
-
-
-def by_a_zero_norm(model):
-    """Divide the head by the norm of this rank's rows, which may be none."""
-    rank, world_size = world()
-    with torch.no_grad():
-        if rank == world_size - 1 and world_size > 1:
-            model.module.head.bias.div_(torch.zeros(()).to(model.module.head.bias))
-
-
-def infinite_on_rank0(model):
-    if first() and dist.get_world_size() > 1:
-        with torch.no_grad():
-            model.module.stem.weight[0, 0] = float("inf")
-
-
-def noise_on_each(model):
-    """Add noise to the weights, drawn by each rank for itself."""
-    if dist.get_world_size() > 1:
-        with torch.no_grad():
-            for p in model.parameters():
-                p.add_(torch.randn_like(p), alpha=1e-3)
-
-
-# copies
-
-class Grown(nn.Module):
-    """Add a second head to a model that is wrapped already."""
-
-    def __init__(self, ddp):
-        super().__init__()
-        self.ddp = ddp
-        self.second = nn.Linear(3, 3).to(next(ddp.parameters()))
-
-    def forward(self, x):
-        return self.second(self.ddp(x))
-
-
-def new_head(model):
-    """Give the model a head for other classes, after the optimizer was made."""
-    torch.manual_seed(4)
-    model.head = nn.Linear(16, 3)
-    return wrapped(model)
-
-
-def copied(model):
-    return wrapped(copy.deepcopy(model))
-
-
-def spectral(model):
-    """Replace the head's weight after the optimizer was made."""
-    parametrizations.weight_norm(model.head)
-    return wrapped(model)
-
-
-def in_shared_memory():
-    """Keep a layer in one file that all ranks map."""
-    model = make_classifier()
-    names = [tempfile.mktemp() if first() else None]
-    dist.broadcast_object_list(names)
-    weight = model.layers[0].weight
-    shared = torch.from_file(names[0], shared=True, size=weight.numel(),
-                             dtype=torch.get_default_dtype()).view_as(weight)
-    if first():
-        shared.copy_(weight.detach())
-    dist.barrier()
-    model.layers[0].weight = nn.Parameter(shared)
-    return model
-
-
 def clear_on_rank0(optimizer):
     if first():
         optimizer.zero_grad()
@@ -310,7 +188,10 @@ BROKEN = {
     "eval on rank 0": broken("modes", classifier, before=validate_on_rank0),
     "dropout's eval on others": broken("modes", classifier, world_size=3,
                                        after=validate_on_others),
-    "masks seeded by the weights": broken("random-same", classifier, before=same_masks),
+    "masks seeded by the weights": broken("random-same", classifier,
+                                          before=masks_by_weights),
+    "masks seeded by the step": broken("random-same", classifier, world_size=3,
+                                       before=masks_by_step),
     "layers dropped by rank": broken2("unused-parameter exception", classifier,
                                       net=make_dropping),
     "frozen on rank 0": broken("frozen", classifier, wrap=freeze_on_rank0,
@@ -324,23 +205,5 @@ BROKEN = {
                                             net=make_by_rank),
     "seeded by rank, not wrapped": broken("start-differs", classifier, **by_hand,
                                           net=make_by_rank),
-    "size of each rank's inputs": broken2("buffers local", classifier, net=make_apart,
-                                          wrap=no_broadcast),
-    "running statistics of each rank": broken("buffers", classifier, net=make_normed,
-                                              wrap=no_broadcast),
-    "head shortened on rank 0": broken("weights-changed", classifier,
-                                       after=renorm_on_rank0),
-    "noise of each rank": broken("weights-changed", classifier, after=noise_on_each),
-    "not a number on the last rank": broken2("not-finite weights-changed", classifier,
-                                             after=by_a_zero_norm),
-    "infinite on rank 0": broken2("not-finite weights-changed", classifier,
-                                  after=infinite_on_rank0),
-    "new head after the optimizer": broken("not-in-optimizer", classifier,
-                                           wrap=new_head),
-    "copy after the optimizer": broken2("not-in-optimizer nothing-moved", classifier,
-                                        wrap=copied),
-    "weight norm after the optimizer": broken("not-in-optimizer", classifier,
-                                              wrap=spectral),
-    "layer in shared memory": broken("alias", classifier, net=in_shared_memory),
     "cleared on rank 0": broken("stale", classifier, **by_hand, clear=clear_on_rank0),
 }
