@@ -9,7 +9,7 @@ import functools
 import importlib
 
 THEMES = ("hand", "rows", "resnet", "epochs", "gpt", "clip", "gan", "contrastive",
-          "states", "weights", "lstm", "unet")
+          "states", "weights", "lstm", "unet", "items", "wraps")
 
 # what changes the setting and not the program
 SETTING = ("rows", "world_size")

@@ -56,7 +56,8 @@ def mean_of_flat(model):
 
 
 def regression(sync=mean_of_flat, net=make_net, optimize=momentum, loss=huber,
-               take=my_rows, update=None, after=None, fair=True, rows=12, world_size=2):
+               take=my_rows, update=None, after=None, draw=dice, fair=True, rows=12,
+               world_size=2):
     """Return audit's arguments for a regression with Huber's loss; it is right.
 
     fair: whether a rank's mean counts for as many rows as it is of.
@@ -66,7 +67,7 @@ def regression(sync=mean_of_flat, net=make_net, optimize=momentum, loss=huber,
         return model, optimize(model)
 
     def make_batch(t):
-        X = torch.randn(rows, 6, generator=dice(t))
+        X = torch.randn(rows, 6, generator=draw(t))
         return X, torch.stack([X.sin().sum(1), X[:, 0] * X[:, 1]], 1)
 
     def step(model, optimizer, X, y):

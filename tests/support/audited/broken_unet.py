@@ -1,7 +1,6 @@
-"""Broken programs: a U-Net under this course's DDP, and a model that returns its loss.
+"""Broken programs: a U-Net with deep supervision, mostly under this course's DDP.
 
 `unet` is right: pixels without a label count for nothing, on whatever rank they are.
-`with_loss` is right too: a regression whose model returns {"loss": ...}.
 """
 
 import torch
@@ -16,7 +15,6 @@ from tests.support.audited.broken_parts import (
     broken,
     broken2,
     dice,
-    every,
     first,
     plain,
     world,
@@ -37,7 +35,7 @@ class UNet(nn.Module):
         super().__init__()
         self.down = conv(1, channels)
         self.bottom = conv(channels, channels)
-        self.half = nn.Conv2d(channels, 3, 1)
+        self.half_way = nn.Conv2d(channels, 3, 1)
         self.up = nn.ConvTranspose2d(channels, channels, 2, stride=2)
         self.merge = conv(2 * channels, channels)
         self.head = nn.Conv2d(channels, 3, 1)
@@ -46,16 +44,12 @@ class UNet(nn.Module):
         skip = self.down(x)
         deep = self.bottom(F.max_pool2d(skip, 2))
         x = self.merge(torch.cat([skip, self.up(deep)], 1))
-        return self.head(x), F.interpolate(self.half(deep), scale_factor=2)
+        return self.head(x), F.interpolate(self.half_way(deep), scale_factor=2)
 
 
 def make_unet():
     torch.manual_seed(61)
     return UNet()
-
-
-def radam(model):
-    return torch.optim.RAdam(model.parameters(), lr=1e-2)
 
 
 def momentum(model):
@@ -151,7 +145,7 @@ def encoder_only(model):
 
 def half_forgotten(model):
     return torch.optim.SGD([p for name, p in model.named_parameters()
-                            if "half" not in name], lr=0.05, momentum=0.9)
+                            if "half_way" not in name], lr=0.05, momentum=0.9)
 
 
 def frozen_on_others(net):
@@ -194,91 +188,6 @@ def average_twice(model):
         p.grad /= dist.get_world_size()
 
 
-# a model that returns its loss
-
-class WithLoss(nn.Module):
-    """Predict, and return the loss if there are labels."""
-
-    def __init__(self, reduction="mean"):
-        super().__init__()
-        self.items = nn.Embedding(15, 6)
-        self.users = nn.Embedding(10, 6)
-        self.bias = nn.Parameter(torch.zeros(()))
-        self.reduction = reduction
-
-    def forward(self, item, user, labels):
-        score = (self.items(item) * self.users(user)).sum(1) + self.bias
-        return {"score": score,
-                "loss": F.mse_loss(score, labels, reduction=self.reduction)}
-
-
-def make_with_loss(reduction="mean"):
-    torch.manual_seed(71)
-    return WithLoss(reduction)
-
-
-def adagrad(model):
-    return torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5)
-
-
-def its_loss(out, batch):
-    return out["loss"]
-
-
-def with_loss(net=make_with_loss, wrap=wrapped, loss=its_loss, take=every, sync=plain,
-              optimize=adagrad, rows=12, world_size=2):
-    """Return audit's arguments for a model of items and users that returns its loss."""
-    def make_model():
-        model = wrap(net())
-        return model, optimize(model)
-
-    def make_batch(t):
-        item = torch.randint(15, (rows,), generator=dice(t))
-        user = torch.randint(10, (rows,), generator=dice(t, 1))
-        return {"item": item, "user": user, "labels": torch.sin(item + 2.0 * user)}
-
-    def step(model, optimizer, batch):
-        out = model(**{name: take(v) for name, v in batch.items()})
-        optimizer.zero_grad()
-        loss(out, batch).backward()
-        sync(model)
-        optimizer.step()
-
-    return {"make_model": make_model, "make_batch": make_batch, "step": step,
-            "world_size": world_size}
-
-
-def make_summing():
-    return make_with_loss("sum")
-
-
-def sum_over_all(out, batch):
-    return out["loss"] / len(batch["labels"])
-
-
-def mean_over_ranks(out, batch):
-    """Average the loss itself over ranks, which changes no gradient, and stop there."""
-    l = out["loss"]
-    mean = l.detach().clone()
-    dist.all_reduce(mean)
-    return l + (mean / dist.get_world_size() - l.detach())
-
-
-def dense_only(model):
-    """Average the bias, and leave the embeddings as too large to send."""
-    dist.all_reduce(model.bias.grad)
-    model.bias.grad /= dist.get_world_size()
-
-
-def rows_that_i_saw(model):
-    """Divide each embedding's row by the ranks that have seen it."""
-    for p in model.parameters():
-        seen = (p.grad != 0).to(p)
-        dist.all_reduce(p.grad)
-        dist.all_reduce(seen)
-        p.grad /= seen.clamp(min=1)
-
-
 BROKEN = {
     "pixels of each rank": broken("uneven-shards", unet, divide=over_mine),
     "pixels of all, no world size": broken("averaged-twice", unet, divide=over_all),
@@ -303,16 +212,4 @@ BROKEN = {
     "rounded on others": broken("weights-changed", unet, after=round_on_others),
     "averaged by hand and halved": broken("averaged-twice", unet, wrap=plain,
                                           sync=average_twice),
-    "model sums": broken2("averaged-twice factor", with_loss, net=make_summing),
-    "model sums, over all rows": broken("averaged-twice", with_loss, net=make_summing,
-                                        loss=sum_over_all),
-    "mean of 4 and 3 users": broken("uneven-shards", with_loss, rows=7),
-    "mean of 4, 4 and 3 users": broken("uneven-shards", with_loss, rows=11,
-                                       world_size=3),
-    "loss averaged, not gradients": broken("not-synchronised", with_loss, wrap=plain,
-                                           loss=mean_over_ranks),
-    "embeddings not averaged": broken("not-synchronised", with_loss, wrap=plain,
-                                      sync=dense_only),
-    "rows by the ranks that saw them": broken2("gradient sum", with_loss, wrap=plain,
-                                               sync=rows_that_i_saw),
 }
