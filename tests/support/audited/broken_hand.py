@@ -127,7 +127,8 @@ def starting_at_one(model):
     for g in grads(model):
         parts = gathered(g)
         if world_size > 1:
-            g.copy_(sum(parts[rank] for rank in range(1, world_size)) / (world_size - 1))
+            total = sum(parts[rank] for rank in range(1, world_size))
+            g.copy_(total / (world_size - 1))
 
 
 def sum_from_a_start(model):

@@ -85,6 +85,14 @@ def languages_sorted(t, n):
     return (torch.arange(n) >= n // 2).long()
 
 
+def languages_late(t, n):
+    return ((torch.arange(n) >= n // 2) & (torch.arange(n) % 2 == 1)).long()
+
+
+def only_the_first(t, n):
+    return torch.zeros(n, dtype=torch.long)
+
+
 def always(model, l, t):
     return True
 
@@ -133,6 +141,12 @@ def gather_on_rank0(model, l):
     if first():
         losses = [None] * dist.get_world_size()
         dist.all_gather_object(losses, l.item())
+
+
+def group_on_rank0(model, l):
+    """Make a group of one, on the rank that is in it and on no other."""
+    if first() and dist.get_world_size() > 1:
+        dist.new_group([0])
 
 
 def from_each_rank(model, l):
@@ -246,12 +260,19 @@ BROKEN = {
     "broadcast from each rank": broken2("mismatch hang", tagger, log=from_each_rank),
     "sum meets gather": broken2("mismatch hang", tagger, log=sum_or_gather),
     "receives from nobody": broken("hang", tagger, log=received_from_nobody),
-    "languages without gradients": broken2(
-        "mismatch hang", tagger, net=make_one_language, languages=languages_sorted,
+    "one rank without a language": broken2(
+        "mismatch hang", tagger, net=make_one_language, languages=languages_late,
         sync=without_none),
-    "flat without what has none": broken(
+    "flat, one without a language": broken(
         "mismatch", tagger, net=make_one_language, sync=flat_without_none,
+        languages=languages_late),
+    "languages that meet": broken2(
+        "mismatch gradient", tagger, net=make_one_language, sync=without_none,
         languages=languages_sorted),
+    "a language that nobody has": broken2(
+        "unused-parameter exception", tagger, net=make_one_language, wrap=wrapped,
+        sync=nothing, languages=only_the_first),
+    "group made on rank 0": broken("hang", tagger, log=group_on_rank0),
     "order of its own": broken("mismatch", tagger, sync=in_an_order_of_its_own),
     "last layer first on others": broken("mismatch", tagger,
                                          sync=last_layer_first_on_others),

@@ -161,8 +161,8 @@ def zeros_too(model):
         grad /= dist.get_world_size()
 
 
-def halves_swapped(model):
-    """Average only on the first of two ranks' order: transposed convolution left out."""
+def all_but_up(model):
+    """Average all but the transposed convolution."""
     for name, p in model.named_parameters():
         if not name.startswith("up"):
             dist.all_reduce(p.grad)
@@ -206,7 +206,7 @@ BROKEN = {
     "encoder frozen on others": broken("frozen", unet, wrap=frozen_on_others,
                                        sync=zeros_too),
     "transposed convolution left out": broken("not-synchronised", unet, wrap=plain,
-                                              sync=halves_swapped),
+                                              sync=all_but_up),
     "scaled by rank after the mean": broken2("replicas-differ factor", unet,
                                              sync=as_large_as_rank0s),
     "rounded on others": broken("weights-changed", unet, after=round_on_others),

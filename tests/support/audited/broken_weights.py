@@ -5,6 +5,7 @@ ranks' inputs, and `normed` normalises by a rank's batch as DDP does: both are r
 """
 
 import copy
+import os
 import tempfile
 
 import torch
@@ -145,6 +146,8 @@ def in_shared_memory():
     if first():
         shared.copy_(weight.detach())
     dist.barrier()
+    if first():
+        os.unlink(names[0])
     model.layers[0].weight = nn.Parameter(shared)
     return model
 

@@ -7,7 +7,6 @@ without dropout; what they leave behind is compared. The audit is not asked.
 """
 
 import inspect
-import itertools
 import sys
 
 import torch
@@ -24,10 +23,9 @@ STOPPING = {"exception", "hang", "mismatch", "unequal-batches", "unused-paramete
 
 
 def modules_of(made):
-    found = [thing for thing in made if isinstance(thing, nn.Module)]
-    return [getattr(thing, "module", thing)
-            if isinstance(thing, nn.parallel.DistributedDataParallel) else thing
-            for thing in found]
+    """Return the modules of what make_model has made, without their wrapper."""
+    return [getattr(thing, "module", thing) for thing in made
+            if isinstance(thing, nn.Module)]
 
 
 def run(function, steps):
@@ -95,11 +93,14 @@ def apart(a, b):
 def differences(ranks, single):
     """Return how far the ranks are from one another and from a single device."""
     found = {}
-    for kind in ("weights", "rates", "modes", "frozen"):
+    for kind in ("weights", "rates"):
         found[kind] = max(apart(seen[kind], single[kind]) for seen in ranks)
-    found["buffers in forward"] = max([0.0] + [
-        apart(a["buffers in forward"], b["buffers in forward"])
-        for a, b in itertools.combinations(ranks, 2)])
+    for kind in ("rates", "modes", "frozen"):
+        found[f"{kind} of ranks"] = max(apart(seen[kind], ranks[0][kind])
+                                        for seen in ranks)
+    found["buffers in forward"] = max(
+        apart(seen["buffers in forward"], ranks[0]["buffers in forward"])
+        for seen in ranks)
     same = len({seen["random"] for seen in ranks}) < len(ranks)
     found["same random numbers"] = float(same)
     return {kind: size for kind, size in found.items() if size > EXACT}
@@ -122,25 +123,32 @@ def outcomes(functions, world_size):
     return [outcomes([function], world_size)[0] for function in functions]
 
 
-def outcomes_by_size(functions, together=True):
+def outcomes_by_size(functions, together=True, alone=False):
     """Return {function: outcome}; those of one world size run together."""
     found = {}
-    for world_size in {size_of(function) for function in functions}:
-        mine = [f for f in functions if size_of(f) == world_size]
+    for world_size in {size_of(function, alone) for function in functions}:
+        mine = [f for f in functions if size_of(f, alone) == world_size]
         for i in range(0, len(mine), 10 if together else 1):
             few = mine[i:i + (10 if together else 1)]
             found.update(zip(few, outcomes(few, world_size)))
     return found
 
 
-def size_of(function):
-    return function().get("world_size", 2)
+def size_of(function, alone=False):
+    return 1 if alone else function().get("world_size", 2)
 
 
-def proof_of(outcome, single):
+def proof_of(outcome, single, alone):
+    """Return what differs from the right program, and from itself on one rank."""
+    if isinstance(alone, str):
+        return {f"ALONE IT {alone}": 1.0}
     if isinstance(outcome, str):
         return {outcome: 1.0}
-    return differences(outcome, single)
+    itself = {kind: max(apart(seen[kind], alone[0][kind]) for seen in outcome)
+              for kind in ("weights", "rates")}
+    return {**differences(outcome, single),
+            **{f"{kind} unlike itself alone": size for kind, size in itself.items()
+               if size > EXACT}}
 
 
 def base_of(name):
@@ -156,17 +164,18 @@ def main(parts):
     stops = [name for name in names if STOPPING & set(BROKEN[name][0])]
     found = outcomes_by_size(list(bases.values()))
     for base, function in bases.items():
-        seen = proof_of(found[function], alone[base][0])
+        seen = proof_of(found[function], alone[base][0], alone[base])
         bases[base] = seen
         print(f"right: {base}: {seen or 'as one device'}", flush=True)
     found = outcomes_by_size([BROKEN[name][1] for name in names if name not in stops])
     found.update(outcomes_by_size([BROKEN[name][1] for name in stops], together=False))
+    itself = outcomes_by_size([BROKEN[name][1] for name in names], alone=True)
     wrong = []
     for name in names:
         codes, function = BROKEN[name]
-        seen = proof_of(found[function], alone[base_of(name)][0])
+        seen = proof_of(found[function], alone[base_of(name)][0], itself[function])
         new = {kind: size for kind, size in seen.items()
-               if kind not in bases[base_of(name)]}
+               if size > 2 * bases[base_of(name)].get(kind, 0.0)}
         shown = ", ".join(f"{kind} {size:.0e}" for kind, size in new.items())
         print(f"{name} {codes}: {shown or 'NOTHING IS WRONG'}", flush=True)
         if not new:
