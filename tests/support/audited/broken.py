@@ -9,7 +9,8 @@ import functools
 import importlib
 
 THEMES = ("hand", "rows", "resnet", "epochs", "gpt", "clip", "gan", "contrastive",
-          "states", "weights", "lstm", "unet", "items", "wraps")
+          "states", "weights", "lstm", "unet", "items", "wraps",
+          "coder")
 
 # what changes the setting and not the program
 SETTING = ("rows", "world_size")

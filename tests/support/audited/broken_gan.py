@@ -84,8 +84,8 @@ def follow(ema, generator):
 
 def gan(wrap_generator=wrapped, wrap_critic=wrapped, critic=make_critic,
         optimizers=each_its_own, clear_critic=clear, through=plain,
-        update_critic=update, update_generator=update, clamp_critic=clamp, noise_of=given, follow=follow,
-        statistics=no_statistics, world_size=2):
+        update_critic=update, update_generator=update, clamp_critic=clamp,
+        noise_of=given, follow=follow, statistics=no_statistics, world_size=2):
     """Return audit's arguments for a Wasserstein GAN with an EMA of its generator."""
     def make_model():
         generator, judge = make_generator(), critic()
