@@ -75,9 +75,11 @@ UNET = {
     "rank 1 left out": (["rank-left-out"], [
         NO_DDP, by_hand("if rank == 1:", "    p.grad.zero_()",
                         "dist.all_reduce(p.grad)", "p.grad /= world_size")]),
-    "summed by hand, not divided": (["sum"], [NO_DDP, by_hand("dist.all_reduce(p.grad)")]),
+    "summed by hand, not divided": (["sum"], [
+        NO_DDP, by_hand("dist.all_reduce(p.grad)")]),
     "summed by hand after DDP": (["sum"], [by_hand("dist.all_reduce(p.grad)")]),
-    "divided by hand after DDP": (["averaged-twice"], [by_hand("p.grad /= world_size")]),
+    "divided by hand after DDP": (["averaged-twice"], [
+        by_hand("p.grad /= world_size")]),
     "head in no optimizer": (["not-in-optimizer"], [
         ("Adam(model.parameters()",
          'Adam([p for name, p in model.named_parameters() if "head" not in name]')]),
@@ -171,9 +173,9 @@ GPT = {
     "same text on all ranks": (["rows-same"], [
         ("manual_seed(args.seed + rank)", "manual_seed(args.seed)")]),
     "vectors in no group": (["not-in-optimizer"], [
-        ('"weight_decay": 0.1},\n              {"params": vectors, "weight_decay": 0.0}]',
-         '"weight_decay": 0.1}]')]),
-    "betas by rank": (["settings"], [("betas=(0.9, 0.95)", "betas=(0.9, 0.95 + rank / 50)")]),
+        (',\n              {"params": vectors, "weight_decay": 0.0}]', "]")]),
+    "betas by rank": (["settings"], [
+        ("betas=(0.9, 0.95)", "betas=(0.9, 0.95 + rank / 50)")]),
     "warm-up by rank": (["rates-differ"], [
         ('group["lr"] = get_lr(step)', 'group["lr"] = get_lr(step + rank)')]),
     "summed by hand after DDP": (["sum"], [

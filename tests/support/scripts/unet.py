@@ -17,9 +17,9 @@ from manual_dp.models.unet import UNet
 
 def parse_args():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=4, help="images of a rank")
-    parser.add_argument("--lr", type=float, default=1e-2)
+    parser.add_argument("--lr", type=float, default=2e-2)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -38,7 +38,7 @@ def make_loader(dataset, args):
 
 def make_model(args):
     generator = torch.Generator().manual_seed(args.seed)
-    net = UNet(width=4, depth=2, generator=generator)
+    net = UNet(width=4, depth=1, generator=generator)
     model = DDP(net)
     return model
 
