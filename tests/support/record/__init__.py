@@ -12,14 +12,19 @@ from tests.support.record import (
     frozen_by_name,
     frozen_until_train,
     gathered_without_gradient,
+    more_batches_on_one_rank,
     moved_and_back,
     never_cleared,
     optimizer_before_copy,
+    same_rows_on_all_ranks,
+    stopped_by_own_loss,
     summed_loss,
     tokens_of_each_rank,
+    validated_on_one_rank,
     wrapped_in_each_call,
 )
 
+HANGS = ["unequal-batches", "hang", "mismatch", "exception"]
 IN_SET = "one of the 20 real silent errors it is tried on"
 
 
@@ -53,4 +58,12 @@ RECORD = {
     "gathered without gradient": _entry(
         gathered_without_gradient, ["gradient", "local"],
         'PyTorch forum, "all_gather does not propagate gradients"'),
+    "validated on one rank": _entry(
+        validated_on_one_rank, HANGS, "PyTorch forum, evaluation on one rank hangs"),
+    "more batches on one rank": _entry(
+        more_batches_on_one_rank, HANGS, "PyTorch tutorial on the Join context"),
+    "stopped by own loss": _entry(
+        stopped_by_own_loss, HANGS, "PyTorch forum, early stopping hangs under DDP"),
+    "same rows on all ranks": _entry(
+        same_rows_on_all_ranks, ["rows-same"], "documentation of IterableDataset"),
 }

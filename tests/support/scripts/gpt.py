@@ -101,7 +101,7 @@ parser.add_argument("--rows", type=int, default=4, help="of a micro-batch, of a 
 parser.add_argument("--accumulate", type=int, default=2)
 parser.add_argument("--lr", type=float, default=1e-2)
 parser.add_argument("--warmup", type=int, default=2)
-parser.add_argument("--grad-clip", type=float, default=0.5)
+parser.add_argument("--grad-clip", type=float, default=0.25)
 parser.add_argument("--seed", type=int, default=1337)
 args = parser.parse_args()
 
