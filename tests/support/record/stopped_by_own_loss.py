@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tests.support.record.parts import arguments, own, wrapped
 
-ENOUGH = 1.1
+ENOUGH = 1.05
 
 
 def own_loss(loss):
