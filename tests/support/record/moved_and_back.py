@@ -1,0 +1,26 @@
+"""Move a DDP model to another place and back: its ranks no longer synchronise.
+
+Source: pytorch 104336, of a DDP model that was moved to the CPU and back to its device.
+
+A parameter whose device or type changes gets a new gradient accumulator. DDP's hook
+stays at the old one, which no backward pass reaches. A round trip through another type
+does on the CPU what one through another device does on a GPU.
+"""
+
+from tests.support.record.parts import arguments, update, wrapped
+
+
+def moved():
+    model, optimizer = wrapped()
+    kept = next(model.parameters()).dtype
+    model.bfloat16()  # to save memory, say, while something else runs
+    model.to(kept)
+    return model, optimizer
+
+
+def broken():
+    return arguments(moved, update)
+
+
+def right():
+    return arguments(wrapped, update)
