@@ -112,9 +112,9 @@ class Minibatch:
 
 def _view(tensor, leaf):
     """Return which rows of `leaf` the tensor is a view of, None if of none."""
-    if (not tensor.dim() or not tensor.numel() or tensor.dim() != leaf.dim()
-            or tensor.dtype != leaf.dtype or not leaf.stride(0)
-            or tensor.untyped_storage().data_ptr() != leaf.untyped_storage().data_ptr()):
+    same = tensor.untyped_storage().data_ptr() == leaf.untyped_storage().data_ptr()
+    if (not same or not tensor.dim() or tensor.dim() != leaf.dim() or not tensor.numel()
+            or tensor.dtype != leaf.dtype or not leaf.stride(0)):
         return None
     first = tensor.storage_offset() - leaf.storage_offset()
     if tensor.stride(0) % leaf.stride(0) or first < 0:

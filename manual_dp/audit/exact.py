@@ -39,7 +39,6 @@ def exact():
                 *((F, name, drop) for name in DROPOUTS),
                 (F, "scaled_dot_product_attention",
                  lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
-                (torch.Tensor, "float", torch.Tensor.double),
                 (nn.Module, "float", nn.Module.double),
                 (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
                     self, *args, **{**kwargs, "enabled": False})),
@@ -51,7 +50,7 @@ def exact():
 
 
 class Drawing(TorchFunctionMode):
-    """Note in `note` what is drawn while the block runs: `draws`, `seeded`."""
+    """Note in `note` what is drawn while the block runs; keep all in float64."""
 
     def __init__(self, note):
         super().__init__()
@@ -59,10 +58,13 @@ class Drawing(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         """Call the function; note whether it draws."""
-        kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
         self.note.draws |= name in DRAWS
-        return function(*args, **kwargs)
+        args = [torch.float64 if one is torch.float32 else one for one in args]
+        kwargs = {key: torch.float64 if one is torch.float32 else one
+                  for key, one in (kwargs or {}).items()}
+        return torch.Tensor.double(*args[:1]) if name == "float" else function(
+            *args, **kwargs)
 
     def __enter__(self):
         self.others = _others()

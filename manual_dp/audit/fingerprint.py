@@ -60,6 +60,7 @@ def bit_hash(tensor):
 
     Numbers are added up in COLUMNS columns, and these weighted: one pass, no copy.
     """
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     bits = _bits(tensor.detach().reshape(-1))
     if len(bits) % 2 == 0 and bits.element_size() == 4:
         # half as many sums; a view that starts at an odd place cannot be seen so

@@ -44,9 +44,9 @@ def gradients(notes, evidence):
     if same is False:
         return _renamed(single.unlike(notes, evidence), notes, evidence)
     if heard is None:
-        evidence.skip(f"whether gradients are averaged: {why}")
+        evidence.skip("whether gradients are averaged", why)
     else:
-        evidence.skip(f"whether the loss is divided rightly: {why}; give `loss`")
+        evidence.skip("whether the loss is divided rightly", f"{why}; give `loss`")
     return []
 
 
@@ -205,7 +205,7 @@ def _scale(evidence, notes, numbers, factor, base):
         return [finding("rates-differ" if by_hand else "factor", times,
                         f"{ranks(rest)} took {times:.4g} times rank 0's step", rest[0])]
     if factor is None:
-        evidence.skip("the size of the step: no optimizer of torch's, and nothing to "
+        evidence.skip("the size of the step", "no optimizer of torch's, and nothing to "
                       "compare with at world size 1; give `lr`")
         return []
     if _same(number, factor):

@@ -148,13 +148,11 @@ def _close(watch, loss, count, group):
     note = watch.note
     done = watch.forwards[:watch.until] if note.updates else watch.forwards
     note.rows = [forward.rows for forward in done]
-    old = watch.sketch(watch.before)
-    note.step, note.blur = old - note.weights, float(old.norm())
     # all ranks run their forwards again, or none does: there may be collectives in them
     ready = (len(watch.models) == 1 and bool(watch.batch) and not note.inside
-             and not note.copies and None not in note.rows)
-    told = gather((ready, bool(note.updates or note.moved)), group)
-    if all(each for each, _ in told) and any(moved for _, moved in told):
+             and not note.copies and None not in note.rows and not watch.sharded)
+    told = gather((ready, bool(note.updates or note.moved), bool(done)), group)
+    if all(each for each, *_ in told) and all(map(any, list(zip(*told))[1:])):
         _compare(watch, loss, count, done, note)
     everyone = gather(note, group)
     if note.t == 0 and all(other.own is not None for other in everyone):

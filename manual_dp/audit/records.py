@@ -129,10 +129,10 @@ class Evidence:
         if words not in self.remarks:
             self.remarks.append(words)
 
-    def skip(self, words):
+    def skip(self, what, why):
         """Say what was not checked and why, once."""
-        if words not in self.unchecked:
-            self.unchecked.append(words)
+        if not any(words.startswith(what) for words in self.unchecked):
+            self.unchecked.append(f"{what}: {why}")
 
 
 def each_step(rule):

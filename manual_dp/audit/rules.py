@@ -103,7 +103,8 @@ def moved(notes, evidence):
     """Ask that the optimizer holds the parameters, and that every rank's move."""
     if all(note.own is not None and not note.own.any() for note in notes):
         return  # said as no-gradient
-    still = [rank for rank, note in enumerate(notes) if note.moved is False]
+    still = [rank for rank, note in enumerate(notes) if note.moved is False
+             and (any(note.rates.values()) or not note.rates)]
     if notes[0].foreign and not notes[0].rates:
         yield finding("not-in-optimizer", 0, "the optimizer holds none of the model's "
                       "parameters")

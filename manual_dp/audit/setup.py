@@ -162,9 +162,8 @@ def _note_unheld(setup, models, optimizers, names):
 
 def _inside(thing):
     """Yield (name, value) of the tensors in it; of a scheduler, of its numbers."""
-    if isinstance(thing, nn.Module):
+    if isinstance(thing, nn.Module):  # an average copies the model's buffers as well
         yield from thing.named_parameters()
-        yield from thing.named_buffers()
     elif isinstance(thing, (dict, list, tuple)) or torch.is_tensor(thing):
         for path, value in tree_flatten_with_path(thing)[0]:
             yield ".".join(str(getattr(k, "key", getattr(k, "idx", k)))

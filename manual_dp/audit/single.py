@@ -24,9 +24,7 @@ def compared(notes, evidence):
         return None, "at world size 1 the weights before the step are others"
     rests = [_apart(note.step, alone.step) for note in notes]
     if max(rests) <= close * float(alone.step.norm()) + 100 * noise and all(
-            note.plain or note.used is None or alone.used is None or _apart(
-                note.used, alone.used) <= close * float(alone.used.norm())
-            for note in notes):
+            not _unlike(note, alone, close) for note in notes):
         return True, ""
     if any(note.draws for note in [*notes, alone]):
         return None, "the step draws random numbers, others at world size 1"
@@ -38,6 +36,14 @@ def compared(notes, evidence):
     if evidence.runs[0].norms:
         return None, "batch norm takes the statistics of a rank's own rows"
     return False, ""
+
+
+def _unlike(note, alone, close):
+    """Return whether the optimizer, if there is one, has other gradients."""
+    if note.kind == "SGD" or note.used is None or alone.used is None:
+        return False
+    held = list(note.rates)
+    return _apart(note.used[held], alone.used[held]) > close * float(alone.used.norm())
 
 
 def _start(note):

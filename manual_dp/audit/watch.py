@@ -23,7 +23,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.batch import Minibatch, tensors
+from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
 from manual_dp.audit.records import Clip, Forward, Sampler, Step
 from manual_dp.audit.setup import snapshot, unwrapped
@@ -52,6 +52,7 @@ class Watch:
                  for name, p in module.named_parameters()}
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
+        self.sharded = any(hasattr(p, "to_local") for p in self.params)
         self.sketch = Sketch(self.params)
         self.note = Step()   # the one that goes on; between steps, of nobody
         self.optimizers = []  # that took a step
@@ -109,7 +110,7 @@ class Watch:
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
             yield module.register_forward_pre_hook(
                 lambda _, args, kwargs, place=place: self._forward(place, args, kwargs),
-                with_kwargs=True)
+                with_kwargs=True, prepend=self.keeps)
             if model is not module:
                 yield model.register_forward_pre_hook(
                     lambda model, _: self._outer(model))
@@ -130,7 +131,9 @@ class Watch:
 
     def _forward(self, place, args, kwargs):
         if self.quiet or not torch.is_grad_enabled():
-            return
+            return None
+        if self.keeps:  # what was made in float32 by other means
+            args, kwargs = doubles((args, kwargs))
         with self.lock:
             self._listen()
             inputs, module, note = tensors((args, kwargs)), self.modules[place], self.note
@@ -150,13 +153,17 @@ class Watch:
             note.synced += bool(self.through)
             self.through = False
             self.say(len(note.all_rows))
+        return args, kwargs
 
     def _rows(self, inputs):
         """Return places in the minibatch; hashes, if there is none that is known."""
-        if self.batch:
-            return self.batch.rows(inputs)
         several = [t for t in inputs if t.dim() > 1 or t.dim() and t.is_floating_point()]
-        return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
+        try:
+            if self.batch:
+                return self.batch.rows(inputs)
+            return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
+        except (NotImplementedError, RuntimeError):  # inside torch.func
+            return None
 
     # backward
 
@@ -235,7 +242,8 @@ class Watch:
                 note.early = True
             else:
                 used[i] = self.clipped[i]
-        note.used = used + (0 if note.used is None else note.used)
+        if not self.sharded:
+            note.used = used + (0 if note.used is None else note.used)
         self.take(mine)
         self.until = len(self.forwards)
 
@@ -260,7 +268,9 @@ class Watch:
         note = self.note
         note.before, note.after = bit_hashes(self.before), bit_hashes(self.params)
         note.changed = self.updated is not None and self.updated != note.after
-        note.weights = self.sketch(self.params)
+        before, after = map(_wholes, (self.before, self.params))
+        old, note.weights = self.sketch(before), self.sketch(after)
+        note.step, note.blur = old - note.weights, float(old.norm())
         if not note.updates and note.moved:  # by hand
             self.take(list(self.came))
             self.came.clear()
@@ -274,5 +284,11 @@ class Watch:
         return note
 
 
+def _wholes(tensors):
+    """Return the tensors, put together from all ranks where they are sharded."""
+    return [t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors]
+
+
 def _any(tensor):
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return bool(tensor._nnz() if tensor.is_sparse else tensor.any())
