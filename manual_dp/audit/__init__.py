@@ -35,7 +35,6 @@ import textwrap
 from manual_dp.audit.alike import check_ranks
 from manual_dp.audit.catalogue import WORDS
 from manual_dp.audit.failure import failure
-from manual_dp.audit.gradient import believed
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.rules import judge
@@ -102,9 +101,9 @@ def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeou
             "loss": loss, "count": count}
     _check(code, world_size, steps, ignore)
 
-    def run(folder, world_size):
-        return run_ranks(measure, world_size, *code.values(), steps, folder,
-                         timeout=timeout, backend=backend)
+    def run(folder, world_size, loss):
+        return run_ranks(measure, world_size, make_model, make_batch, step, loss, count,
+                         steps, folder, timeout=timeout, backend=backend)
 
     report = _compared(run, world_size, steps, lr, loss)
     known = [f for f in report.findings if f.code in ignore]
@@ -114,24 +113,22 @@ def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeou
 
 
 def _compared(run, world_size, steps, lr, loss):
-    """Run the code on the ranks and then at world size 1; report."""
+    """Run the code at world size 1 and then on the ranks; report."""
     alone, missing = None, []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            runs = run(f"{folder}/ranks", world_size)
+            if world_size > 1:
+                [alone] = run(f"{folder}/alone", 1, loss)
+        except RankError as error:
+            missing = [f"a comparison with world size 1, which ended: {error}"]
+        try:
+            runs = run(f"{folder}/ranks", world_size, loss or alone and alone.loss)
         except RankError as error:
             if refusal := refused(error):
                 raise refusal from error
             return Report([failure(error, f"{folder}/ranks")], [], world_size, steps,
                           details=f"{error}\n{error.details}")
-        try:
-            alone = run(f"{folder}/alone", 1)[0] if world_size > 1 else runs[0]
-        except RankError as error:
-            missing = [f"a comparison with world size 1, which ended: {error}"]
     evidence = Evidence(runs, alone, lr)
-    evidence.believed = loss is not None or believed(evidence)
-    if world_size == 1:
-        evidence.alone = []
     findings, remarks, unchecked = judge(evidence)
     return Report(findings, remarks, world_size, steps, unchecked + missing,
                   evidence=evidence)

@@ -22,7 +22,7 @@ apart = None
 from manual_dp.audit.records import Evidence, Run, Step
 from manual_dp.audit.rules import judge, layouts
 from manual_dp.audit.setup import unwrapped as inner
-from manual_dp.audit.watch import rates, told
+from manual_dp.audit.hooks import rates, told
 
 
 def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False):

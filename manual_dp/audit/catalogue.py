@@ -50,10 +50,11 @@ WORDS = {
         "the sampler was told another rank or world size than the process group",
         "leave num_replicas and rank out: DistributedSampler asks the process group"),
     "sampler-seed": (
-        "the samplers' seeds or epochs differ, so each rank cuts another permutation",
+        "the samplers' seeds differ, so each rank cuts another permutation",
         "one seed on all ranks: DistributedSampler(data, seed=0)"),
     "sampler-epoch": (
-        "sampler.set_epoch was not called, so each epoch has the same order",
+        "sampler.set_epoch was not called: each epoch has the same order, or, if some "
+        "ranks call it, each rank cuts another permutation",
         "call sampler.set_epoch(epoch) before each epoch"),
     "batches-differ": (
         "make_batch draws on each rank with a seed of its own",

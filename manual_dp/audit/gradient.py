@@ -1,10 +1,9 @@
 """The rule about gradients: are they a single device's?
 
     gradients     the findings, those of the first step that has any
-    believed      whether the loss that was tried is the one that is minimised
 
-Three witnesses are asked. `loss`, run once more on every rank's rows, where it is what
-the code minimises: then a single device's gradient is known. What came back to each
+Three witnesses are asked. The loss, if it was given or explains the gradient at world
+size 1, run once more on every rank's rows: then a single device's gradient is known. What came back to each
 rank's parameters: did every rank apply one mixture of all of it? And the same code at
 world size 1: is its step the same?
 """
@@ -17,6 +16,8 @@ from manual_dp.audit.catalogue import finding, ranks
 from manual_dp.audit.hypotheses import CLOSE, RIGHT, explain, mixture
 from manual_dp.audit.records import Evidence, each_step
 
+# with one of these, that the step is another one has been explained
+CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differs"}
 SHOWN = 3  # names of parameters in a line
 
 
@@ -30,9 +31,13 @@ def gradients(notes, evidence):
     told = _by_loss(notes, evidence)
     if told == []:
         return []
+    if stale := _stale(notes, evidence):
+        return stale
     same, why = single.compared(notes, evidence)
-    if told and evidence.believed:
+    if told:
         if not same or _wrong_alone(told, notes, evidence):
+            if told[0].code == "gradient" and told[0].parameter is None:
+                told = _of_other_rows(notes, evidence) or told
             return _renamed(told, notes, evidence)
         evidence.remark("the gradient or update is not that of `loss` alone, but the "
                         "same as at world size 1")
@@ -41,8 +46,10 @@ def gradients(notes, evidence):
     heard = _by_ranks(notes, evidence)
     if heard:
         return _renamed(heard, notes, evidence)
-    if same is False:
+    if same is False and not {f.code for f in evidence.findings} & CAUSES:
         return _renamed(single.unlike(notes, evidence), notes, evidence)
+    if same is False:
+        return []
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
     else:
@@ -75,12 +82,6 @@ def _by_loss(notes, evidence):
                         "averaged: the same, for plain SGD")
         return []
     return found
-
-
-def believed(evidence):
-    """Return whether cross-entropy, that was tried, explains what is done alone."""
-    fits = [fit for t in range(len(evidence.alone)) for fit in _fits(evidence.alone, t)]
-    return bool(fits) and fits[0].hypothesis.code != "gradient"
 
 
 def _wrong_alone(told, notes, evidence):
@@ -248,6 +249,30 @@ def _accumulated(pieces):
 
 # by what came back to the ranks
 
+def _of_other_rows(notes, evidence):
+    """Return findings for gradients that the loss on a rank's rows does not explain."""
+    if (heard := _by_ranks(notes, evidence)) == [] and not any(
+            note.early or note.clips for note in notes):
+        heard = [finding("labels", 0, "gradients are averaged, but they are not those of "
+                         "the ranks' rows with the rows' own targets")]
+    return heard
+
+def _stale(notes, evidence):
+    """Return the finding for a gradient that was there before this step's backward."""
+    left = [note.left for note in notes if note.left is not None]
+    came = [sum(note.pieces) for note in notes if note.pieces]
+    if not left or len(came) < len(notes) or notes[0].used is None:
+        return []
+    who = [rank for rank, note in enumerate(notes) if note.left is not None]
+    for note in notes:
+        numbers = mixture(note.used, came + left, evidence.close)
+        if (numbers is None or sum(numbers[len(came):]) < 1e-3
+                or mixture(note.used, came, evidence.close)):
+            return []
+    return [finding("stale", sum(numbers[len(came):]), "the gradient of the step before "
+                    f"is in it: it was not cleared on {ranks(who)}", who[0])]
+
+
 def _by_ranks(notes, evidence):
     """Return findings, [] for one mixture of all gradients, None if it is not known."""
     if len(notes) < 2 or any(note.inside or not note.pieces for note in notes):
@@ -259,11 +284,6 @@ def _by_ranks(notes, evidence):
         return None  # some parameter's gradient was not heard
     if _evenly(came, evidence):
         return []
-    if any(note.left is not None for note in notes) and all(
-            mixture(note.applied, [sum(one.own for one in came), note.left],
-                    evidence.close) for note in notes):
-        return [finding("stale", float(notes[0].left.norm()), "the gradient of the step "
-                        "before is in it")]
     if found := _micro_batches(notes, evidence):
         return found
     fits = explain(came)

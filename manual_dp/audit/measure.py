@@ -9,6 +9,9 @@ All is computed in float64. After each step the ranks exchange sketches and hash
 a process group of the audit's own: the user's collectives do not get in between.
 """
 
+import warnings
+from dataclasses import replace
+
 import torch.distributed as dist
 from torch import nn, optim
 from torch.nn import functional as F
@@ -20,7 +23,7 @@ from manual_dp.audit.failure import Diary
 from manual_dp.audit.hypotheses import right_on_all
 from manual_dp.audit.records import Run
 from manual_dp.audit.setup import snapshot
-from manual_dp.audit.watch import Watch
+from manual_dp.audit.hooks import Watch
 
 
 class WrongType(TypeError):
@@ -37,8 +40,16 @@ def refused(error):
     return kind and kind(str(error).partition(": ")[2])
 
 
+# tried where no loss is given: the first that explains the gradient at world size 1
+TRIED = (F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits, F.l1_loss,
+         F.smooth_l1_loss, F.nll_loss)
+
+
 def measure(make_model, make_batch, step, loss, count, steps, folder):
-    """Take `steps` steps in this rank and return what was seen, a `Run`."""
+    """Take `steps` steps in this rank and return what was seen, a `Run`.
+
+    loss: None to try some, at world size 1, until one explains the gradient.
+    """
     group = dist.new_group(backend="gloo")
     diary = Diary(folder, dist.get_rank())
     with exact() as left_out:
@@ -72,6 +83,8 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
                 run.steps[-1].setup = snapshot(
                     models, [*optimizers, *(one for one in watch.optimizers
                                             if one not in optimizers)], others)
+                if loss is None:
+                    loss = run.loss = _explains(watch, count)
                 _close(watch, loss, count, group)
     return run
 
@@ -146,14 +159,13 @@ def _shared(watch):
 def _close(watch, loss, count, group):
     """Compute what `loss` says that a single device would have done, if it can."""
     note = watch.note
-    done = watch.forwards[:watch.until] if note.updates else watch.forwards
-    note.rows = [forward.rows for forward in done]
+    done = watch.forwards[:watch.until]
     # all ranks run their forwards again, or none does: there may be collectives in them
-    ready = (len(watch.models) == 1 and bool(watch.batch) and not note.inside
-             and not note.copies and None not in note.rows and not watch.sharded)
+    ready = _ready(watch)
     told = gather((ready, bool(note.updates or note.moved), bool(done)), group)
-    if all(each for each, *_ in told) and all(map(any, list(zip(*told))[1:])):
-        _compare(watch, loss, count, done, note)
+    if loss and all(each for each, *_ in told) and all(map(any, list(zip(*told))[1:])):
+        note.own = _own(watch, loss, count, done)
+        note.weight = sum(terms(forward, count) for forward in done)
     everyone = gather(note, group)
     if note.t == 0 and all(other.own is not None for other in everyone):
         if not right_on_all(everyone):
@@ -166,20 +178,38 @@ def _close(watch, loss, count, group):
         watch.forwards = []
 
 
-def _compare(watch, loss, count, done, note):
-    try:
-        note.own = _own(watch, loss, count, done)
-    except RuntimeError:
-        if loss:
-            raise
-    else:  # it was worth a try
-        note.weight = sum(terms(forward, count) for forward in done)
+def _ready(watch):
+    """Return whether the step's forwards can be run again, on rows that are known."""
+    note = watch.note
+    return (len(watch.models) == 1 and bool(watch.batch) and not note.inside
+            and not note.copies and None not in note.rows and not watch.sharded)
+
+
+def _explains(watch, count):
+    """Return the loss that explains what is applied at world size 1, or None."""
+    note = watch.note
+    if dist.get_world_size() > 1 or not note.moved or not note.rows or not _ready(watch):
+        return None
+    done = watch.forwards[:watch.until]
+    # at world size 1 targets may be shifted, too
+    for loss in TRIED:
+        for shift in (0, 1, -1) if loss in TRIED[:2] else (0,):
+            shifted = [f._replace(targets=watch.batch.of(
+                [(row - shift) % note.size for row in f.rows])) for f in done]
+            try:
+                with warnings.catch_warnings(action="ignore"):
+                    own = _own(watch, loss, count, shifted if shift else done)
+            except RuntimeError:
+                break  # it was worth a try
+            if own.any() and right_on_all([replace(note, own=own, weight=1)]):
+                return loss
+    return None
 
 
 def _own(watch, loss, count, done):
     """Sketch the gradients; those of parameters that no optimizer holds count as 0."""
     note = watch.note
-    grads = oracle.gradient(watch, done, loss or F.cross_entropy,
+    grads = oracle.gradient(watch, done, loss,
                             lambda forward: terms(forward, count))
     note.unreached = [i for i, (g, p) in enumerate(zip(grads, watch.params))
                       if g is None and p.requires_grad]

@@ -32,6 +32,7 @@ class Step:
     """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
 
     t: int = None           # which step
+    close: float = 1e-7     # how exact its numbers are: float64's, or the script's
     start: object = None    # a `Setup` of the models at the first forward,
     setup: object = None    # and one of all that there is at the end
     # what went in
@@ -68,7 +69,7 @@ class Step:
     before: list = None     # hashes of the parameters,
     after: list = None      # and at the end
     gradient: list = None   # hashes of the gradients
-    changed: bool = False   # were weights written after the optimizer's step?
+    stepped: list = None    # hashes of the parameters after the optimizer's step
     weights: object = None  # sketch of the parameters at the end
     step: object = None     # sketch of before - after
     blur: float = 0.0       # the size of the weights, which is how exact `step` is
@@ -103,7 +104,7 @@ class Run:
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     again: int = None       # the epoch in which a batch came a second time
-    close: float = 1e-7     # how exact the numbers are: float64's, or the script's
+    loss: object = None     # of output and targets: given, or found at world size 1
 
 
 class Evidence:
@@ -112,16 +113,16 @@ class Evidence:
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
     alone: the `Run` of the same code at world size 1, or None.
     lr: what a step by hand multiplies the mean gradient by, or None.
-    believed: whether the loss that was given, or tried, is what the code minimises.
     findings: of the rules before. remarks: what was seen and is no mistake.
     unchecked: what could not be judged, and why.
     """
 
-    def __init__(self, runs, alone=None, lr=None, believed=False):
-        self.runs, self.lr, self.believed = runs, lr, believed
+    def __init__(self, runs, alone=None, lr=None):
+        self.runs, self.lr = runs, lr
         self.steps = list(zip(*(run.steps for run in runs)))
         self.alone = list(zip(alone.steps)) if alone else []
-        self.names, self.close = runs[0].names, runs[0].close
+        self.names = runs[0].names
+        self.close = max((note.close for run in runs for note in run.steps), default=0)
         self.findings, self.remarks, self.unchecked = [], [], []
 
     def remark(self, words):

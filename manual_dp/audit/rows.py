@@ -31,7 +31,8 @@ def _settings(mine):
     for name in ("seed", "epoch", "rows", "shuffle", "world_size"):
         values = [getattr(one, name) for one in mine]
         if len(set(values)) > 1 and (mine[0].shuffle or name != "seed"):
-            code = "sampler-seed" if name in ("seed", "epoch") else "sampler-settings"
+            code = {"seed": "sampler-seed", "epoch": "sampler-epoch"}.get(
+                name, "sampler-settings")
             yield finding(code, len(set(values)), f"the sampler's {name} is "
                           f"{', '.join(map(str, values))} on ranks 0, 1, ...")
     said = [one.rank for one in mine]

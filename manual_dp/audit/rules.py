@@ -17,6 +17,7 @@ from manual_dp.audit.gradient import gradients
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
 from manual_dp.audit.settings import ask_setups
+from manual_dp.audit.single import compared
 
 
 def judge(evidence):
@@ -86,10 +87,11 @@ def _parted(evidence, t, when, i, who, far):
         "before": ("start-differs", "before the first step "),
         "after": ("replicas-differ", "" if t is None else f"since step {t} "),
         "gradient": ("not-synchronised", "the gradient of ")}[when]
-    changed = [rank for rank, run in enumerate(evidence.runs) for note in run.steps
-               if note.t == t and note.changed and when == "after"]
     rank, name = who[0], evidence.names[i]
-    if 0 < len(changed) < len(evidence.runs) and not evidence.findings:
+    notes = [note for run in evidence.runs for note in run.steps if note.t == t]
+    changed = [rank for rank, note in enumerate(notes) if note.stepped != note.after]
+    if when == "after" and notes and changed and notes[0].stepped and all(
+            note.stepped == notes[0].stepped for note in notes):
         code, rank = "weights-changed", changed[0]
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
     return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
@@ -257,6 +259,14 @@ def _step_rows(notes):
     return 0 if None in lists or not notes[0].size else sum(map(len, lists))
 
 
+@each_step
+def other_step(notes, evidence):
+    """Ask that equal gradients make a single device's step."""
+    if not evidence.findings and compared(notes, evidence)[0] is False:
+        yield finding("gradient", 1.0, "every rank's optimizer has a single device's "
+                      "gradient, but takes another step")
+
+
 def at_rest(evidence):
     """Ask that some weights move, or that there is a reason."""
     told = {note.moved for notes in evidence.steps for note in notes}
@@ -265,4 +275,5 @@ def at_rest(evidence):
 
 
 RULES = [layouts, alias, samplers, batches, rows, moved, set_up, updates, unused, seeds,
-         gradients, clips, drift, remarks, learning_rate, at_rest]
+         gradients, clips, drift, remarks, learning_rate, other_step,
+         at_rest]

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from manual_dp.audit import audit
 from manual_dp.audit.failure import failure
 from manual_dp.audit.measure import refused
-from manual_dp.audit.watch import Diary
+from manual_dp.audit.hooks import Diary
 from manual_dp.ranks import RankError
 from tests.support.broken_training import plain, rows
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from manual_dp.audit import audit, oracle
-from manual_dp.audit.watch import Watch
+from manual_dp.audit.hooks import Watch
 from tests.support.broken_training import Dropping, case, ddp, net, ordinary, rows
 
 

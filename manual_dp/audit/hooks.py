@@ -267,20 +267,22 @@ class Watch:
         """Write what came and what stands into the note of the step; return it."""
         note = self.note
         note.before, note.after = bit_hashes(self.before), bit_hashes(self.params)
-        note.changed = self.updated is not None and self.updated != note.after
+        note.stepped = self.updated
         before, after = map(_wholes, (self.before, self.params))
         old, note.weights = self.sketch(before), self.sketch(after)
         note.step, note.blur = old - note.weights, float(old.norm())
         if not note.updates and note.moved:  # by hand
             self.take(list(self.came))
             self.came.clear()
+        note.rows = [forward.rows for forward in self.forwards[:self.until]]
         most = max(map(len, self.pieces.values()), default=0)
         note.pieces = [self.sketch.rows({i: came[m] for i, came in self.pieces.items()
                                          if m < len(came)}) for m in range(most)]
         stood = {i: row for i, row in self.stood.items() if row is not None}
         note.left = self.sketch.rows(stood) if stood else None
         note.unreached = [i for i, p in enumerate(self.params) if p.requires_grad
-                          and i not in self.pieces] if self.pieces else []
+                          and i not in self.pieces and i not in self.came
+                          ] if self.pieces else []
         return note
 
 

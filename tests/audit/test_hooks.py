@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.fingerprint import bit_hashes
-from manual_dp.audit.watch import Diary, Watch, rates, read_diaries
+from manual_dp.audit.hooks import Diary, Watch, rates, read_diaries
 from tests.support.broken_training import mean_loss, net, rows, sgd
 
 
