@@ -30,57 +30,18 @@ From a run to the report, each file a part of the way:
 """
 
 import tempfile
-import textwrap
 
 from manual_dp.audit.alike import check_ranks
 from manual_dp.audit.catalogue import WORDS
 from manual_dp.audit.failure import failure
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
+from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
-from manual_dp.files import write_json
+from manual_dp.audit.script import watch
 from manual_dp.ranks import RankError, run_ranks
 
-__all__ = ["audit", "Report", "check_ranks"]
-
-
-class Report:
-    """Hold an audit's findings, causes first; print as a table.
-
-    remarks: what was seen and is no mistake. details: a traceback, if a rank raised.
-    evidence: what the ranks noted, the `Evidence` that the findings come from; None if
-    the run ended before its time.
-    """
-
-    def __init__(self, findings, remarks, world_size, steps, unchecked=(), details="",
-                 evidence=None):
-        self.findings, self.remarks = list(findings), list(remarks)
-        self.unchecked = list(unchecked)
-        self.world_size, self.steps, self.details = world_size, steps, details
-        self.evidence = evidence
-
-    def __str__(self):
-        """Write the table: a line for each number, cause and repair under it."""
-        count = len(self.findings)
-        words = (f"{count} finding{'s' * (count > 1)}" if count else
-                 "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, float64: "
-                 + words]
-        for f in self.findings:
-            lines += [f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",
-                      f"{'repair':>16}: {f.repair}"]
-        lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
-        lines += [f"{'remark':16}  {words}" for words in self.remarks]
-        return "\n".join(part for line in lines for part in textwrap.wrap(
-            line, 88, subsequent_indent=" " * 18))
-
-    __repr__ = __str__
-
-    def save(self, path):
-        """Write the report, without the evidence, as JSON: all of it, or none of it."""
-        told = {name: value for name, value in vars(self).items() if name != "evidence"}
-        write_json(path, {**told, "clean": not self.findings and not self.unchecked,
-                          "findings": [f._asdict() for f in self.findings]})
+__all__ = ["audit", "Report", "check_ranks", "watch"]
 
 
 def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeout=60,
@@ -106,9 +67,7 @@ def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeou
                          steps, folder, timeout=timeout, backend=backend)
 
     report = _compared(run, world_size, steps, lr, loss)
-    known = [f for f in report.findings if f.code in ignore]
-    report.findings = [f for f in report.findings if f.code not in ignore]
-    report.remarks += [f"{f.code}, ignored: {f.says}" for f in known]
+    report.set_aside(ignore)
     return report
 
 

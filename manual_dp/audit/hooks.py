@@ -44,9 +44,12 @@ def rates(optimizer, index):
 class Watch:
     """Note what a step does with `models`; see the attributes."""
 
-    def __init__(self, models, say=lambda forwards: None, keeps=True):
+    def __init__(self, models, say=lambda forwards: None, keeps=True,
+                 again=lambda: None):
         self.models, self.modules = models, [unwrapped(model) for model in models]
-        self.say, self.keeps = say, keeps  # keeps: forwards, to run them again
+        # keeps: forwards, to run them again. again: called before each forward
+        self.say, self.keeps, self.again = say, keeps, again
+        self.stepped = []    # optimizers that took their step since it was emptied
         named = {f"{place}.{name}" if len(models) > 1 else name: p
                  for place, module in enumerate(self.modules)
                  for name, p in module.named_parameters()}
@@ -57,7 +60,7 @@ class Watch:
         self.note = Step()   # the one that goes on; between steps, of nobody
         self.optimizers = []  # that took a step
         self.forwards = []   # since the weights last changed
-        self.before = None   # the weights that these forwards saw
+        self.before = None   # the weights that these forwards saw; first: their sketch
         self.samplers = []   # every DistributedSampler that was iterated
         self.came, self.left = {}, {}  # of each parameter, since its last update
         self.clipped, self.handed = {}, {}  # as it was before and after clipping
@@ -70,11 +73,16 @@ class Watch:
                          copies=self.batch.copies)
         self.updated = None  # hashes of the weights after the optimizer's step
         self.until, self.pieces, self.stood = None, {}, {}
-        if not self.forwards:  # and again at the first forward: it may broadcast
-            self._remember()
+        if self.keeps and not self.forwards:
+            self.before = [p.detach().clone() for p in self.params]
 
     def _remember(self):
-        self.before = [p.detach().clone() for p in self.params]
+        """Keep the weights that a step begins with; a wrapper may have broadcast them."""
+        if self.keeps and not self.forwards:
+            self.before = [p.detach().clone() for p in self.params]
+        elif not self.keeps and not self.note.all_rows:
+            self.note.before = bit_hashes(self.params)
+            self.first = self.sketch(self.params)
 
     @contextmanager
     def on(self):
@@ -118,6 +126,8 @@ class Watch:
     # forward
 
     def _outer(self, model):
+        if torch.is_grad_enabled() and not self.quiet:
+            self.again()
         # torch's DDP sums in C++, in the backward of such a forward
         self.through = bool(getattr(model, "require_backward_grad_sync", False))
         names = [getattr(hook, "__name__", "a hook").removesuffix("_hook")
@@ -132,14 +142,16 @@ class Watch:
     def _forward(self, place, args, kwargs):
         if self.quiet or not torch.is_grad_enabled():
             return None
+        self.again()
+        if self.quiet:
+            return None
         if self.keeps:  # what was made in float32 by other means
             args, kwargs = doubles((args, kwargs))
         with self.lock:
             self._listen()
             inputs, module, note = tensors((args, kwargs)), self.modules[place], self.note
             rows = self._rows(inputs)
-            if not self.forwards:
-                self._remember()
+            self._remember()
             if not note.all_rows:
                 note.start = snapshot(self.modules)
             if self.keeps:
@@ -224,6 +236,7 @@ class Watch:
         if not mine:
             note.foreign += 1
             return
+        self.stepped.append(optimizer)
         if not any(optimizer is one for one in self.optimizers):
             self.optimizers.append(optimizer)
         if mine.keys() & note.rates.keys():
@@ -266,11 +279,15 @@ class Watch:
     def end(self):
         """Write what came and what stands into the note of the step; return it."""
         note = self.note
-        note.before, note.after = bit_hashes(self.before), bit_hashes(self.params)
+        note.after = bit_hashes(self.params)
         note.stepped = self.updated
-        before, after = map(_wholes, (self.before, self.params))
-        old, note.weights = self.sketch(before), self.sketch(after)
-        note.step, note.blur = old - note.weights, float(old.norm())
+        if self.keeps:
+            note.before = bit_hashes(self.before)
+            self.first = self.sketch(_wholes(self.before))
+        note.weights = self.sketch(_wholes(self.params) if self.keeps else self.params)
+        if note.before is not None:
+            note.step = self.first - note.weights
+            note.blur = float(self.first.norm())
         if not note.updates and note.moved:  # by hand
             self.take(list(self.came))
             self.came.clear()

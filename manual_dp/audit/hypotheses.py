@@ -132,7 +132,7 @@ def _subsets(world_size):
 
 def _of_more(rank, notes, before, whole):
     """Yield what is asked of all parameters together: sums, and shifted rows."""
-    for hypothesis in whole[:3] if before else ():
+    for hypothesis in whole[:3] if before and before[rank].applied is not None else ():
         yield Hypothesis(
             "stale", [*hypothesis.basis, before[rank].applied], "{who}: the "
             "gradient of the step before is in it {last:.4g} times")

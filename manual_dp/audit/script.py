@@ -1,0 +1,148 @@
+"""Two lines in a script of your own: its first steps are watched as it takes them.
+
+    from manual_dp.audit import watch
+    watch(model, optimizer)         on every rank, once both are made
+
+    watch      start to watch; the report comes after a few steps
+    Followed   what `watch` returns; also for a with statement
+
+The script keeps its loader, its sampler, its precision. At each parameter the gradient
+that this rank's backward brings is heard before anything sums it, and what the optimizer
+used is compared with the mean over ranks. Nothing is sent before the last of the steps:
+then the ranks meet over the group's store, and rank 0 prints the report. Under
+`python -m manual_dp audit -- train.py` they leave their notes in files instead.
+"""
+
+import atexit
+import os
+import pickle
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from manual_dp.audit.failure import Diary
+from manual_dp.audit.hooks import Watch
+from manual_dp.audit.measure import begun, parts, silent
+from manual_dp.audit.meeting import Meeting, NotTogether
+from manual_dp.audit.records import Evidence
+from manual_dp.audit.report import Report
+from manual_dp.audit.rules import judge
+from manual_dp.audit.setup import snapshot
+
+FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
+CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
+
+
+def watch(model, *others, steps=3, timeout=30, ignore=()):
+    """Watch the next `steps` steps of the optimizers; return a `Followed`.
+
+    others: the optimizers, and whatever should be alike on all ranks: further models, a
+    scheduler, an average of weights. timeout: seconds that ranks wait for one another
+    at the end. ignore: codes of findings to be remarks instead.
+    Raises RuntimeError without a process group, TypeError if there is no module.
+    """
+    if not dist.is_initialized():
+        raise RuntimeError("no process group: call watch in a rank, after "
+                           "init_process_group")
+    return Followed([model, *others], steps, timeout, ignore)
+
+
+class Followed:
+    """Follow a script for some steps. report: on rank 0, once they are taken."""
+
+    def __init__(self, made, steps, timeout, ignore):
+        self.models, self.optimizers, self.others = parts(made)
+        self.folder, self.steps, self.timeout = os.environ.get(FOLDER), steps, timeout
+        self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
+        self.ignore, self.report, self.on = ignore, None, True
+        self.watch = Watch(self.models, self._forward, keeps=False, again=self._again)
+        self.run = begun(self.watch)
+        dtypes = {p.dtype for p in self.watch.params}
+        self.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
+        self.diary = self.folder and Diary(self.folder, dist.get_rank())
+        self.stack = ExitStack()
+        self.stack.enter_context(self.watch.on())
+        self._begin()
+        atexit.register(self.finish)
+
+    def _begin(self):
+        self.watch.begin(len(self.run.steps))
+        self.watch.note.close = self.close
+        self._tell(step=len(self.run.steps), silent=None, **{"in": "step"})
+
+    def _tell(self, **now):
+        if self.diary:
+            self.diary.note(**now)
+
+    def _forward(self, forwards):
+        self._tell(forwards=forwards)
+
+    def _again(self):
+        """Close the step, at the first forward after all optimizers took theirs."""
+        taken = {id(one) for one in self.watch.stepped}
+        if taken and all(id(one) in taken for one in self.optimizers):
+            self._close()
+            if len(self.run.steps) >= self.steps:
+                self.finish()
+            else:
+                self._begin()
+
+    def _close(self):
+        self._tell(silent=silent(self.watch), **{"in": "the end of step"})
+        note = self.watch.end()
+        note.setup = snapshot(self.models, self.watch.optimizers or self.optimizers,
+                              self.others)
+        self.run.steps.append(note)
+        self.watch.forwards, self.watch.stepped = [], []
+        if self.folder:
+            path = Path(self.folder) / f"run-{dist.get_rank()}"
+            part = path.with_name(f".{path.name}")
+            part.write_bytes(pickle.dumps(self.run))
+            part.replace(path)
+
+    def finish(self):
+        """Take the hooks away; report, if that has not been done."""
+        if not self.on:
+            return
+        self.on = False
+        atexit.unregister(self.finish)
+        if self.watch.stepped and len(self.run.steps) < self.steps:
+            self._close()
+        self.watch.quiet = True
+        self.stack.close()
+        self._tell(**{"in": "the rest of the script, after step"})
+        if self.folder or not dist.is_initialized():
+            return
+        try:
+            runs = Meeting("watch", self.timeout).exchange(self.run)
+        except NotTogether as error:
+            print(f"{error}: watch must be called on all ranks", file=sys.stderr)
+            return
+        if dist.get_rank() == 0:
+            self.report = judged(runs, self.ignore)
+            print(self.report, flush=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *error):
+        if kind is None:
+            self.finish()
+        else:  # the script ends: others may not come
+            self.on = False
+            atexit.unregister(self.finish)
+            self.stack.close()
+
+
+def judged(runs, ignore=()):
+    """Return the report on the runs of all ranks."""
+    evidence = Evidence(runs)
+    if len(runs) > 1:
+        evidence.skip("the rows that no rank saw", "the whole minibatch is not known")
+    findings, remarks, unchecked = judge(evidence)
+    steps = max(len(run.steps) for run in runs)
+    return Report(findings, remarks, len(runs), steps, unchecked, ignore=ignore,
+                  evidence=evidence)
