@@ -1,6 +1,8 @@
 """One line in your own script: are the ranks still alike?
 
     check_ranks   compare fingerprints over ranks; return the findings on every rank
+    RanksDiffer   what it raises where asked to
+    NotTogether   what it raises if not all ranks call it
 
     from manual_dp.audit import check_ranks
     for f in check_ranks(model, (X, y), sampler, optimizer):
@@ -8,64 +10,161 @@
 
 Call it on all ranks, at any time: after the model is built, once an epoch, or in every
 step. Nothing is changed. A fingerprint is 8 bytes for a parameter and for a row; they
-are compared in one exchange, over gloo or nccl. The rules are the audit's. What only
-gradients show, such as a sum where a mean was meant, is for `audit`.
+are compared over the store that the process group was made with: no collective, gloo
+and nccl alike. The rules are the audit's. What only gradients show, such as a sum where
+a mean was meant, is for `audit`.
 """
+
+import hashlib
+import math
+import warnings
+from collections import namedtuple
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from manual_dp.audit.fingerprint import bit_hashes, row_hashes
-from manual_dp.audit.measure import apart, gather
-from manual_dp.audit.records import Evidence, Run, Step
-from manual_dp.audit.rules import judge, layouts
-from manual_dp.audit.watch import inner, rates, told
+from manual_dp.audit.catalogue import finding
+from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
+from manual_dp.audit.meeting import Meeting, NotTogether
+from manual_dp.audit.records import Drift, Evidence, Run, Step
+from manual_dp.audit.rules import judge
+from manual_dp.audit.setup import comparable, named_parameters, snapshot
+from manual_dp.audit.watch import told
+
+__all__ = ["check_ranks", "RanksDiffer", "NotTogether"]
+
+SMALL = 4096  # a tensor of so many numbers is sent to measure the distance
+
+# known: what a row is known by: X, or X and all that stands beside it if this is wide
+Rows = namedtuple("Rows", "known X y labels")
 
 
-def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False):
+class RanksDiffer(RuntimeError):
+    """Say what differs between ranks; findings: a list, the same on every rank."""
+
+    def __init__(self, findings):
+        super().__init__(_words(findings))
+        self.findings = findings
+
+
+def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False,
+                timeout=30, then="return"):
     """Return what differs between ranks and should not, a list; the same on every rank.
 
-    batch: this rank's own rows, a tensor or a tuple that begins with one: ranks must
-    not share rows. sampler: a DistributedSampler; the same batch once more in the same
-    epoch shows that set_epoch was not called. optimizer: its learning rates, and that
-    it holds the model's parameters.
+    model, optimizer: one, or a list. Compared are weights, buffers, requires_grad,
+    train or eval mode, the optimizer's options and state; and NaN is looked for.
+    batch: this rank's own rows, in tensors that begin with as many: ranks must not
+    share rows. sampler: a DistributedSampler; the same batch once more in the same
+    epoch shows that set_epoch was not called.
     gradients: compare gradients too; right between backward and zero_grad, and not
     where gradients add up in no_sync.
-    Raises RuntimeError without a process group, TypeError if the model is no module.
+    timeout: seconds; if by then not all ranks came, NotTogether is raised on all.
+    then: "return"; "warn" on rank 0, too; or "raise" RanksDiffer on every rank.
+    Raises RuntimeError without a process group, TypeError or ValueError for arguments
+    that do not fit.
     """
-    _check(model)
-    named = dict(inner(model).named_parameters())
-    params = list(named.values())
-    grads = [p.grad for p in params] if gradients else []
-    rows = _rows(batch)
-    note = Step(after=bit_hashes(params), gradient=bit_hashes(grads),
-                buffers=_buffers(model),
-                all_rows=[rows if dist.get_world_size() > 1 else None])
-    if optimizer is not None:
-        note.rates = rates(optimizer, {id(p): i for i, p in enumerate(params)})
-        note.foreign = not note.rates
-    evidence = Evidence(gather(Run(
-        list(named), [tuple(p.shape) for p in params], [note],
-        samplers=[told(sampler)] if hasattr(sampler, "num_replicas") else [],
-        again=_seen_before(sampler, rows))))
-    if not layouts(evidence):
-        for when, tensors in (("after", params), ("gradient", grads)):
-            evidence.runs[0].drifts += apart(when, tensors, *evidence.steps)
-    return judge(evidence)[0]
+    models, optimizers = _listed(model), _listed(optimizer)
+    _check(models, then)
+    meeting = Meeting("check_ranks", timeout)
+    params, setup = named_parameters(models), snapshot(models, optimizers)
+    rows = _rows(batch) if dist.get_world_size() > 1 else None
+    again = _seen_before(sampler, rows)
+    own = setup, _hashes(params, setup) if gradients else {}
+    digest = hashlib.sha256(repr(own).encode()).hexdigest()
+    # each rank has its own rows; the rest is only sent if it is not the same
+    digests, samplers, lists, epochs = zip(*meeting.exchange(
+        (digest, _told(sampler), rows, again)))
+    owns = meeting.exchange(own) if len(set(digests)) > 1 else [own] * len(digests)
+    notes = [Step(setup=setup, all_rows=[mine and mine.known])
+             for (setup, _), mine in zip(owns, lists)]
+    runs = [Run(note.setup.names, note.setup.shapes, [note], samplers=said, again=epoch)
+            for note, said, epoch in zip(notes, samplers, epochs)]
+    if all((run.names, run.shapes) == (setup.names, setup.shapes) for run in runs):
+        grads = {name: p.grad for name, p in params.items()}
+        weights = [setup.weights for setup, _ in owns]
+        runs[0].drifts = [*_apart(meeting, "after", params, weights),
+                          *_apart(meeting, "gradient", grads, [g for _, g in owns])]
+    return _done(judge(Evidence(runs))[0] + _labels(lists), then)
 
 
-def _buffers(model):
-    # a DDP sends rank 0's at the next forward: until then they may differ
-    if getattr(model, "broadcast_buffers", hasattr(model, "sync_buffers")):
-        return {}
-    named = dict(inner(model).named_buffers())
-    return dict(zip(named, bit_hashes(named.values())))
+def _hashes(params, setup):
+    """Return hashes of the gradients, by name; None where there is none."""
+    grads = {name: p.grad for name, p in params.items() if name not in setup.left_out}
+    return dict(zip(grads, bit_hashes(grads.values())))
+
+
+@torch.no_grad()
+def _apart(meeting, when, tensors, lists):
+    """Return [the `Drift` of the first tensor that differs], or [] if none does."""
+    for place, name in enumerate(tensors):
+        values = [mine.get(name) for mine in lists]
+        who = [rank for rank, value in enumerate(values) if value != values[0]]
+        if who and None in values:
+            # no gradient there, or ranks that did not ask for a comparison
+            return [Drift(None, when, None, [], math.inf)] if all(lists) else []
+        if who:
+            here = comparable(tensors[name]).detach()
+            here = torch.view_as_real(here) if here.is_complex() else here
+            small = here.numel() <= SMALL
+            numbers = here.double().reshape(-1) if small else Sketch([here])([here])[0]
+            numbers = [torch.tensor(said, dtype=torch.float64)
+                       for said in meeting.exchange(numbers.tolist())]
+            far = [one - numbers[0] for one in numbers]
+            far = [float(d.abs().max() if small else d.norm()) for d in far]
+            return [Drift(None, when, place, who, max(
+                math.inf if math.isnan(d) else d for d in far))]
+    return []
+
+
+def _told(sampler):
+    """Return [what a DistributedSampler was told], [] for any other."""
+    asked = "dataset seed epoch shuffle num_replicas rank".split()
+    return [told(sampler)] if all(hasattr(sampler, name) for name in asked) else []
 
 
 def _rows(batch):
-    X = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
-    return row_hashes(X) if torch.is_tensor(X) and X.dim() else None
+    """Return the `Rows` of all its tensors that begin with as many, None without."""
+    tensors = [t for t in _tensors(batch) if t.dim() and comparable(t) is not None]
+    tensors = [t for t in tensors if len(t) == len(tensors[0])]
+    if not tensors:
+        return None
+    wide = [t.numel() // max(len(t), 1) for t in tensors]
+    hashes = [row_hashes(t) for t in tensors]
+    X = hashes.pop(wide.index(max(wide)))  # the widest; what stands beside it is y
+    labels = sum(wide) - max(wide) == len(hashes) and max(wide) > 1
+    y = list(zip(*hashes)) or [()] * len(X)
+    return Rows(X if labels else [hash((x, *more)) for x, more in zip(X, y)], X, y,
+                labels)
+
+
+def _tensors(batch):
+    """Yield the tensors in a dict, a dataclass, a tuple, a list."""
+    if is_dataclass(batch):
+        batch = [getattr(batch, one.name) for one in fields(batch)]
+    if torch.is_tensor(batch):
+        yield batch
+    elif isinstance(batch, (tuple, list, Mapping)):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(part)
+
+
+def _labels(lists):
+    """Ask that a row of X that several ranks have, has the same y on them."""
+    homes, wrong = {}, []
+    if None in lists:
+        return []
+    same = all(set(mine.X) == set(lists[0].X) for mine in lists)
+    for rank, mine in enumerate(lists):
+        for x, y in zip(mine.X, mine.y):
+            other, right = homes.setdefault(x, (rank, y))
+            if other != rank and y != right and (same or mine.labels):
+                wrong.append((rank, other))
+    return [finding("labels", len(wrong), f"{len(wrong)} rows of X have another y on "
+                    f"rank {rank} than on rank {other}", rank)
+            for rank, other in wrong[:1]]
 
 
 def _seen_before(sampler, rows):
@@ -75,14 +174,36 @@ def _seen_before(sampler, rows):
     # remembered where it belongs: a new sampler knows nothing
     epoch, batches = getattr(sampler, "_checked", (None, set()))
     batches = batches if epoch == sampler.epoch else set()
-    again = tuple(rows) in batches
-    sampler._checked = (sampler.epoch, batches | {tuple(rows)})
+    again = tuple(rows.known) in batches
+    sampler._checked = (sampler.epoch, batches | {tuple(rows.known)})
     return sampler.epoch if again else None
 
 
-def _check(model):
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a module, got {type(model).__name__}")
+def _done(found, then):
+    if found and then == "raise":
+        raise RanksDiffer(found)
+    if found and then == "warn" and dist.get_rank() == 0:
+        warnings.warn(_words(found), stacklevel=3)
+    return found
+
+
+def _words(found):
+    return "check_ranks: " + "; ".join(
+        f"{f.code}: {f.says} (repair: {f.repair})" for f in found)
+
+
+def _listed(one):
+    if isinstance(one, (list, tuple)):
+        return list(one)
+    return [] if one is None else [one]
+
+
+def _check(models, then):
+    for model in models:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a module, got {type(model).__name__}")
+    if then not in ("return", "warn", "raise"):
+        raise ValueError(f"then must be 'return', 'warn' or 'raise', got {then!r}")
     if not dist.is_initialized():
         raise RuntimeError("no process group: call check_ranks in a rank, after "
                            "init_process_group")

@@ -53,6 +53,7 @@ class Step:
     unreached: list = field(default_factory=list)  # places that this does not reach
     turned: list = None     # `own` for targets that are shifted by a row, 1 and -1
     whole: object = None    # the minibatch's gradient from one forward, over the ranks
+    setup: object = None    # what the rank has set up, a `Setup`, when the step begins
 
     @property
     def moved(self):
@@ -83,6 +84,7 @@ class Run:
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     again: int = None       # the epoch in which a batch came a second time
+    setup: object = None    # what the rank has set up before step 0, a `Setup`
 
 
 class Evidence:
@@ -99,6 +101,12 @@ class Evidence:
         self.steps = list(zip(*(run.steps for run in runs)))
         self.alone = list(zip(alone.steps)) if alone else []
         self.names, self.findings, self.remarks = runs[0].names, [], []
+        # (step, the ranks' setups, that at world size 1) of each moment
+        self.setups = [(0, [run.setup for run in runs], alone and alone.setup)]
+        lone = [note.setup for note in alone.steps] if alone else []
+        self.setups += [(notes[0].t, [note.setup for note in notes],
+                         lone[i] if i < len(lone) else None)
+                        for i, notes in enumerate(self.steps)]
 
     def remark(self, words):
         """Say what is no mistake, once."""

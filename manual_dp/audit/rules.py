@@ -2,9 +2,9 @@
 
     judge        (findings, remarks) of the evidence
     RULES        functions of an `Evidence`, each returns findings; append your own
-    layouts alias drift buffers         the model: is it one and the same on all ranks?
-    moved updates rates unused syncs    the step: do all ranks take it, and once?
-    batch_norm learning_rate at_rest    is it the step that a single device takes?
+    set_up alias drift            the model: is it one and the same on all ranks?
+    moved updates unused syncs    the step: do all ranks take it, and once?
+    batch_norm learning_rate at_rest   is it the step that a single device takes?
 
 A later rule may look at the findings of those before it. Those about gradients and
 about rows are in gradient.py and rows.py.
@@ -16,6 +16,7 @@ from manual_dp.audit.catalogue import WORDS, few, finding, ranks
 from manual_dp.audit.gradient import gradients
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
+from manual_dp.audit.settings import ask_setups
 
 
 def judge(evidence):
@@ -28,14 +29,14 @@ def judge(evidence):
 
 # the model
 
-def layouts(evidence):
-    """Ask that every rank has the same parameters."""
-    first = evidence.runs[0]
-    return [finding("start-differs", len(run.names), f"rank {rank} has "
-                    f"{len(run.names)} parameters, rank 0 {len(first.names)}, or other "
-                    "names or shapes", rank)
-            for rank, run in enumerate(evidence.runs)
-            if (run.names, run.shapes) != (first.names, first.shapes)][:1]
+def set_up(evidence):
+    """Ask that every rank has set up the same; the first moment of each code counts."""
+    found = []
+    for step, setups, alone in evidence.setups:
+        known = {f.code for f in found}
+        if None not in setups:
+            found += [f for f in ask_setups(setups, alone, step) if f.code not in known]
+    return found
 
 
 def alias(evidence):
@@ -67,19 +68,6 @@ def _parted(evidence, t, when, i, who, far):
                    f"{ranks(who)}", rank, t, name)
 
 
-@each_step
-def buffers(notes, evidence):
-    """Ask that ranks have the same buffers."""
-    for name, value in notes[0].buffers.items():
-        who = [rank for rank, note in enumerate(notes)
-               if note.buffers.get(name) != value]
-        if who and all(note.buffers for note in notes):
-            when = "" if notes[0].t is None else f" when step {notes[0].t} begins"
-            return [finding("buffers", len(who), f"{name} on {ranks(who)} is not rank "
-                            f"0's{when}", who[0], parameter=name)]
-    return []
-
-
 # the step
 
 @each_step
@@ -104,16 +92,6 @@ def updates(notes, evidence):
     if times > 1:
         yield finding("accumulation", times, f"the optimizer steps {times} times for "
                       f"one minibatch, after {len(notes[0].all_rows)} forwards")
-
-
-@each_step
-def rates(notes, evidence):
-    """Ask that every rank has the same learning rates."""
-    first = notes[0].rates
-    return [finding("rates-differ", rate / first[i] if first[i] else math.inf, f"lr is "
-                    f"{rate:.4g} on rank {rank}, {first[i]:.4g} on rank 0", rank)
-            for rank, note in enumerate(notes) for i, rate in note.rates.items()
-            if rate != first.get(i, rate)][:1]
 
 
 def unused(evidence):
@@ -207,5 +185,5 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [layouts, alias, samplers, batches, rows, moved, updates, rates, unused,
-         gradients, drift, buffers, syncs, batch_norm, learning_rate, at_rest]
+RULES = [set_up, alias, samplers, batches, rows, moved, updates, unused, gradients,
+         drift, syncs, batch_norm, learning_rate, at_rest]

@@ -168,10 +168,9 @@ def _value(value):
 
 
 def _ratio(one, other):
-    """Return how many times the other it is, NaN for what are no numbers."""
-    if not all(isinstance(value, (int, float)) for value in (one, other)):
-        return math.nan
-    return one / other if other else math.inf
+    """Return how many times the other it is, inf for what are no numbers."""
+    numbers = all(isinstance(value, (int, float)) for value in (one, other))
+    return one / other if numbers and other else math.inf
 
 
 def _more(parted):

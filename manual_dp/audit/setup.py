@@ -2,7 +2,7 @@
 
     Setup      names, flags, options, hashes: small, to be pickled and compared
     snapshot   take one of models, optimizers and others; nothing is changed or sent
-    unwrapped  the module in a DDP, in torch.compile
+    unwrapped, named_parameters   the module in a DDP; the parameters of several
     comparable a tensor's numbers here that must be alike on all ranks, or None
 
 What nobody noted is empty, and no mistake. Parameters of fully_shard are each rank's
@@ -54,6 +54,16 @@ def unwrapped(model):
             return model
 
 
+def named_parameters(models):
+    """Return {name: parameter} of several models, named as in a `Setup`."""
+    return {_prefix(models, place) + name: p for place, model in enumerate(models)
+            for name, p in unwrapped(model).named_parameters()}
+
+
+def _prefix(things, place):
+    return f"{place}." if len(things) > 1 else ""
+
+
 def comparable(tensor):
     """Return the tensor's numbers here, None if other ranks have others, or nobody."""
     if hasattr(tensor, "placements"):
@@ -65,18 +75,15 @@ def comparable(tensor):
 
 def snapshot(models, optimizers=(), others=()):
     """Return a `Setup`. others: a module, a scheduler, a dict or list of tensors."""
-    setup, params, several = Setup(), {}, len(models) > 1
+    setup = Setup(held=[] if optimizers else None)
     for place, model in enumerate(models):
-        params.update(_note_model(setup, f"{place}." if several else "", model))
-    if optimizers:
-        setup.held = []
-    names = {id(p): name for name, p in params.items()}
+        _note_model(setup, _prefix(models, place), model)
+    names = {id(p): name for name, p in named_parameters(models).items()}
     for place, optimizer in enumerate(optimizers):
-        prefix = f"{place}." if len(optimizers) > 1 else ""
-        _note_optimizer(setup, prefix, optimizer, names)
+        _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
     _note_unheld(setup, models, len(optimizers), names)
     for place, other in enumerate(others):
-        kind = f"{place}." * (len(others) > 1) + type(other).__name__
+        kind = _prefix(others, place) + type(other).__name__
         setup.others.update(_hashed({f"{kind}.{name}": value
                                      for name, value in _inside(other)}))
     return setup
@@ -107,7 +114,6 @@ def _note_model(setup, prefix, model):
     setup.buffers.update(_hashed({name: b for name, b in buffers.items()
                                   if id(b) not in sent}))
     setup.not_finite += _not_finite(params | buffers)
-    return params
 
 
 @torch.no_grad()

@@ -84,6 +84,7 @@ def test_a_weight_that_is_not_a_number_is_seen():
     def change(model, optimizer):
         list(model.parameters())[0][0, 0] = torch.nan
     found = checked(plain, on_rank1(change))
+    assert codes(found) == ["replicas-differ", "not-finite"]
     assert found[0][0].number == float("inf")
 
 
