@@ -164,6 +164,8 @@ def _options(setup):
 
 
 def _value(value):
+    if isinstance(value, list):
+        return f"{len(value)}, {value[0]} to {value[-1]}," if value else "nothing"
     return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
