@@ -18,29 +18,23 @@ a mean was meant, is for `audit`.
 import hashlib
 import math
 import warnings
-from collections import namedtuple
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from manual_dp.audit.catalogue import finding
-from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
+from manual_dp.audit.batch import rows_of, same_labels
+from manual_dp.audit.fingerprint import Sketch, bit_hashes
 from manual_dp.audit.meeting import Meeting, NotTogether
+from manual_dp.audit.plain import comparable
 from manual_dp.audit.records import Drift, Evidence, Run, Step
 from manual_dp.audit.rules import judge
-from manual_dp.audit.setup import comparable, named_parameters, snapshot
+from manual_dp.audit.setup import named_parameters, snapshot
 from manual_dp.audit.watch import told
 
 __all__ = ["check_ranks", "RanksDiffer", "NotTogether"]
 
 SMALL = 4096  # a tensor of so many numbers is sent to measure the distance
-
-# known: what a row is known by: X, or X and all that stands beside it if this is wide
-Rows = namedtuple("Rows", "known X y labels")
-
 
 class RanksDiffer(RuntimeError):
     """Say what differs between ranks; findings: a list, the same on every rank."""
@@ -70,7 +64,7 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
     _check(models, then)
     meeting = Meeting("check_ranks", timeout)
     params, setup = named_parameters(models), snapshot(models, optimizers)
-    rows = _rows(batch) if dist.get_world_size() > 1 else None
+    rows = rows_of(batch) if dist.get_world_size() > 1 else None
     again = _seen_before(sampler, rows)
     own = setup, _hashes(params, setup) if gradients else {}
     digest = hashlib.sha256(repr(own).encode()).hexdigest()
@@ -82,12 +76,13 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
              for (setup, _), mine in zip(owns, lists)]
     runs = [Run(note.setup.names, note.setup.shapes, [note], samplers=said, again=epoch)
             for note, said, epoch in zip(notes, samplers, epochs)]
-    if all((run.names, run.shapes) == (setup.names, setup.shapes) for run in runs):
+    if len({repr((run.names, run.shapes, setup.dtypes))
+            for run, (setup, _) in zip(runs, owns)}) == 1:
         grads = {name: p.grad for name, p in params.items()}
         weights = [setup.weights for setup, _ in owns]
         runs[0].drifts = [*_apart(meeting, "after", params, weights),
                           *_apart(meeting, "gradient", grads, [g for _, g in owns])]
-    return _done(judge(Evidence(runs))[0] + _labels(lists), then)
+    return _done(judge(Evidence(runs))[0] + same_labels(lists), then)
 
 
 def _hashes(params, setup):
@@ -123,48 +118,6 @@ def _told(sampler):
     """Return [what a DistributedSampler was told], [] for any other."""
     asked = "dataset seed epoch shuffle num_replicas rank".split()
     return [told(sampler)] if all(hasattr(sampler, name) for name in asked) else []
-
-
-def _rows(batch):
-    """Return the `Rows` of all its tensors that begin with as many, None without."""
-    tensors = [t for t in _tensors(batch) if t.dim() and comparable(t) is not None]
-    tensors = [t for t in tensors if len(t) == len(tensors[0])]
-    if not tensors:
-        return None
-    wide = [t.numel() // max(len(t), 1) for t in tensors]
-    hashes = [row_hashes(t) for t in tensors]
-    X = hashes.pop(wide.index(max(wide)))  # the widest; what stands beside it is y
-    labels = sum(wide) - max(wide) == len(hashes) and max(wide) > 1
-    y = list(zip(*hashes)) or [()] * len(X)
-    return Rows(X if labels else [hash((x, *more)) for x, more in zip(X, y)], X, y,
-                labels)
-
-
-def _tensors(batch):
-    """Yield the tensors in a dict, a dataclass, a tuple, a list."""
-    if is_dataclass(batch):
-        batch = [getattr(batch, one.name) for one in fields(batch)]
-    if torch.is_tensor(batch):
-        yield batch
-    elif isinstance(batch, (tuple, list, Mapping)):
-        for part in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(part)
-
-
-def _labels(lists):
-    """Ask that a row of X that several ranks have, has the same y on them."""
-    homes, wrong = {}, []
-    if None in lists:
-        return []
-    same = all(set(mine.X) == set(lists[0].X) for mine in lists)
-    for rank, mine in enumerate(lists):
-        for x, y in zip(mine.X, mine.y):
-            other, right = homes.setdefault(x, (rank, y))
-            if other != rank and y != right and (same or mine.labels):
-                wrong.append((rank, other))
-    return [finding("labels", len(wrong), f"{len(wrong)} rows of X have another y on "
-                    f"rank {rank} than on rank {other}", rank)
-            for rank, other in wrong[:1]]
 
 
 def _seen_before(sampler, rows):

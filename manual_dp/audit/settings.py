@@ -76,6 +76,12 @@ def not_finite(setups, alone, step):
 
 def optimizers(setups, alone, step):
     """Ask that every rank's optimizers have the same options."""
+    kinds = [[(kind, len(groups)) for kind, groups in setup.groups] for setup in setups]
+    for rank, mine in enumerate(kinds):
+        if mine != kinds[0]:
+            yield finding("settings", len(mine), f"rank {rank} has {_kinds(mine)}, "
+                          f"rank 0 {_kinds(kinds[0])}", rank, step)
+            return
     lists, told = [_options(setup) for setup in setups], set()
     for (place, option), who in _parted(lists):
         if option in told:
@@ -161,6 +167,11 @@ def _options(setup):
             place = f"{of}, group {j}" if len(groups) > 1 else of
             found.update({(place, option): value for option, value in group.items()})
     return found
+
+
+def _kinds(optimizers):
+    return " and ".join(f"{kind} of {count} groups" for kind, count in optimizers) or (
+        "no optimizer")
 
 
 def _value(value):

@@ -368,8 +368,7 @@ WRONG = {
     "state on rank 0 alone": ("state-differs", twice(
         lambda r, m, o: stepped(r, m, o) or r and o.state.clear(), adam)),
     "an optimizer on rank 0 alone": ("settings", lambda rank: check_ranks(
-        net(), optimizer=None if rank else sgd(net())[1]) and check_ranks(
-        *(lambda m, o: (m, None, None, None if rank else o))(*plain()))),
+        (model := net()), optimizer=None if rank else sgd(model)[1])),
     "a layer not held": ("not-in-optimizer", twice(
         lambda r, m, o: o.param_groups[0]["params"].pop())),
     "the critic's weights": ("replicas-differ", of_two(

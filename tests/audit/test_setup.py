@@ -156,9 +156,10 @@ def test_a_change_on_one_rank_is_a_finding(change, code, says):
 def test_another_optimizer_on_a_rank_is_a_finding():
     model = net()
     first, second = adam(model), torch.optim.SGD(model.parameters(), lr=0.1)
-    found = ask_setups([snapshot([model], [first]), snapshot([model], [second])])
-    assert found[0].says == "class is SGD on rank 1, Adam on rank 0"
-    assert codes(snapshot([model], [first]), snapshot([model]))[0] == "settings"
+    [one] = ask_setups([snapshot([model], [first]), snapshot([model], [second])])
+    assert one.says == "rank 1 has SGD of 1 groups, rank 0 Adam of 1 groups"
+    [one] = ask_setups([snapshot([model], [first]), snapshot([model])])
+    assert one.says == "rank 1 has no optimizer, rank 0 Adam of 1 groups"
 
 
 @pytest.mark.parametrize("layer, says", [
