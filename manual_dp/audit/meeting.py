@@ -14,6 +14,7 @@ import time
 import torch.distributed as dist
 
 PAUSES = 0.0005, 0.02  # seconds between two looks: at first, and at most
+APART = "is at its call"
 
 
 class NotTogether(RuntimeError):
@@ -30,9 +31,9 @@ class Meeting:
 
     def __init__(self, name, timeout):
         default = dist.distributed_c10d._get_default_store()
-        self.store = dist.PrefixStore(f"manual_dp.{name}", default)
+        self.name, self.store = name, dist.PrefixStore(f"manual_dp.{name}", default)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.timeout, self.deadline = timeout, time.monotonic() + timeout
+        self.timeout = timeout
         self.before = [self._read(f"ended/{r}") for r in self._watched()]
         self.call, self.turn = self.store.add(f"at/{self.rank}", 1), 0
 
@@ -44,6 +45,7 @@ class Meeting:
         if self.world_size == 1:
             return [value]
         self.turn += 1
+        self.deadline = time.monotonic() + self.timeout
         place, mine = f"{self.call}.{self.turn}", pickle.dumps(value)
         try:
             if self.rank == 0:
@@ -77,7 +79,7 @@ class Meeting:
             self._still_there(rank)
             at = self._at(rank)
             if at > self.call and not self.store.check([key]):
-                raise NotTogether(f"check_ranks: rank {rank} is at its call {at}, rank "
+                raise NotTogether(f"{self.name}: rank {rank} {APART} {at}, rank "
                                   f"{self.rank} at {self.call}")
             if time.monotonic() > self.deadline:
                 raise NotTogether(self._absent(rank))
@@ -86,11 +88,12 @@ class Meeting:
         return pickle.loads(self.store.get(key))  # noqa: S301 (our own ranks wrote it)
 
     def _still_there(self, rank):
-        """Raise what `rank` raised in this call, or while this one waits."""
+        """Raise what `rank` raised in this call, or in its own while this one waits."""
         words = self._read(f"ended/{rank}")
         call, _, text = words.partition(" ")
-        if words and (int(call) >= self.call or words != self.before[rank]):
-            raise NotTogether(text if text.startswith("check_ranks") else words)
+        elsewhere = APART in text and words != self.before[rank]
+        if words and (int(call) >= self.call or elsewhere):
+            raise NotTogether(text)
 
     def _absent(self, rank):
         seen = [(r, self._at(r)) for r in range(self.world_size)]
@@ -98,7 +101,7 @@ class Meeting:
         r, at = away[0]
         last = f"was last seen at call {at}" if at else "has not called it yet"
         more = f", nor did {len(away) - 1} others" if len(away) > 1 else ""
-        return (f"check_ranks: rank {r} did not come to call {self.call} within "
+        return (f"{self.name}: rank {r} did not come to call {self.call} within "
                 f"{self.timeout:g} s (it {last}){more}")
 
     def _at(self, rank):
