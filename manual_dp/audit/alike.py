@@ -122,7 +122,7 @@ def _told(sampler):
 
 def _seen_before(sampler, rows):
     """Return the epoch if this batch came before and the epoch is still the same."""
-    if rows is None or not getattr(sampler, "shuffle", False):
+    if rows is None or not _told(sampler) or not sampler.shuffle:
         return None
     # remembered where it belongs: a new sampler knows nothing
     epoch, batches = getattr(sampler, "_checked", (None, set()))

@@ -76,11 +76,11 @@ class Meeting:
         """Return what stands at `key`, which `rank` writes, as soon as it does."""
         pause, longest = PAUSES
         while not self.store.check([key]):
-            self._still_there(rank)
             at = self._at(rank)
             if at > self.call and not self.store.check([key]):
                 raise NotTogether(f"{self.name}: rank {rank} {APART} {at}, rank "
                                   f"{self.rank} at {self.call}")
+            self._still_there(rank)
             if time.monotonic() > self.deadline:
                 raise NotTogether(self._absent(rank))
             time.sleep(pause)
