@@ -1,6 +1,8 @@
 """One line in your own script: are the ranks still alike?
 
     check_ranks   compare fingerprints over ranks; return the findings on every rank
+    RanksDiffer   what it raises where asked to
+    NotTogether   what it raises if not all ranks call it
 
     from manual_dp.audit import check_ranks
     for f in check_ranks(model, (X, y), sampler, optimizer):
@@ -8,83 +10,153 @@
 
 Call it on all ranks, at any time: after the model is built, once an epoch, or in every
 step. Nothing is changed. A fingerprint is 8 bytes for a parameter and for a row; they
-are compared in one exchange, over gloo or nccl. The rules are the audit's. What only
-gradients show, such as a sum where a mean was meant, is for `audit`.
+are compared over the store that the process group was made with: no collective, gloo
+and nccl alike. The rules are the audit's. What only gradients show, such as a sum where
+a mean was meant, is for `audit`.
 """
+
+import hashlib
+import math
+import warnings
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from manual_dp.audit.fingerprint import bit_hashes, row_hashes
-from manual_dp.audit.measure import gather
-apart = None
-from manual_dp.audit.records import Evidence, Run, Step
-from manual_dp.audit.rules import judge, layouts
-from manual_dp.audit.setup import unwrapped as inner
-from manual_dp.audit.hooks import rates, told
+from manual_dp.audit.given import rows_of, same_labels
+from manual_dp.audit.fingerprint import Sketch, bit_hashes
+from manual_dp.audit.meeting import Meeting, NotTogether
+from manual_dp.audit.plain import comparable
+from manual_dp.audit.records import Drift, Evidence, Run, Step
+from manual_dp.audit.rules import judge
+from manual_dp.audit.setup import named_parameters, snapshot
+from manual_dp.audit.watch import told
+
+__all__ = ["check_ranks", "RanksDiffer", "NotTogether"]
+
+SMALL = 4096  # a tensor of so many numbers is sent to measure the distance
+
+class RanksDiffer(RuntimeError):
+    """Say what differs between ranks; findings: a list, the same on every rank."""
+
+    def __init__(self, findings):
+        super().__init__(_words(findings))
+        self.findings = findings
 
 
-def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False):
+def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False,
+                timeout=30, then="return"):
     """Return what differs between ranks and should not, a list; the same on every rank.
 
-    batch: this rank's own rows, a tensor or a tuple that begins with one: ranks must
-    not share rows. sampler: a DistributedSampler; the same batch once more in the same
-    epoch shows that set_epoch was not called. optimizer: its learning rates, and that
-    it holds the model's parameters.
+    model, optimizer: one, or a list. Compared are weights, buffers, requires_grad,
+    train or eval mode, the optimizer's options and state; and NaN is looked for.
+    batch: this rank's own rows, in tensors that begin with as many: ranks must not
+    share rows. sampler: a DistributedSampler; the same batch once more in the same
+    epoch shows that set_epoch was not called.
     gradients: compare gradients too; right between backward and zero_grad, and not
     where gradients add up in no_sync.
-    Raises RuntimeError without a process group, TypeError if the model is no module.
+    timeout: seconds; if by then not all ranks came, NotTogether is raised on all.
+    then: "return"; "warn" on rank 0, too; or "raise" RanksDiffer on every rank.
+    Raises RuntimeError without a process group, TypeError or ValueError for arguments
+    that do not fit.
     """
-    _check(model)
-    named = dict(inner(model).named_parameters())
-    params = list(named.values())
-    grads = [p.grad for p in params] if gradients else []
-    rows = _rows(batch)
-    note = Step(after=bit_hashes(params), gradient=bit_hashes(grads),
-                buffers=_buffers(model),
-                all_rows=[rows if dist.get_world_size() > 1 else None])
-    if optimizer is not None:
-        note.rates = rates(optimizer, {id(p): i for i, p in enumerate(params)})
-        note.foreign = not note.rates
-    evidence = Evidence(gather(Run(
-        list(named), [tuple(p.shape) for p in params], [note],
-        samplers=[told(sampler)] if hasattr(sampler, "num_replicas") else [],
-        again=_seen_before(sampler, rows))))
-    if not layouts(evidence):
-        for when, tensors in (("after", params), ("gradient", grads)):
-            evidence.runs[0].drifts += apart(when, tensors, *evidence.steps)
-    return judge(evidence)[0]
+    models, optimizers = _listed(model), _listed(optimizer)
+    _check(models, then)
+    meeting = Meeting("check_ranks", timeout)
+    params, setup = named_parameters(models), snapshot(models, optimizers)
+    rows = rows_of(batch) if dist.get_world_size() > 1 else None
+    again = _seen_before(sampler, rows)
+    own = setup, _hashes(params, setup) if gradients else {}
+    digest = hashlib.sha256(repr(own).encode()).hexdigest()
+    # each rank has its own rows; the rest is only sent if it is not the same
+    digests, samplers, lists, epochs = zip(*meeting.exchange(
+        (digest, _told(sampler), rows, again)))
+    owns = meeting.exchange(own) if len(set(digests)) > 1 else [own] * len(digests)
+    notes = [Step(setup=setup, all_rows=[mine and mine.known])
+             for (setup, _), mine in zip(owns, lists)]
+    runs = [Run(note.setup.names, note.setup.shapes, [note], samplers=said, again=epoch)
+            for note, said, epoch in zip(notes, samplers, epochs)]
+    if len({repr((run.names, run.shapes, setup.dtypes))
+            for run, (setup, _) in zip(runs, owns)}) == 1:
+        grads = {name: p.grad for name, p in params.items()}
+        weights = [setup.weights for setup, _ in owns]
+        runs[0].drifts = [*_apart(meeting, "after", params, weights),
+                          *_apart(meeting, "gradient", grads, [g for _, g in owns])]
+    return _done(judge(Evidence(runs))[0] + same_labels(lists), then)
 
 
-def _buffers(model):
-    # a DDP sends rank 0's at the next forward: until then they may differ
-    if getattr(model, "broadcast_buffers", hasattr(model, "sync_buffers")):
-        return {}
-    named = dict(inner(model).named_buffers())
-    return dict(zip(named, bit_hashes(named.values())))
+def _hashes(params, setup):
+    """Return hashes of the gradients, by name; None where there is none."""
+    grads = {name: p.grad for name, p in params.items() if name not in setup.left_out}
+    return dict(zip(grads, bit_hashes(grads.values())))
 
 
-def _rows(batch):
-    X = batch[0] if isinstance(batch, (tuple, list)) and len(batch) else batch
-    return row_hashes(X) if torch.is_tensor(X) and X.dim() else None
+@torch.no_grad()
+def _apart(meeting, when, tensors, lists):
+    """Return [the `Drift` of the first tensor that differs], or [] if none does."""
+    for place, name in enumerate(tensors):
+        values = [mine.get(name) for mine in lists]
+        who = [rank for rank, value in enumerate(values) if value != values[0]]
+        if who and None in values:
+            # no gradient there, or ranks that did not ask for a comparison
+            return [Drift(None, when, None, [], math.inf)] if all(lists) else []
+        if who:
+            here = comparable(tensors[name]).detach()
+            here = torch.view_as_real(here) if here.is_complex() else here
+            small = here.numel() <= SMALL
+            numbers = here.double().reshape(-1) if small else Sketch([here])([here])[0]
+            numbers = [torch.tensor(said, dtype=torch.float64)
+                       for said in meeting.exchange(numbers.tolist())]
+            far = [one - numbers[0] for one in numbers]
+            far = [float(d.abs().max() if small else d.norm()) for d in far]
+            return [Drift(None, when, place, who, max(
+                math.inf if math.isnan(d) else d for d in far))]
+    return []
+
+
+def _told(sampler):
+    """Return [what a DistributedSampler was told], [] for any other."""
+    asked = "dataset seed epoch shuffle num_replicas rank".split()
+    return [told(sampler)] if all(hasattr(sampler, name) for name in asked) else []
 
 
 def _seen_before(sampler, rows):
     """Return the epoch if this batch came before and the epoch is still the same."""
-    if rows is None or not getattr(sampler, "shuffle", False):
+    if rows is None or not _told(sampler) or not sampler.shuffle:
         return None
     # remembered where it belongs: a new sampler knows nothing
     epoch, batches = getattr(sampler, "_checked", (None, set()))
     batches = batches if epoch == sampler.epoch else set()
-    again = tuple(rows) in batches
-    sampler._checked = (sampler.epoch, batches | {tuple(rows)})
+    again = tuple(rows.known) in batches
+    sampler._checked = (sampler.epoch, batches | {tuple(rows.known)})
     return sampler.epoch if again else None
 
 
-def _check(model):
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a module, got {type(model).__name__}")
+def _done(found, then):
+    if found and then == "raise":
+        raise RanksDiffer(found)
+    if found and then == "warn" and dist.get_rank() == 0:
+        warnings.warn(_words(found), stacklevel=3)
+    return found
+
+
+def _words(found):
+    return "check_ranks: " + "; ".join(
+        f"{f.code}: {f.says} (repair: {f.repair})" for f in found)
+
+
+def _listed(one):
+    if isinstance(one, (list, tuple)):
+        return list(one)
+    return [] if one is None else [one]
+
+
+def _check(models, then):
+    for model in models:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a module, got {type(model).__name__}")
+    if then not in ("return", "warn", "raise"):
+        raise ValueError(f"then must be 'return', 'warn' or 'raise', got {then!r}")
     if not dist.is_initialized():
         raise RuntimeError("no process group: call check_ranks in a rank, after "
                            "init_process_group")

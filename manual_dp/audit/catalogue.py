@@ -151,16 +151,16 @@ WORDS = {
         "size",
         "make it with the same options everywhere; only lr may go with the rows of a "
         "step"),
-    "not-finite": (
-        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
-        "shard's mean",
-        "look for the first step in which the loss is not finite; skip an empty shard"),
     "weights-changed": (
         "after the optimizer's step this rank's weights were written once more",
         "do it on all ranks alike, or broadcast afterwards"),
     "replicas-differ": (
         "the ranks do not take the same step from the same weights",
         "start from rank 0's weights and apply the same gradient on all"),
+    "not-finite": (
+        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
+        "shard's mean",
+        "look for the first step in which the loss is not finite; skip an empty shard"),
     "state-differs": (
         "an average of weights, a scheduler or an optimizer's state was updated, "
         "loaded or reset on some ranks only",

@@ -10,6 +10,8 @@ twice that one) holds between their sketches, to the last digits. So one process
 judge the gradients of all ranks without having them.
 """
 
+from functools import lru_cache
+
 import torch
 from torch.nn import functional as F
 
@@ -95,5 +97,6 @@ def _bits(tensor):
     return tensor.contiguous().view(BITS[tensor.element_size()])
 
 
+@lru_cache(maxsize=8)
 def _places(count, device):
     return torch.arange(count, device=device) * ODD + MORE  # wraps round, as it may

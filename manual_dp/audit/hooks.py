@@ -26,7 +26,7 @@ from torch.utils.data.distributed import DistributedSampler
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
 from manual_dp.audit.records import Clip, Forward, Sampler, Step
-from manual_dp.audit.setup import snapshot, unwrapped
+from manual_dp.audit.setup import named_parameters, snapshot, unwrapped
 
 
 def told(sampler):
@@ -50,9 +50,7 @@ class Watch:
         # keeps: forwards, to run them again. again: called before each forward
         self.say, self.keeps, self.again = say, keeps, again
         self.stepped = []    # optimizers that took their step since it was emptied
-        named = {f"{place}.{name}" if len(models) > 1 else name: p
-                 for place, module in enumerate(self.modules)
-                 for name, p in module.named_parameters()}
+        named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sharded = any(hasattr(p, "to_local") for p in self.params)

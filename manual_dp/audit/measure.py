@@ -21,7 +21,7 @@ from manual_dp.audit.batch import arguments, doubles
 from manual_dp.audit.exact import Drawing, exact
 from manual_dp.audit.failure import Diary
 from manual_dp.audit.hypotheses import right_on_all
-from manual_dp.audit.records import Run
+from manual_dp.audit.records import Run, Step
 from manual_dp.audit.setup import snapshot
 from manual_dp.audit.hooks import Watch
 
@@ -64,6 +64,7 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
         run = begun(watch)
         first, *rest = gather((run.names, run.shapes), group)
         if any(layout != first for layout in rest):
+            run.steps.append(Step(0, setup=snapshot(models)))
             return run  # nothing else can be compared
         diary.note(frozen=[name for name, p in zip(watch.names, watch.params)
                            if not p.requires_grad])

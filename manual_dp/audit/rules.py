@@ -30,16 +30,6 @@ def judge(evidence):
 
 # the model
 
-def layouts(evidence):
-    """Ask that every rank has the same parameters."""
-    first = evidence.runs[0]
-    return [finding("start-differs", len(run.names), f"rank {rank} has "
-                    f"{len(run.names)} parameters, rank 0 {len(first.names)}, or other "
-                    "names or shapes", rank)
-            for rank, run in enumerate(evidence.runs)
-            if (run.names, run.shapes) != (first.names, first.shapes)][:1]
-
-
 def alias(evidence):
     """Ask that no parameter is on the memory of another tensor."""
     return [finding("alias", 1, f"{run.shared[0]} of rank {rank} is on the memory of "
@@ -274,6 +264,6 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [layouts, alias, samplers, batches, rows, moved, set_up, updates, unused, seeds,
+RULES = [alias, samplers, batches, rows, moved, set_up, updates, unused, seeds,
          gradients, clips, drift, remarks, learning_rate, other_step,
          at_rest]

@@ -76,6 +76,12 @@ def not_finite(setups, alone, step):
 
 def optimizers(setups, alone, step):
     """Ask that every rank's optimizers have the same options."""
+    kinds = [[(kind, len(groups)) for kind, groups in setup.groups] for setup in setups]
+    for rank, mine in enumerate(kinds):
+        if mine != kinds[0]:
+            yield finding("settings", len(mine), f"rank {rank} has {_kinds(mine)}, "
+                          f"rank 0 {_kinds(kinds[0])}", rank, step)
+            return
     lists, told = [_options(setup) for setup in setups], set()
     for (place, option), who in _parted(lists):
         if option in told:
@@ -103,17 +109,18 @@ def beside_one(setups, alone, step):
 
 def unheld(setups, alone, step):
     """Ask that the optimizers hold all that wants a gradient."""
-    for rank, setup in enumerate(setups):
-        if names := setup.unheld:
-            none = "" if setup.held else "; the optimizer holds none of the model's"
-            yield finding("not-in-optimizer", len(names), f"rank {rank}: no optimizer "
-                          f"holds {few(names)}{none}", rank, step, names[0])
-            return
+    # each rank's may hold some, and others' the rest
+    names = [name for name in setups[0].unheld
+             if all(name in setup.unheld for setup in setups)]
+    if names:
+        none = "" if setups[0].held else "; the optimizer holds none of the model's"
+        yield finding("not-in-optimizer", len(names), f"no optimizer holds {few(names)}"
+                      f"{none}", None, step, names[0])
 
 
 def state(setups, alone, step):
     """Ask that every rank's optimizers have the same state."""
-    parted = list(_parted([setup.state for setup in setups]))
+    parted = list(_parted(_common([setup.state for setup in setups])))
     for (kind, name), who in parted[:1]:
         yield finding("state-differs", len(parted), f"the optimizer's {kind} of {name} "
                       f"on {ranks(who)} is not rank 0's{_more(parted)}", who[0], step,
@@ -122,7 +129,7 @@ def state(setups, alone, step):
 
 def others(setups, alone, step):
     """Ask that what stands beside the model is the same on every rank."""
-    parted = list(_parted([setup.others for setup in setups]))
+    parted = list(_parted(_common([setup.others for setup in setups])))
     for name, who in parted[:1]:
         yield finding("state-differs", len(parted), f"{name} on {ranks(who)} is not "
                       f"rank 0's{_more(parted)}", who[0], step, name)
@@ -147,6 +154,12 @@ def _parted(dicts):
             yield key, who
 
 
+def _common(dicts):
+    """Return what all have: a rank may do for all what others leave to it."""
+    keys = set.intersection(*(set(one) for one in dicts))
+    return [{key: value for key, value in one.items() if key in keys} for one in dicts]
+
+
 def _same(one, other):
     return one == other or (one != one and other != other)  # NaN
 
@@ -163,15 +176,21 @@ def _options(setup):
     return found
 
 
+def _kinds(optimizers):
+    return " and ".join(f"{kind} of {count} groups" for kind, count in optimizers) or (
+        "no optimizer")
+
+
 def _value(value):
+    if isinstance(value, list):
+        return f"{len(value)}, {value[0]} to {value[-1]}," if value else "nothing"
     return f"{value:.4g}" if isinstance(value, float) else f"{value}"
 
 
 def _ratio(one, other):
-    """Return how many times the other it is, NaN for what are no numbers."""
-    if not all(isinstance(value, (int, float)) for value in (one, other)):
-        return math.nan
-    return one / other if other else math.inf
+    """Return how many times the other it is, inf for what are no numbers."""
+    numbers = all(isinstance(value, (int, float)) for value in (one, other))
+    return one / other if numbers and other else math.inf
 
 
 def _more(parted):

@@ -2,8 +2,7 @@
 
     Setup      names, flags, options, hashes: small, to be pickled and compared
     snapshot   take one of models, optimizers and others; nothing is changed or sent
-    unwrapped  the module in a DDP, in torch.compile
-    comparable a tensor's numbers here that must be alike on all ranks, or None
+    unwrapped, named_parameters   the module in a DDP; the parameters of several
 
 What nobody noted is empty, and no mistake. Parameters of fully_shard are each rank's
 own by design, as is the state in a ZeroRedundancyOptimizer: see Setup.left_out.
@@ -12,14 +11,11 @@ own by design, as is the state in a ZeroRedundancyOptimizer: see Setup.left_out.
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_flatten_with_path
 
-from manual_dp.audit.fingerprint import bit_hashes
+from manual_dp.audit.plain import comparable, hashed, inside, not_finite, plain
 from manual_dp.ranks.replica import Replica
 
-PLAIN = (bool, int, float, str, type(None))
 HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # not what
 
 
@@ -54,32 +50,36 @@ def unwrapped(model):
             return model
 
 
-def comparable(tensor):
-    """Return the tensor's numbers here, None if other ranks have others, or nobody."""
-    if hasattr(tensor, "placements"):
-        whole = all(part.is_replicate() for part in tensor.placements)
-        return tensor.to_local() if whole else None
-    no_data = nn.parameter.is_lazy(tensor) or tensor.is_meta
-    return None if no_data or tensor.layout != torch.strided else tensor
+def named_parameters(models):
+    """Return {name: parameter} of several models, named as in a `Setup`."""
+    return {_prefix(models, place) + name: p for place, model in enumerate(models)
+            for name, p in unwrapped(model).named_parameters()}
+
+
+def _prefix(things, place):
+    return f"{place}." if len(things) > 1 else ""
 
 
 def snapshot(models, optimizers=(), others=()):
     """Return a `Setup`. others: a module, a scheduler, a dict or list of tensors."""
-    setup, params, several = Setup(), {}, len(models) > 1
+    setup = Setup(held=[] if optimizers else None)
     for place, model in enumerate(models):
-        params.update(_note_model(setup, f"{place}." if several else "", model))
-    if optimizers:
-        setup.held = []
-    names = {id(p): name for name, p in params.items()}
+        _note_model(setup, _prefix(models, place), model)
+    names = {id(p): name for name, p in named_parameters(models).items()}
     for place, optimizer in enumerate(optimizers):
-        prefix = f"{place}." if len(optimizers) > 1 else ""
-        _note_optimizer(setup, prefix, optimizer, names)
+        _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
     _note_unheld(setup, models, len(optimizers), names)
     for place, other in enumerate(others):
-        kind = f"{place}." * (len(others) > 1) + type(other).__name__
-        setup.others.update(_hashed({f"{kind}.{name}": value
-                                     for name, value in _inside(other)}))
+        kind = _prefix(others, place) + type(other).__name__
+        setup.others.update(hashed({
+            f"{kind}.{name}": value for name, value in inside(other)
+            if not isinstance(other, (dict, list)) or like_weights(setup, value)}))
     return setup
+
+
+def like_weights(setup, value):
+    """Return whether this may be an average of some weights: it is shaped like them."""
+    return torch.is_tensor(value) and value.numel() > 1 and (*value.shape,) in setup.shapes
 
 
 def _note_model(setup, prefix, model):
@@ -103,27 +103,10 @@ def _note_model(setup, prefix, model):
     setup.wants.update({name: p.requires_grad for name, p in params.items()})
     setup.modes.update({prefix + name: part.training
                         for name, part in module.named_modules()})
-    setup.weights.update(_hashed({k: p for k, p in params.items() if k not in own}))
-    setup.buffers.update(_hashed({name: b for name, b in buffers.items()
+    setup.weights.update(hashed({k: p for k, p in params.items() if k not in own}))
+    setup.buffers.update(hashed({name: b for name, b in buffers.items()
                                   if id(b) not in sent}))
-    setup.not_finite += _not_finite(params | buffers)
-    return params
-
-
-@torch.no_grad()
-def _not_finite(tensors):
-    """Return names of tensors with NaN; with inf, too, where a gradient is wanted."""
-    here = {name: t.to_local() if hasattr(t, "to_local") else t
-            for name, t in tensors.items() if not nn.parameter.is_lazy(t)}
-    here = {name: t for name, t in here.items() if t.numel() and not t.is_meta and
-            (t.is_floating_point() or t.is_complex()) and t.element_size() > 1}
-    if not here:
-        return []
-    sums = [t.detach().sum() for t in here.values()]
-    sums = torch.stack([s.to(sums[0].device, torch.complex64) for s in sums])
-    odd = [name for name, fine in zip(here, sums.isfinite().tolist()) if not fine]
-    return [name for name in odd if (    # a mask may have inf, a sum overflow
-        here[name].isnan() | (here[name].isinf() & tensors[name].requires_grad)).any()]
+    setup.not_finite += not_finite(params | buffers)
 
 
 def _note_optimizer(setup, prefix, optimizer, names):
@@ -132,16 +115,15 @@ def _note_optimizer(setup, prefix, optimizer, names):
     for group in getattr(optimizer, "param_groups", ()):
         called = [names.get(id(p), f"parameter {i}")
                   for i, p in enumerate(group["params"])]
-        groups.append({option: _plain(value) for option, value in group.items()
-                       if option not in HOW and _plain(value) is not NotImplemented})
-        groups[-1]["params"] = called
+        groups.append({option: plain(value) for option, value in group.items()
+                       if option not in HOW and plain(value) is not NotImplemented})
         setup.held += [name for name in called if name in setup.wants]
         state.update({(prefix + name, one): value
                       for one, p in zip(called, group["params"])
-                      for name, value in _inside(optimizer.state.get(p, {}))})
+                      for name, value in inside(optimizer.state.get(p, {}))})
     setup.groups.append((kind.__name__, groups))
     if kind is type(optimizer):
-        setup.state.update(_hashed(state))
+        setup.state.update(hashed(state))
     else:
         setup.left_out.append(f"the state of {type(optimizer).__name__}")
 
@@ -158,41 +140,3 @@ def _note_unheld(setup, models, optimizers, names):
     all_of_them = optimizers >= len(models) or not any(mine for mine, _ in of_models)
     setup.unheld = [name for trained, unheld in of_models
                     if trained or all_of_them for name in unheld]
-
-
-def _inside(thing):
-    """Yield (name, value) of the tensors in it; of a scheduler, of its numbers."""
-    if isinstance(thing, nn.Module):  # an average copies the model's buffers as well
-        yield from thing.named_parameters()
-    elif isinstance(thing, (dict, list, tuple)) or torch.is_tensor(thing):
-        for path, value in tree_flatten_with_path(thing)[0]:
-            yield ".".join(str(getattr(k, "key", getattr(k, "idx", k)))
-                           for k in path), value
-    else:
-        for name in ("last_epoch", "_last_lr"):
-            if hasattr(thing, name):
-                yield name, _plain(getattr(thing, name))
-
-
-def _plain(value):
-    """Return a number, text, or tuple of them; NotImplemented for anything else."""
-    if torch.is_tensor(value) and value.numel() == 1 and not value.is_meta:
-        return value.item()
-    if isinstance(value, (tuple, list)):
-        parts = tuple(_plain(part) for part in value)
-        return NotImplemented if NotImplemented in parts else parts
-    return value if isinstance(value, PLAIN) else NotImplemented
-
-
-def _hashed(named):
-    """Return hashes of what is comparable of tensors, numbers as they are."""
-    found, tensors = {}, {}
-    for name, value in named.items():
-        if torch.is_tensor(value):
-            if (here := comparable(value)) is not None:
-                small = here.numel() == 1 and here.device.type == "cpu"
-                (found if small else tensors)[name] = (
-                    repr(here.item()) if small else here)
-        elif _plain(value) is not NotImplemented:
-            found[name] = _plain(value)
-    return found | dict(zip(tensors, bit_hashes(tensors.values())))

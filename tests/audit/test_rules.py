@@ -5,6 +5,7 @@ from torch import nn
 from manual_dp.audit import audit, rules
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.records import Drift, Evidence, Run, Step
+from manual_dp.audit.setup import Setup
 from tests.support.broken_training import by_hand, net, rows, sgd, world
 
 
@@ -23,9 +24,7 @@ def test_each_rule_needs_no_more_than_its_own_notes():
     def found(first, second):
         return judged(Step(**first), Step(**second))
     assert found({"batch": 1}, {"batch": 2}) == ["batches-differ"]
-    assert found({"rates": {0: 0.1}}, {"rates": {0: 0.2}}) == ["rates-differ"]
     assert found({"updates": 2}, {"updates": 2}) == ["accumulation"]
-    assert found({"buffers": {"b": 1}}, {"buffers": {"b": 2}}) == ["buffers"]
     still, moves = {"before": [1], "after": [1]}, {"before": [1], "after": [2]}
     assert found(still, still) == ["nothing-moved"]
     assert found(still, moves) == ["nothing-moved", "not-judged"]  # no gradient, either
@@ -36,6 +35,22 @@ def test_each_rule_needs_no_more_than_its_own_notes():
     assert judged(Step(), Step(), again=3) == ["sampler-epoch"]
     drifts = [Drift(None, "gradient", None, [], 1.0), Drift(0, "before", 0, [1], 1.0)]
     assert judged(Step(), Step(), drifts=drifts) == ["start-differs", "not-synchronised"]
+
+
+def test_setups_are_asked_at_each_moment_until_one_differs():
+    def evidence(*moments, alone=None):
+        runs = [Run(["w"], [(2,)], [Step(0, setup=one) for one in mine[1:]],
+                    setup=mine[0]) for mine in zip(*moments)]
+        return Evidence(runs, alone)
+    same, other = Setup(buffers={"b": 1}), Setup(buffers={"b": 2})
+    frozen = Setup(buffers={"b": 1}, wants={"w": False})
+    assert rules.set_up(evidence((same, same), (same, same))) == []
+    found = rules.set_up(evidence((same, other), (same, other), (same, frozen)))
+    assert [f.code for f in found] == ["buffers", "frozen"]
+    one = Run(["w"], [(2,)], [], setup=Setup(groups=[("SGD", [{"momentum": 0.5}])]))
+    two = Setup(groups=[("SGD", [{"momentum": 0.9}])])
+    [momentum] = rules.set_up(evidence((two, two), alone=one))
+    assert momentum.says == "momentum is 0.9 on 2 ranks, 0.5 on one"
 
 
 def test_a_rule_that_is_appended_is_asked(monkeypatch):

@@ -1,0 +1,79 @@
+"""Make plain data of what a rank holds: numbers, and hashes of tensors.
+
+    comparable  a tensor's numbers here that must be alike on all ranks, or None
+    hashed      hashes of tensors by name; numbers as they are
+    inside      what is in a module, a dict, a scheduler, by name
+    not_finite  names of tensors with NaN or inf
+    plain       a number, a text, or a tuple of them
+"""
+
+import torch
+from torch import nn
+
+from manual_dp.audit.fingerprint import bit_hashes
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def comparable(tensor):
+    """Return the tensor's numbers here, None if other ranks have others, or nobody."""
+    if hasattr(tensor, "placements"):
+        whole = all(part.is_replicate() for part in tensor.placements)
+        return tensor.to_local() if whole else None
+    no_data = nn.parameter.is_lazy(tensor) or tensor.is_meta
+    return None if no_data or tensor.layout != torch.strided else tensor
+
+
+@torch.no_grad()
+def not_finite(tensors):
+    """Return names of tensors with NaN; with inf, too, where a gradient is wanted."""
+    here = {name: t.to_local() if hasattr(t, "to_local") else t
+            for name, t in tensors.items() if not nn.parameter.is_lazy(t)}
+    here = {name: t for name, t in here.items() if t.numel() and not t.is_meta and
+            (t.is_floating_point() or t.is_complex()) and t.element_size() > 1}
+    # one pass over all; a sum of squares may overflow, and a mask may have inf
+    if nn.utils.get_total_norm(here.values()).isfinite():
+        return []
+    return [name for name, t in here.items() if (
+        t.isnan() | (t.isinf() & tensors[name].requires_grad)).any()]
+
+
+def inside(thing):
+    """Yield (name, value) of the tensors in it; of a scheduler, of its numbers."""
+    if isinstance(thing, nn.Module):
+        yield from thing.named_parameters()  # an average has buffers of the model's
+    elif isinstance(thing, (dict, list, tuple)):
+        for name, part in (thing.items() if isinstance(thing, dict)
+                           else enumerate(thing)):
+            if isinstance(part, (dict, list, tuple)):
+                yield from ((f"{name}.{key}", value) for key, value in inside(part))
+            else:
+                yield str(name), part
+    else:
+        for name in ("last_epoch", "_last_lr"):
+            if hasattr(thing, name):
+                yield name, plain(getattr(thing, name))
+
+
+def plain(value):
+    """Return a number, text, or tuple of them; NotImplemented for anything else."""
+    if torch.is_tensor(value) and value.numel() == 1 and not value.is_meta:
+        return value.item()
+    if isinstance(value, (tuple, list)):
+        parts = tuple(plain(part) for part in value)
+        return NotImplemented if NotImplemented in parts else parts
+    return value if isinstance(value, PLAIN) else NotImplemented
+
+
+def hashed(named):
+    """Return hashes of what is comparable of tensors, numbers as they are."""
+    found, tensors = {}, {}
+    for name, value in named.items():
+        if torch.is_tensor(value):
+            if (here := comparable(value)) is not None:
+                small = here.numel() == 1 and here.device.type == "cpu"
+                (found if small else tensors)[name] = (
+                    repr(here.item()) if small else here)
+        elif plain(value) is not NotImplemented:
+            found[name] = plain(value)
+    return found | dict(zip(tensors, bit_hashes(tensors.values())))
