@@ -59,6 +59,10 @@ def mean_of_tokens(logits, ids):
                            ignore_index=PAD)
 
 
+def tokens(ids):
+    return int((ids[:, 1:] != PAD).sum())
+
+
 def waiting(model, last):
     """Return no_sync for all micro-batches but the last."""
     return contextlib.nullcontext() if last or model is None else model.no_sync()
@@ -74,11 +78,12 @@ def over_micros(l, micros):
 
 def gpt(wrap=wrapped, optimize=adamw, loss=mean_of_tokens, context=waiting,
         divide=over_micros, each=None, finish=clip, lengths=full, micros=2, kept=2,
-        update=lambda optimizer: optimizer.step(), world_size=2):
+        update=lambda optimizer: optimizer.step(), told=False, world_size=2):
     """Return audit's arguments for a GPT that accumulates micro-batches.
 
     each(model, optimizer): called after a micro-batch's backward; finish: before the
-    update. kept: how many of the micro-batches are used.
+    update. kept: how many of the micro-batches are used. told: whether the audit is
+    told the loss; the batch is then a pair, otherwise a dict.
     """
     def make_model():
         model = wrap(make_gpt())
@@ -87,11 +92,14 @@ def gpt(wrap=wrapped, optimize=adamw, loss=mean_of_tokens, context=waiting,
     def make_batch(t):
         ids = torch.randint(WORDS, (12, 6), generator=dice(t))
         words = torch.arange(6) < torch.tensor(lengths(t, 12))[:, None]
-        return {"input_ids": ids * words, "labels": ids.masked_fill(~words, PAD)}
+        labels = ids.masked_fill(~words, PAD)
+        if told:
+            return ids * words, labels
+        return {"input_ids": ids * words, "labels": labels}
 
-    def step(model, optimizer, batch):
+    def step_of_pair(model, optimizer, ids, labels):
         optimizer.zero_grad()
-        ids, labels = block(batch["input_ids"]), block(batch["labels"])
+        ids, labels = block(ids), block(labels)
         pairs = list(zip(ids.chunk(micros), labels.chunk(micros)))
         for i, (x, y) in enumerate(pairs[:kept]):
             with context(model, i == len(pairs) - 1):
@@ -101,8 +109,12 @@ def gpt(wrap=wrapped, optimize=adamw, loss=mean_of_tokens, context=waiting,
         finish(model, optimizer)
         update(optimizer)
 
-    return {"make_model": make_model, "make_batch": make_batch, "step": step,
-            "world_size": world_size}
+    def step_of_dict(model, optimizer, batch):
+        step_of_pair(model, optimizer, batch["input_ids"], batch["labels"])
+
+    return {"make_model": make_model, "make_batch": make_batch,
+            "step": step_of_pair if told else step_of_dict, "world_size": world_size,
+            **({"loss": mean_of_tokens, "count": tokens} if told else {})}
 
 
 # accumulation
@@ -174,9 +186,11 @@ def momentum(model):
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-def unclipped(divide=over_micros, world_size=2):
-    """Return the GPT with SGD and no clip: the size of its gradients matters."""
-    return gpt(optimize=momentum, finish=no_clip, divide=divide, world_size=world_size)
+def unclipped(divide=over_micros, context=waiting, each=None, kept=2,
+              update=lambda optimizer: optimizer.step(), world_size=2):
+    """Return the GPT with SGD, no clip and a known loss."""
+    return gpt(optimize=momentum, finish=no_clip, divide=divide, context=context,
+               each=each, kept=kept, update=update, told=True, world_size=world_size)
 
 
 by_hand = {"wrap": plain, "context": synced}
@@ -190,10 +204,11 @@ BROKEN = {
                                         divide=divided_by_both),
     "no_sync for all": broken("not-synchronised", gpt, context=always_waiting),
     "no_sync for the last": broken("not-synchronised", gpt, context=last_waits),
-    "a step each": broken("accumulation", gpt, each=step_each, update=no_update,
-                          finish=no_clip, context=synced),
-    "cleared between": broken("accumulation", gpt, each=clear_each, context=synced),
-    "last micro-batch dropped": broken2("accumulation rows-missed", gpt, kept=1,
+    "a step each": broken("accumulation", unclipped, each=step_each,
+                          update=no_update, context=synced),
+    "cleared between": broken("accumulation", unclipped, each=clear_each,
+                              context=synced),
+    "last micro-batch dropped": broken2("accumulation rows-missed", unclipped, kept=1,
                                         context=synced),
     "first summed twice": broken2("counted-twice accumulation", gpt, **by_hand,
                                   each=sum_each, finish=over_both_by_hand),

@@ -128,8 +128,8 @@ def outcomes_by_size(functions, together=True, alone=False):
     found = {}
     for world_size in {size_of(function, alone) for function in functions}:
         mine = [f for f in functions if size_of(f, alone) == world_size]
-        for i in range(0, len(mine), 10 if together else 1):
-            few = mine[i:i + (10 if together else 1)]
+        for i in range(0, len(mine), 30 if together else 1):
+            few = mine[i:i + (30 if together else 1)]
             found.update(zip(few, outcomes(few, world_size)))
     return found
 
