@@ -30,7 +30,7 @@ from manual_dp.audit.plain import comparable
 from manual_dp.audit.records import Drift, Evidence, Run, Step
 from manual_dp.audit.rules import judge
 from manual_dp.audit.setup import named_parameters, snapshot
-from manual_dp.audit.watch import told
+from manual_dp.audit.hooks import told
 
 __all__ = ["check_ranks", "RanksDiffer", "NotTogether"]
 

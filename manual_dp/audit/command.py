@@ -5,15 +5,24 @@ import importlib
 import sys
 
 HELP = """\
-Run a few steps of your training on several ranks beside a single device, and say what
-is wrong. FUNCTION returns the arguments of manual_dp.audit.audit as a dict:
+Run a few steps of your training on several ranks, and say what is wrong.
+
+  python -m manual_dp audit -- train.py --its --arguments
+
+runs a script under torchrun, in its own precision, with its own data. It should say
+`watch(model, optimizer)` (from manual_dp.audit); if it does not, it is watched from the
+moment it wraps a model in DDP. It is ended when its first steps are done.
+
+  python -m manual_dp audit my_package.train:mine
+
+calls a function that returns the arguments of manual_dp.audit.audit as a dict: this is
+more exact, in float64 and beside a single device:
 
   def mine():                                    # in my_package/train.py
       return {"make_model": ..., "make_batch": ..., "step": ..., "world_size": 2}
 
-  python -m manual_dp audit my_package.train:mine
-
-The exit status is 0 for a clean report, 1 for findings, 2 if it could not be run.
+Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
+be checked: the report says what and why.
 """
 
 
@@ -22,28 +31,39 @@ def add_parser(commands, count, file):
     parser = commands.add_parser(
         "audit", help="is your training on many devices correct?", description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("function", metavar="PACKAGE.MODULE:FUNCTION",
-                        help="where the arguments come from")
+    parser.add_argument("what", metavar="-- SCRIPT.py | PACKAGE.MODULE:FUNCTION",
+                        help="a script, or where the arguments come from")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER,
+                        help="of the script")
     parser.add_argument("--world-size", type=count, metavar="N",
-                        help="ranks, instead of what the function says")
+                        help="ranks (2), instead of what the function says")
+    parser.add_argument("--steps", type=count, metavar="N", help="steps (3)")
+    parser.add_argument("--timeout", type=count, metavar="S",
+                        help="seconds until ranks that wait are given up (60)")
     parser.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     parser.set_defaults(command=audit_command)
 
 
 def audit_command(args):
-    """Audit; print the table, write JSON; return 1 if there is a finding."""
+    """Audit; print the report, write JSON; return the exit status."""
     from manual_dp.audit import audit
-    settings = _settings(args.function)
-    if args.world_size:
-        settings = {**settings, "world_size": args.world_size}
-    try:
-        report = audit(**settings)
-    except TypeError as error:  # the function's dict: no bug of the command's
-        raise ValueError(f"{args.function}: {error}") from error
+    from manual_dp.audit.launch import audit_script
+    asked = {name: value for name in ("world_size", "steps", "timeout")
+             if (value := getattr(args, name))}
+    if args.what.endswith(".py"):
+        report = audit_script([args.what, *args.arguments], **asked)
+    else:
+        settings = {**_settings(args.what), **asked}
+        try:
+            report = audit(**settings)
+        except TypeError as error:  # the function's dict: no bug of the command's
+            raise ValueError(f"{args.what}: {error}") from error
     print(report)
+    if report.details:
+        print(report.details)
     if args.out:
         report.save(args.out)
-    return 1 if report.findings else 0
+    return 1 if report.findings else 3 if report.unchecked else 0
 
 
 def _settings(name):

@@ -37,7 +37,7 @@ def failure(error, folder):
 
     error: the `RankError`. folder: of the ranks' diaries, which say where they were.
     """
-    text, rank = str(error), error.rank
+    text, rank = getattr(error, "text", None) or str(error), error.rank
     diaries = read_diaries(folder)
     step = diaries[rank]["step"] if rank in diaries else None
     if "DDP expects same model" in text:

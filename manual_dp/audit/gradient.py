@@ -72,7 +72,7 @@ def _nothing(notes):
 def _by_loss(notes, evidence):
     """Return findings, [] where all is right, None where it cannot be told."""
     t, alone = notes[0].t, evidence.alone
-    if not (fits := _fits(evidence.steps, t)):
+    if not (fits := _fits(evidence.steps, t)) or not _reliable(notes, evidence):
         return None
     [first] = _fits(alone, t) or _fits(alone, 0) or [None]
     base = first.numbers[0] if first and _right(first) else None
@@ -82,6 +82,12 @@ def _by_loss(notes, evidence):
                         "averaged: the same, for plain SGD")
         return []
     return found
+
+
+def _reliable(notes, evidence):
+    """Return whether forwards that draw were the same when they were run again."""
+    return not any(note.draws for note in notes) or all(mixture(
+        note.own, [sum(note.pieces)], evidence.close) for note in notes if note.pieces)
 
 
 def _wrong_alone(told, notes, evidence):
@@ -227,7 +233,7 @@ def _times(times, pieces, notes):
     seen = sum(len(rows) for note in notes for rows in note.all_rows)
     if seen != notes[0].size and _same(times, seen / notes[0].size):
         return []  # rows were missed or repeated: said already
-    code, why, divisor = "factor", "", sum(sizes) / times
+    code, why, divisor = "factor", "", sum(sizes) / (times or 1e-300)
     k = round(divisor)
     if _same(times, world_size):
         code, why = "sum", ": the world size"

@@ -271,16 +271,16 @@ class Watch:
         for i in rates(optimizer, self.index):
             for one in (self.came, self.clipped, self.handed):
                 one.pop(i, None)
-        if self.note.updates:
+        if self.note.updates and not self.sharded:
             self.updated = bit_hashes(self.params)
 
     def end(self):
         """Write what came and what stands into the note of the step; return it."""
         note = self.note
-        note.after = bit_hashes(self.params)
+        note.after = bit_hashes(_wholes(self.params) if self.keeps else self.params)
         note.stepped = self.updated
         if self.keeps:
-            note.before = bit_hashes(self.before)
+            note.before = bit_hashes(_wholes(self.before))
             self.first = self.sketch(_wholes(self.before))
         note.weights = self.sketch(_wholes(self.params) if self.keeps else self.params)
         if note.before is not None:

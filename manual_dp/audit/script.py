@@ -33,6 +33,7 @@ from manual_dp.audit.rules import judge
 from manual_dp.audit.setup import snapshot
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
+FOLLOWED = []  # what is watched in this process
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 
 
@@ -47,7 +48,10 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
     if not dist.is_initialized():
         raise RuntimeError("no process group: call watch in a rank, after "
                            "init_process_group")
-    return Followed([model, *others], steps, timeout, ignore)
+    while FOLLOWED:  # one at a time: what knows more begins again
+        FOLLOWED.pop().stop()
+    FOLLOWED.append(Followed([model, *others], steps, timeout, ignore))
+    return FOLLOWED[0]
 
 
 class Followed:
@@ -107,12 +111,9 @@ class Followed:
         """Take the hooks away; report, if that has not been done."""
         if not self.on:
             return
-        self.on = False
-        atexit.unregister(self.finish)
         if self.watch.stepped and len(self.run.steps) < self.steps:
             self._close()
-        self.watch.quiet = True
-        self.stack.close()
+        self.stop()
         self._tell(**{"in": "the rest of the script, after step"})
         if self.folder or not dist.is_initialized():
             return
@@ -125,6 +126,12 @@ class Followed:
             self.report = judged(runs, self.ignore)
             print(self.report, flush=True)
 
+    def stop(self):
+        """Take the hooks away."""
+        self.on, self.watch.quiet = False, True
+        atexit.unregister(self.finish)
+        self.stack.close()
+
     def __enter__(self):
         return self
 
@@ -132,9 +139,7 @@ class Followed:
         if kind is None:
             self.finish()
         else:  # the script ends: others may not come
-            self.on = False
-            atexit.unregister(self.finish)
-            self.stack.close()
+            self.stop()
 
 
 def judged(runs, ignore=()):

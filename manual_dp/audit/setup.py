@@ -11,6 +11,7 @@ own by design, as is the state in a ZeroRedundancyOptimizer: see Setup.left_out.
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit.plain import comparable, hashed, inside, not_finite, plain
