@@ -19,6 +19,7 @@ one by one.
 
 import math
 from collections import namedtuple
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -56,8 +57,8 @@ def explain(notes, before=None):
 
 def right_on_all(notes):
     """Return whether every rank applied a multiple of the right gradient."""
-    right = single_device(notes)
-    return all(_numbers(note.applied, [right], note.noise) for note in notes)
+    return all(_numbers(few[rank].applied, [single_device(few)], few[rank].noise)
+               for rank in range(len(notes)) for few in [held(rank, notes)])
 
 
 def single_device(notes):
@@ -82,7 +83,26 @@ def distance(used, basis):
     return float((used - made).norm() / used.norm())
 
 
+def held(rank, notes):
+    """Return the notes with the parameters alone that this rank's optimizers hold."""
+    mine = sorted(notes[rank].rates)
+    if notes[rank].used is None or not mine or len(mine) == len(notes[rank].used):
+        return notes
+
+    def part(sketch):
+        return None if sketch is None else sketch[mine]
+    return [replace(
+        note, own=part(note.own), used=part(note.used), step=part(note.step),
+        turned=note.turned and list(map(part, note.turned)),
+        rates=dict(enumerate(note.rates.values()))) for note in notes]
+
+
 def _explain(rank, notes, before):
+    mine = sorted(notes[rank].rates)
+    few = held(rank, notes)
+    if few is not notes:
+        fit = _explain(rank, few, before and held(rank, before))
+        return fit._replace(parts={mine[i]: one for i, one in fit.parts.items()})
     used, noise, right = notes[rank].applied, notes[rank].noise, single_device(notes)
     if used.norm() <= 1e-12 * right.norm() + noise:
         return Fit(ZERO, [0.0])
