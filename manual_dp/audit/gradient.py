@@ -49,8 +49,10 @@ def gradients(notes, evidence):
     if heard:
         return _renamed(heard, notes, evidence)
     if alike is False:
-        return [] if known & CAUSES else _renamed(
-            single.unlike(notes, evidence), notes, evidence)
+        found = [] if known & CAUSES else single.unlike(notes, evidence)
+        if found and found[0].code == "local" and heard is None:
+            found = [finding("gradient", 1.0, "the step is not the one of world size 1")]
+        return _renamed(found, notes, evidence)
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
     else:

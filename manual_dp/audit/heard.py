@@ -44,7 +44,7 @@ def by_ranks(notes, evidence):
     if found := _micro_batches(notes, evidence):
         return found
     fits = explain(came)
-    if notes[0].used is None and any(fit.hypothesis.code == "gradient" for fit in fits):
+    if notes[0].used is None and all(fit.hypothesis.code == "gradient" for fit in fits):
         return None  # an update by hand, with a memory
     if any(note.wraps not in ("", "ddp", "join") for note in notes):
         return None

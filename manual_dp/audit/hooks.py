@@ -94,6 +94,7 @@ class Watch:
 
     def _hooks(self):
         sums, order = dist.all_reduce, DistributedSampler.__iter__
+        reduce = dist.reduce
         group, clip = (getattr(clip_grad, name, None) for name in (
             "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"))
         # no bound methods: a copy of a module would copy this, too
@@ -103,6 +104,8 @@ class Watch:
                 lambda optimizer, *_: self._updated(optimizer)),
             mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
                 self._summed(tensor) or sums(tensor, *args, **kwargs))),
+            mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
+                setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
             mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
                 self.samplers.append(told(sampler)) or order(sampler))))
         if group and clip:

@@ -171,11 +171,7 @@ def _by_parameter(used, right, whole, noise):
     several = [int((row != 0).sum()) > 1 for row in right]
     sure = [(sizes[i], numbers[0]) for i in places if several[i]
             and (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise))]
-    if not sure:
-        size = right.square().sum().clamp(min=1e-300)
-        rest = used - (used * right).sum() / size * right
-        return Fit(UNKNOWN, [float(rest.norm() / used.norm())])
-    scale, parts = max(sure)[1], {}
+    scale, parts = max(sure)[1] if sure else 1.0, {}
     for i in places:
         mine = used[i:i + 1] / scale
         if float((mine - right[i]).norm()) > CLOSE * sizes[i] + FLOOR * max(sizes):
@@ -183,6 +179,10 @@ def _by_parameter(used, right, whole, noise):
                 mine, [one.basis[0][i:i + 1]], noise)), UNKNOWN)
             if float(mine.norm()) <= CLOSE * sizes[i]:
                 parts[i] = ZERO
+    if not sure and all(parts.get(i) in (None, UNKNOWN) for i in places):
+        size = right.square().sum().clamp(min=1e-300)
+        rest = used - (used * right).sum() / size * right
+        return Fit(UNKNOWN, [float(rest.norm() / used.norm())])
     return Fit(whole[0], [scale], parts)
 
 

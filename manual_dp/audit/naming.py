@@ -38,9 +38,10 @@ def _accuse(notes, fits, factor):
         return _one_rank(fits, hypothesis.source, notes, factor)
     if hypothesis.code == "counted-twice":
         return _weighted(numbers)
-    if hypothesis.code == "not-synchronised" and fine:
+    if fine and (hypothesis.code == "not-synchronised" or hypothesis.code == "gradient"
+                 and notes[wrong[0]].reduced):
         return finding("not-sent-back", len(wrong), f"{ranks(fine)} applied the sum, "
-                       f"{ranks(wrong)} a gradient of their own", wrong[0])
+                       f"{ranks(wrong)} another gradient", wrong[0])
     number = numbers[-1] if hypothesis.number is None else hypothesis.number
     says = hypothesis.says.format(who=ranks(wrong), last=numbers[-1])
     return finding(hypothesis.code, number, says, wrong[0] if fine else None)

@@ -83,9 +83,9 @@ def rows(notes, evidence):
         row = f"row {shared[0]}" if size else "one of them"
         found.append(finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on "
                              f"several ranks: {row} on {who}"))
-    if often and size:
+    if often and (size or notes[0].t is None):
         rank, row, times = often[0]
-        found.append(finding("rows-repeated", len(often), f"rank {rank} sees row {row} "
+        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {of and 'row '}{row if of else 'a row'} "
                              f"{times} times, and {len(often) - 1} more so", rank))
     return _with_missed(found, missed, size)
 

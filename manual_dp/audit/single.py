@@ -16,7 +16,7 @@ from manual_dp.audit.hypotheses import mixture
 def compared(notes, evidence):
     """Return (same, why): whether every rank's step is that of world size 1."""
     t = notes[0].t
-    if t >= len(evidence.alone):
+    if t is None or t >= len(evidence.alone):
         return None, "there is nothing to compare with at world size 1"
     [alone] = evidence.alone[t]
     close, noise = evidence.close, 1e-15 * alone.blur
