@@ -48,7 +48,8 @@ def test_rows_targets_and_updates_are_noted(doubles):
     assert watch.note.rates == dict.fromkeys(range(4), 0.1) and watch.until == 2
     grads = watch.sketch([p.grad for p in watch.params])
     assert torch.equal(watch.note.used, grads)
-    assert watch.updated == bit_hashes(watch.params) != bit_hashes(watch.before)
+    now = bit_hashes(watch.params)
+    assert watch.updated == dict(enumerate(now)) and now != bit_hashes(watch.before)
 
 
 def test_what_is_not_rows_of_the_minibatch_and_what_has_no_gradient(doubles):

@@ -69,7 +69,7 @@ def test_a_run_holds_what_one_rank_saw(tmp_path):
     first = run.steps[0]
     assert first.rows == [[0, 1, 2, 3]] and first.weight == 4
     assert torch.allclose(first.own / 4, first.used) and first.moved
-    assert first.stepped != first.after and first.setup.names == ["weight"]
+    assert first.stepped[0] != first.after[0] and first.setup.names == ["weight"]
     [run] = run_ranks(rank, 1, True)
     assert run.shared == ("weight", "other")
 

@@ -82,7 +82,7 @@ def drifted(before, after, stepped=None, t=0):
     """Return what is found where rank i has the hash before[i], and after the step."""
     weights, steps = torch.ones(1, 2), [torch.zeros(1, 2), 3 * torch.ones(1, 2)]
     runs = [Run(["w"], [(2,)], [Step(t, before=[b], after=[a], weights=weights,
-                                     step=step, stepped=stepped)])
+                                     step=step, stepped=stepped or {})])
             for b, a, step in zip(before, after, steps)]
     return [(f.code, f.rank, f.step, f.parameter) for f in rules.drift(Evidence(runs))]
 
@@ -93,8 +93,8 @@ def test_ranks_that_part_are_named_with_step_and_parameter():
     assert drifted([1, 1], [2, 8]) == [("replicas-differ", 1, 0, "w")]
     assert drifted([1, 9], [2, 8], t=1) == [("replicas-differ", 1, 1, "w")]
     # they were alike after the optimizer's step
-    assert drifted([1, 1], [2, 8], stepped=[2]) == [("weights-changed", 1, 0, "w")]
-    assert drifted([1, 1], [8, 2], stepped=[2]) == [("weights-changed", 0, 0, "w")]
+    assert drifted([1, 1], [2, 8], stepped={0: 2}) == [("weights-changed", 1, 0, "w")]
+    assert drifted([1, 1], [8, 2], stepped={0: 2}) == [("weights-changed", 0, 0, "w")]
 
 
 def test_the_distance_is_that_of_the_sketches():
