@@ -29,6 +29,10 @@ WORDS = {
     "mismatch": (
         "ranks called different collectives at the same time, or with other shapes",
         "let every rank call the same collectives in one order; see checked_allreduce"),
+    "not-finite": (
+        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
+        "shard's mean",
+        "look for the first step in which the loss is not finite; skip an empty shard"),
     "alias": (
         "replicas share memory: .to(device) returns the same tensor on the same device",
         "copy: p.detach().to(device, copy=True), as get_params does"),
@@ -157,10 +161,6 @@ WORDS = {
     "replicas-differ": (
         "the ranks do not take the same step from the same weights",
         "start from rank 0's weights and apply the same gradient on all"),
-    "not-finite": (
-        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
-        "shard's mean",
-        "look for the first step in which the loss is not finite; skip an empty shard"),
     "state-differs": (
         "an average of weights, a scheduler or an optimizer's state was updated, "
         "loaded or reset on some ranks only",

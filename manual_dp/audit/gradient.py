@@ -3,9 +3,9 @@
     gradients     the findings, those of the first step that has any
 
 Three witnesses are asked. The loss, if it was given or explains the gradient at world
-size 1, run once more on every rank's rows: then a single device's gradient is known. What came back to each
-rank's parameters: did every rank apply one mixture of all of it? And the same code at
-world size 1: is its step the same?
+size 1, run once more on every rank's rows: then a single device's gradient is known.
+What came back to each rank's parameters: did every rank apply one mixture of all of it?
+And the same code at world size 1: is its step the same?
 """
 
 from dataclasses import replace
@@ -18,7 +18,8 @@ from manual_dp.audit.naming import named, right, same
 from manual_dp.audit.records import Evidence, each_step
 
 # with one of these, that the step is another one has been explained
-CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differs"}
+CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differs",
+          "weights-changed", "replicas-differ", "start-differs"}
 
 
 @each_step
@@ -26,7 +27,8 @@ def gradients(notes, evidence):
     """Ask that every rank applies what a single device would apply."""
     if nothing := _nothing(notes):
         return nothing
-    if not any(note.moved for note in notes):
+    known = {f.code for f in evidence.findings}
+    if not any(note.moved for note in notes) or "not-finite" in known:
         return []
     told = _by_loss(notes, evidence)
     if told == []:
@@ -37,7 +39,7 @@ def gradients(notes, evidence):
     if told:
         if not alike or _wrong_alone(told, notes, evidence):
             if told[0].code == "gradient" and told[0].parameter is None:
-                told = _of_other_rows(notes, evidence) or told
+                told = _of_other_rows(notes, evidence, alike is False) or told
             return _renamed(told, notes, evidence)
         evidence.remark("the gradient or update is not that of `loss` alone, but the "
                         "same as at world size 1")
@@ -46,10 +48,11 @@ def gradients(notes, evidence):
     heard = by_ranks(notes, evidence)
     if heard:
         return _renamed(heard, notes, evidence)
-    if alike is False and not {f.code for f in evidence.findings} & CAUSES:
-        return _renamed(single.unlike(notes, evidence), notes, evidence)
     if alike is False:
-        return []
+        found = [] if known & CAUSES else single.unlike(notes, evidence)
+        if found and found[0].code == "local" and heard is None:
+            found = [finding("gradient", 1.0, "the step is not the one of world size 1")]
+        return _renamed(found, notes, evidence)
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
     else:
@@ -121,17 +124,25 @@ def _weights_averaged(notes):
                for fit in explain([replace(note, used=None) for note in notes]))
 
 
-def _of_other_rows(notes, evidence):
+def _of_other_rows(notes, evidence, comparable):
     """Return findings for gradients that the loss on a rank's rows does not explain."""
-    if (heard := by_ranks(notes, evidence)) == [] and not any(
-            note.early or note.clips for note in notes):
-        heard = [finding("labels", 0, "gradients are averaged, but they are not those of "
-                         "the ranks' rows with the rows' own targets")]
-    return heard
+    if heard := by_ranks(notes, evidence):
+        return heard
+    if comparable and (found := single.unlike(notes, evidence)) and found[0].code not in (
+            "local", "gradient"):
+        return found
+    if heard is None or any(note.early or note.clips for note in notes):
+        return []
+    return [finding("labels", 0, "gradients are averaged, but they are not those of the "
+                    "ranks' rows with the rows' own targets")]
 
 
 def _renamed(found, notes, evidence):
     """Return the findings, by clipping where that explains them."""
+    if found and found[0].code in ("labels", "local") and any(
+            note.cleared for note in notes):
+        return [finding("accumulation", 0, "gradients were cleared between two "
+                        "backward passes of one step")]
     early = any(note.early for note in notes)
     parts = any(len(note.clips) > max(note.updates, 1) for note in notes)
     if found and (early or parts) and found[0].code in (

@@ -36,14 +36,15 @@ def by_ranks(notes, evidence):
     came = [replace(note, own=sum(note.pieces), weight=1, rows=[[0]], all_rows=[[0]],
                     size=len(notes), turned=None) for note in notes]
     reached = sum(note.own for note in came).norm(dim=1) > 0
-    if any(bool((note.applied.norm(dim=1) > 0)[~reached].any()) for note in notes):
+    if any(bool((note.applied.norm(dim=1) > 10 * note.noise)[~reached].any())
+           for note in notes):
         return None  # some parameter's gradient was not heard
     if _evenly(came, evidence):
         return []
     if found := _micro_batches(notes, evidence):
         return found
     fits = explain(came)
-    if notes[0].used is None and any(fit.hypothesis.code == "gradient" for fit in fits):
+    if notes[0].used is None and all(fit.hypothesis.code == "gradient" for fit in fits):
         return None  # an update by hand, with a memory
     if any(note.wraps not in ("", "ddp", "join") for note in notes):
         return None

@@ -19,6 +19,7 @@ one by one.
 
 import math
 from collections import namedtuple
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -56,8 +57,8 @@ def explain(notes, before=None):
 
 def right_on_all(notes):
     """Return whether every rank applied a multiple of the right gradient."""
-    right = single_device(notes)
-    return all(_numbers(note.applied, [right], note.noise) for note in notes)
+    return all(_numbers(few[rank].applied, [single_device(few)], few[rank].noise)
+               for rank in range(len(notes)) for few in [held(rank, notes)])
 
 
 def single_device(notes):
@@ -82,7 +83,26 @@ def distance(used, basis):
     return float((used - made).norm() / used.norm())
 
 
+def held(rank, notes):
+    """Return the notes with the parameters alone that this rank's optimizers hold."""
+    mine = sorted(notes[rank].rates)
+    if notes[rank].used is None or not mine or len(mine) == len(notes[rank].used):
+        return notes
+
+    def part(sketch):
+        return None if sketch is None else sketch[mine]
+    return [replace(
+        note, own=part(note.own), used=part(note.used), step=part(note.step),
+        turned=note.turned and list(map(part, note.turned)),
+        rates=dict(enumerate(note.rates.values()))) for note in notes]
+
+
 def _explain(rank, notes, before):
+    mine = sorted(notes[rank].rates)
+    few = held(rank, notes)
+    if few is not notes:
+        fit = _explain(rank, few, before and held(rank, before))
+        return fit._replace(parts={mine[i]: one for i, one in fit.parts.items()})
     used, noise, right = notes[rank].applied, notes[rank].noise, single_device(notes)
     if used.norm() <= 1e-12 * right.norm() + noise:
         return Fit(ZERO, [0.0])
@@ -151,11 +171,7 @@ def _by_parameter(used, right, whole, noise):
     several = [int((row != 0).sum()) > 1 for row in right]
     sure = [(sizes[i], numbers[0]) for i in places if several[i]
             and (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise))]
-    if not sure:
-        size = right.square().sum().clamp(min=1e-300)
-        rest = used - (used * right).sum() / size * right
-        return Fit(UNKNOWN, [float(rest.norm() / used.norm())])
-    scale, parts = max(sure)[1], {}
+    scale, parts = max(sure)[1] if sure else 1.0, {}
     for i in places:
         mine = used[i:i + 1] / scale
         if float((mine - right[i]).norm()) > CLOSE * sizes[i] + FLOOR * max(sizes):
@@ -163,6 +179,10 @@ def _by_parameter(used, right, whole, noise):
                 mine, [one.basis[0][i:i + 1]], noise)), UNKNOWN)
             if float(mine.norm()) <= CLOSE * sizes[i]:
                 parts[i] = ZERO
+    if not sure and all(parts.get(i) in (None, UNKNOWN) for i in places):
+        size = right.square().sum().clamp(min=1e-300)
+        rest = used - (used * right).sum() / size * right
+        return Fit(UNKNOWN, [float(rest.norm() / used.norm())])
     return Fit(whole[0], [scale], parts)
 
 

@@ -29,8 +29,8 @@ def named(evidence, notes, fits, base):
 
 def _accuse(notes, fits, factor):
     """Return the finding that is the hypothesis of the first rank that is not right."""
-    right = [rank for rank, fit in enumerate(fits) if right(fit)]
-    wrong = [rank for rank in range(len(fits)) if rank not in right]
+    fine = [rank for rank, fit in enumerate(fits) if right(fit)]
+    wrong = [rank for rank in range(len(fits)) if rank not in fine]
     one = next((fit for fit in fits if fit.hypothesis.code == "one-rank"),
                fits[wrong[0]])
     hypothesis, numbers = one.hypothesis, one.numbers
@@ -38,12 +38,13 @@ def _accuse(notes, fits, factor):
         return _one_rank(fits, hypothesis.source, notes, factor)
     if hypothesis.code == "counted-twice":
         return _weighted(numbers)
-    if hypothesis.code == "not-synchronised" and right:
-        return finding("not-sent-back", len(wrong), f"{ranks(right)} applied the sum, "
-                       f"{ranks(wrong)} a gradient of their own", wrong[0])
+    if fine and (hypothesis.code == "not-synchronised" or hypothesis.code == "gradient"
+                 and notes[wrong[0]].reduced):
+        return finding("not-sent-back", len(wrong), f"{ranks(fine)} applied the sum, "
+                       f"{ranks(wrong)} another gradient", wrong[0])
     number = numbers[-1] if hypothesis.number is None else hypothesis.number
     says = hypothesis.says.format(who=ranks(wrong), last=numbers[-1])
-    return finding(hypothesis.code, number, says, wrong[0] if right else None)
+    return finding(hypothesis.code, number, says, wrong[0] if fine else None)
 
 
 def _one_rank(fits, source, notes, factor):

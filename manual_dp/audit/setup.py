@@ -69,11 +69,17 @@ def snapshot(models, optimizers=(), others=()):
     for place, optimizer in enumerate(optimizers):
         _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
     _note_unheld(setup, models, len(optimizers), names)
+    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups
+            for p in group["params"]}
     for place, other in enumerate(others):
         kind = _prefix(others, place) + type(other).__name__
         setup.others.update(hashed({
             f"{kind}.{name}": value for name, value in inside(other)
             if not isinstance(other, (dict, list)) or like_weights(setup, value)}))
+        if isinstance(other, nn.Module) and optimizers:  # one that is trained by nobody
+            setup.unheld += [f"{kind}.{name}" for name, p in other.named_parameters()
+                             if p.requires_grad and p.grad is not None
+                             and id(p) not in held]
     return setup
 
 
