@@ -29,7 +29,6 @@ class Setup:
     dtypes: list = field(default_factory=list)
     wants: dict = field(default_factory=dict)       # name: does it want a gradient?
     modes: dict = field(default_factory=dict)       # submodule: does it train?
-    weights: dict = field(default_factory=dict)     # name: hash
     buffers: dict = field(default_factory=dict)     # name: hash; not what DDP sends
     not_finite: list = field(default_factory=list)  # names of what has NaN or inf
     groups: list = field(default_factory=list)      # (class, [{option: value}]) of each
@@ -99,9 +98,8 @@ def _note_model(setup, prefix, model):
             sharded |= {id(p) for p in part.parameters()}
     params = {prefix + name: p for name, p in module.named_parameters()}
     buffers = {prefix + name: b for name, b in module.named_buffers()}
-    own = [name for name, p in params.items() if id(p) in sharded
-           or comparable(p) is None]
-    setup.left_out += own
+    setup.left_out += [name for name, p in params.items() if id(p) in sharded
+                       or comparable(p) is None]
     setup.names += params
     setup.shapes += [None if id(p) in sharded or nn.parameter.is_lazy(p) else
                      (*p.shape, *map(str, getattr(p, "placements", ())))
@@ -110,7 +108,6 @@ def _note_model(setup, prefix, model):
     setup.wants.update({name: p.requires_grad for name, p in params.items()})
     setup.modes.update({prefix + name: part.training
                         for name, part in module.named_modules()})
-    setup.weights.update(hashed({k: p for k, p in params.items() if k not in own}))
     setup.buffers.update(hashed({name: b for name, b in buffers.items()
                                   if id(b) not in sent}))
     setup.not_finite += not_finite(params | buffers)
