@@ -131,10 +131,6 @@ WORDS = {
     "labels": (
         "X and y are split or shuffled apart",
         "split both with the same indices"),
-    "not-judged": (
-        "what the model gets is not rows of X but made from them, or the step by hand "
-        "does not run at world size 1",
-        "transform in make_batch or in the model; give `lr`"),
     "gradient": (
         "none of the known mistakes",
         "compare with a single device, a parameter at a time"),
@@ -168,15 +164,6 @@ WORDS = {
     "buffers": (
         "buffers, such as running means, are each rank's own",
         "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
-    "batch-norm": (
-        "normalisation takes the statistics of a rank's own shard, not of the "
-        "minibatch; or the loss is no mean over rows: give `count`",
-        "SyncBatchNorm, or group norm; or accept it if shards are large: "
-        "ignore=['batch-norm']"),
-    "syncs": (
-        "gradients are all-reduced more often than once a step",
-        "forward and backward in no_sync, except for the last micro-batch; DDP needs "
-        "no all-reduce by hand"),
     "learning-rate": (
         "lr does not fit the minibatch: the rule goes with the rows of a whole step, "
         "not with the number of devices",

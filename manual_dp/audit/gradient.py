@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from manual_dp.audit import single
 from manual_dp.audit.catalogue import finding
-from manual_dp.audit.heard import by_ranks, stale
+from manual_dp.audit.heard import by_ranks, multiple, stale
 from manual_dp.audit.hypotheses import CLOSE, explain, mixture
 from manual_dp.audit.naming import named, right, same
 from manual_dp.audit.records import Evidence, each_step
@@ -56,8 +56,9 @@ def gradients(notes, evidence):
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
     else:
-        evidence.skip("whether the loss is divided rightly", f"{why}; give `loss`")
-    return []
+        evidence.skip("whether the loss is divided rightly",
+                      why + "; give `loss`" * (not evidence.watched))
+    return multiple(notes, evidence) if heard == [] and evidence.watched else []
 
 
 def _nothing(notes):

@@ -1,6 +1,7 @@
 """By what came back to each rank's parameters: did all apply one mixture of it?
 
     by_ranks   the findings, [] for one mixture of all gradients, None if it is not known
+    multiple   the finding for a sum where a mean is expected
     stale      the finding for a gradient that was there before this step's backward
 
 Here no loss is known: whether the mixture is the right one, others have to say.
@@ -62,6 +63,24 @@ def _evenly(came, evidence):
     return all(_alike([a / b for a, b in zip(other, first) if b] + [1.0])
                for other in numbers) and (_alike(first) or len(by_rows) == len(first)
                                           and _alike(by_rows))
+
+
+def multiple(notes, evidence):
+    """Return the finding for a sum, or a mean of means, of what came back to the ranks.
+
+    A sum is right if the loss is divided by all ranks' rows: nobody knows this here.
+    """
+    came = [sum(note.pieces) for note in notes]
+    numbers = mixture(notes[0].applied, came, evidence.close)
+    if len(notes) < 2 or not numbers or notes[0].used is None:
+        return []
+    times, says = sum(numbers), "; ".join((
+        "gradients are {times:.4g} times the mean of the ranks'",
+        "right only if the loss makes up for it: ignore=[{code!r}]"))
+    for code, number in (("sum", len(notes)), ("averaged-twice", 1 / len(notes))):
+        if abs(times / number - 1) <= 10 * evidence.close:
+            return [finding(code, times, says.format(times=times, code=code))]
+    return []
 
 
 def _alike(numbers, close=1e-6):

@@ -117,12 +117,13 @@ class Evidence:
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
     alone: the `Run` of the same code at world size 1, or None.
     lr: what a step by hand multiplies the mean gradient by, or None.
+    watched: is it a script's own run, that nobody takes on one device?
     findings: of the rules before. remarks: what was seen and is no mistake.
     unchecked: what could not be judged, and why.
     """
 
-    def __init__(self, runs, alone=None, lr=None):
-        self.runs, self.lr = runs, lr
+    def __init__(self, runs, alone=None, lr=None, watched=False):
+        self.runs, self.lr, self.watched = runs, lr, watched
         self.steps = list(zip(*(run.steps for run in runs)))
         self.alone = list(zip(alone.steps)) if alone else []
         self.names = runs[0].names

@@ -85,7 +85,8 @@ def rows(notes, evidence):
                              f"several ranks: {row} on {who}"))
     if often and (size or notes[0].t is None):
         rank, row, times = often[0]
-        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {of and 'row '}{row if of else 'a row'} "
+        row = f"row {row}" if size else "a row"
+        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {row} "
                              f"{times} times, and {len(often) - 1} more so", rank))
     return _with_missed(found, missed, size)
 

@@ -16,6 +16,8 @@ from manual_dp.audit.hypotheses import mixture
 def compared(notes, evidence):
     """Return (same, why): whether every rank's step is that of world size 1."""
     t = notes[0].t
+    if evidence.watched:
+        return None, "a script's loss is not known; `audit` runs it on one device"
     if t is None or t >= len(evidence.alone):
         return None, "there is nothing to compare with at world size 1"
     [alone] = evidence.alone[t]
