@@ -59,7 +59,6 @@ class Sketch:
         return flat.view(SIZE, -1).sum(1).cpu()
 
 
-@torch.no_grad()
 def bit_hash(tensor):
     """Return a whole number for the tensor's bits, a 0-dim int64 tensor there.
 

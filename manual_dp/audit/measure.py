@@ -22,7 +22,7 @@ from manual_dp.audit.exact import Drawing, exact
 from manual_dp.audit.failure import Diary
 from manual_dp.audit.hypotheses import right_on_all
 from manual_dp.audit.records import Run, Step
-from manual_dp.audit.setup import snapshot
+from manual_dp.audit.setup import ids_held, snapshot
 from manual_dp.audit.hooks import Watch
 
 
@@ -97,8 +97,7 @@ def parts(made):
         raise WrongType("audit: make_model must return a module, or (module, optimizer, "
                         f"...), got {', '.join(type(one).__name__ for one in made)}")
     optimizers = [one for one in made if isinstance(one, optim.Optimizer)]
-    held = {id(p) for one in optimizers for group in one.param_groups
-            for p in group["params"]}
+    held = ids_held(optimizers)
     models = [one for one in modules if one is modules[0] or any(
         id(p) in held for p in one.parameters())]
     known = {id(one) for one in [*models, *optimizers]}
