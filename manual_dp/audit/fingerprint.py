@@ -72,7 +72,8 @@ def bit_hash(tensor):
     for width in (WIDE, COLUMNS):  # the one is a multiple of the other
         if len(bits) > width:
             rest = bits[len(bits) - len(bits) % width:]
-            bits = bits[:len(bits) - len(rest)].view(-1, width).sum(0, dtype=torch.int64)
+            bits = bits[:len(bits) - len(rest)].view(-1, width)
+            bits = bits.sum(0, dtype=torch.int64)
             bits[:len(rest)] += rest
     return (bits * _places(COLUMNS, bits.device)[:len(bits)]).sum()
 

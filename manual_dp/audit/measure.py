@@ -20,10 +20,10 @@ from manual_dp.audit import oracle
 from manual_dp.audit.batch import arguments, doubles
 from manual_dp.audit.exact import Drawing, exact
 from manual_dp.audit.failure import Diary
+from manual_dp.audit.hooks import Watch
 from manual_dp.audit.hypotheses import right_on_all
 from manual_dp.audit.records import Run, Step
 from manual_dp.audit.setup import ids_held, snapshot
-from manual_dp.audit.hooks import Watch
 
 
 class WrongType(TypeError):
@@ -94,8 +94,9 @@ def parts(made):
     """Return models, optimizers and others among what was made; refuse no model."""
     modules = [one for one in made if isinstance(one, nn.Module)]
     if not modules:
-        raise WrongType("audit: make_model must return a module, or (module, optimizer, "
-                        f"...), got {', '.join(type(one).__name__ for one in made)}")
+        kinds = ", ".join(type(one).__name__ for one in made)
+        raise WrongType("audit: make_model must return a module, or (module, "
+                        f"optimizer, ...), got {kinds}")
     optimizers = [one for one in made if isinstance(one, optim.Optimizer)]
     held = ids_held(optimizers)
     models = [one for one in modules if one is modules[0] or any(
@@ -118,9 +119,10 @@ def begun(watch):
 
 
 def silent(watch):
-    """Return the names of parameters to which no gradient came, if to others one did."""
+    """Return the names of parameters to which nothing came, if to others it did."""
     known = watch.pieces.keys() | watch.came
-    finds = any(getattr(model, "find_unused_parameters", False) for model in watch.models)
+    finds = any(getattr(model, "find_unused_parameters", False)
+                for model in watch.models)
     return [] if finds or not known else [
         watch.names[i] for i, p in enumerate(watch.params)
         if p.requires_grad and i not in known]
@@ -148,7 +150,8 @@ def _shared(watch):
     params, spans = dict(zip(watch.names, watch.params)), []
     buffers = [named for module in watch.modules for named in module.named_buffers()]
     for name, tensor in [*params.items(), *buffers]:
-        if not hasattr(tensor, "to_local") and tensor.numel() and tensor.is_contiguous():
+        whole = not hasattr(tensor, "to_local") and tensor.is_contiguous()
+        if whole and tensor.numel():
             start = tensor.data_ptr()
             spans.append((start, start + tensor.nbytes, name, name in params))
     spans.sort()
@@ -190,7 +193,8 @@ def _ready(watch):
 def _explains(watch, count):
     """Return the loss that explains what is applied at world size 1, or None."""
     note = watch.note
-    if dist.get_world_size() > 1 or not note.moved or not note.rows or not _ready(watch):
+    several = dist.get_world_size() > 1
+    if several or not note.moved or not note.rows or not _ready(watch):
         return None
     done = watch.forwards[:watch.until]
     # at world size 1 targets may be shifted, too
