@@ -90,7 +90,8 @@ def snapshot(models, optimizers=(), others=()):
 
 def like_weights(setup, value):
     """Return whether this may be an average of some weights: it is shaped like them."""
-    return torch.is_tensor(value) and value.numel() > 1 and (*value.shape,) in setup.shapes
+    return (torch.is_tensor(value) and value.numel() > 1
+            and (*value.shape,) in setup.shapes)
 
 
 def _note_model(setup, prefix, model):
