@@ -2,7 +2,7 @@
 
     Clips   of a `Watch`'s parameters; a part of its hooks
 
-`clip_grad_norm_` and `clip_grad_value_` may be known to the script by a name of its own,
+`clip_grad_norm_` and `clip_grad_value_` may be known to the script by names of its own,
 so what both of them call is heard.
 """
 
@@ -17,7 +17,7 @@ GROUPS, CLIPS = "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"
 
 
 class Clips:
-    """Keep sketches of gradients, by parameter, `before` and `after` they are clipped."""
+    """Keep sketches of gradients, `before` and `after` they are clipped."""
 
     def __init__(self, watch):
         self.watch, self.before, self.after = watch, {}, {}

@@ -95,8 +95,17 @@ class Watch:
             yield self
 
     def _hooks(self):
-        sums, order = dist.all_reduce, DistributedSampler.__iter__
-        reduce = dist.reduce
+        sums, reduce, order = dist.all_reduce, dist.reduce, DistributedSampler.__iter__
+        yield from (optim.register_optimizer_step_pre_hook(
+            lambda optimizer, *_: self._update(optimizer)),
+            optim.register_optimizer_step_post_hook(
+                lambda optimizer, *_: self._updated(optimizer)),
+            mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
+                self._summed(tensor) or sums(tensor, *args, **kwargs))),
+            mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
+                setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
+            mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
+                self.samplers.append(told(sampler)) or order(sampler))))
         yield from self.clips.hooks()
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
             yield module.register_forward_pre_hook(
@@ -119,8 +128,7 @@ class Watch:
         joins = getattr(getattr(model, "_join_config", None), "enable", False)
         self.note.wraps = "join" if joins else next(
             (name for name in names if name not in ("allreduce", "noop")), "ddp")
-        if not self.quiet and torch.is_grad_enabled():
-            # it may hang before the module is reached
+        if not self.quiet and torch.is_grad_enabled():  # it may hang before the module
             self.say(len(self.note.all_rows) + 1)
 
     def _forward(self, place, args, kwargs):
