@@ -1,0 +1,11 @@
+"""RIGHT: programs without a mistake, by name; each function gives audit's arguments."""
+
+from tests.support.heldout import trainers, vision
+
+PROGRAMS = [
+    trainers.accelerate, trainers.hf_trainer, trainers.keras_fit, trainers.timm_loop,
+    trainers.lightning, trainers.optimizer_wrapper,
+    vision.detection, vision.segmentation_dice, vision.metric_learning,
+    vision.clip_image_text, vision.moco, vision.byol, vision.distillation,
+]
+RIGHT = {program.__name__: program for program in PROGRAMS}
