@@ -2,7 +2,7 @@
 
 import functools
 
-from tests.support.heldout import trainers, vision
+from tests.support.heldout import generative, policies, trainers, vision
 
 # program, mistake, the codes of which one is to be found
 MISTAKES = [
@@ -38,6 +38,22 @@ MISTAKES = [
     (vision.byol, "lr_by_own_rows", "learning-rate"),
     (vision.distillation, "teacher_by_rank", "start-differs", "state-differs"),
     (vision.distillation, "rank_0_leaves_eval", "modes"),
+    (generative.vae, "own_rows_of_noise_drawn_alike", "random-same"),
+    (generative.vae, "divided_by_all_rows", "averaged-twice", "factor"),
+    (generative.vae_of_own_noise, "seeded_alike_in_each_step", "random-same"),
+    (generative.wgan_gp, "critic_never_averaged", "not-synchronised"),
+    (generative.wgan_gp, "generator_averaged_again", "averaged-twice"),
+    (generative.gan, "noise_drawn_alike", "random-same"),
+    (generative.gan, "judge_not_through_its_wrapper", "not-synchronised"),
+    (generative.gan, "generator_stepped_on_rank_0", "replicas-differ"),
+    (generative.diffusion, "times_drawn_alike", "random-same"),
+    (generative.diffusion, "weights_of_own_rows", "local", "uneven-shards"),
+    (policies.reinforce, "returns_normalised_over_own_rows", "local"),
+    (policies.reinforce, "mean_over_own_steps", "uneven-shards"),
+    (policies.ppo, "gains_normalised_over_own_rows", "local"),
+    (policies.ppo, "stops_by_own_rows", "hang", "unequal-batches"),
+    (policies.actor_critic, "each_rank_its_rate", "rates-differ"),
+    (policies.actor_critic, "value_never_averaged", "not-synchronised"),
 ]
 BROKEN = {f"{program.__name__}__{mistake}": (codes, functools.partial(program, mistake))
           for program, mistake, *codes in MISTAKES}

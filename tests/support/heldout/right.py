@@ -1,11 +1,14 @@
 """RIGHT: programs without a mistake, by name; each function gives audit's arguments."""
 
-from tests.support.heldout import trainers, vision
+from tests.support.heldout import generative, policies, trainers, vision
 
 PROGRAMS = [
     trainers.accelerate, trainers.hf_trainer, trainers.keras_fit, trainers.timm_loop,
     trainers.lightning, trainers.optimizer_wrapper,
     vision.detection, vision.segmentation_dice, vision.metric_learning,
     vision.clip_image_text, vision.moco, vision.byol, vision.distillation,
+    generative.vae, generative.vae_of_own_noise, generative.wgan_gp, generative.gan,
+    generative.diffusion,
+    policies.reinforce, policies.ppo, policies.actor_critic,
 ]
 RIGHT = {program.__name__: program for program in PROGRAMS}

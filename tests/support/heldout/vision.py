@@ -8,8 +8,17 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from tests.support.heldout.parts import (AddUp, Gather, add_up, average, draw, draw_ids,
-                                         gather, mine, mlp)
+from tests.support.heldout.parts import (
+    AddUp,
+    Gather,
+    add_up,
+    average,
+    draw,
+    draw_ids,
+    gather,
+    mine,
+    mlp,
+)
 
 
 class Detector(nn.Module):
@@ -112,8 +121,11 @@ def metric_learning(bug=None):
     def others(rows, labels):
         if bug == "own_rows_only":
             return rows, labels
-        take = gather if bug == "gathered_without_gradient" else Gather.apply
-        return take(rows), gather(labels)
+        if bug != "gathered_without_gradient":
+            return Gather.apply(rows), gather(labels)
+        parts = list(gather(rows).chunk(dist.get_world_size()))
+        parts[dist.get_rank()] = rows
+        return torch.cat(parts), gather(labels)
 
     def step(model, optimizer, X, y):
         y = mine(y)
@@ -208,7 +220,7 @@ class MoCo(nn.Module):
 def moco(bug=None):
     """Contrast own queries with a queue that holds all ranks' keys."""
     def make_model():
-        model = DDP(MoCo(bug), broadcast_buffers=False)
+        model = MoCo(bug)
         wanted = [p for p in model.parameters() if p.requires_grad]
         return model, torch.optim.SGD(wanted, 0.2, momentum=0.9)
 
@@ -221,6 +233,7 @@ def moco(bug=None):
         loss = F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long))
         optimizer.zero_grad()
         loss.backward()
+        average(model.parameters())
         optimizer.step()
 
     return {"make_model": make_model, "make_batch": make_batch, "step": step}
@@ -262,9 +275,8 @@ def byol(bug=None):
 def distillation(bug=None):
     """Teach a small network with a larger one that is never trained."""
     def make_model():
-        teacher = nn.Sequential(mlp(5, 12), nn.BatchNorm1d(12), nn.Linear(12, 4))
-        if bug == "teacher_by_rank":
-            teacher[2].weight.data += 0.1 * dist.get_rank()
+        torch.manual_seed(dist.get_rank() if bug == "teacher_by_rank" else 0)
+        teacher = nn.Sequential(nn.Linear(5, 12), nn.BatchNorm1d(12), nn.Linear(12, 4))
         student = DDP(mlp(5, 6, 4))
         teacher.requires_grad_(False).eval()
         return student, torch.optim.AdamW(student.parameters(), 0.02), teacher
