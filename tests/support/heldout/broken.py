@@ -2,7 +2,7 @@
 
 import functools
 
-from tests.support.heldout import generative, policies, trainers, vision
+from tests.support.heldout import generative, policies, sequences, trainers, vision
 
 # program, mistake, the codes of which one is to be found
 MISTAKES = [
@@ -54,6 +54,23 @@ MISTAKES = [
     (policies.ppo, "stops_by_own_rows", "hang", "unequal-batches"),
     (policies.actor_critic, "each_rank_its_rate", "rates-differ"),
     (policies.actor_critic, "value_never_averaged", "not-synchronised"),
+    (sequences.speech_ctc, "every_other_text", "labels"),
+    (sequences.speech_ctc, "letters_of_own_rank", "uneven-shards"),
+    (sequences.seq2seq, "rest_of_the_rows_dropped", "rows-missed", "accumulation"),
+    (sequences.seq2seq, "mean_of_each_micro_batch", "uneven-shards", "accumulation"),
+    (sequences.list_of_sequences, "last_rank_begins_earlier",
+     "rows-overlap", "rows-repeated"),
+    (sequences.list_of_sequences, "sequences_sorted_after_the_split", "labels"),
+    (sequences.list_of_sequences, "mean_over_own_sequences", "uneven-shards"),
+    (sequences.sparse_embedding, "sparse_left_out", "not-synchronised"),
+    (sequences.sparse_embedding, "values_added_whatever_their_rows",
+     "mismatch", "gradient"),
+    (sequences.mixture_of_experts, "unused_experts_not_averaged", "mismatch", "hang"),
+    (sequences.mixture_of_experts, "balance_of_own_rows", "local"),
+    (sequences.lora, "thin_matrix_by_rank", "start-differs"),
+    (sequences.lora, "base_trained_on_rank_0", "frozen"),
+    (sequences.adapters, "adapter_after_wrapping", "not-synchronised"),
+    (sequences.adapters, "head_averaged_again", "averaged-twice"),
 ]
 BROKEN = {f"{program.__name__}__{mistake}": (codes, functools.partial(program, mistake))
           for program, mistake, *codes in MISTAKES}

@@ -1,6 +1,6 @@
 """RIGHT: programs without a mistake, by name; each function gives audit's arguments."""
 
-from tests.support.heldout import generative, policies, trainers, vision
+from tests.support.heldout import generative, policies, sequences, trainers, vision
 
 PROGRAMS = [
     trainers.accelerate, trainers.hf_trainer, trainers.keras_fit, trainers.timm_loop,
@@ -10,5 +10,8 @@ PROGRAMS = [
     generative.vae, generative.vae_of_own_noise, generative.wgan_gp, generative.gan,
     generative.diffusion,
     policies.reinforce, policies.ppo, policies.actor_critic,
+    sequences.speech_ctc, sequences.seq2seq, sequences.list_of_sequences,
+    sequences.sparse_embedding, sequences.mixture_of_experts, sequences.lora,
+    sequences.adapters,
 ]
 RIGHT = {program.__name__: program for program in PROGRAMS}

@@ -1,0 +1,302 @@
+"""Programs that read: speech, translation, bags of words, experts, adapters."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.utils.rnn import pack_sequence
+
+from tests.support.heldout.parts import (
+    AddUp,
+    add_up,
+    average,
+    draw,
+    draw_ids,
+    mine,
+    mlp,
+)
+
+
+def speech_ctc(bug=None):
+    """Add the CTC losses of rows, over all ranks' target characters."""
+    def make_model():
+        model = DDP(mlp(4, 8, 5))
+        return model, torch.optim.SGD(model.parameters(), 0.1)
+
+    def make_batch(t):
+        return (draw(t, 8, 12, 4), draw_ids(t, 4, 8, 5) + 1,
+                draw_ids(t, 4, 8, seed=1) + 2)
+
+    def step(model, optimizer, sound, text, lengths):
+        rank, world = dist.get_rank(), dist.get_world_size()
+        sound = mine(sound)
+        if bug == "every_other_text":
+            text, lengths = text[rank::world], lengths[rank::world]
+        else:
+            text, lengths = mine(text), mine(lengths)
+        log_p = model(sound).log_softmax(2).transpose(0, 1)
+        frames = torch.full((len(text),), 12)
+        loss = F.ctc_loss(log_p, text, frames, lengths, reduction="sum")
+        letters = lengths.sum() if bug == "letters_of_own_rank" \
+            else add_up(lengths.sum()) / world
+        optimizer.zero_grad()
+        (loss / letters).backward()
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step}
+
+
+class Translator(nn.Module):
+    """Read one row of words, say another."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(9, 5, padding_idx=0)
+        self.encoder = nn.GRU(5, 6, batch_first=True)
+        self.decoder = nn.GRU(5, 6, batch_first=True)
+        self.out = nn.Linear(6, 9)
+
+    def forward(self, source, target):
+        _, state = self.encoder(self.words(source))
+        return self.out(self.decoder(self.words(target), state)[0])
+
+
+def seq2seq(bug=None):
+    """Add micro-batches of four rows, over all ranks' words that are no padding."""
+    def make_model():
+        model = Translator()
+        return model, torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
+
+    def make_batch(t):
+        length = draw_ids(t, 6, 16, 1, seed=1) + 1
+        words = (draw_ids(t, 8, 16, 7) + 1).masked_fill(torch.arange(7) > length, 0)
+        return {"source": draw_ids(t, 8, 16, 5, seed=2) + 1, "target": words}
+
+    def step(model, optimizer, batch):
+        source, target = mine(batch["source"]), mine(batch["target"])
+        words = add_up((target[:, 1:] > 0).sum()) / dist.get_world_size()
+        parts = len(source) // 4
+        rows = 3 if bug == "rest_of_the_rows_dropped" else 4
+        optimizer.zero_grad()
+        for i in range(parts):
+            here = slice(rows * i, rows * (i + 1))
+            into = target[here]
+            out = model(source[here], into[:, :-1])
+            loss = F.cross_entropy(out.flatten(0, 1), into[:, 1:].flatten(),
+                                   ignore_index=0, reduction="sum")
+            if bug == "mean_of_each_micro_batch":
+                loss = loss / (into[:, 1:] > 0).sum() / parts
+            else:
+                loss = loss / words
+            loss.backward()
+        average(model.parameters())
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step}
+
+
+class Reader(nn.Module):
+    """Read sequences of any lengths, return a number for each."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm, self.out = nn.LSTM(3, 5), nn.Linear(5, 1)
+
+    def forward(self, rows):
+        packed = pack_sequence(rows, enforce_sorted=False)
+        return self.out(self.lstm(packed)[1][0][-1]).squeeze(1)
+
+
+def list_of_sequences(bug=None):
+    """Take a list of ten sequences over three ranks, weighted by their number."""
+    def make_model():
+        model = DDP(Reader())
+        return model, torch.optim.Adam(model.parameters(), 0.02)
+
+    def make_batch(t):
+        lengths = [2 + (3 * i + t) % 5 for i in range(10)]
+        rows = [draw(t, n, 3, seed=i) for i, n in enumerate(lengths)]
+        return rows, torch.stack([row[:, 0].sum() - row[-1, 1] for row in rows])
+
+    def step(model, optimizer, rows, y):
+        rank, world, total = dist.get_rank(), dist.get_world_size(), len(rows)
+        if bug == "last_rank_begins_earlier":
+            size = -(-total // world)
+            first = min(rank * size, total - size)
+            rows, y, total = rows[first:first + size], y[first:first + size], world * size
+        elif bug == "sequences_sorted_after_the_split":
+            rows, y = sorted(mine(rows), key=len), y[10 * rank // world:][:4]
+            y = y[:len(rows)]
+        else:
+            first = len(rows) * rank // world
+            rows = mine(rows)
+            y = y[first:first + len(rows)]
+        loss = F.mse_loss(model(rows), y, reduction="sum")
+        if bug == "mean_over_own_sequences":
+            loss = loss / len(rows)
+        else:
+            loss = loss * world / total
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step,
+            "world_size": 3}
+
+
+def sparse_embedding(bug=None):
+    """Average the sparse gradient of a table of words beside the others."""
+    def make_model():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4, sparse=True), nn.Flatten(),
+                              nn.Linear(12, 2))
+        return model, torch.optim.SGD(model.parameters(), 0.3)
+
+    def make_batch(t):
+        return draw_ids(t, 20, 8, 3), draw_ids(t, 2, 8, seed=1)
+
+    def average_sparse(p):
+        if bug == "sparse_left_out":
+            return
+        if bug == "values_added_whatever_their_rows":
+            grad = p.grad.coalesce()
+            values = grad.values().clone()
+            dist.all_reduce(values)
+            p.grad = torch.sparse_coo_tensor(
+                grad.indices(), values / dist.get_world_size(), grad.shape)
+            return
+        p.grad = p.grad.to_dense()
+        average([p])
+
+    def step(model, optimizer, words, y):
+        optimizer.zero_grad()
+        F.cross_entropy(model(mine(words)), mine(y)).backward()
+        for p in model.parameters():
+            if p.grad.is_sparse:
+                average_sparse(p)
+            else:
+                average([p])
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step}
+
+
+class Experts(nn.Module):
+    """Send each row to the expert that its gate likes best."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = mlp(4, 6)
+        self.experts = nn.ModuleList(mlp(4, 5, 2, seed=i) for i in range(6))
+
+    def forward(self, x):
+        likes = self.gate(x).softmax(1)
+        best, which = likes.max(1)
+        out = torch.zeros(len(x), 2)
+        for i, expert in enumerate(self.experts):
+            if (which == i).any():
+                out[which == i] = expert(x[which == i])
+        return out * best[:, None], likes, which
+
+
+def mixture_of_experts(bug=None):
+    """Replicate experts, of which a rank may use none; balance over all ranks' rows."""
+    def make_model():
+        model = Experts()
+        return model, torch.optim.SGD(model.parameters(), 0.2)
+
+    def make_batch(t):
+        X = draw(t, 12, 4)
+        return X, X[:, :2] * X[:, 2:]
+
+    def balance(likes, which):
+        used = F.one_hot(which, 6).sum(0)
+        if bug == "balance_of_own_rows":
+            return 6 * (used / len(likes) * likes.mean(0)).sum()
+        rows = len(likes) * dist.get_world_size()
+        return 6 * (add_up(used) / rows * AddUp.apply(likes.sum(0)) / rows).sum()
+
+    def step(model, optimizer, X, y):
+        out, likes, which = model(mine(X))
+        optimizer.zero_grad()
+        (F.mse_loss(out, mine(y)) + 0.1 * balance(likes, which)).backward()
+        for p in model.parameters():
+            if p.grad is None and bug != "unused_experts_not_averaged":
+                p.grad = torch.zeros_like(p)
+        average(model.parameters())
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step,
+            "world_size": 3}
+
+
+class LowRank(nn.Module):
+    """Add a product of two thin matrices to a linear layer that stays as it is."""
+
+    def __init__(self, base, rank, generator):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        down = torch.randn(rank, base.in_features, generator=generator)
+        self.down = nn.Parameter(down)
+        self.up = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.down.T @ self.up.T
+
+
+def lora(bug=None):
+    """Train low-rank updates of a frozen network."""
+    def make_model():
+        model = mlp(5, 8, 3)
+        seed = dist.get_rank() if bug == "thin_matrix_by_rank" else 0
+        generator = torch.Generator().manual_seed(seed)
+        model[0], model[2] = (LowRank(model[i], 2, generator) for i in (0, 2))
+        if bug == "base_trained_on_rank_0" and dist.get_rank() == 0:
+            model.requires_grad_(True)
+        wanted = [p for p in model.parameters() if p.requires_grad]
+        return model, torch.optim.AdamW(wanted, 0.02)
+
+    def make_batch(t):
+        return draw(t, 8, 5), draw_ids(t, 3, 8)
+
+    def step(model, optimizer, X, y):
+        optimizer.zero_grad()
+        F.cross_entropy(model(mine(X)), mine(y)).backward()
+        average(p for name, p in model.named_parameters() if "base" not in name)
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step}
+
+
+def adapters(bug=None):
+    """Put an adapter behind a frozen layer and train it with the head."""
+    def make_model():
+        model = nn.ModuleDict({"body": mlp(5, 8), "adapter": nn.Identity(),
+                               "head": mlp(8, 3, seed=1)})
+        model.forward = lambda x: model["head"](model["adapter"](model["body"](x)))
+        model["body"].requires_grad_(False)
+        if bug == "adapter_after_wrapping":
+            wrapped = DDP(model)
+            model["adapter"] = mlp(8, 2, 8, seed=2)
+        else:
+            model["adapter"] = mlp(8, 2, 8, seed=2)
+            wrapped = DDP(model)
+        groups = [{"params": model["adapter"].parameters(), "lr": 0.1},
+                  {"params": model["head"].parameters(), "weight_decay": 0.01}]
+        return wrapped, torch.optim.SGD(groups, 0.2)
+
+    def make_batch(t):
+        return draw(t, 8, 5), draw_ids(t, 3, 8)
+
+    def step(model, optimizer, X, y):
+        optimizer.zero_grad()
+        F.cross_entropy(model(mine(X)), mine(y)).backward()
+        if bug == "head_averaged_again":
+            for p in model.module["head"].parameters():
+                p.grad /= dist.get_world_size()
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": make_batch, "step": step}
