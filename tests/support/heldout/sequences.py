@@ -86,13 +86,11 @@ def seq2seq(bug=None):
             out = model(source[here], into[:, :-1])
             loss = F.cross_entropy(out.flatten(0, 1), into[:, 1:].flatten(),
                                    ignore_index=0, reduction="sum")
-            if bug == "mean_of_each_micro_batch":
-                loss = loss / (into[:, 1:] > 0).sum() / parts
-            else:
-                loss = loss / words
-            loss.backward()
-        average(model.parameters())
-        optimizer.step()
+            (loss / words).backward()
+            if bug == "a_step_for_each_micro_batch" or i == parts - 1:
+                average(model.parameters())
+                optimizer.step()
+                optimizer.zero_grad()
 
     return {"make_model": make_model, "make_batch": make_batch, "step": step}
 
@@ -127,13 +125,11 @@ def list_of_sequences(bug=None):
             size = -(-total // world)
             first = min(rank * size, total - size)
             rows, y, total = rows[first:first + size], y[first:first + size], world * size
-        elif bug == "sequences_sorted_after_the_split":
-            rows, y = sorted(mine(rows), key=len), y[10 * rank // world:][:4]
-            y = y[:len(rows)]
         else:
-            first = len(rows) * rank // world
-            rows = mine(rows)
-            y = y[first:first + len(rows)]
+            seed = rank if bug == "shuffled_by_rank" else 0
+            order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+            order = mine(order.tolist())
+            rows, y = [rows[i] for i in order], y[order]
         loss = F.mse_loss(model(rows), y, reduction="sum")
         if bug == "mean_over_own_sequences":
             loss = loss / len(rows)
