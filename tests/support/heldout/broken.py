@@ -2,7 +2,14 @@
 
 import functools
 
-from tests.support.heldout import generative, policies, sequences, trainers, vision
+from tests.support.heldout import (
+    generative,
+    policies,
+    sequences,
+    trainers,
+    updates,
+    vision,
+)
 
 # program, mistake, the codes of which one is to be found
 MISTAKES = [
@@ -71,6 +78,35 @@ MISTAKES = [
     (sequences.lora, "base_trained_on_rank_0", "frozen"),
     (sequences.adapters, "adapter_after_wrapping", "not-synchronised"),
     (sequences.adapters, "head_averaged_again", "averaged-twice"),
+    (updates.sam, "climbs_by_own_and_returns_by_the_mean",
+     "weights-changed", "replicas-differ"),
+    (updates.sam, "second_pass_not_averaged", "not-synchronised"),
+    (updates.sam_of_own_rows, "second_pass_not_averaged_either", "not-synchronised"),
+    (updates.sam_of_own_rows, "not_returned_on_rank_1",
+     "weights-changed", "replicas-differ"),
+    (updates.lookahead, "slow_weights_kept_before_the_broadcast",
+     "state-differs", "weights-changed"),
+    (updates.lookahead, "follows_on_rank_0", "weights-changed", "replicas-differ"),
+    (updates.swa, "rate_times_world_size", "learning-rate"),
+    (updates.swa, "averaged_on_rank_0", "state-differs"),
+    (updates.gradient_centralisation, "momentum_by_world_size", "settings"),
+    (updates.gradient_centralisation, "added_not_averaged", "sum"),
+    (updates.clip_each_layer, "bound_by_world_size", "clip"),
+    (updates.clip_each_layer, "bounded_before_the_mean", "clip"),
+    (updates.adaptive_clip, "clipped_before_the_mean", "clip"),
+    (updates.adafactor, "decay_by_rank", "settings"),
+    (updates.adafactor, "squares_of_own_gradients", "state-differs",
+     "not-synchronised"),
+    (updates.local_sgd, "own_moments_of_adam", "state-differs", "not-synchronised"),
+    (updates.local_sgd, "last_layer_never_averaged", "not-synchronised"),
+    (updates.manual_zero, "rest_of_the_parameters_unowned", "not-in-optimizer"),
+    (updates.manual_zero, "never_sent_back", "not-sent-back"),
+    (updates.loss_scaling, "overflow_of_own_rows", "not-finite", "replicas-differ"),
+    (updates.loss_scaling, "overflow_on_any_rank_stops_it_alone",
+     "hang", "mismatch"),
+    (updates.loss_scaling, "scale_taken_out_for_each_rank", "averaged-twice", "factor"),
+    (updates.weighted_losses, "labelled_rows_of_own_rank", "uneven-shards"),
+    (updates.weighted_losses, "doubt_not_averaged", "not-synchronised"),
 ]
 BROKEN = {f"{program.__name__}__{mistake}": (codes, functools.partial(program, mistake))
           for program, mistake, *codes in MISTAKES}

@@ -1,6 +1,13 @@
 """RIGHT: programs without a mistake, by name; each function gives audit's arguments."""
 
-from tests.support.heldout import generative, policies, sequences, trainers, vision
+from tests.support.heldout import (
+    generative,
+    policies,
+    sequences,
+    trainers,
+    updates,
+    vision,
+)
 
 PROGRAMS = [
     trainers.accelerate, trainers.hf_trainer, trainers.keras_fit, trainers.timm_loop,
@@ -13,5 +20,9 @@ PROGRAMS = [
     sequences.speech_ctc, sequences.seq2seq, sequences.list_of_sequences,
     sequences.sparse_embedding, sequences.mixture_of_experts, sequences.lora,
     sequences.adapters,
+    updates.sam, updates.sam_of_own_rows, updates.lookahead, updates.swa,
+    updates.gradient_centralisation, updates.clip_each_layer, updates.adaptive_clip,
+    updates.adafactor, updates.local_sgd, updates.manual_zero, updates.loss_scaling,
+    updates.weighted_losses,
 ]
 RIGHT = {program.__name__: program for program in PROGRAMS}
