@@ -84,3 +84,14 @@ def mlp(*sizes, seed=0):
     for a, b in zip(sizes, sizes[1:]):
         layers += [nn.Linear(a, b), nn.Tanh()]
     return nn.Sequential(*layers[:-1])
+
+
+def regression(t):
+    """Return rows and what is to be said of them."""
+    X = draw(t, 12, 5)
+    return X, torch.stack([X[:, 0] * X[:, 1], X[:, 2].sin() + X[:, 3]], 1)
+
+
+def picked(t):
+    """Return rows and their classes."""
+    return draw(t, 12, 5), draw_ids(t, 3, 12)

@@ -81,7 +81,7 @@ def ppo(bug=None):
                 average(policy.parameters())
                 optimizer.step()
                 moved += ((ratio - 1) - ratio.log()).mean()
-            if over_ranks(moved, bug == "stops_by_own_rows") > 0.0005:
+            if over_ranks(moved, bug == "stops_by_own_rows") > 0.002:
                 break
 
     return {"make_model": make_model, "make_batch": make_batch, "step": step}

@@ -22,8 +22,11 @@ def run(arguments):
     for t in range(STEPS):
         batch = make_batch(t) if make_batch else ()
         step(*made, *(batch if isinstance(batch, tuple) else (batch,)))
-    parts = [part for part in made if hasattr(part, "state_dict")]
-    return [tensors(part.state_dict()) for part in parts]
+    modules = [part for part in made if isinstance(part, torch.nn.Module)]
+    others = [part for part in made if part not in modules
+              and hasattr(part, "state_dict")]
+    return tuple([tensors(part.state_dict()) for part in parts]
+                 for parts in (modules, others))
 
 
 def tensors(value):
@@ -38,27 +41,27 @@ def tensors(value):
 
 
 def apart(some, others):
-    """Return the greatest difference: of the first module, and of all that was made."""
-    each = []
+    """Return the greatest difference; inf where they hold other things."""
+    each = [0.0]
     for one, other in zip(some, others):
         if [a.shape for a in one] != [b.shape for b in other]:
-            each.append(float("inf"))
-            continue
-        differences = [float((a - b).abs().max()) for a, b in zip(one, other)
-                       if a.numel()]
-        each.append(max(differences, default=0.0))
-    return max(each)
+            return float("inf")
+        each += [float((a - b).abs().max()) for a, b in zip(one, other) if a.numel()]
+    return float("nan") if any(e != e for e in each) else max(each)
 
 
 def prove(arguments):
-    """Return how far rank 0 is from one rank, and the ranks from one another."""
+    """Say how far rank 0 is from one rank, and the ranks from one another."""
     world_size = arguments.get("world_size", 2)
-    alone, = run_ranks(run, 1, arguments, timeout=30)
+    (alone, _), = run_ranks(run, 1, arguments, timeout=30)
     try:
         ranks = run_ranks(run, world_size, arguments, timeout=20)
     except RankError as error:
         return f"error {str(error).strip().splitlines()[0][:90]}"
-    return apart(ranks[0], alone), max(apart(ranks[0], r) for r in ranks)
+    modules, states = zip(*ranks)
+    return (f"from one rank {apart(modules[0], alone):.1e}, "
+            f"between ranks {max(apart(modules[0], m) for m in modules):.1e}, "
+            f"in their states {max(apart(states[0], s) for s in states):.1e}")
 
 
 def main(names):
