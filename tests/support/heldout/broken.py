@@ -3,7 +3,10 @@
 import functools
 
 from tests.support.heldout import (
+    batches,
     generative,
+    layers,
+    optimizers,
     policies,
     sequences,
     trainers,
@@ -104,7 +107,8 @@ MISTAKES = [
     (optimizers.loss_scaling, "overflow_of_own_rows", "not-finite", "replicas-differ"),
     (optimizers.loss_scaling, "overflow_on_any_rank_stops_it_alone",
      "hang", "mismatch"),
-    (optimizers.loss_scaling, "scale_taken_out_for_each_rank", "averaged-twice", "factor"),
+    (optimizers.loss_scaling, "scale_taken_out_for_each_rank",
+     "averaged-twice", "factor"),
     (updates.weighted_losses, "labelled_rows_of_own_rank", "uneven-shards"),
     (updates.weighted_losses, "doubt_not_averaged", "not-synchronised"),
     (layers.quantisation_aware, "range_of_own_rows", "buffers", "local"),
@@ -118,13 +122,14 @@ MISTAKES = [
     (layers.complex_parameters, "added_not_averaged", "sum"),
     (layers.parameter_lists, "largest_first", "gradient", "mismatch"),
     (layers.parameter_lists, "last_not_copied_back", "not-synchronised"),
-    (layers.dataclasses_in_and_out, "each_takes_the_first_rows",
+    (batches.dataclasses_in_and_out, "each_takes_the_first_rows",
      "rows-same", "rows-missed"),
-    (layers.dataclasses_in_and_out, "weights_of_own_rows", "local", "uneven-shards"),
-    (layers.graph, "edges_split_too", "local", "gradient"),
-    (layers.graph, "mean_over_own_nodes", "uneven-shards"),
+    (batches.dataclasses_in_and_out, "weights_of_own_rows", "local", "uneven-shards"),
+    (batches.graph, "edges_split_too", "local", "gradient"),
+    (batches.graph, "mean_over_own_nodes", "uneven-shards"),
     (layers.own_sync_batch_norm, "statistics_of_own_rows", "local"),
     (layers.own_sync_batch_norm, "own_mean_kept", "buffers"),
 ]
-BROKEN = {f"{program.__name__}__{mistake}": (codes, functools.partial(program, mistake))
-          for program, mistake, *codes in MISTAKES}
+BROKEN = {
+    f"{program.__name__}__{mistake}": (codes, functools.partial(program, mistake))
+    for program, mistake, *codes in MISTAKES}

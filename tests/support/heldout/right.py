@@ -1,7 +1,10 @@
 """RIGHT: programs without a mistake, by name; each function gives audit's arguments."""
 
 from tests.support.heldout import (
+    batches,
     generative,
+    layers,
+    optimizers,
     policies,
     sequences,
     trainers,
@@ -21,11 +24,11 @@ PROGRAMS = [
     sequences.sparse_embedding, sequences.mixture_of_experts, sequences.lora,
     sequences.adapters,
     updates.sam, updates.sam_of_own_rows, updates.lookahead, updates.swa,
-    updates.gradient_centralisation, optimizers.clip_each_layer, optimizers.adaptive_clip,
-    optimizers.adafactor, updates.local_sgd, optimizers.manual_zero, optimizers.loss_scaling,
-    updates.weighted_losses,
+    updates.gradient_centralisation, updates.local_sgd, updates.weighted_losses,
+    optimizers.clip_each_layer, optimizers.adaptive_clip, optimizers.adafactor,
+    optimizers.manual_zero, optimizers.loss_scaling,
     layers.quantisation_aware, layers.spectral_norm, layers.weight_norm,
     layers.gradient_checkpointing, layers.complex_parameters, layers.parameter_lists,
-    layers.dataclasses_in_and_out, layers.graph, layers.own_sync_batch_norm,
+    batches.dataclasses_in_and_out, batches.graph, layers.own_sync_batch_norm,
 ]
 RIGHT = {program.__name__: program for program in PROGRAMS}
