@@ -7,6 +7,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from tests.support.heldout.parts import (
     add_up,
@@ -115,4 +116,48 @@ def graph(bug=None):
         optimizer.step()
 
     return {"make_model": make_model, "make_batch": make_batch, "step": step,
+            "world_size": 3}
+
+
+class Feed:
+    """Give a rank its batches for ever, in a new order in each epoch."""
+
+    def __init__(self, bug):
+        rank, world = dist.get_rank(), dist.get_world_size()
+        rows = TensorDataset(draw(0, 24, 5), draw_ids(0, 3, 24))
+        self.sampler = DistributedSampler(
+            rows, num_replicas=world, shuffle=True,
+            rank=0 if bug == "every_sampler_of_rank_0" else rank,
+            seed=rank if bug == "sampler_seeded_by_rank" else 5)
+        self.loader = DataLoader(rows, 12 // world, sampler=self.sampler)
+        self.epoch, self.told = 0, bug != "epoch_never_told"
+        self.begin()
+
+    def begin(self):
+        if self.told:
+            self.sampler.set_epoch(self.epoch)
+        self.batches = iter(self.loader)
+        self.epoch += 1
+
+    def next(self):
+        batch = next(self.batches, None)
+        if batch is None:
+            self.begin()
+            batch = next(self.batches)
+        return batch
+
+
+def loader_of_its_own(bug=None):
+    """Read rows from a loader that the program makes, two batches an epoch."""
+    def make_model():
+        model = DDP(mlp(5, 8, 3))
+        return model, torch.optim.SGD(model.parameters(), 0.2, momentum=0.9), Feed(bug)
+
+    def step(model, optimizer, feed):
+        x, y = feed.next()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return {"make_model": make_model, "make_batch": None, "step": step,
             "world_size": 3}

@@ -66,6 +66,7 @@ def spectral_norm(bug=None):
     """Divide a layer by its greatest singular value, one power iteration a pass."""
     def make_model():
         model = mlp(5, 8, 3)
+        nn.init.orthogonal_(model[0].weight)
         torch.manual_seed(dist.get_rank() if bug == "first_vectors_by_rank" else 0)
         model[0] = parametrizations.spectral_norm(model[0])
         return model, torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
@@ -238,7 +239,8 @@ class RanksNorm(nn.Module):
 def own_sync_batch_norm(bug=None):
     """Normalise over all ranks' rows by a layer of one's own."""
     def make_model():
-        model = nn.Sequential(mlp(5, 8), RanksNorm(8, bug), nn.ReLU(), mlp(8, 2, seed=1))
+        norm = RanksNorm(8, bug)
+        model = nn.Sequential(mlp(5, 8), norm, nn.ReLU(), mlp(8, 2, seed=1))
         return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
     def step(model, optimizer, X, y):

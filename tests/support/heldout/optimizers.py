@@ -172,7 +172,8 @@ def loss_scaling(bug=None):
     """Scale the loss by hand; the second batch overflows on the last rank alone."""
     def make_model():
         model = mlp(5, 8, 3)
-        return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), Scaler(bug)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        return model, optimizer, Scaler(bug)
 
     def make_batch(t):
         X, y = picked(t)

@@ -9,7 +9,7 @@ import torch
 
 from manual_dp.ranks import RankError, run_ranks
 
-STEPS = 4
+STEPS = 3
 
 
 def run(arguments):
@@ -50,16 +50,21 @@ def apart(some, others):
     return float("nan") if any(e != e for e in each) else max(each)
 
 
-def prove(arguments):
-    """Say how far rank 0 is from one rank, and the ranks from one another."""
+def prove(arguments, right):
+    """Say how far rank 0 is from one rank, and the ranks from one another.
+
+    right: the program without the mistake, for what one rank has wrong too.
+    """
     world_size = arguments.get("world_size", 2)
     (alone, _), = run_ranks(run, 1, arguments, timeout=30)
+    (good, _), = run_ranks(run, 1, right, timeout=30)
     try:
         ranks = run_ranks(run, world_size, arguments, timeout=20)
     except RankError as error:
         return f"error {str(error).strip().splitlines()[0][:90]}"
     modules, states = zip(*ranks)
     return (f"from one rank {apart(modules[0], alone):.1e}, "
+            f"from one rank without it {apart(modules[0], good):.1e}, "
             f"between ranks {max(apart(modules[0], m) for m in modules):.1e}, "
             f"in their states {max(apart(states[0], s) for s in states):.1e}")
 
@@ -75,7 +80,7 @@ def main(names):
         program = getattr(function, "func", function)
         known_as = {name, program.__name__, program.__module__.split(".")[-1]}
         if not names or known_as & set(names):
-            print(kind, name, codes, prove(function()), flush=True)
+            print(kind, name, codes, prove(function(), program()), flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Translator(nn.Module):
 
 
 def seq2seq(bug=None):
-    """Add micro-batches of four rows, over all ranks' words that are no padding."""
+    """Add micro-batches of four rows or less, over all ranks' words that are no padding."""
     def make_model():
         model = Translator()
         return model, torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
@@ -77,14 +77,12 @@ def seq2seq(bug=None):
     def step(model, optimizer, batch):
         source, target = mine(batch["source"]), mine(batch["target"])
         words = add_up((target[:, 1:] > 0).sum()) / dist.get_world_size()
-        parts = len(source) // 4
-        rows = 3 if bug == "rest_of_the_rows_dropped" else 4
+        sources, targets = source.split(4), target.split(4)
+        parts = len(source) // 4 if bug == "rest_of_the_rows_dropped" else len(sources)
         optimizer.zero_grad()
         for i in range(parts):
-            here = slice(rows * i, rows * (i + 1))
-            into = target[here]
-            out = model(source[here], into[:, :-1])
-            loss = F.cross_entropy(out.flatten(0, 1), into[:, 1:].flatten(),
+            out = model(sources[i], targets[i][:, :-1])
+            loss = F.cross_entropy(out.flatten(0, 1), targets[i][:, 1:].flatten(),
                                    ignore_index=0, reduction="sum")
             (loss / words).backward()
             if bug == "a_step_for_each_micro_batch" or i == parts - 1:
@@ -92,7 +90,8 @@ def seq2seq(bug=None):
                 optimizer.step()
                 optimizer.zero_grad()
 
-    return {"make_model": make_model, "make_batch": make_batch, "step": step}
+    return {"make_model": make_model, "make_batch": make_batch, "step": step,
+            "world_size": 3}
 
 
 class Reader(nn.Module):
@@ -124,7 +123,8 @@ def list_of_sequences(bug=None):
         if bug == "last_rank_begins_earlier":
             size = -(-total // world)
             first = min(rank * size, total - size)
-            rows, y, total = rows[first:first + size], y[first:first + size], world * size
+            rows, y = rows[first:first + size], y[first:first + size]
+            total = world * size
         else:
             seed = rank if bug == "shuffled_by_rank" else 0
             order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
@@ -267,21 +267,30 @@ def lora(bug=None):
     return {"make_model": make_model, "make_batch": make_batch, "step": step}
 
 
+class Adapted(nn.Module):
+    """Put an adapter between a frozen body and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = mlp(5, 8).requires_grad_(False), mlp(8, 3, seed=1)
+        self.adapter = nn.Identity()
+
+    def forward(self, x):
+        return self.head(self.adapter(self.body(x).tanh()))
+
+
 def adapters(bug=None):
     """Put an adapter behind a frozen layer and train it with the head."""
     def make_model():
-        model = nn.ModuleDict({"body": mlp(5, 8), "adapter": nn.Identity(),
-                               "head": mlp(8, 3, seed=1)})
-        model.forward = lambda x: model["head"](model["adapter"](model["body"](x)))
-        model["body"].requires_grad_(False)
+        model = Adapted()
         if bug == "adapter_after_wrapping":
             wrapped = DDP(model)
-            model["adapter"] = mlp(8, 2, 8, seed=2)
+            model.adapter = mlp(8, 2, 8, seed=2)
         else:
-            model["adapter"] = mlp(8, 2, 8, seed=2)
+            model.adapter = mlp(8, 2, 8, seed=2)
             wrapped = DDP(model)
-        groups = [{"params": model["adapter"].parameters(), "lr": 0.1},
-                  {"params": model["head"].parameters(), "weight_decay": 0.01}]
+        groups = [{"params": model.adapter.parameters(), "lr": 0.1},
+                  {"params": model.head.parameters(), "weight_decay": 0.01}]
         return wrapped, torch.optim.SGD(groups, 0.2)
 
     def make_batch(t):
@@ -291,7 +300,7 @@ def adapters(bug=None):
         optimizer.zero_grad()
         F.cross_entropy(model(mine(X)), mine(y)).backward()
         if bug == "head_averaged_again":
-            for p in model.module["head"].parameters():
+            for p in model.module.head.parameters():
                 p.grad /= dist.get_world_size()
         optimizer.step()
 

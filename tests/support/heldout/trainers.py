@@ -59,7 +59,7 @@ def accelerate(bug=None):
 
 
 class TokenTrainer:
-    """Train as transformers' Trainer does: the loss is a mean over all ranks' tokens."""
+    """Train as transformers' Trainer does, by a mean over all ranks' tokens."""
 
     def __init__(self, model, optimizer, bug=None):
         self.model, self.optimizer, self.bug = model, optimizer, bug
@@ -176,7 +176,7 @@ def timm_loop(bug=None):
 
     def make_model():
         model = DDP(mlp(6, 10, 4))
-        optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9, nesterov=True)
+        optimizer = torch.optim.SGD(model.parameters(), 0.2, 0.9, nesterov=True)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_then_cosine)
         return model, optimizer, scheduler, Average(model.module, 0.8)
 
@@ -257,7 +257,7 @@ class HorovodOptimizer:
 
     def synchronize(self):
         average(self.parameters())
-        self.synchronised = self.bug != "forgets_that_it_has_averaged"
+        self.synchronised = True
 
     def step(self):
         if not self.synchronised:
@@ -285,7 +285,7 @@ def optimizer_wrapper(bug=None):
         F.mse_loss(model(mine(X)), mine(y)).backward()
         if bug != "believes_it_has_averaged" or not optimizer.synchronised:
             optimizer.synchronize()
-        if bug == "forgets_that_it_has_averaged":
+        if bug == "divides_once_more":
             for p in model.parameters():
                 p.grad /= dist.get_world_size()
         optimizer.step()

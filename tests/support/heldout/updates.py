@@ -202,7 +202,7 @@ def local_sgd(bug=None):
 
 
 def weighted_losses(bug=None):
-    """Learn how much each of two tasks weighs, the mean over all ranks' labelled rows."""
+    """Learn two tasks' weights; the first task's rows are labelled in part."""
     def make_model():
         model = mlp(5, 8, 3)
         doubt = nn.Parameter(torch.zeros(2))
