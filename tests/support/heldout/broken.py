@@ -4,6 +4,7 @@ import functools
 
 from tests.support.heldout import (
     batches,
+    fine_tuning,
     generative,
     layers,
     optimizers,
@@ -78,10 +79,10 @@ MISTAKES = [
      "mismatch", "gradient"),
     (sequences.mixture_of_experts, "unused_experts_not_averaged", "mismatch", "hang"),
     (sequences.mixture_of_experts, "balance_of_own_rows", "local"),
-    (sequences.lora, "thin_matrix_by_rank", "start-differs"),
-    (sequences.lora, "base_trained_on_rank_0", "frozen"),
-    (sequences.adapters, "adapter_after_wrapping", "not-synchronised"),
-    (sequences.adapters, "head_averaged_again", "averaged-twice"),
+    (fine_tuning.lora, "thin_matrix_by_rank", "start-differs"),
+    (fine_tuning.lora, "base_trained_on_rank_0", "frozen"),
+    (fine_tuning.adapters, "adapter_after_wrapping", "not-synchronised"),
+    (fine_tuning.adapters, "head_averaged_again", "averaged-twice"),
     (updates.sam, "climbs_by_own_and_returns_by_the_mean",
      "weights-changed", "replicas-differ"),
     (updates.sam, "second_pass_not_averaged", "not-synchronised"),

@@ -2,6 +2,7 @@
 
 from tests.support.heldout import (
     batches,
+    fine_tuning,
     generative,
     layers,
     optimizers,
@@ -23,8 +24,8 @@ PROGRAMS = [
     generative.diffusion,
     policies.reinforce, policies.ppo, policies.actor_critic,
     sequences.speech_ctc, sequences.seq2seq, sequences.list_of_sequences,
-    sequences.sparse_embedding, sequences.mixture_of_experts, sequences.lora,
-    sequences.adapters,
+    sequences.sparse_embedding, sequences.mixture_of_experts, fine_tuning.lora,
+    fine_tuning.adapters,
     updates.sam, updates.sam_of_own_rows, updates.lookahead, updates.swa,
     updates.gradient_centralisation, updates.local_sgd, updates.weighted_losses,
     optimizers.clip_each_layer, optimizers.adaptive_clip, optimizers.adafactor,
