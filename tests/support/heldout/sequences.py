@@ -64,7 +64,7 @@ class Translator(nn.Module):
 
 
 def seq2seq(bug=None):
-    """Add micro-batches of four rows or less, over all ranks' words that are no padding."""
+    """Add micro-batches of up to four rows, over all ranks' words but padding."""
     def make_model():
         model = Translator()
         return model, torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)

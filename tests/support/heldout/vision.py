@@ -181,7 +181,7 @@ def clip_image_text(bug=None):
         loss.backward()
         optimizer.step()
         if bug != "scale_clamped_on_rank_0" or dist.get_rank() == 0:
-            model.module.scale.data.clamp_(0, 1.001)
+            model.module.scale.data.clamp_(0, 0.95)
 
     return {"make_model": make_model, "make_batch": make_batch, "step": step,
             "world_size": 3}
