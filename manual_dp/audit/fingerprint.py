@@ -59,7 +59,6 @@ class Sketch:
         return flat.view(SIZE, -1).sum(1).cpu()
 
 
-@torch.no_grad()
 def bit_hash(tensor):
     """Return a whole number for the tensor's bits, a 0-dim int64 tensor there.
 
@@ -72,8 +71,9 @@ def bit_hash(tensor):
         bits = (bits.clone() if bits.storage_offset() % 2 else bits).view(torch.int64)
     for width in (WIDE, COLUMNS):  # the one is a multiple of the other
         if len(bits) > width:
-            rest = bits[len(bits) - len(bits) % width:]
-            bits = bits[:len(bits) - len(rest)].view(-1, width).sum(0, dtype=torch.int64)
+            whole = len(bits) - len(bits) % width
+            rest = bits[whole:]
+            bits = bits[:whole].view(-1, width).sum(0, dtype=torch.int64)
             bits[:len(rest)] += rest
     return (bits * _places(COLUMNS, bits.device)[:len(bits)]).sum()
 

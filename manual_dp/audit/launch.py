@@ -2,9 +2,9 @@
 
     audit_script   the `Report` on its first steps
 
-Everything is below one rank of `run_ranks`: so an interrupt, or the end of this process,
-ends all of it. A script is ended once its steps are noted, or when no rank has got any
-farther for some time: then each says where it stands.
+Everything is below one rank of `run_ranks`: so an interrupt, or the end of this
+process, ends all of it. A script is ended once its steps are noted, or when no rank has
+got any farther for some time: then each says where it stands.
 """
 
 import os
@@ -41,8 +41,8 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         runs = _runs(folder, world_size)
         if not ended and len(runs) < world_size:
             missing = [rank for rank in range(world_size) if rank not in runs]
-            raise RuntimeError(f"{words[0]} took no step under watch on ranks {missing}: "
-                               "say watch(model, optimizer), or wrap the model in DDP")
+            raise RuntimeError(f"{words[0]} took no step under watch on ranks {missing}"
+                               ": say watch(model, optimizer), or wrap it in DDP")
         report = Report([], [], world_size, 0)
         if len(runs) == world_size:
             report = judged([runs[rank] for rank in range(world_size)], ignore)
@@ -80,7 +80,8 @@ def _start(words, folder, world_size, steps, timeout):
                 timeout, START)):
             return _hung(Path(folder), world_size, timeout)
         time.sleep(0.05)
-    raised = sorted(Path(folder).glob("raised-*"), key=lambda path: path.stat().st_mtime)
+    raised = sorted(Path(folder).glob("raised-*"), key=lambda path:
+                    path.stat().st_mtime)
     if raised or running.returncode:
         return _raised(raised, running.returncode)
     return None
@@ -101,16 +102,6 @@ def _hung(folder, world_size, timeout):
         except ProcessLookupError:
             pass
     time.sleep(0.5)
-    stands = {rank: _place(folder / f"stands-{rank}") for rank in range(world_size)}
-    details = "\n".join(f"rank {rank}:\n{text}" for rank, (_, text) in stands.items())
-    return Ended("hung", 0, f"no rank got farther in {timeout:g} s; "
-                 + "; ".join(f"rank {rank} is at {place}"
-                             for rank, (place, _) in stands.items()), details)
-
-
-def _place(path):
-    """Return the line of the script that it stands at, and the whole stack."""
-    text = path.read_text() if path.exists() else ""
-    lines = [line.strip() for line in text.splitlines() if "site-packages" not in line
-             and 'File "<' not in line and "runner.py" not in line and "File" in line]
-    return (lines[0].replace("File ", "") if lines else "an unknown place"), text
+    details = "\n".join(f"rank {path.name.removeprefix('stands-')}: {path.read_text()}"
+                        for path in sorted(folder.glob("stands-*")))
+    return Ended("hung", 0, f"no rank got farther in {timeout:g} s", details)

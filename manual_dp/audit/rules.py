@@ -6,14 +6,14 @@
     moved updates unused clips seeds    the step: do all ranks take it, and once?
     remarks learning_rate at_rest       is it the step that a single device takes?
 
-A later rule may look at the findings of those before it. Those about gradients, rows and
-what was set up are in gradient.py, rows.py and settings.py.
+A later rule may look at the findings of those before it. Those about gradients, rows
+and what was set up are in gradient.py, rows.py and settings.py.
 """
 
 import math
 
 from manual_dp.audit.catalogue import WORDS, few, finding, ranks
-from manual_dp.audit.gradient import gradients
+from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
 from manual_dp.audit.settings import ask_setups
@@ -80,7 +80,8 @@ def _parted(evidence, t, when, i, who, far):
     rank, name = who[0], evidence.names[i]
     notes = [note for run in evidence.runs for note in run.steps if note.t == t]
     stepped = [note.stepped.get(i) for note in notes]
-    changed = [rank for rank, note in enumerate(notes) if stepped[rank] != note.after[i]]
+    changed = [rank for rank, note in enumerate(notes)
+               if stepped[rank] != note.after[i]]
     if when == "after" and len(set(stepped)) == 1 and stepped[0] and changed:
         code, rank = "weights-changed", changed[0]
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
@@ -93,8 +94,8 @@ def _parted(evidence, t, when, i, who, far):
 @each_step
 def moved(notes, evidence):
     """Ask that the optimizer holds the parameters, and that every rank's move."""
-    if all(note.own is not None and not note.own.any() for note in notes):
-        return  # said as no-gradient
+    if no_gradient(notes):
+        return  # said by another rule
     still = [rank for rank, note in enumerate(notes) if note.moved is False
              and (any(note.rates.values()) or not note.rates)]
     some = [i for i in range(len(evidence.names)) if _on_some(i, notes)]
@@ -160,16 +161,16 @@ def clips(notes, evidence):
             return
         for one, other in zip(note.clips, first):
             if one.most != other.most or not _near(one.norm, other.norm, evidence):
-                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a norm "
-                              f"of {one.norm:.4g} to {one.most:.4g}, rank 0 "
+                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a "
+                              f"norm of {one.norm:.4g} to {one.most:.4g}, rank 0 "
                               f"{other.norm:.4g} to {other.most:.4g}", rank)
                 return
     alone = evidence.alone[t][0].clips if t is not None and t < len(
         evidence.alone) else first
     for one, other in zip(first, alone):
         if one.most != other.most:
-            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} on "
-                          f"{len(notes)} ranks, {other.most:.4g} on one")
+            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} "
+                          f"on {len(notes)} ranks, {other.most:.4g} on one")
             return
 
 
@@ -180,9 +181,14 @@ def _near(one, other, evidence):
 @each_step
 def seeds(notes, evidence):
     """Ask that a step that draws does not seed all ranks alike."""
-    first = notes[0].seeded
-    if len(notes) > 1 and first and all(
-            note.seeded == first and (note.drops or note.masked) for note in notes):
+    first, starts = notes[0].seeded, [note.start for note in notes if note.start]
+    drops = bool(starts) and starts[0].drops
+    if drops and len(starts) == len(notes) > 1 and len(
+            {start.draws_from for start in starts}) == 1:
+        evidence.remark("dropout draws the same masks on every rank: seed + rank once "
+                        "the model is made")
+    if len(notes) > 1 and first and all(note.seeded == first and (
+            drops or note.drops or note.masked) for note in notes):
         yield finding("random-same", len(first), "the step seeds every rank with "
                       f"{few(first)}, and draws masks or noise")
         return
@@ -205,8 +211,8 @@ def remarks(evidence):
         times = max(note.synced + note.summed // wanted for note in notes)
         if times > 1:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
-                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of the "
-                            "two, would save the rest")
+                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of "
+                            "the two, would save the rest")
     return []
 
 
@@ -246,7 +252,8 @@ def _rate(notes, alone, evidence):
     if notes[0].t:
         if grown == 1 and not math.isclose(ratio, 1, rel_tol=1e-9):
             return [finding("learning-rate", ratio, f"in step {notes[0].t}: {says}: a "
-                            "schedule that goes with the world size?", None, notes[0].t)]
+                            "schedule that goes with the world size?", None,
+                            notes[0].t)]
         return []
     if math.isclose(ratio, rule, rel_tol=1e-2):
         regime = ("same rows a step, so no scaling of lr" if grown == 1 else
