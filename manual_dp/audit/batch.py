@@ -100,7 +100,8 @@ class Minibatch:
     def __init__(self, nest=None):
         self.nest = nest
         several = [t for t in tensors(nest) if t.dim() and t.numel()]
-        self.size = Counter(len(t) for t in several).most_common(1)[0][0] if several else 0
+        sizes = Counter(map(len, several)).most_common(1)
+        self.size = sizes[0][0] if sizes else 0
         # labels say little about a row: what has most numbers is asked first
         self.leaves = sorted((t for t in several if len(t) == self.size),
                              key=lambda t: -t.numel())
@@ -139,11 +140,12 @@ class Minibatch:
         return None
 
     def of(self, rows):
-        """Return the target of the rows: y of a pair (X, y), else all that they have."""
+        """Return the rows' targets: y of a pair (X, y), else all that they have."""
         nest = self.nest
         if isinstance(nest, (tuple, list)) and len(nest) == 2:
             nest = nest[1]
-        return changed(nest, lambda t: t[rows] if t.dim() and len(t) == self.size else t)
+        return changed(
+            nest, lambda t: t[rows] if t.dim() and len(t) == self.size else t)
 
 
 def _view(tensor, leaf):
@@ -155,4 +157,5 @@ def _view(tensor, leaf):
     first = tensor.storage_offset() - leaf.storage_offset()
     if tensor.stride(0) % leaf.stride(0) or first < 0:
         return None
-    return [(first + i * tensor.stride(0)) // leaf.stride(0) for i in range(len(tensor))]
+    return [(first + i * tensor.stride(0)) // leaf.stride(0)
+            for i in range(len(tensor))]

@@ -17,14 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
             "feature_alpha_dropout")
-DRAWS = {name + end for name in ("rand", "randn", "randint") for end in ("", "_like")} | {
-    "randperm", "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
+DRAWS = {
+    "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm",
+    "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
     "bernoulli_", "random_", "exponential_", "gumbel_softmax", "rrelu", "cauchy_"}
 
 
 @contextmanager
 def exact():
-    """Compute in float64 and without dropout; yield a list, an entry for each dropout."""
+    """Compute in float64 and without dropout; yield a list, an entry for each one."""
     left_out = []
 
     def drop(input, p=0.5, training=True, *_, **__):
@@ -43,8 +44,8 @@ def exact():
                 (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
                     self, *args, **{**kwargs, "enabled": False})),
                 # its buckets are made for one dtype, once
-                (DistributedDataParallel, "__init__", lambda self, module, *args, **kwargs:
-                 wrap(self, module.double(), *args, **kwargs))]:
+                (DistributedDataParallel, "__init__", lambda self, module, *args, **kw:
+                 wrap(self, module.double(), *args, **kw))]:
             stack.enter_context(mock.patch.object(home, name, new))
         yield left_out
 

@@ -21,13 +21,13 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch, doubles, tensors
+from manual_dp.audit.clipping import Clips
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
-from manual_dp.audit.records import Clip, Forward, Sampler, Step
+from manual_dp.audit.records import Forward, Sampler, Step
 from manual_dp.audit.setup import named_parameters, snapshot, unwrapped
 
 
@@ -63,7 +63,7 @@ class Watch:
         self.before = None   # the weights that these forwards saw; first: their sketch
         self.samplers = []   # every DistributedSampler that was iterated
         self.came, self.left = {}, {}  # of each parameter, since its last update
-        self.clipped, self.handed = {}, {}  # as it was before and after clipping
+        self.clips = Clips(self)
         self.lock, self.quiet, self.through, self.depth = threading.Lock(), False, "", 0
 
     def begin(self, t, nest=None):
@@ -77,7 +77,7 @@ class Watch:
             self.before = [p.detach().clone() for p in self.params]
 
     def _remember(self):
-        """Keep the weights that a step begins with; a wrapper may have broadcast them."""
+        """Keep the weights that a step begins with: a wrapper may have sent them."""
         if self.keeps and not self.forwards:
             self.before = [p.detach().clone() for p in self.params]
         elif not self.keeps and not self.note.all_rows:
@@ -95,11 +95,7 @@ class Watch:
             yield self
 
     def _hooks(self):
-        sums, order = dist.all_reduce, DistributedSampler.__iter__
-        reduce = dist.reduce
-        group, clip = (getattr(clip_grad, name, None) for name in (
-            "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"))
-        # no bound methods: a copy of a module would copy this, too
+        sums, reduce, order = dist.all_reduce, dist.reduce, DistributedSampler.__iter__
         yield from (optim.register_optimizer_step_pre_hook(
             lambda optimizer, *_: self._update(optimizer)),
             optim.register_optimizer_step_post_hook(
@@ -110,14 +106,7 @@ class Watch:
                 setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
             mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
                 self.samplers.append(told(sampler)) or order(sampler))))
-        if group and clip:
-            yield mock.patch.object(
-                clip_grad, "_group_tensors_by_device_and_dtype",
-                lambda lists, *args: self._clipping(lists[0]) or group(lists, *args))
-            yield mock.patch.object(
-                clip_grad, "_clip_grads_with_norm_",
-                lambda params, most, norm, *args, **kwargs: self._clip(
-                    clip, params, most, norm, *args, **kwargs))
+        yield from self.clips.hooks()
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
             yield module.register_forward_pre_hook(
                 lambda _, args, kwargs, place=place: self._forward(place, args, kwargs),
@@ -139,8 +128,7 @@ class Watch:
         joins = getattr(getattr(model, "_join_config", None), "enable", False)
         self.note.wraps = "join" if joins else next(
             (name for name in names if name not in ("allreduce", "noop")), "ddp")
-        if not self.quiet and torch.is_grad_enabled():
-            # it may hang before the module is reached
+        if not self.quiet and torch.is_grad_enabled():  # it may hang before the module
             self.say(len(self.note.all_rows) + 1)
 
     def _forward(self, place, args, kwargs):
@@ -153,7 +141,8 @@ class Watch:
             args, kwargs = doubles((args, kwargs))
         with self.lock:
             self._listen()
-            inputs, module, note = tensors((args, kwargs)), self.modules[place], self.note
+            inputs, module = tensors((args, kwargs)), self.modules[place]
+            note = self.note
             rows = self._rows(inputs)
             self._remember()
             if not note.all_rows:
@@ -175,7 +164,8 @@ class Watch:
 
     def _rows(self, inputs):
         """Return places in the minibatch; hashes, if there is none that is known."""
-        several = [t for t in inputs if t.dim() > 1 or t.dim() and t.is_floating_point()]
+        several = [t for t in inputs
+                   if t.dim() > 1 or t.dim() and t.is_floating_point()]
         try:
             if self.batch:
                 return self.batch.rows(inputs)
@@ -186,7 +176,7 @@ class Watch:
     # backward
 
     def _listen(self):
-        """Hear what comes back to each parameter that wants it, before all others do."""
+        """Hear what comes back to each parameter, before all others do."""
         for i, p in enumerate(self.params):
             if i not in self.heard and p.requires_grad:
                 self.heard.add(i)
@@ -211,23 +201,7 @@ class Watch:
             self.note.cleared |= bool(self.came.get(i))
             self.came[i] = []
         self.came[i].append(self.sketch.row(grad))
-        self.note.early |= self.clipped.pop(i, None) is not None
-
-    def _clipping(self, grads):
-        homes = {id(p.grad): i for i, p in enumerate(self.params) if p.grad is not None}
-        for grad in grads:
-            if (i := homes.get(id(grad))) is not None and i not in self.clipped:
-                self.clipped[i] = self.sketch.row(grad)
-
-    def _clip(self, real, params, most, norm, *args, **kwargs):
-        params = [params] if torch.is_tensor(params) else list(params)
-        real(params, most, norm, *args, **kwargs)
-        mine = [self.index[id(p)] for p in params if id(p) in self.index]
-        if mine:
-            self.note.clips.append(Clip(float(most), float(norm)))
-        for i in mine:
-            if self.params[i].grad is not None:
-                self.handed[i] = self.sketch.row(self.params[i].grad)
+        self.note.early |= self.clips.before.pop(i, None) is not None
 
     def _summed(self, tensor):
         if not self.quiet:
@@ -257,11 +231,7 @@ class Watch:
         note.rates.update(mine)
         used = self.sketch([self.params[i].grad if i in mine else None
                             for i in range(len(self.params))])
-        for i in self.clipped.keys() & mine:
-            if i in self.handed and not torch.equal(self.handed[i], used[i]):
-                note.early = True
-            else:
-                used[i] = self.clipped[i]
+        note.early |= self.clips.undo(used, mine)
         if not self.sharded:
             note.used = used + (0 if note.used is None else note.used)
         self.take(mine)
@@ -279,7 +249,7 @@ class Watch:
             return
         mine = list(rates(optimizer, self.index))
         for i in mine:
-            for one in (self.came, self.clipped, self.handed):
+            for one in (self.came, self.clips.before, self.clips.after):
                 one.pop(i, None)
         if self.note.updates and not self.sharded:
             self.updated.update(zip(mine, bit_hashes(self.params[i] for i in mine)))
@@ -317,7 +287,7 @@ def _wholes(tensors):
 
 
 def _caller():
-    """Return the file and line, outside torch and the audit, that this is called for."""
+    """Return the file and line, outside torch and the audit, that called this."""
     frame = sys._getframe(1)
     while frame and any(part in frame.f_code.co_filename
                         for part in ("site-packages", "/audit/", "contextlib")):

@@ -153,5 +153,5 @@ def accused(evidence, notes, fits):
         return named(evidence, notes, fits, None)
     numbers = [fit.numbers[0] for fit in fits]
     return [] if all(same(number, numbers[0]) for number in numbers) else [
-        finding("factor", numbers[-1] / numbers[0], "ranks apply different multiples of "
-                "one gradient")]
+        finding("factor", numbers[-1] / numbers[0], "ranks apply different multiples "
+                "of one gradient")]

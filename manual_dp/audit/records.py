@@ -51,7 +51,7 @@ class Step:
     synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
     reduced: bool = False   # was dist.reduce called?
-    wraps: str = ""         # how DDP is used: "ddp", "join", a communication hook's name
+    wraps: str = ""         # how DDP is used: "ddp", "join", torch's hook by name
     # what came back: a sketch for each backward, and what stood in .grad before these
     pieces: list = field(default_factory=list)
     left: object = None

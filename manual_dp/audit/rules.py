@@ -6,8 +6,8 @@
     moved updates unused clips seeds    the step: do all ranks take it, and once?
     remarks learning_rate at_rest       is it the step that a single device takes?
 
-A later rule may look at the findings of those before it. Those about gradients, rows and
-what was set up are in gradient.py, rows.py and settings.py.
+A later rule may look at the findings of those before it. Those about gradients, rows
+and what was set up are in gradient.py, rows.py and settings.py.
 """
 
 import math
@@ -80,7 +80,8 @@ def _parted(evidence, t, when, i, who, far):
     rank, name = who[0], evidence.names[i]
     notes = [note for run in evidence.runs for note in run.steps if note.t == t]
     stepped = [note.stepped.get(i) for note in notes]
-    changed = [rank for rank, note in enumerate(notes) if stepped[rank] != note.after[i]]
+    changed = [rank for rank, note in enumerate(notes)
+               if stepped[rank] != note.after[i]]
     if when == "after" and len(set(stepped)) == 1 and stepped[0] and changed:
         code, rank = "weights-changed", changed[0]
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
@@ -160,16 +161,16 @@ def clips(notes, evidence):
             return
         for one, other in zip(note.clips, first):
             if one.most != other.most or not _near(one.norm, other.norm, evidence):
-                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a norm "
-                              f"of {one.norm:.4g} to {one.most:.4g}, rank 0 "
+                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a "
+                              f"norm of {one.norm:.4g} to {one.most:.4g}, rank 0 "
                               f"{other.norm:.4g} to {other.most:.4g}", rank)
                 return
     alone = evidence.alone[t][0].clips if t is not None and t < len(
         evidence.alone) else first
     for one, other in zip(first, alone):
         if one.most != other.most:
-            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} on "
-                          f"{len(notes)} ranks, {other.most:.4g} on one")
+            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} "
+                          f"on {len(notes)} ranks, {other.most:.4g} on one")
             return
 
 
@@ -205,8 +206,8 @@ def remarks(evidence):
         times = max(note.synced + note.summed // wanted for note in notes)
         if times > 1:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
-                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of the "
-                            "two, would save the rest")
+                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of "
+                            "the two, would save the rest")
     return []
 
 
@@ -246,7 +247,8 @@ def _rate(notes, alone, evidence):
     if notes[0].t:
         if grown == 1 and not math.isclose(ratio, 1, rel_tol=1e-9):
             return [finding("learning-rate", ratio, f"in step {notes[0].t}: {says}: a "
-                            "schedule that goes with the world size?", None, notes[0].t)]
+                            "schedule that goes with the world size?", None,
+                            notes[0].t)]
         return []
     if math.isclose(ratio, rule, rel_tol=1e-2):
         regime = ("same rows a step, so no scaling of lr" if grown == 1 else

@@ -75,9 +75,10 @@ def unlike(notes, evidence):
     if alone.used is not None and _apart(used, alone.used) <= evidence.close * float(
             alone.used.norm()):
         return []  # and the step is not: said by later rules
-    if len(came) < len(notes) or (used is notes[0].step) != (alone.applied is alone.step):
+    if len(came) < len(notes) or (notes[0].used is None) != (alone.used is None):
         return [_size(used, alone.applied, notes)]
-    wanted, is_now = (mixture(one, came, evidence.close) for one in (alone.applied, used))
+    wanted, is_now = (mixture(one, came, evidence.close)
+                      for one in (alone.applied, used))
     if wanted is None or is_now is None:
         pieces = [piece for note in notes for piece in note.pieces]
         wanted, is_now = (mixture(one, pieces, evidence.close) if len(pieces) <= 64 else

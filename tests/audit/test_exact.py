@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.audit.exact import DROPOUTS, DRAWS, Drawing, exact
+from manual_dp.audit.exact import DRAWS, DROPOUTS, Drawing, exact
 from manual_dp.audit.records import Step
 from tests.support.broken_training import net
 

@@ -5,7 +5,6 @@ tests/support/audited/prove.py and prove_broken.py, which show without the audit
 the right ones are right and the broken ones are not.
 """
 
-import pytest
 
 from manual_dp.audit import audit
 from manual_dp.audit.catalogue import WORDS
