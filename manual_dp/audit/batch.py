@@ -80,12 +80,12 @@ def arguments(step, made, batch):
 
 def rows_of(batch):
     """Return the `Rows` of all its tensors that begin with as many, None without."""
-    tensors = [t for t in tensors(batch) if t.dim() and comparable(t) is not None]
-    tensors = [t for t in tensors if len(t) == len(tensors[0])]
-    if not tensors:
+    several = [t for t in tensors(batch) if t.dim() and comparable(t) is not None]
+    several = [t for t in several if len(t) == len(several[0])]
+    if not several:
         return None
-    wide = [t.numel() // max(len(t), 1) for t in tensors]
-    hashes = [row_hashes(t) for t in tensors]
+    wide = [t.numel() // max(len(t), 1) for t in several]
+    hashes = [row_hashes(t) for t in several]
     X = hashes.pop(wide.index(max(wide)))  # the widest; what stands beside it is y
     # without a wide one it is not known which is X
     labels = sum(wide) - max(wide) == len(hashes) if max(wide) > 1 else None
