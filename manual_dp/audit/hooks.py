@@ -13,10 +13,8 @@ at each parameter, before DDP or anything else sums it. say: called at every for
 leave a trace where the rank may hang in the next line.
 """
 
-import sys
 import threading
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -27,6 +25,7 @@ from torch.utils.data.distributed import DistributedSampler
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
+from manual_dp.audit.plain import caller
 from manual_dp.audit.records import Forward, Sampler, Step
 from manual_dp.audit.setup import named_parameters, snapshot, unwrapped
 
@@ -96,12 +95,15 @@ class Watch:
 
     def _hooks(self):
         sums, reduce, order = dist.all_reduce, dist.reduce, DistributedSampler.__iter__
+        draw = torch.manual_seed
         yield from (optim.register_optimizer_step_pre_hook(
             lambda optimizer, *_: self._update(optimizer)),
             optim.register_optimizer_step_post_hook(
                 lambda optimizer, *_: self._updated(optimizer)),
             mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
                 self._summed(tensor) or sums(tensor, *args, **kwargs))),
+            mock.patch.object(torch, "manual_seed", lambda seed: (
+                setattr(self.note, "seeded", (*self.note.seeded, seed)) or draw(seed))),
             mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
                 setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
             mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
@@ -224,7 +226,7 @@ class Watch:
             note.updates += 1
             return  # the first update of a step is the one that is judged
         note.updates = max(note.updates, 1)
-        note.kind, note.place = type(optimizer).__name__, _caller()
+        note.kind, note.place = type(optimizer).__name__, caller()
         note.plain = note.kind == "SGD" and not any(
             group.get("momentum") or group.get("weight_decay")
             for group in optimizer.param_groups)
@@ -284,15 +286,6 @@ class Watch:
 def _wholes(tensors):
     """Return the tensors, put together from all ranks where they are sharded."""
     return [t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors]
-
-
-def _caller():
-    """Return the file and line, outside torch and the audit, that called this."""
-    frame = sys._getframe(1)
-    while frame and any(part in frame.f_code.co_filename
-                        for part in ("site-packages", "/audit/", "contextlib")):
-        frame = frame.f_back
-    return frame and f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
 
 
 def _any(tensor):

@@ -4,8 +4,12 @@
     hashed      hashes of tensors by name; numbers as they are
     inside      what is in a module, a dict, a scheduler, by name
     not_finite  names of tensors with NaN or inf
+    caller      where in the user's code this is called
     plain       a number, a text, or a tuple of them
 """
+
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -77,3 +81,12 @@ def hashed(named):
         elif plain(value) is not NotImplemented:
             found[name] = plain(value)
     return found | dict(zip(tensors, bit_hashes(tensors.values())))
+
+
+def caller():
+    """Return the file and line, outside torch and the audit, that called this."""
+    frame = sys._getframe(1)
+    while frame and any(part in frame.f_code.co_filename
+                        for part in ("site-packages", "/audit/", "contextlib")):
+        frame = frame.f_back
+    return frame and f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"

@@ -181,9 +181,14 @@ def _near(one, other, evidence):
 @each_step
 def seeds(notes, evidence):
     """Ask that a step that draws does not seed all ranks alike."""
-    first = notes[0].seeded
-    if len(notes) > 1 and first and all(
-            note.seeded == first and (note.drops or note.masked) for note in notes):
+    first, starts = notes[0].seeded, [note.start for note in notes if note.start]
+    drops = bool(starts) and starts[0].drops
+    if drops and len(starts) == len(notes) > 1 and len(
+            {start.draws_from for start in starts}) == 1:
+        evidence.remark("dropout draws the same masks on every rank: seed + rank once "
+                        "the model is made")
+    if len(notes) > 1 and first and all(note.seeded == first and (
+            drops or note.drops or note.masked) for note in notes):
         yield finding("random-same", len(first), "the step seeds every rank with "
                       f"{few(first)}, and draws masks or noise")
         return

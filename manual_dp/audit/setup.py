@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from manual_dp.audit.fingerprint import bit_hashes
 from manual_dp.audit.plain import comparable, hashed, inside, not_finite, plain
 from manual_dp.ranks.replica import Replica
 
@@ -36,6 +37,8 @@ class Setup:
     unheld: list = field(default_factory=list)      # that want a gradient, in vain
     state: dict = field(default_factory=dict)       # (kind, parameter): hash, number
     others: dict = field(default_factory=dict)      # name: hash, number
+    drops: bool = False     # is some dropout at work?
+    draws_from: int = None  # a hash of the state of torch's random numbers
     left_out: list = field(default_factory=list)    # what is each rank's own by design
 
 
@@ -75,6 +78,7 @@ def snapshot(models, optimizers=(), others=()):
     for place, optimizer in enumerate(optimizers):
         _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
     held = ids_held(optimizers)
+    setup.draws_from = bit_hashes([torch.get_rng_state()])[0]
     setup.unheld = _unheld(of_models, len(optimizers), held)
     for place, other in enumerate(others):
         kind = _prefix(others, place) + type(other).__name__
@@ -97,6 +101,8 @@ def like_weights(setup, value):
 def _note_model(setup, prefix, model):
     """Note what is of one model; return its parameters, {name: parameter}."""
     module, sent, sharded = unwrapped(model), set(), set()
+    setup.drops |= any(part.training and part.p > 0 for part in module.modules()
+                       if isinstance(part, nn.modules.dropout._DropoutNd))
     for part in model.modules():
         # a DDP sends rank 0's at the next forward: until then they may differ
         if getattr(part, "broadcast_buffers", hasattr(part, "sync_buffers")):
