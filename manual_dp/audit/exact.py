@@ -2,6 +2,7 @@
 
     exact     float64 wherever float32 was asked for, autocast and dropout off
     Drawing   whether random numbers were drawn in a block, and with which seeds
+    random_states, set_random_states   of torch's generators, to draw the same again
 """
 
 import random
@@ -78,6 +79,18 @@ class Drawing(TorchFunctionMode):
     def __exit__(self, *error):
         self.note.draws |= self.others != _others()
         return super().__exit__(*error)
+
+
+def random_states(devices):
+    """Return the states of torch's generators, on the CPU and on these GPUs."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+def set_random_states(devices, states):
+    """Let torch draw again what it drew when it was in these states."""
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:]):
+        torch.cuda.set_rng_state(state, device)
 
 
 def _others():
