@@ -66,7 +66,9 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
     params, setup = named_parameters(models), snapshot(models, optimizers)
     rows = rows_of(batch) if dist.get_world_size() > 1 else None
     again = _seen_before(sampler, rows)
-    own = setup, _hashes(params, setup) if gradients else {}
+    tensors = {"after": params, "gradient": {
+        name: p.grad for name, p in params.items()} if gradients else {}}
+    own = setup, {when: _hashes(named, setup) for when, named in tensors.items()}
     digest = hashlib.sha256(repr(own).encode()).hexdigest()
     # each rank has its own rows; the rest is only sent if it is not the same
     digests, samplers, lists, epochs = zip(*meeting.exchange(
@@ -78,17 +80,15 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
             for note, said, epoch in zip(notes, samplers, epochs)]
     if len({repr((run.names, run.shapes, setup.dtypes))
             for run, (setup, _) in zip(runs, owns)}) == 1:
-        grads = {name: p.grad for name, p in params.items()}
-        weights = [setup.weights for setup, _ in owns]
-        runs[0].drifts = [*_apart(meeting, "after", params, weights),
-                          *_apart(meeting, "gradient", grads, [g for _, g in owns])]
+        runs[0].drifts = [one for when, named in tensors.items() for one in _apart(
+            meeting, when, named, [hashes[when] for _, hashes in owns])]
     return _done(judge(Evidence(runs))[0] + same_labels(lists), then)
 
 
-def _hashes(params, setup):
-    """Return hashes of the gradients, by name; None where there is none."""
-    grads = {name: p.grad for name, p in params.items() if name not in setup.left_out}
-    return dict(zip(grads, bit_hashes(grads.values())))
+def _hashes(tensors, setup):
+    """Return hashes of what ranks have in common, by name; None where there is none."""
+    alike = {name: t for name, t in tensors.items() if name not in setup.left_out}
+    return dict(zip(alike, bit_hashes(alike.values())))
 
 
 @torch.no_grad()

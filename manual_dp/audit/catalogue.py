@@ -29,6 +29,10 @@ WORDS = {
     "mismatch": (
         "ranks called different collectives at the same time, or with other shapes",
         "let every rank call the same collectives in one order; see checked_allreduce"),
+    "not-finite": (
+        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
+        "shard's mean",
+        "look for the first step in which the loss is not finite; skip an empty shard"),
     "alias": (
         "replicas share memory: .to(device) returns the same tensor on the same device",
         "copy: p.detach().to(device, copy=True), as get_params does"),
@@ -127,10 +131,6 @@ WORDS = {
     "labels": (
         "X and y are split or shuffled apart",
         "split both with the same indices"),
-    "not-judged": (
-        "what the model gets is not rows of X but made from them, or the step by hand "
-        "does not run at world size 1",
-        "transform in make_batch or in the model; give `lr`"),
     "gradient": (
         "none of the known mistakes",
         "compare with a single device, a parameter at a time"),
@@ -157,10 +157,6 @@ WORDS = {
     "replicas-differ": (
         "the ranks do not take the same step from the same weights",
         "start from rank 0's weights and apply the same gradient on all"),
-    "not-finite": (
-        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
-        "shard's mean",
-        "look for the first step in which the loss is not finite; skip an empty shard"),
     "state-differs": (
         "an average of weights, a scheduler or an optimizer's state was updated, "
         "loaded or reset on some ranks only",
@@ -168,15 +164,6 @@ WORDS = {
     "buffers": (
         "buffers, such as running means, are each rank's own",
         "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
-    "batch-norm": (
-        "normalisation takes the statistics of a rank's own shard, not of the "
-        "minibatch; or the loss is no mean over rows: give `count`",
-        "SyncBatchNorm, or group norm; or accept it if shards are large: "
-        "ignore=['batch-norm']"),
-    "syncs": (
-        "gradients are all-reduced more often than once a step",
-        "forward and backward in no_sync, except for the last micro-batch; DDP needs "
-        "no all-reduce by hand"),
     "learning-rate": (
         "lr does not fit the minibatch: the rule goes with the rows of a whole step, "
         "not with the number of devices",

@@ -33,8 +33,7 @@ def add_parser(commands, count, file):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", metavar="-- SCRIPT.py | PACKAGE.MODULE:FUNCTION",
                         help="a script, or where the arguments come from")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER,
-                        help="of the script")
+    parser.add_argument("arguments", nargs="*", help="of the script")
     parser.add_argument("--world-size", type=count, metavar="N",
                         help="ranks (2), instead of what the function says")
     parser.add_argument("--steps", type=count, metavar="N", help="steps (3)")
@@ -52,6 +51,8 @@ def audit_command(args):
              if (value := getattr(args, name))}
     if args.what.endswith(".py"):
         report = audit_script([args.what, *args.arguments], **asked)
+    elif args.arguments:
+        raise ValueError(f"{args.what} takes no {' '.join(args.arguments)}")
     else:
         settings = {**_settings(args.what), **asked}
         try:

@@ -63,8 +63,12 @@ class Drawing(TorchFunctionMode):
         args = [torch.float64 if one is torch.float32 else one for one in args]
         kwargs = {key: torch.float64 if one is torch.float32 else one
                   for key, one in (kwargs or {}).items()}
-        return torch.Tensor.double(*args[:1]) if name == "float" else function(
+        made = torch.Tensor.double(*args[:1]) if name == "float" else function(
             *args, **kwargs)
+        # noise for as many rows as a rank has, not for all of which it takes a part
+        self.note.masked |= name in DRAWS and "perm" not in name and torch.is_tensor(
+            made) and made.numel() > 1 and len(made) != self.note.size
+        return made
 
     def __enter__(self):
         self.others = _others()

@@ -49,8 +49,8 @@ def failure(error, folder):
     if "Received data size doesn't match expected size" in text + error.details:
         return finding("mismatch", 1, f"on rank {rank} a tensor came that has another "
                        "size than the one expected", rank)
-    if error.kind in ("hung", "left") and diaries:
-        return _waiting(text, step, diaries)
+    if error.kind in ("hung", "left"):
+        return _waiting(text, step, diaries) if diaries else finding("hang", 1, text)
     place = "" if step is None else f"step {step}: "
     return finding("exception", 1, place + text.split("\n")[0], rank, step)
 

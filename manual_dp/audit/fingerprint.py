@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 SIZE = 16
 COLUMNS = 1021  # a prime: no layer is as wide
+WIDE = 64 * COLUMNS  # so many are added up at memory's speed
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
 
@@ -53,7 +54,9 @@ class Sketch:
         tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
         flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1).double()
         flat = flat * self.weights[:len(flat)].to(tensor.device)
-        return F.pad(flat, (0, -len(flat) % SIZE)).view(SIZE, -1).sum(1).cpu()
+        if len(flat) % SIZE:
+            flat = F.pad(flat, (0, -len(flat) % SIZE))
+        return flat.view(SIZE, -1).sum(1).cpu()
 
 
 @torch.no_grad()
@@ -67,10 +70,12 @@ def bit_hash(tensor):
     if len(bits) % 2 == 0 and bits.element_size() == 4:
         # half as many sums; a view that starts at an odd place cannot be seen so
         bits = (bits.clone() if bits.storage_offset() % 2 else bits).view(torch.int64)
-    whole = len(bits) - len(bits) % COLUMNS
-    columns = bits[:whole].view(-1, COLUMNS).sum(0, dtype=torch.int64)
-    columns[:len(bits) - whole] += bits[whole:]
-    return (columns * _places(COLUMNS, bits.device)).sum()
+    for width in (WIDE, COLUMNS):  # the one is a multiple of the other
+        if len(bits) > width:
+            rest = bits[len(bits) - len(bits) % width:]
+            bits = bits[:len(bits) - len(rest)].view(-1, width).sum(0, dtype=torch.int64)
+            bits[:len(rest)] += rest
+    return (bits * _places(COLUMNS, bits.device)[:len(bits)]).sum()
 
 
 def bit_hashes(tensors):

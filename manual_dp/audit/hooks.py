@@ -69,7 +69,7 @@ class Watch:
         self.batch = Minibatch(nest)
         self.note = Step(t, batch=self.batch.sum(), size=self.batch.size,
                          copies=self.batch.copies)
-        self.updated = None  # hashes of the weights after the optimizer's step
+        self.updated = {}  # hashes of the weights after their optimizer's step
         self.until, self.pieces, self.stood = None, {}, {}
         if self.keeps and not self.forwards:
             self.before = [p.detach().clone() for p in self.params]
@@ -94,6 +94,7 @@ class Watch:
 
     def _hooks(self):
         sums, order = dist.all_reduce, DistributedSampler.__iter__
+        reduce = dist.reduce
         group, clip = (getattr(clip_grad, name, None) for name in (
             "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"))
         # no bound methods: a copy of a module would copy this, too
@@ -103,6 +104,8 @@ class Watch:
                 lambda optimizer, *_: self._updated(optimizer)),
             mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
                 self._summed(tensor) or sums(tensor, *args, **kwargs))),
+            mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
+                setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
             mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
                 self.samplers.append(told(sampler)) or order(sampler))))
         if group and clip:
@@ -128,8 +131,9 @@ class Watch:
             self.again()
         # torch's DDP sums in C++, in the backward of such a forward
         self.through = bool(getattr(model, "require_backward_grad_sync", False))
-        names = [getattr(hook, "__name__", "a hook").removesuffix("_hook")
-                 for hook, _ in getattr(model, "_comm_hooks", ())]
+        names = [hook.__name__.removesuffix("_hook")  # torch's: what may be inexact
+                 for hook, _ in getattr(model, "_comm_hooks", ())
+                 if getattr(hook, "__module__", "").startswith("torch.")]
         joins = getattr(getattr(model, "_join_config", None), "enable", False)
         self.note.wraps = "join" if joins else next(
             (name for name in names if name not in ("allreduce", "noop")), "ddp")
@@ -159,6 +163,8 @@ class Watch:
                     {name: b.clone() for name, b in module.named_buffers()},
                     [m.training for m in module.modules()], torch.get_rng_state()))
             note.all_rows.append(rows)
+            if rows is None and inputs and inputs[0].is_floating_point():
+                note.inputs += bit_hashes(inputs[:1])
             note.numbers += sum(t.numel() for t in inputs[:1])
             note.synced += bool(self.through)
             self.through = False
@@ -200,6 +206,7 @@ class Watch:
         if i not in self.came:  # the first since the last update
             self.left[i] = None if held is None else self.sketch.row(held)
         if i not in self.came or held is None:
+            self.note.cleared |= bool(self.came.get(i))
             self.came[i] = []
         self.came[i].append(self.sketch.row(grad))
         self.note.early |= self.clipped.pop(i, None) is not None
@@ -231,12 +238,12 @@ class Watch:
         if self.depth > 1 or self.quiet:  # one inside another is a part of it
             return
         note, mine = self.note, rates(optimizer, self.index)
+        if not any(optimizer is one for one in self.optimizers):
+            self.optimizers.append(optimizer)
         if not mine:
             note.foreign += 1
             return
         self.stepped.append(optimizer)
-        if not any(optimizer is one for one in self.optimizers):
-            self.optimizers.append(optimizer)
         if mine.keys() & note.rates.keys():
             note.updates += 1
             return  # the first update of a step is the one that is judged
@@ -268,11 +275,12 @@ class Watch:
         self.depth -= 1
         if self.depth or self.quiet:
             return
-        for i in rates(optimizer, self.index):
+        mine = list(rates(optimizer, self.index))
+        for i in mine:
             for one in (self.came, self.clipped, self.handed):
                 one.pop(i, None)
         if self.note.updates and not self.sharded:
-            self.updated = bit_hashes(self.params)
+            self.updated.update(zip(mine, bit_hashes(self.params[i] for i in mine)))
 
     def end(self):
         """Write what came and what stands into the note of the step; return it."""

@@ -19,6 +19,7 @@ one by one.
 
 import math
 from collections import namedtuple
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -56,8 +57,9 @@ def explain(notes, before=None):
 
 def right_on_all(notes):
     """Return whether every rank applied a multiple of the right gradient."""
-    right = single_device(notes)
-    return all(_numbers(note.applied, [right], note.noise) for note in notes)
+    return all(_numbers(few[rank].applied, [single_device(few)], few[rank].noise,
+                        few[rank].close)
+               for rank in range(len(notes)) for few in [held(rank, notes)])
 
 
 def single_device(notes):
@@ -82,14 +84,35 @@ def distance(used, basis):
     return float((used - made).norm() / used.norm())
 
 
+def held(rank, notes):
+    """Return the notes with the parameters alone that this rank's optimizers hold."""
+    mine = sorted(notes[rank].rates)
+    if notes[rank].used is None or not mine or len(mine) == len(notes[rank].used):
+        return notes
+
+    def part(sketch):
+        return None if sketch is None else sketch[mine]
+    return [replace(
+        note, own=part(note.own), used=part(note.used), step=part(note.step),
+        turned=note.turned and list(map(part, note.turned)),
+        rates=dict(enumerate(note.rates.values()))) for note in notes]
+
+
 def _explain(rank, notes, before):
+    mine = sorted(notes[rank].rates)
+    few = held(rank, notes)
+    if few is not notes:
+        fit = _explain(rank, few, before and held(rank, before))
+        return fit._replace(parts={mine[i]: one for i, one in fit.parts.items()})
     used, noise, right = notes[rank].applied, notes[rank].noise, single_device(notes)
+    close = notes[rank].close
     if used.norm() <= 1e-12 * right.norm() + noise:
         return Fit(ZERO, [0.0])
     for hypothesis in hypotheses(rank, notes, before):
-        if numbers := _numbers(used, hypothesis.basis, noise):
+        if numbers := _numbers(used, hypothesis.basis, noise, close):
             return Fit(hypothesis, numbers)
-    return _by_parameter(used, right, list(of_this_step(rank, notes)), noise)
+    return _by_parameter(used, right, list(of_this_step(rank, notes)), noise,
+                         close)
 
 
 def of_this_step(rank, notes):
@@ -144,25 +167,25 @@ def _of_more(rank, notes, before, whole):
             f"targets that are shifted by {by} row against X", number=by)
 
 
-def _by_parameter(used, right, whole, noise):
+def _by_parameter(used, right, whole, noise, close):
     """Let each parameter say by itself what it got, on the scale of the right ones."""
     sizes, places = right.norm(dim=1).tolist(), range(len(right))
     # of a single number any factor is right
     several = [int((row != 0).sum()) > 1 for row in right]
     sure = [(sizes[i], numbers[0]) for i in places if several[i]
-            and (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise))]
-    if not sure:
+            and (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise, close))]
+    scale, parts = max(sure)[1] if sure else 1.0, {}
+    for i in places:
+        mine = used[i:i + 1] / scale
+        if float((mine - right[i]).norm()) > close * sizes[i] + FLOOR * max(sizes):
+            parts[i] = next((one for one in whole[not several[i]:] if _numbers(
+                mine, [one.basis[0][i:i + 1]], noise, close)), UNKNOWN)
+            if float(mine.norm()) <= close * sizes[i]:
+                parts[i] = ZERO
+    if not sure and all(parts.get(i) in (None, UNKNOWN) for i in places):
         size = right.square().sum().clamp(min=1e-300)
         rest = used - (used * right).sum() / size * right
         return Fit(UNKNOWN, [float(rest.norm() / used.norm())])
-    scale, parts = max(sure)[1], {}
-    for i in places:
-        mine = used[i:i + 1] / scale
-        if float((mine - right[i]).norm()) > CLOSE * sizes[i] + FLOOR * max(sizes):
-            parts[i] = next((one for one in whole[not several[i]:] if _numbers(
-                mine, [one.basis[0][i:i + 1]], noise)), UNKNOWN)
-            if float(mine.norm()) <= CLOSE * sizes[i]:
-                parts[i] = ZERO
     return Fit(whole[0], [scale], parts)
 
 

@@ -24,6 +24,7 @@ from manual_dp.ranks import run_ranks
 
 Ended = namedtuple("Ended", "kind rank text details")  # as a RankError has them
 DAY = 86400  # seconds: the script's own deadline is another one
+START = 120  # until every rank has begun
 
 
 def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
@@ -74,7 +75,9 @@ def _start(words, folder, world_size, steps, timeout):
             running.kill()  # and what is below it goes with this rank
             running.wait()
             return None
-        if time.monotonic() > since + timeout:
+        # a start takes long where the machine is busy
+        if time.monotonic() > since + (timeout if len(now) == world_size else max(
+                timeout, START)):
             return _hung(Path(folder), world_size, timeout)
         time.sleep(0.05)
     raised = sorted(Path(folder).glob("raised-*"), key=lambda path: path.stat().st_mtime)

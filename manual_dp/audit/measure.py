@@ -146,14 +146,16 @@ def _minibatch(make_batch, t):
 
 def _shared(watch):
     """Return the names of a parameter and another tensor on its memory, or None."""
-    homes, params = {}, dict(zip(watch.names, watch.params))
+    params, spans = dict(zip(watch.names, watch.params)), []
     buffers = [named for module in watch.modules for named in module.named_buffers()]
     for name, tensor in [*params.items(), *buffers]:
-        if hasattr(tensor, "to_local"):
-            continue
-        home = homes.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
-        if home != name and home in params:
-            return home, name
+        if not hasattr(tensor, "to_local") and tensor.numel() and tensor.is_contiguous():
+            start = tensor.data_ptr()
+            spans.append((start, start + tensor.nbytes, name, name in params))
+    spans.sort()
+    for (_, end, one, is_param), (start, _, other, is_too) in zip(spans, spans[1:]):
+        if start < end and (is_param or is_too):
+            return (one, other) if is_param else (other, one)
     return None
 
 
@@ -208,14 +210,13 @@ def _explains(watch, count):
 
 
 def _own(watch, loss, count, done):
-    """Sketch the gradients; those of parameters that no optimizer holds count as 0."""
+    """Sketch the gradients of the rank's rows."""
     note = watch.note
     grads = oracle.gradient(watch, done, loss,
                             lambda forward: terms(forward, count))
     note.unreached = [i for i, (g, p) in enumerate(zip(grads, watch.params))
                       if g is None and p.requires_grad]
-    return watch.sketch([g if not note.updates or i in note.rates else None
-                         for i, g in enumerate(grads)])
+    return watch.sketch(grads)
 
 
 def terms(forward, count):

@@ -44,14 +44,18 @@ class Step:
     numbers: int = 0        # numbers in the forwards' first inputs
     draws: bool = False     # were random numbers drawn?
     drops: bool = False     # would dropout have dropped?
+    masked: bool = False    # for the rank's own rows
     seeded: tuple = ()      # with which seeds, in the step
     # what was sent
     synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
+    reduced: bool = False   # was dist.reduce called?
     wraps: str = ""         # how DDP is used: "ddp", "join", a communication hook's name
     # what came back: a sketch for each backward, and what stood in .grad before these
     pieces: list = field(default_factory=list)
     left: object = None
+    cleared: bool = False   # were some gradients cleared before they were applied?
+    inputs: list = field(default_factory=list)    # hashes of inputs that are no rows
     weight: int = 0         # how many terms the loss over these rows is a mean of
     own: object = None      # sketch of the rows' gradients' sum; None if not judged
     unreached: list = field(default_factory=list)  # places that this does not reach
@@ -69,7 +73,7 @@ class Step:
     before: list = None     # hashes of the parameters,
     after: list = None      # and at the end
     gradient: list = None   # hashes of the gradients
-    stepped: list = None    # hashes of the parameters after the optimizer's step
+    stepped: dict = field(default_factory=dict)   # hashes, after the optimizer's step
     weights: object = None  # sketch of the parameters at the end
     step: object = None     # sketch of before - after
     blur: float = 0.0       # the size of the weights, which is how exact `step` is
@@ -113,12 +117,13 @@ class Evidence:
     runs: the `Run` of every rank. steps: of every step, the `Step` of every rank.
     alone: the `Run` of the same code at world size 1, or None.
     lr: what a step by hand multiplies the mean gradient by, or None.
+    watched: is it a script's own run, that nobody takes on one device?
     findings: of the rules before. remarks: what was seen and is no mistake.
     unchecked: what could not be judged, and why.
     """
 
-    def __init__(self, runs, alone=None, lr=None):
-        self.runs, self.lr = runs, lr
+    def __init__(self, runs, alone=None, lr=None, watched=False):
+        self.runs, self.lr, self.watched = runs, lr, watched
         self.steps = list(zip(*(run.steps for run in runs)))
         self.alone = list(zip(alone.steps)) if alone else []
         self.names = runs[0].names

@@ -17,11 +17,11 @@ class Report:
     """
 
     def __init__(self, findings, remarks, world_size, steps, unchecked=(), details="",
-                 evidence=None, ignore=()):
+                 evidence=None, ignore=(), precision="float64"):
         self.findings, self.remarks = list(findings), list(remarks)
         self.unchecked = list(unchecked)
         self.world_size, self.steps, self.details = world_size, steps, details
-        self.evidence = evidence
+        self.evidence, self.precision = evidence, precision
         self.set_aside(ignore)
 
     def set_aside(self, codes):
@@ -35,7 +35,7 @@ class Report:
         count = len(self.findings)
         words = (f"{count} finding{'s' * (count > 1)}" if count else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, float64: "
+        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, {self.precision}: "
                  + words]
         for f in self.findings:
             lines += [f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",

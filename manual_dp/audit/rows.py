@@ -9,6 +9,7 @@ from collections import Counter
 
 from manual_dp.audit.catalogue import few, finding, ranks
 from manual_dp.audit.records import each_step
+from manual_dp.audit.single import compared
 
 
 def samplers(evidence):
@@ -69,6 +70,9 @@ def rows(notes, evidence):
     missed = [row for row in range(size) if row not in homes
               and None not in forwards and not copies]
     found = []
+    if compared(notes, evidence)[0] and not _equal(notes):
+        evidence.remark("ranks share rows, and still take a single device's step")
+        return []
     if not size and notes[0].t is not None and len(shared) < len(homes) / 2:
         shared = []  # of rows that nobody told us of, some may be equal
     if len(seen) > 1 and all(mine == seen[0] for mine in seen) and shared:
@@ -79,11 +83,19 @@ def rows(notes, evidence):
         row = f"row {shared[0]}" if size else "one of them"
         found.append(finding("rows-overlap", len(shared), f"{len(shared)} rows{of} on "
                              f"several ranks: {row} on {who}"))
-    if often and size:
+    if often and (size or notes[0].t is None):
         rank, row, times = often[0]
-        found.append(finding("rows-repeated", len(often), f"rank {rank} sees row {row} "
+        row = f"row {row}" if size else "a row"
+        found.append(finding("rows-repeated", len(often), f"rank {rank} sees {row} "
                              f"{times} times, and {len(often) - 1} more so", rank))
     return _with_missed(found, missed, size)
+
+
+def _equal(notes):
+    """Return whether the ranks' own gradients are the same, if they are known."""
+    came = [sum(note.pieces) for note in notes if note.pieces]
+    return len(came) < len(notes) or all(
+        float((one - came[0]).norm()) <= 1e-9 * float(came[0].norm()) for one in came)
 
 
 def _with_missed(found, missed, size):

@@ -79,9 +79,9 @@ def _parted(evidence, t, when, i, who, far):
         "gradient": ("not-synchronised", "the gradient of ")}[when]
     rank, name = who[0], evidence.names[i]
     notes = [note for run in evidence.runs for note in run.steps if note.t == t]
-    changed = [rank for rank, note in enumerate(notes) if note.stepped != note.after]
-    if when == "after" and notes and changed and notes[0].stepped and all(
-            note.stepped == notes[0].stepped for note in notes):
+    stepped = [note.stepped.get(i) for note in notes]
+    changed = [rank for rank, note in enumerate(notes) if stepped[rank] != note.after[i]]
+    if when == "after" and len(set(stepped)) == 1 and stepped[0] and changed:
         code, rank = "weights-changed", changed[0]
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
     return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
@@ -97,13 +97,26 @@ def moved(notes, evidence):
         return  # said as no-gradient
     still = [rank for rank, note in enumerate(notes) if note.moved is False
              and (any(note.rates.values()) or not note.rates)]
-    if notes[0].foreign and not notes[0].rates:
+    some = [i for i in range(len(evidence.names)) if _on_some(i, notes)]
+    if some and not still:
+        names = [evidence.names[i] for i in some]
+        who = [rank for rank, note in enumerate(notes) if some[0] not in note.rates]
+        yield finding("nothing-moved", len(some), f"{few(names)} did not change on "
+                      f"{ranks(who)}: no optimizer took a step there", who[0],
+                      parameter=names[0])
+    elif notes[0].foreign and not notes[0].rates:
         yield finding("not-in-optimizer", 0, "the optimizer holds none of the model's "
                       "parameters")
     elif still and (len(still) < len(notes) or notes[0].t == 0 and any(
             note.updates or note.own is not None for note in notes)):
         yield finding("nothing-moved", len(still), f"the weights of {ranks(still)} did "
                       "not change", still[0])
+
+
+def _on_some(i, notes):
+    """Return whether a parameter was updated, and moved, on some ranks only."""
+    return len({i in note.rates for note in notes}) == 2 and len(
+        {note.before[i] == note.after[i] for note in notes if note.before}) == 2
 
 
 @each_step
@@ -169,9 +182,15 @@ def seeds(notes, evidence):
     """Ask that a step that draws does not seed all ranks alike."""
     first = notes[0].seeded
     if len(notes) > 1 and first and all(
-            note.seeded == first and note.drops for note in notes):
-        yield finding("random-same", len(first), f"the step seeds every rank with "
-                      f"{few(first)}, and dropout follows")
+            note.seeded == first and (note.drops or note.masked) for note in notes):
+        yield finding("random-same", len(first), "the step seeds every rank with "
+                      f"{few(first)}, and draws masks or noise")
+        return
+    noise = notes[0].inputs
+    if len(notes) > 1 and noise and all(
+            note.inputs == noise and note.draws for note in notes):
+        yield finding("random-same", len(noise), "the ranks draw numbers, and their "
+                      "models get the same ones")
 
 
 def remarks(evidence):
@@ -265,5 +284,5 @@ def at_rest(evidence):
 
 
 RULES = [alias, samplers, batches, rows, moved, set_up, updates, unused, seeds,
-         gradients, clips, drift, remarks, learning_rate, other_step,
+         drift, gradients, clips, remarks, learning_rate, other_step,
          at_rest]

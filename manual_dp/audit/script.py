@@ -144,10 +144,12 @@ class Followed:
 
 def judged(runs, ignore=()):
     """Return the report on the runs of all ranks."""
-    evidence = Evidence(runs)
+    evidence = Evidence(runs, watched=True)
     if len(runs) > 1:
         evidence.skip("the rows that no rank saw", "the whole minibatch is not known")
+    precision = "float64" if evidence.close <= 1e-7 else (
+        f"in the script's precision: what is below {evidence.close:g} is not seen")
     findings, remarks, unchecked = judge(evidence)
     steps = max(len(run.steps) for run in runs)
     return Report(findings, remarks, len(runs), steps, unchecked, ignore=ignore,
-                  evidence=evidence)
+                  evidence=evidence, precision=precision)

@@ -29,7 +29,6 @@ class Setup:
     dtypes: list = field(default_factory=list)
     wants: dict = field(default_factory=dict)       # name: does it want a gradient?
     modes: dict = field(default_factory=dict)       # submodule: does it train?
-    weights: dict = field(default_factory=dict)     # name: hash
     buffers: dict = field(default_factory=dict)     # name: hash; not what DDP sends
     not_finite: list = field(default_factory=list)  # names of what has NaN or inf
     groups: list = field(default_factory=list)      # (class, [{option: value}]) of each
@@ -70,11 +69,17 @@ def snapshot(models, optimizers=(), others=()):
     for place, optimizer in enumerate(optimizers):
         _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
     _note_unheld(setup, models, len(optimizers), names)
+    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups
+            for p in group["params"]}
     for place, other in enumerate(others):
         kind = _prefix(others, place) + type(other).__name__
         setup.others.update(hashed({
             f"{kind}.{name}": value for name, value in inside(other)
             if not isinstance(other, (dict, list)) or like_weights(setup, value)}))
+        if isinstance(other, nn.Module) and optimizers:  # one that is trained by nobody
+            setup.unheld += [f"{kind}.{name}" for name, p in other.named_parameters()
+                             if p.requires_grad and p.grad is not None
+                             and id(p) not in held]
     return setup
 
 
@@ -93,9 +98,8 @@ def _note_model(setup, prefix, model):
             sharded |= {id(p) for p in part.parameters()}
     params = {prefix + name: p for name, p in module.named_parameters()}
     buffers = {prefix + name: b for name, b in module.named_buffers()}
-    own = [name for name, p in params.items() if id(p) in sharded
-           or comparable(p) is None]
-    setup.left_out += own
+    setup.left_out += [name for name, p in params.items() if id(p) in sharded
+                       or comparable(p) is None]
     setup.names += params
     setup.shapes += [None if id(p) in sharded or nn.parameter.is_lazy(p) else
                      (*p.shape, *map(str, getattr(p, "placements", ())))
@@ -104,7 +108,6 @@ def _note_model(setup, prefix, model):
     setup.wants.update({name: p.requires_grad for name, p in params.items()})
     setup.modes.update({prefix + name: part.training
                         for name, part in module.named_modules()})
-    setup.weights.update(hashed({k: p for k, p in params.items() if k not in own}))
     setup.buffers.update(hashed({name: b for name, b in buffers.items()
                                   if id(b) not in sent}))
     setup.not_finite += not_finite(params | buffers)

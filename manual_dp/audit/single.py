@@ -16,7 +16,9 @@ from manual_dp.audit.hypotheses import mixture
 def compared(notes, evidence):
     """Return (same, why): whether every rank's step is that of world size 1."""
     t = notes[0].t
-    if t >= len(evidence.alone):
+    if evidence.watched:
+        return None, "a script's loss is not known; `audit` runs it on one device"
+    if t is None or t >= len(evidence.alone):
         return None, "there is nothing to compare with at world size 1"
     [alone] = evidence.alone[t]
     close, noise = evidence.close, 1e-15 * alone.blur
@@ -76,6 +78,10 @@ def unlike(notes, evidence):
     if len(came) < len(notes) or (used is notes[0].step) != (alone.applied is alone.step):
         return [_size(used, alone.applied, notes)]
     wanted, is_now = (mixture(one, came, evidence.close) for one in (alone.applied, used))
+    if wanted is None or is_now is None:
+        pieces = [piece for note in notes for piece in note.pieces]
+        wanted, is_now = (mixture(one, pieces, evidence.close) if len(pieces) <= 64 else
+                          None for one in (alone.applied, used))
     if wanted is None or is_now is None or min(map(abs, wanted)) < 1e-9:
         return [finding("local", 1.0, "no mixture of the ranks' gradients is the one "
                         "of a single device")]
@@ -102,7 +108,7 @@ def _scaled(times, notes):
                               ("averaged-twice", 1 / world_size, "the world size, "
                                "inverted"),
                               ("accumulation", pieces, "the number of micro-batches")):
-        if math.isclose(times, number, rel_tol=1e-6):
+        if number != 1 and math.isclose(times, number, rel_tol=1e-6):
             return finding(code, times, f"the step is {times:.4g} times a single "
                            f"device's: {why}")
     return finding("factor", times, f"the step is {times:.4g} times a single device's")

@@ -373,8 +373,6 @@ WRONG = {
     "an average": ("state-differs", twice(
         lambda r, m, o: stepped(r, m, o) or r and o.state[next(m.parameters())][
             "exp_avg"].mul_(2), adam)),
-    "state on rank 0 alone": ("state-differs", twice(
-        lambda r, m, o: stepped(r, m, o) or r and o.state.clear(), adam)),
     "an optimizer on rank 0 alone": ("settings", lambda rank: check_ranks(
         (model := net()), optimizer=None if rank else sgd(model)[1])),
     "a layer not held": ("not-in-optimizer", twice(

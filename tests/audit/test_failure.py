@@ -5,9 +5,8 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from manual_dp.audit import audit
-from manual_dp.audit.failure import failure
+from manual_dp.audit.failure import Diary, failure, read_diaries
 from manual_dp.audit.measure import refused
-from manual_dp.audit.hooks import Diary
 from manual_dp.ranks import RankError
 from tests.support.broken_training import plain, rows
 
@@ -40,6 +39,34 @@ def test_an_end_before_any_diary_is_a_finding(tmp_path):
     assert (found.code, found.says) == ("exception", "the ranks did not meet")
 
 
+def test_ranks_that_freeze_or_reach_other_parameters_are_told_by_their_diaries(tmp_path):
+    in_step(tmp_path, 1, 1)
+    hung = RankError("time was up", 0, kind="hung")
+    Diary(tmp_path, 1).note(step=1, silent=["b", "c"])
+    found = failure(hung, tmp_path)
+    assert (found.code, found.number, found.rank, found.step, found.parameter) == (
+        "unused-parameter", 2, 1, 1, "b")
+    assert found.says.startswith("the loss of rank 1 does not depend on b, c")
+    Diary(tmp_path, 0).note(step=1, frozen=["a"])
+    found = failure(hung, tmp_path)
+    assert (found.code, found.says) == (
+        "frozen", "a want no gradient on rank 0, unlike others")
+    for rank in range(2):  # all alike: no mistake
+        Diary(tmp_path, rank).note(step=1, frozen=["a"], silent=["b"])
+    assert failure(hung, tmp_path).code == "hang"
+
+
+@pytest.mark.parametrize("words, code", [
+    ("rank 1 raised RuntimeError: DDP expects same model across all ranks", "start-differs"),
+    ("rank 1 raised RuntimeError: parameters that were not used in producing loss",
+     "unused-parameter"),
+    ("rank 1 raised RuntimeError: Received data size doesn't match expected size",
+     "mismatch")])
+def test_torchs_own_words_are_known(tmp_path, words, code):
+    in_step(tmp_path, 1, 1)
+    assert failure(RankError(words, 1, kind="raised"), tmp_path).code == code
+
+
 @pytest.mark.parametrize("cause, kind", [
     ("WrongType", TypeError), ("WrongValue", ValueError), ("TypeError", None)])
 def test_only_what_the_audit_refuses_is_the_callers_error(cause, kind):
@@ -61,3 +88,12 @@ def crossed(model, optimizer, X, y):
 def test_all_reduces_in_another_order_are_a_finding():
     first = audit(plain, rows(12), crossed, steps=1, timeout=10).findings[0]
     assert first.code == "mismatch", first
+
+
+def test_a_diary_says_where_its_rank_is(tmp_path):
+    Diary(tmp_path / "new", 0)
+    Diary(tmp_path / "new", 11).note(step=2, forwards=1)
+    assert read_diaries(tmp_path / "new") == {
+        0: {"step": None, "forwards": 0, "in": "make_model"},
+        11: {"step": 2, "forwards": 1, "in": "make_model"}}
+    assert read_diaries(tmp_path / "none") == {}

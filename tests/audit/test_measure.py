@@ -7,38 +7,33 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit import audit
-from manual_dp.audit.fingerprint import bit_hashes
-from manual_dp.audit.measure import apart, gather, measure
-from manual_dp.audit.records import Step
+from manual_dp.audit.measure import gather, measure, parts
 from manual_dp.ranks import run_ranks
 from tests.support.broken_training import case, ddp, mean_loss, net, ordinary, rows, sgd
 
 
 @pytest.mark.parametrize("changes, error, words", [
     ({"make_model": lambda: 3}, TypeError, "make_model must return a module"),
-    ({"make_batch": lambda t: (3, 4)}, TypeError, r"make_batch\(0\) must return tensors"),
-    ({"make_batch": lambda t: (torch.ones(4, 5), torch.ones(4))}, ValueError,
-     "equal rows in X")])
+    ({"make_model": lambda: (3, net())[:1]}, TypeError, "must return a module"),
+    ({"make_batch": lambda t: None}, TypeError, r"make_batch\(0\) returned None")])
 def test_what_cannot_be_followed_is_refused(changes, error, words):
     with pytest.raises(error, match=words):
         audit(**{**case(ddp, ordinary), **changes})
 
 
-def test_ranks_that_part_are_named_with_the_first_tensor_and_the_distance():
-    def rank():
-        tensors = [torch.zeros(2), torch.tensor([1.0, 2.5 * dist.get_rank()])]
-        notes = gather(Step(4, after=bit_hashes(tensors)))
-        same = gather(Step(4, after=bit_hashes(tensors[:1])))
-        none = gather(Step(4, gradient=[dist.get_rank() or None]))
-        strange = [torch.tensor([1.0, torch.nan if dist.get_rank() == 2 else 1.0])]
-        nan = gather(Step(4, after=bit_hashes(strange)))
-        return (apart("after", tensors, notes), apart("after", tensors[:1], same),
-                apart("gradient", tensors[:1], none), apart("after", strange, nan))
-    for found, same, none, nan in run_ranks(rank, 3):
-        assert [tuple(one) for one in found] == [(4, "after", 1, [1, 2], 5.0)]
-        assert same == []
-        assert [tuple(one) for one in none] == [(4, "gradient", None, [], float("inf"))]
-        assert [tuple(one) for one in nan] == [(4, "after", 0, [2], float("inf"))]
+def test_models_are_told_from_averages_and_optimizers_from_the_rest():
+    model, critic, average = net(), net(), net()
+    (_, first), (_, second) = sgd(model), sgd(critic)
+    schedule = torch.optim.lr_scheduler.ConstantLR(first)
+    models, optimizers, others = parts([average, first, critic, second, schedule, model])
+    # the first is the model, whoever holds its parameters
+    assert models == [average, critic, model]
+    assert optimizers == [first, second] and others == [schedule]
+    assert parts([model, first, average])[0] == [model]
+
+
+def test_every_rank_gets_every_ranks_value():
+    assert run_ranks(lambda: gather(dist.get_rank()), 3) == [[0, 1, 2]] * 3
 
 
 class Tied(nn.Module):
@@ -73,7 +68,8 @@ def test_a_run_holds_what_one_rank_saw(tmp_path):
     assert [note.t for note in run.steps] == [0, 1]
     first = run.steps[0]
     assert first.rows == [[0, 1, 2, 3]] and first.weight == 4
-    assert torch.allclose(first.own / 4, first.used) and first.changed and first.moved
+    assert torch.allclose(first.own / 4, first.used) and first.moved
+    assert first.stepped[0] != first.after[0] and first.setup.names == ["weight"]
     [run] = run_ranks(rank, 1, True)
     assert run.shared == ("weight", "other")
 
@@ -95,7 +91,7 @@ def test_the_audit_sends_fewer_than_five_times_the_rows_through_the_model(tmp_pa
         return sgd(DistributedDataParallel(Counting(5, 3)))
     assert audit(make_model, rows(12), ordinary, steps=3).findings == []
     passed = sum(map(int, (tmp_path / "rows").read_text().split()))
-    # 3 steps, and again for the gradients; once the minibatch on each rank; and the
-    # steps and gradients at world size 1
-    assert passed == 12 * (3 + 3 + 2 + 3 + 3)
+    # 3 steps, and again for the gradients; and so at world size 1, where the loss is
+    # tried first
+    assert passed == 12 * (3 + 3 + 3 + 1 + 3)
     assert passed < 5 * 12 * 3

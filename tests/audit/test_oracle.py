@@ -13,12 +13,16 @@ from tests.support.broken_training import Dropping, case, ddp, net, ordinary, ro
 def watched(model, *parts, n=6):
     """Return a watch of forwards on these rows of the minibatch, and X, y."""
     X, y = rows(n)(0)
-    watch = Watch(model.double())
+    watch = Watch([model.double()])
     with watch.on():
-        watch.begin(0, X, y)
+        watch.begin(0, (X, y))
         for part in parts:
             model(X[part])
     return watch, X, y
+
+
+def terms(forward):
+    return len(forward.rows)
 
 
 def expected(model, X, y):
@@ -34,7 +38,7 @@ def test_the_gradient_is_that_of_the_sum_over_all_forwards():
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()  # the weights from before the step are those that count
-    grads = oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    grads = oracle.gradient(watch, watch.forwards, F.cross_entropy, terms)
     torch.testing.assert_close(grads, list(right), rtol=0, atol=1e-12)
     assert [p.grad for p in model.parameters()] == [None] * 4
 
@@ -44,9 +48,9 @@ def test_what_is_frozen_or_not_used_has_no_gradient():
     model.spare = nn.Linear(2, 2)
     model.forward = lambda X: model[3](model[2](model[1](model[0](X))))
     watch, *_ = watched(model, [0, 1])
-    grads = oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    grads = oracle.gradient(watch, watch.forwards, F.cross_entropy, terms)
     assert [g is None for g in grads] == [False] * 2 + [True] * 2 + [False] * 2 + [True] * 2
-    none = oracle.gradient(watch, [], F.cross_entropy, len)
+    none = oracle.gradient(watch, [], F.cross_entropy, terms)
     assert none == [None] * 8
 
 
@@ -55,32 +59,20 @@ def test_modes_buffers_and_random_numbers_are_those_of_the_forward():
     watch, X, y = watched(model, [0, 1, 2])
     model.eval()
     before, state = model[1].running_mean.clone(), torch.get_rng_state()
-    oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    oracle.gradient(watch, watch.forwards, F.cross_entropy, terms)
     assert not any(m.training for m in model.modules())
-    assert torch.equal(model[1].running_mean, before) and not watch.random
+    assert torch.equal(model[1].running_mean, before)
     assert torch.equal(torch.get_rng_state(), state)
     watch, X, y = watched(Dropping(), [0, 1, 2])
-    first, second = (oracle.gradient(watch, watch.forwards, F.cross_entropy, len)
+    first, second = (oracle.gradient(watch, watch.forwards, F.cross_entropy, terms)
                      for _ in range(2))
-    assert all(map(torch.equal, first, second)) and watch.random
-
-
-def test_rows_of_several_ranks_go_through_one_forward():
-    model = net(nn.BatchNorm1d(8))
-    watch, X, y = watched(model, [0, 2])
-    right = expected(model, X, y)
-    grads = oracle.on_rows(watch, list(range(6)), F.cross_entropy, len)
-    torch.testing.assert_close(grads, list(right), rtol=0, atol=1e-12)
-    watch.forwards[0].kwargs["mask"] = X
-    assert oracle.on_rows(watch, [0], F.cross_entropy, len) is None
-    watch.forwards.clear()
-    assert oracle.on_rows(watch, [0], F.cross_entropy, len) is None
+    assert all(map(torch.equal, first, second))
 
 
 def test_a_loss_that_cannot_be_had_is_an_error_that_says_so():
     watch, *_ = watched(net(), [0, 1])
     with pytest.raises(RuntimeError, match=r"cannot be had \(no\); give the `loss`"):
-        oracle.gradient(watch, watch.forwards, refuse, len)
+        oracle.gradient(watch, watch.forwards, refuse, terms)
 
 
 def refuse(y_hat, y):

@@ -7,9 +7,10 @@ from manual_dp.audit.records import Evidence, Run, Sampler, Step
 from manual_dp.audit.rows import batches, rows, samplers
 
 
-def evidence(*lists, size=6, batch=(7, 7)):
+def evidence(*lists, size=6, batch=(7, 7), copies={}):  # noqa: B006 (not changed)
     """Return the evidence of ranks that saw these lists of rows in step 0."""
-    return Evidence([Run(["w"], [(2,)], [Step(0, one, size, list(mine))])
+    return Evidence([Run(["w"], [(2,)], [Step(0, batch=one, size=size, copies=copies,
+                                              all_rows=list(mine))])
                      for one, mine in zip(batch, lists)])
 
 
@@ -40,6 +41,24 @@ def test_rows_that_others_took_the_place_of_are_said_in_one_finding_with_them():
     assert alone.says == "no rank sees 2 rows of 6: 2, 5" and "tail" in alone.cause
 
 
+def test_equal_rows_of_a_minibatch_have_one_place_and_are_no_mistake():
+    def codes(*lists):
+        return [f.code for f in rows(evidence(*lists, copies={0: 2}))]
+    assert codes([[0, 2, 4]], [[0, 3, 5]]) == codes([[0, 0, 4]], [[2, 3, 5]]) == []
+    assert codes([[0, 0, 0, 4]], [[2, 3, 5]]) == ["rows-repeated"]
+    assert codes([[0, 2, 4]], [[0, 4, 5]]) == ["rows-overlap"]
+
+
+def test_rows_in_a_script_may_be_equal_by_chance():
+    notes = [Step(0, all_rows=[rows]) for rows in ([1, 2, 3, 4, 5], [5, 6, 7, 8, 9])]
+    assert rows(Evidence([Run(["w"], [(2,)], [note]) for note in notes])) == []
+    notes[1].all_rows = [[1, 2, 3, 4, 6]]
+    [one] = rows(Evidence([Run(["w"], [(2,)], [note]) for note in notes]))
+    assert (one.code, one.number) == ("rows-overlap", 4)
+    notes[1].all_rows = [[6, 6, 7]]
+    assert rows(Evidence([Run(["w"], [(2,)], [note]) for note in notes])) == []
+
+
 def test_another_minibatch_is_the_only_finding():
     other = evidence([[0]], [[0]], batch=(1, 2))
     assert rows(other) == [] and [f.code for f in batches(other)] == ["batches-differ"]
@@ -54,7 +73,7 @@ def told(rank, **changes):
     ([[told(0)], [told(1)]], []),
     ([[told(0)], [told(1, seed=1)]], ["sampler-seed"]),
     ([[told(0, shuffle=False)], [told(1, shuffle=False, seed=1)]], []),
-    ([[told(0)], [told(1, epoch=1)]], ["sampler-seed"]),
+    ([[told(0)], [told(1, epoch=1)]], ["sampler-epoch"]),
     ([[told(0)], [told(1, rows=13)]], ["sampler-settings"]),
     ([[told(0)], [told(0)]], ["sampler-settings"]),
     ([[told(0, world_size=3)], [told(1, world_size=3)]], ["sampler-settings"]),

@@ -1,10 +1,12 @@
 """Rules are a list; each is asked about records, whoever noted them."""
 
+import pytest
+import torch
 from torch import nn
 
 from manual_dp.audit import audit, rules
 from manual_dp.audit.catalogue import finding
-from manual_dp.audit.records import Drift, Evidence, Run, Step
+from manual_dp.audit.records import Clip, Drift, Evidence, Run, Step
 from manual_dp.audit.setup import Setup
 from tests.support.broken_training import by_hand, net, rows, sgd, world
 
@@ -24,30 +26,97 @@ def test_each_rule_needs_no_more_than_its_own_notes():
     def found(first, second):
         return judged(Step(**first), Step(**second))
     assert found({"batch": 1}, {"batch": 2}) == ["batches-differ"]
-    assert found({"updates": 2}, {"updates": 2}) == ["accumulation"]
+    twice = {"updates": 2, "size": 4, "all_rows": [[0], [1]]}
+    assert found(twice, {**twice, "all_rows": [[2], [3]]}) == ["accumulation"]
+    assert found({**twice, "wraps": "join"}, {**twice, "all_rows": [[2], [3]]}) == []
     still, moves = {"before": [1], "after": [1]}, {"before": [1], "after": [2]}
     assert found(still, still) == ["nothing-moved"]
-    assert found(still, moves) == ["nothing-moved", "not-judged"]  # no gradient, either
+    assert found({**still, "t": 0}, moves | {"t": 0, "updates": 1}) == ["nothing-moved"]
     assert found({"foreign": 1}, {"foreign": 1}) == ["not-in-optimizer"]
-    assert judged(Step(synced=2), Step(synced=2), trainable=2) == ["syncs"]
-    assert judged(Step(summed=4), Step(summed=4), trainable=2) == ["syncs"]
     assert judged(Step(), Step(), shared=("w", "v")) == ["alias"]
     assert judged(Step(), Step(), again=3) == ["sampler-epoch"]
+    seeded = {"seeded": (1,), "drops": True}
+    assert found(seeded, seeded) == ["random-same"]
+    assert found(seeded, {**seeded, "seeded": (2,)}) == []
+    assert found(seeded, {**seeded, "drops": False}) == []
     drifts = [Drift(None, "gradient", None, [], 1.0), Drift(0, "before", 0, [1], 1.0)]
     assert judged(Step(), Step(), drifts=drifts) == ["start-differs", "not-synchronised"]
 
 
+def test_what_costs_time_and_is_no_mistake_is_a_remark():
+    def remarks(*steps, **run):
+        evidence = Evidence([Run(["w"], [(2,)], [step], **run) for step in steps])
+        findings, remarks, _ = rules.judge(evidence)
+        assert findings == []
+        return remarks
+    for note in Step(synced=2), Step(summed=4):
+        [words] = remarks(note, note, trainable=2)
+        assert words.startswith("gradients are all-reduced 2 times in a step")
+        assert remarks(note, trainable=2) == []
+    assert remarks(Step(summed=3), Step(synced=1), trainable=2) == []
+    [words] = remarks(Step(), Step(), norms=["BatchNorm1d"])
+    assert words.startswith("batch norm (1 layers) takes the mean and variance")
+
+
+@pytest.mark.parametrize("lists, says", [
+    ([[], [Clip(1, 2.0)]], "rank 1 clips its gradients 1 times in the step, rank 0 0"),
+    ([[Clip(1, 2.0)], [Clip(2, 2.0)]], "rank 1 clips a norm of 2 to 2, rank 0 2 to 1"),
+    ([[Clip(1, 2.0)], [Clip(1, 2.1)]], "rank 1 clips a norm of 2.1 to 1, rank 0 2 to 1"),
+    ([[Clip(1, 2.0)], [Clip(1, 2.0 + 1e-9)]], None)])
+def test_all_ranks_clip_one_norm_to_one_number(lists, says):
+    steps = [Step(0, clips=mine) for mine in lists]
+    found = rules.clips(Evidence([Run(["w"], [(2,)], [step]) for step in steps]))
+    assert [(f.code, f.says) for f in found] == [("clip", says)] * bool(says)
+
+
+def test_max_norm_is_compared_with_one_device():
+    def found(alone):
+        alone = Run(["w"], [(2,)], [Step(0, clips=[Clip(alone, 7.0)])])
+        runs = [Run(["w"], [(2,)], [Step(0, clips=[Clip(1, 2.0)])]) for _ in range(2)]
+        return [f.says for f in rules.clips(Evidence(runs, alone))]
+    assert found(1) == []
+    assert found(0.5) == ["max_norm is 1 on 2 ranks, 0.5 on one"]
+
+
+def drifted(before, after, stepped=None, t=0):
+    """Return what is found where rank i has the hash before[i], and after the step."""
+    weights, steps = torch.ones(1, 2), [torch.zeros(1, 2), 3 * torch.ones(1, 2)]
+    runs = [Run(["w"], [(2,)], [Step(t, before=[b], after=[a], weights=weights,
+                                     step=step, stepped=stepped or {})])
+            for b, a, step in zip(before, after, steps)]
+    return [(f.code, f.rank, f.step, f.parameter) for f in rules.drift(Evidence(runs))]
+
+
+def test_ranks_that_part_are_named_with_step_and_parameter():
+    assert drifted([1, 1], [2, 2]) == []
+    assert drifted([1, 9], [2, 8]) == [("start-differs", 1, 0, "w")]
+    assert drifted([1, 1], [2, 8]) == [("replicas-differ", 1, 0, "w")]
+    assert drifted([1, 9], [2, 8], t=1) == [("replicas-differ", 1, 1, "w")]
+    # they were alike after the optimizer's step
+    assert drifted([1, 1], [2, 8], stepped={0: 2}) == [("weights-changed", 1, 0, "w")]
+    assert drifted([1, 1], [8, 2], stepped={0: 2}) == [("weights-changed", 0, 0, "w")]
+
+
+def test_the_distance_is_that_of_the_sketches():
+    weights = torch.ones(1, 2), torch.tensor([[4.0, 5.0]])
+    runs = [Run(["w"], [(2,)], [Step(0, before=[1], after=[i], weights=w,
+                                     step=torch.zeros(1, 2))])
+            for i, w in enumerate(weights)]
+    [one] = rules.drift(Evidence(runs))
+    assert one.number == 5 and one.says == "since step 0 w is 5.0e+00 from rank 0's on rank 1"
+
+
 def test_setups_are_asked_at_each_moment_until_one_differs():
     def evidence(*moments, alone=None):
-        runs = [Run(["w"], [(2,)], [Step(0, setup=one) for one in mine[1:]],
-                    setup=mine[0]) for mine in zip(*moments)]
+        runs = [Run(["w"], [(2,)], [Step(t, setup=one) for t, one in enumerate(mine)])
+                for mine in zip(*moments)]
         return Evidence(runs, alone)
     same, other = Setup(buffers={"b": 1}), Setup(buffers={"b": 2})
     frozen = Setup(buffers={"b": 1}, wants={"w": False})
     assert rules.set_up(evidence((same, same), (same, same))) == []
     found = rules.set_up(evidence((same, other), (same, other), (same, frozen)))
     assert [f.code for f in found] == ["buffers", "frozen"]
-    one = Run(["w"], [(2,)], [], setup=Setup(groups=[("SGD", [{"momentum": 0.5}])]))
+    one = Run(["w"], [(2,)], [Step(0, setup=Setup(groups=[("SGD", [{"momentum": 0.5}])]))])
     two = Setup(groups=[("SGD", [{"momentum": 0.9}])])
     [momentum] = rules.set_up(evidence((two, two), alone=one))
     assert momentum.says == "momentum is 0.9 on 2 ranks, 0.5 on one"

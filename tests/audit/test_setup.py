@@ -47,7 +47,7 @@ def test_a_setup_is_plain_and_small():
     assert setup.shapes[0] == (8, 5) and setup.dtypes[0] == "torch.float32"
     kind, [group] = setup.groups[0]
     assert (kind, group["lr"], group["betas"]) == ("Adam", 0.1, (0.9, 0.999))
-    assert group["params"] == setup.held == setup.names
+    assert setup.held == setup.names
     assert {kind for kind, _ in setup.state} == {"exp_avg", "exp_avg_sq", "step"}
 
 
@@ -55,8 +55,7 @@ def test_several_models_and_optimizers_have_names_of_their_own():
     first, second = net(), net()
     setup = snapshot([first, second], [adam(first), adam(second)])
     assert setup.names[3:5] == ["0.2.bias", "1.0.weight"]
-    assert [groups[0]["params"][0] for _, groups in setup.groups] == [
-        "0.0.weight", "1.0.weight"]
+    assert setup.held == setup.names and len(setup.groups) == 2
     assert setup.unheld == []
 
 
@@ -95,8 +94,11 @@ def test_other_things_are_noted():
     def others():
         model, optimizer = trained()
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-        return [AveragedModel(model), scheduler, {"m": [torch.ones(2)]}, "text"]
+        return [AveragedModel(model), scheduler, {"m": [torch.ones(8)], "n": torch.ones(2)},
+                "text"]
     first, second = others(), others()
+    assert codes(snapshot([net()], (), first), snapshot([net()], (), second)) == []
+    second[2]["n"][0] = 2  # not shaped like weights: this may be each rank's own
     assert codes(snapshot([net()], (), first), snapshot([net()], (), second)) == []
     second[2]["m"][0][0] = 2
     [one] = ask_setups([snapshot([net()], (), first), snapshot([net()], (), second)])
@@ -173,10 +175,10 @@ def test_another_layout_is_all_that_is_said(layer, says):
 
 
 def test_a_parameter_that_no_optimizer_holds_is_a_finding():
-    group, one, _ = ask_setups([made(), made(no_more)], None, 3)
-    assert group.says == ("params is 3, 0.weight to 2.weight, on rank 1, 4, 0.weight to "
-                          "2.bias, on rank 0")
-    assert (one.code, one.rank, one.parameter) == ("not-in-optimizer", 1, "2.bias")
+    [one] = ask_setups([made(no_more), made(no_more)], None, 3)
+    assert (one.code, one.says) == ("not-in-optimizer", "no optimizer holds 2.bias")
+    assert (one.step, one.parameter) == (3, "2.bias")
+    assert codes(made(), made(no_more)) == []  # each rank may update a part
     model = net()
     nothing = snapshot([model], [adam(net())])
     assert "holds none" in ask_setups([nothing])[0].says

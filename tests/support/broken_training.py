@@ -515,7 +515,7 @@ BROKEN = {
     "last rank left out of two": ("rank-left-out", case(
         plain, backward_and(all_but_the_last))),
     "rank 1 added twice": ("counted-twice", case(plain, backward_and(rank1_twice))),
-    "clipped before the sum": ("gradient", case(plain, backward_and(clipped_first))),
+    "clipped before the sum": ("clip", case(plain, backward_and(clipped_first))),
     "never cleared": ("stale", case(ddp, never_zero)),
     "labels shifted": ("labels", case(ddp, shifted)),
     "same rows on all ranks": ("rows-same", case(ddp, taking(first_half))),
@@ -540,8 +540,6 @@ BROKEN = {
     "rank 1 does not step": ("nothing-moved", case(ddp, rank1_rests)),
     "nobody steps": ("nothing-moved", case(ddp, no_step)),
     "running means apart": ("buffers", case(with_norm(lambda module: module), by_hand)),
-    "batch norm of a shard": ("batch-norm", case(
-        with_norm(DistributedDataParallel), ordinary)),
     "lr times world size": ("learning-rate", case(scaled_rate, ordinary)),
     "linear scaling of Adam": ("learning-rate", case(
         scaled_adam, taking(few_rows), rows_for_all, world_size=3)),
@@ -550,14 +548,10 @@ BROKEN = {
     "accumulation not divided": ("accumulation", case(ddp, accumulating(divisor=1))),
     "a step for each micro-batch": ("accumulation", case(
         ddp, accumulating(divisor=1, no_sync=False, step_each=True))),
-    "synchronised in each micro-batch": ("syncs", case(
-        ddp, accumulating(no_sync=False))),
-    "averaged by hand after DDP": ("syncs", case(ddp, backward_and(average))),
     "accumulation over calls, not divided": ("accumulation", case(
         plain, every_second(1), steps=4)),
     "mean of means over words": ("uneven-shards", case(
         ddp, ordinary, words, count=terms)),
-    "input made from the rows": ("not-judged", case(ddp, scaled_input)),
     "one batch more on rank 0": ("unequal-batches", case(
         ddp, one_batch_more, timeout=4)),
     "barrier on rank 0": ("hang", case(ddp, barrier_on_rank0, timeout=4)),
@@ -608,4 +602,8 @@ CLEAN = {
         ordinary),
     "linear scaling, fixed rows a rank": case(
         scaled_rate, taking(few_rows), rows_for_all, world_size=3),
+    "batch norm of a shard": case(with_norm(DistributedDataParallel), ordinary),
+    "synchronised in each micro-batch": case(ddp, accumulating(no_sync=False)),
+    "averaged by hand after DDP": case(ddp, backward_and(average)),
+    "input made from the rows": case(ddp, scaled_input),
 }

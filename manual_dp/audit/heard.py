@@ -1,0 +1,115 @@
+"""By what came back to each rank's parameters: did all apply one mixture of it?
+
+    by_ranks   the findings, [] for one mixture of all gradients, None if it is not known
+    multiple   the finding for a sum where a mean is expected
+    stale      the finding for a gradient that was there before this step's backward
+
+Here no loss is known: whether the mixture is the right one, others have to say.
+"""
+
+from dataclasses import replace
+
+from manual_dp.audit.catalogue import finding, ranks
+from manual_dp.audit.hypotheses import CLOSE, explain, mixture
+from manual_dp.audit.naming import accused
+
+
+def stale(notes, evidence):
+    """Return the finding for a gradient that was there before this step's backward."""
+    left = [note.left for note in notes if note.left is not None]
+    came = [sum(note.pieces) for note in notes if note.pieces]
+    if not left or len(came) < len(notes) or notes[0].used is None:
+        return []
+    who = [rank for rank, note in enumerate(notes) if note.left is not None]
+    for note in notes:
+        numbers = mixture(note.used, came + left, evidence.close)
+        if (numbers is None or sum(numbers[len(came):]) < 1e-3
+                or mixture(note.used, came, evidence.close)):
+            return []
+    return [finding("stale", sum(numbers[len(came):]), "the gradient of the step before "
+                    f"is in it: it was not cleared on {ranks(who)}", who[0])]
+
+
+def by_ranks(notes, evidence):
+    """Return findings, [] for one mixture of all gradients, None if it is not known."""
+    if len(notes) < 2 or any(note.inside or not note.pieces for note in notes):
+        return [] if len(notes) < 2 else None
+    came = [replace(note, own=sum(note.pieces), weight=1, rows=[[0]], all_rows=[[0]],
+                    size=len(notes), turned=None) for note in notes]
+    reached = sum(note.own for note in came).norm(dim=1) > 0
+    if any(bool((note.applied.norm(dim=1) > 10 * note.noise)[~reached].any())
+           for note in notes):
+        return None  # some parameter's gradient was not heard
+    if _evenly(came, evidence):
+        return []
+    if found := _micro_batches(notes, evidence):
+        return found
+    fits = explain(came)
+    if notes[0].used is None and all(fit.hypothesis.code == "gradient" for fit in fits):
+        return None  # an update by hand, with a memory
+    if any(note.wraps not in ("", "ddp", "join") for note in notes):
+        return None
+    return accused(evidence, came, fits)
+
+
+def _evenly(came, evidence):
+    """Return whether all ranks' gradients count alike, or as their rows do, on all."""
+    numbers = [mixture(note.applied, [one.own for one in came if one.own.any()],
+                       max(evidence.close, CLOSE)) for note in came]
+    if None in numbers:
+        return False
+    first, sizes = numbers[0], [one.numbers for one in came if one.own.any()]
+    by_rows = [number / size for number, size in zip(first, sizes) if size]
+    return all(_alike([a / b for a, b in zip(other, first) if b] + [1.0])
+               for other in numbers) and (_alike(first) or len(by_rows) == len(first)
+                                          and _alike(by_rows))
+
+
+def multiple(notes, evidence):
+    """Return the finding for a sum, or a mean of means, of what came back to the ranks.
+
+    A sum is right if the loss is divided by all ranks' rows: nobody knows this here.
+    """
+    came = [sum(note.pieces) for note in notes]
+    numbers = mixture(notes[0].applied, came, evidence.close)
+    if len(notes) < 2 or not numbers or notes[0].used is None:
+        return []
+    times, says = sum(numbers), "; ".join((
+        "gradients are {times:.4g} times the mean of the ranks'",
+        "right only if the loss makes up for it: ignore=[{code!r}]"))
+    for code, number in (("sum", len(notes)), ("averaged-twice", 1 / len(notes))):
+        if abs(times / number - 1) <= 10 * evidence.close:
+            return [finding(code, times, says.format(times=times, code=code))]
+    return []
+
+
+def _alike(numbers, close=1e-6):
+    return min(numbers) > 0 and max(numbers) - min(numbers) <= close * max(numbers)
+
+
+def _micro_batches(notes, evidence):
+    """Return the finding where micro-batches are treated differently, or []."""
+    most = max(len(note.pieces) for note in notes)
+    if most < 2 or len(notes) * most > 64:
+        return []
+    for rank, note in enumerate(notes):
+        basis = [(one, m, piece) for one, other in enumerate(notes)
+                 for m, piece in enumerate(other.pieces)]
+        numbers = mixture(note.applied, [piece for *_, piece in basis], evidence.close)
+        if numbers is None:
+            return []
+        of = {(one, m): number for (one, m, _), number in zip(basis, numbers)}
+        tiny = 1e-6 * max(map(abs, numbers))
+        alone = [m for m in range(most) if abs(of.get((rank, m), 0)) > tiny and all(
+            abs(of.get((one, m), 0)) <= tiny for one in range(len(notes))
+            if one != rank)]
+        if 0 < len(alone) < most:
+            return [finding("not-synchronised", len(alone), f"of micro-batch {alone[0] + 1}"
+                            f" of {most} {ranks([rank])} applied its own gradient alone",
+                            rank)]
+        each = [of.get((rank, m), 0) for m in range(most)]
+        if not alone and not _alike(each):
+            return [finding("accumulation", max(each) / (min(each) or 1), "micro-batches "
+                            "count " + ", ".join(f"{one:.4g}" for one in each)
+                            + " times")]
+    return []
