@@ -4,6 +4,8 @@ import argparse
 import importlib
 import sys
 
+import cloudpickle
+
 HELP = """\
 Run a few steps of your training on several ranks, and say what is wrong.
 
@@ -73,9 +75,11 @@ def _settings(name):
         raise ValueError(f"say package.module:function, got {name!r}")
     if "" not in sys.path:
         sys.path.insert(0, "")  # as python -m has it; a console script may not
-    settings = getattr(importlib.import_module(module), function, None)
+    module = importlib.import_module(module)
+    cloudpickle.register_pickle_by_value(module)  # ranks get globals as they are now
+    settings = getattr(module, function, None)
     if not callable(settings):
-        raise ValueError(f"{module} has no function {function}")
+        raise ValueError(f"{module.__name__} has no function {function}")
     settings = settings()
     if not isinstance(settings, dict):
         raise ValueError(f"{name} must return a dict, got {type(settings).__name__}")

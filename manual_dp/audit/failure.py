@@ -5,10 +5,12 @@
 """
 
 import json
+import re
 from pathlib import Path
 
 from manual_dp.audit.catalogue import few, finding, ranks
 from manual_dp.files import write_json
+from manual_dp.ranks.launch.verdict import frames_of
 
 
 class Diary:
@@ -50,7 +52,7 @@ def failure(error, folder):
         return finding("mismatch", 1, f"on rank {rank} a tensor came that has another "
                        "size than the one expected", rank)
     if error.kind in ("hung", "left"):
-        return _waiting(text, step, diaries) if diaries else finding("hang", 1, text)
+        return _waiting(text, step, diaries, stands(error.details)) if diaries else finding("hang", 1, text)
     place = "" if step is None else f"step {step}: "
     return finding("exception", 1, place + text.split("\n")[0], rank, step)
 
@@ -71,19 +73,33 @@ def _parted(diaries):
     return None
 
 
-def _waiting(text, step, diaries):
+def stands(details):
+    """Return {rank: file, line and function of its own code} from the ranks' stacks."""
+    parts = re.split(r"^rank (\d+): ?", details, flags=re.M)[1:]
+    return {int(rank): place(stack) for rank, stack in zip(parts[::2], parts[1::2])}
+
+
+def place(stack):
+    """Return where a stack, its innermost frame first, stands in the user's code."""
+    for path, line, name in frames_of(stack):
+        if not re.search(r"site-packages|/lib/python|<|audit/\w+\.py", path):
+            return f"{Path(path).name}, line {line}, in {name}"
+    return ""
+
+
+def _waiting(text, step, diaries, at):
     """Return the finding for ranks that wait: who is behind, and by how much."""
     behind = sorted((-1 if here["step"] is None else here["step"], here["in"] != "step",
                      here["forwards"], rank) for rank, here in diaries.items())
     steps, _, forwards, ranks = zip(*behind)
     code = "unequal-batches" if len(set(steps)) == 1 < len(set(forwards)) else "hang"
-    told = "; ".join(f"rank {rank} in {_place(here)}"
-                     for rank, here in sorted(diaries.items()))
+    told = "; ".join(f"rank {rank} in {_moment(here)}" + f" ({at.get(rank)})" * bool(
+        at.get(rank)) for rank, here in sorted(diaries.items()))
     return finding(code, max(forwards) - min(forwards), f"{told}: {text}", ranks[0],
                    step)
 
 
-def _place(here):
+def _moment(here):
     if here["step"] is None:
         return here["in"]
     return f"{here['in']} {here['step']}, after {here['forwards']} forwards"

@@ -1,6 +1,7 @@
 """The rule about gradients: are they a single device's?
 
     gradients     the findings, those of the first step that has any
+    no_gradient   the finding where nothing comes back
 
 Three witnesses are asked. The loss, if it was given or explains the gradient at world
 size 1, run once more on every rank's rows: then a single device's gradient is known.
@@ -25,7 +26,7 @@ CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differ
 @each_step
 def gradients(notes, evidence):
     """Ask that every rank applies what a single device would apply."""
-    if nothing := _nothing(notes):
+    if nothing := no_gradient(notes):
         return nothing
     known = {f.code for f in evidence.findings}
     if not any(note.moved for note in notes) or "not-finite" in known:
@@ -61,7 +62,8 @@ def gradients(notes, evidence):
     return multiple(notes, evidence) if heard == [] and evidence.watched else []
 
 
-def _nothing(notes):
+def no_gradient(notes):
+    """Return the finding where nothing but 0 comes back, [] elsewhere."""
     came = [sum(note.pieces) for note in notes if note.pieces]
     own = [note.own for note in notes if note.own is not None]
     for sketches in (came, [] if came else own):

@@ -13,8 +13,10 @@ at each parameter, before DDP or anything else sums it. say: called at every for
 leave a trace where the rank may hang in the next line.
 """
 
+import sys
 import threading
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -248,7 +250,7 @@ class Watch:
             note.updates += 1
             return  # the first update of a step is the one that is judged
         note.updates = max(note.updates, 1)
-        note.kind = type(optimizer).__name__
+        note.kind, note.place = type(optimizer).__name__, _caller()
         note.plain = note.kind == "SGD" and not any(
             group.get("momentum") or group.get("weight_decay")
             for group in optimizer.param_groups)
@@ -312,6 +314,15 @@ class Watch:
 def _wholes(tensors):
     """Return the tensors, put together from all ranks where they are sharded."""
     return [t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors]
+
+
+def _caller():
+    """Return the file and line, outside torch and the audit, that this is called for."""
+    frame = sys._getframe(1)
+    while frame and any(part in frame.f_code.co_filename
+                        for part in ("site-packages", "/audit/", "contextlib")):
+        frame = frame.f_back
+    return frame and f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
 
 
 def _any(tensor):

@@ -182,7 +182,8 @@ def _by_parameter(used, right, whole, noise, close):
                 mine, [one.basis[0][i:i + 1]], noise, close)), UNKNOWN)
             if float(mine.norm()) <= close * sizes[i]:
                 parts[i] = ZERO
-    if not sure and all(parts.get(i) in (None, UNKNOWN) for i in places):
+    strange = sum(float(used[i].norm()) ** 2 for i in places if parts.get(i) is UNKNOWN)
+    if not sure and strange > float(used.norm()) ** 2 / 2:
         size = right.square().sum().clamp(min=1e-300)
         rest = used - (used * right).sum() / size * right
         return Fit(UNKNOWN, [float(rest.norm() / used.norm())])

@@ -101,16 +101,6 @@ def _hung(folder, world_size, timeout):
         except ProcessLookupError:
             pass
     time.sleep(0.5)
-    stands = {rank: _place(folder / f"stands-{rank}") for rank in range(world_size)}
-    details = "\n".join(f"rank {rank}:\n{text}" for rank, (_, text) in stands.items())
-    return Ended("hung", 0, f"no rank got farther in {timeout:g} s; "
-                 + "; ".join(f"rank {rank} is at {place}"
-                             for rank, (place, _) in stands.items()), details)
-
-
-def _place(path):
-    """Return the line of the script that it stands at, and the whole stack."""
-    text = path.read_text() if path.exists() else ""
-    lines = [line.strip() for line in text.splitlines() if "site-packages" not in line
-             and 'File "<' not in line and "runner.py" not in line and "File" in line]
-    return (lines[0].replace("File ", "") if lines else "an unknown place"), text
+    details = "\n".join(f"rank {path.name.removeprefix('stands-')}: {path.read_text()}"
+                        for path in sorted(folder.glob("stands-*")))
+    return Ended("hung", 0, f"no rank got farther in {timeout:g} s", details)

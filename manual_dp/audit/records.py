@@ -32,6 +32,7 @@ class Step:
     """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
 
     t: int = None           # which step
+    place: str = ""         # file and line that called the optimizer's step
     close: float = 1e-7     # how exact its numbers are: float64's, or the script's
     start: object = None    # a `Setup` of the models at the first forward,
     setup: object = None    # and one of all that there is at the end
@@ -149,7 +150,8 @@ def each_step(rule):
     @wraps(rule)
     def first(evidence):
         for notes in evidence.steps:
-            if found := [f._replace(step=notes[0].t) for f in rule(notes, evidence)]:
-                return found
+            if found := list(rule(notes, evidence)):
+                return [f._replace(step=notes[0].t, place=notes[f.rank or 0].place)
+                        for f in found]
         return []
     return first

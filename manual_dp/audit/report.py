@@ -38,7 +38,8 @@ class Report:
         lines = [f"audit: {self.steps} steps on {self.world_size} ranks, {self.precision}: "
                  + words]
         for f in self.findings:
-            lines += [f"{f.code:16}  {f.says}", f"{'cause':>16}: {f.cause}",
+            place = f" (update at {f.place})" if f.place else ""
+            lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",
                       f"{'repair':>16}: {f.repair}"]
         lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
         lines += [f"{'remark':16}  {words}" for words in self.remarks]

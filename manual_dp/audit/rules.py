@@ -13,7 +13,7 @@ what was set up are in gradient.py, rows.py and settings.py.
 import math
 
 from manual_dp.audit.catalogue import WORDS, few, finding, ranks
-from manual_dp.audit.gradient import gradients
+from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
 from manual_dp.audit.settings import ask_setups
@@ -94,8 +94,8 @@ def _parted(evidence, t, when, i, who, far):
 @each_step
 def moved(notes, evidence):
     """Ask that the optimizer holds the parameters, and that every rank's move."""
-    if all(note.own is not None and not note.own.any() for note in notes):
-        return  # said as no-gradient
+    if no_gradient(notes):
+        return  # said by another rule
     still = [rank for rank, note in enumerate(notes) if note.moved is False
              and (any(note.rates.values()) or not note.rates)]
     some = [i for i in range(len(evidence.names)) if _on_some(i, notes)]

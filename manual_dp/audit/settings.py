@@ -120,7 +120,8 @@ def unheld(setups, alone, step):
 
 def state(setups, alone, step):
     """Ask that every rank's optimizers have the same state."""
-    parted = list(_parted(_common([setup.state for setup in setups])))
+    states = [setup.state for setup in setups]
+    parted = list(_parted(states if step is None else _common(states)))
     for (kind, name), who in parted[:1]:
         yield finding("state-differs", len(parted), f"the optimizer's {kind} of {name} "
                       f"on {ranks(who)} is not rank 0's{_more(parted)}", who[0], step,

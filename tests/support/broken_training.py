@@ -553,8 +553,8 @@ BROKEN = {
     "mean of means over words": ("uneven-shards", case(
         ddp, ordinary, words, count=terms)),
     "one batch more on rank 0": ("unequal-batches", case(
-        ddp, one_batch_more, timeout=4)),
-    "barrier on rank 0": ("hang", case(ddp, barrier_on_rank0, timeout=4)),
+        ddp, one_batch_more, timeout=10)),
+    "barrier on rank 0": ("hang", case(ddp, barrier_on_rank0, timeout=10)),
     "an exception on rank 1": ("exception", case(ddp, raising, timeout=20)),
 }
 
