@@ -44,6 +44,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
     dist.init_process_group("gloo")
     generator = torch.Generator().manual_seed(0)
-    train(TensorDataset(torch.rand(96, 6, generator=generator),
-                        torch.randint(3, (96,), generator=generator)), args.bug)
+    train(TensorDataset(torch.rand(192, 6, generator=generator),
+                        torch.randint(3, (192,), generator=generator)), args.bug)
     dist.destroy_process_group()
