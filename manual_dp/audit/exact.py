@@ -2,11 +2,13 @@
 
     exact     float64 wherever float32 was asked for, autocast and dropout off
     Drawing   whether random numbers were drawn in a block, and with which seeds
+    random_states, set_random_states   of torch's generators, to draw the same again
 """
 
 import random
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from unittest import mock
 
 import torch
@@ -21,6 +23,8 @@ DRAWS = {
     "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm",
     "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
     "bernoulli_", "random_", "exponential_", "gumbel_softmax", "rrelu", "cauchy_"}
+# of a GradScaler: torch's kernels want its own numbers in float32
+SCALES = ("_lazy_init_scale_growth_tracker", "unscale_", "update")
 
 
 @contextmanager
@@ -38,6 +42,8 @@ def exact():
     with ExitStack() as stack:
         for home, name, new in [
                 *((F, name, drop) for name in DROPOUTS),
+                *((torch.amp.GradScaler, name, _as_it_is(torch.amp.GradScaler, name))
+                  for name in SCALES),
                 (F, "scaled_dot_product_attention",
                  lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
                 (nn.Module, "float", nn.Module.double),
@@ -48,6 +54,17 @@ def exact():
                  wrap(self, module.double(), *args, **kw))]:
             stack.enter_context(mock.patch.object(home, name, new))
         yield left_out
+
+
+def _as_it_is(home, name):
+    """Return the method, called where nothing is turned into float64."""
+    method = getattr(home, name)
+
+    @wraps(method)
+    def call(*args, **kwargs):
+        with torch._C.DisableTorchFunction():
+            return method(*args, **kwargs)
+    return call
 
 
 class Drawing(TorchFunctionMode):
@@ -78,6 +95,18 @@ class Drawing(TorchFunctionMode):
     def __exit__(self, *error):
         self.note.draws |= self.others != _others()
         return super().__exit__(*error)
+
+
+def random_states(devices):
+    """Return the states of torch's generators, on the CPU and on these GPUs."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+def set_random_states(devices, states):
+    """Let torch draw again what it drew when it was in these states."""
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:]):
+        torch.cuda.set_rng_state(state, device)
 
 
 def _others():

@@ -24,6 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
+from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
 from manual_dp.audit.plain import caller
 from manual_dp.audit.records import Forward, Sampler, Step
@@ -54,12 +55,14 @@ class Watch:
         named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
+        self.devices = list({p.device for p in self.params if p.is_cuda})
         self.sharded = any(hasattr(p, "to_local") for p in self.params)
         self.sketch = Sketch(self.params)
         self.note = Step()   # the one that goes on; between steps, of nobody
         self.optimizers = []  # that took a step
         self.forwards = []   # since the weights last changed
         self.before = None   # the weights that these forwards saw; first: their sketch
+        self.last = None, None  # hashes and sketch of the weights after a step
         self.samplers = []   # every DistributedSampler that was iterated
         self.came, self.left = {}, {}  # of each parameter, since its last update
         self.clips = Clips(self)
@@ -72,14 +75,17 @@ class Watch:
                          copies=self.batch.copies)
         self.updated = {}  # hashes of the weights after their optimizer's step
         self.until, self.pieces, self.stood = None, {}, {}
+        self._keep()
+
+    def _keep(self):
         if self.keeps and not self.forwards:
+            self.before = None  # give the memory back first
             self.before = [p.detach().clone() for p in self.params]
 
     def _remember(self):
         """Keep the weights that a step begins with: a wrapper may have sent them."""
-        if self.keeps and not self.forwards:
-            self.before = [p.detach().clone() for p in self.params]
-        elif not self.keeps and not self.note.all_rows:
+        self._keep()
+        if not self.keeps and not self.note.all_rows:
             self.note.before = bit_hashes(self.params)
             self.first = self.sketch(self.params)
 
@@ -149,12 +155,17 @@ class Watch:
             self._remember()
             if not note.all_rows:
                 note.start = snapshot(self.modules)
+            if self.keeps and not note.updates:
+                now = bit_hashes(self.params)
+                note.wanders |= bool(note.all_rows) and now != self.seen
+                self.seen = now
             if self.keeps:
                 self.forwards.append(Forward(
                     place, args, kwargs, rows,
                     self.batch.of(rows) if rows and self.batch else None,
                     {name: b.clone() for name, b in module.named_buffers()},
-                    [m.training for m in module.modules()], torch.get_rng_state()))
+                    [m.training for m in module.modules()],
+                    random_states(self.devices)))
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
                 note.inputs += bit_hashes(inputs[:1])
@@ -263,8 +274,10 @@ class Watch:
         note.stepped = self.updated
         if self.keeps:
             note.before = bit_hashes(_wholes(self.before))
-            self.first = self.sketch(_wholes(self.before))
+            self.first = self.last[1] if note.before == self.last[0] else self.sketch(
+                _wholes(self.before))
         note.weights = self.sketch(_wholes(self.params) if self.keeps else self.params)
+        self.last = note.after, note.weights
         if note.before is not None:
             note.step = self.first - note.weights
             note.blur = float(self.first.norm())

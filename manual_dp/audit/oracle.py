@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from manual_dp.audit.batch import changed, tensors
+from manual_dp.audit.exact import set_random_states
 from manual_dp.audit.hypotheses import mixture, right_on_all
 
 # tried where no loss is given: the first that explains the gradient at world size 1
@@ -61,7 +63,8 @@ class Device:
 
     def _run_again(self, done, kind):
         note, batch, self.kind = self.watch.note, self.watch.batch, None
-        note.own = self._own(done, self.loss)
+        if note.own is None:
+            note.own = self._own(done, self.loss)
         if right_on_all(gather(note, self.group)):
             came = mixture(note.own, [sum(note.pieces)]) if note.pieces else None
             if came:
@@ -94,6 +97,7 @@ class Device:
                 except RuntimeError:
                     break  # it was worth a try
                 if own.any() and right_on_all([replace(note, own=own, weight=1)]):
+                    note.own = None if shift else own
                     return loss
         return None
 
@@ -132,7 +136,10 @@ def gradient(watch, forwards, loss, terms):
             continue
         try:
             y_hat = _again(watch, params, forward)
-            (terms(forward) * loss(y_hat, forward.targets)).backward(inputs=wanted)
+            # the minibatch may be on the CPU, and the model somewhere else
+            homes = [t.device for t in tensors(y_hat)[:1]]
+            targets = changed(forward.targets, lambda t, homes=homes: t.to(*homes))
+            (terms(forward) * loss(y_hat, targets)).backward(inputs=wanted)
         except Exception as error:
             raise RuntimeError(f"audit: the loss of the model's output cannot be had "
                                f"({error}); give the `loss` of (output, y)") from error
@@ -146,8 +153,8 @@ def _again(watch, params, forward):
     buffers = {name: b.clone() for name, b in forward.buffers.items()}
     watch.quiet = True
     try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.set_rng_state(forward.rng)
+        with torch.random.fork_rng(watch.devices), torch.enable_grad():
+            set_random_states(watch.devices, forward.rng)
             for m, mode in zip(modules, forward.training):
                 m.training = mode
             return functional_call(module, (params, buffers), forward.args,
