@@ -76,10 +76,9 @@ def test_afterwards_all_but_the_default_dtype_is_as_it_was(dtype):
 
 def drawing(act):
     """Return the note of a step in which `act()` is called."""
-    note, real = Step(0), torch.manual_seed
+    note = Step(0)
     with Drawing(note):
         act()
-    assert torch.manual_seed is real
     return note
 
 
@@ -96,13 +95,6 @@ def test_whoever_draws_is_noted(act, draws):
 def test_every_name_that_draws_is_torchs():
     homes = torch, torch.Tensor, F
     assert all(any(hasattr(home, name) for home in homes) for name in DRAWS)
-
-
-def test_seeds_are_noted_in_their_order():
-    def act():
-        torch.manual_seed(3)
-        torch.manual_seed(torch.tensor(5))
-    assert drawing(act).seeded == (3, 5)
 
 
 def test_float32_that_is_asked_for_becomes_float64(dtype):

@@ -162,6 +162,15 @@ def test_sums_and_samplers_are_noted(doubles, monkeypatch):
         6, 5, False, 2, 1)
 
 
+def test_seeds_are_noted_in_their_order(doubles):
+    def step(model, optimizer, X, y):
+        torch.manual_seed(3)
+        torch.manual_seed(5)
+    real = torch.manual_seed
+    watch, *_ = watched(step)
+    assert watch.note.seeded == (3, 5) and torch.manual_seed is real
+
+
 def test_a_copy_of_the_model_is_not_watched(doubles):
     def step(model, optimizer, X, y):
         copy.deepcopy(model)

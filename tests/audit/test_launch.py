@@ -1,9 +1,12 @@
 """What a script's ranks leave behind tells how it ended and where they stand."""
 
+import os
+import signal
+
 import pytest
 
-from manual_dp.audit.failure import failure
-from manual_dp.audit.launch import Ended, _hung, _place, _raised, audit_script
+from manual_dp.audit.failure import Diary, failure, stands
+from manual_dp.audit.launch import Ended, _hung, _raised, audit_script
 
 STACK = """Current thread 0x00007f (most recent call first):
   File "<frozen runpy>", line 88 in _run_code
@@ -19,21 +22,29 @@ def test_a_script_that_is_not_there_is_said():
         audit_script(["nowhere.py"])
 
 
-def test_the_place_is_the_first_line_of_the_script(tmp_path):
-    (tmp_path / "stands-0").write_text(STACK)
-    assert _place(tmp_path / "stands-0") == ('"/home/me/train.py", line 41 in run_batch',
-                                             STACK)
-    assert _place(tmp_path / "stands-1") == ("an unknown place", "")
-
-
-def test_a_hang_says_where_every_rank_stands(tmp_path):
-    (tmp_path / "stands-1").write_text(STACK)
+def test_a_hang_keeps_where_every_rank_stands(tmp_path):
+    for rank in range(2):
+        (tmp_path / f"stands-{rank}").write_text(STACK.replace("41", f"4{rank}"))
     ended = _hung(tmp_path, 2, 7)
-    assert (ended.kind, ended.text) == (
-        "hung", "no rank got farther in 7 s; rank 0 is at an unknown place; rank 1 is at "
-        '"/home/me/train.py", line 41 in run_batch')
-    assert STACK in ended.details
+    assert (ended.kind, ended.text) == ("hung", "no rank got farther in 7 s")
+    assert stands(ended.details) == {0: "train.py, line 40, in run_batch",
+                                     1: "train.py, line 41, in run_batch"}
     assert failure(ended, tmp_path).code == "hang"
+    for rank in range(2):
+        Diary(tmp_path, rank).note(step=2, **{"in": "step"})
+    assert failure(ended, tmp_path).says.startswith(
+        "rank 0 in step 2, after 0 forwards (train.py, line 40, in run_batch); rank 1 in")
+
+
+def test_every_rank_is_asked_where_it_stands(tmp_path):
+    (tmp_path / "pid-0").write_text(str(os.getpid()))
+    asked = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
+    try:
+        _hung(tmp_path, 1, 7)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert asked == [signal.SIGUSR1]
 
 
 def test_the_rank_that_raised_first_is_named(tmp_path):
