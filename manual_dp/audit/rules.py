@@ -81,7 +81,7 @@ def _parted(evidence, t, when, i, who, far):
     notes = [note for run in evidence.runs for note in run.steps if note.t == t]
     stepped = [note.stepped.get(i) for note in notes]
     changed = [rank for rank, note in enumerate(notes)
-               if stepped[rank] != note.after[i]]
+               if note.after and stepped[rank] != note.after[i]]
     if when == "after" and len(set(stepped)) == 1 and stepped[0] and changed:
         code, rank = "weights-changed", changed[0]
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
