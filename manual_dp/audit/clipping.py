@@ -35,9 +35,13 @@ class Clips:
     def _begin(self, grads):
         homes = {id(p.grad): i for i, p in enumerate(self.watch.params)
                  if p.grad is not None}
-        for grad in grads:
-            if (i := homes.get(id(grad))) is not None and i not in self.before:
-                self.before[i] = self.watch.sketch.row(grad)
+        for i in [homes[id(grad)] for grad in grads if id(grad) in homes]:
+            row = self.watch.sketch.row(self.watch.params[i].grad)
+            handed = self.after.pop(i, None)  # by the clip before
+            again = handed is not None and not torch.equal(handed, row)
+            self.watch.note.early |= again
+            if again or i not in self.before:
+                self.before[i] = row
 
     def _clip(self, real, params, most, norm, *args, **kwargs):
         params = [params] if torch.is_tensor(params) else list(params)

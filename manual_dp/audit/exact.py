@@ -8,6 +8,7 @@
 import random
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from unittest import mock
 
 import torch
@@ -22,6 +23,8 @@ DRAWS = {
     "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm",
     "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
     "bernoulli_", "random_", "exponential_", "gumbel_softmax", "rrelu", "cauchy_"}
+# of a GradScaler: torch's kernels want its own numbers in float32
+SCALES = ("_lazy_init_scale_growth_tracker", "unscale_", "update")
 
 
 @contextmanager
@@ -39,6 +42,8 @@ def exact():
     with ExitStack() as stack:
         for home, name, new in [
                 *((F, name, drop) for name in DROPOUTS),
+                *((torch.amp.GradScaler, name, _as_it_is(torch.amp.GradScaler, name))
+                  for name in SCALES),
                 (F, "scaled_dot_product_attention",
                  lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
                 (nn.Module, "float", nn.Module.double),
@@ -49,6 +54,17 @@ def exact():
                  wrap(self, module.double(), *args, **kw))]:
             stack.enter_context(mock.patch.object(home, name, new))
         yield left_out
+
+
+def _as_it_is(home, name):
+    """Return the method, called where nothing is turned into float64."""
+    method = getattr(home, name)
+
+    @wraps(method)
+    def call(*args, **kwargs):
+        with torch._C.DisableTorchFunction():
+            return method(*args, **kwargs)
+    return call
 
 
 class Drawing(TorchFunctionMode):

@@ -92,8 +92,8 @@ def _by_loss(notes, evidence):
 
 
 def _reliable(notes, evidence):
-    """Return whether forwards that draw were the same when they were run again."""
-    return not any(note.draws for note in notes) or all(mixture(
+    """Return whether forwards were the same when they were run again."""
+    return not any(note.draws or note.wanders for note in notes) or all(mixture(
         note.own, [sum(note.pieces)], evidence.close) for note in notes if note.pieces)
 
 

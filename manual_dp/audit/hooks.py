@@ -155,6 +155,10 @@ class Watch:
             self._remember()
             if not note.all_rows:
                 note.start = snapshot(self.modules)
+            if self.keeps and not note.updates:
+                now = bit_hashes(self.params)
+                note.wanders |= bool(note.all_rows) and now != self.seen
+                self.seen = now
             if self.keeps:
                 self.forwards.append(Forward(
                     place, args, kwargs, rows,

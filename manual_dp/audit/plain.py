@@ -16,6 +16,7 @@ from torch import nn
 
 from manual_dp.audit.fingerprint import bit_hashes
 
+OWN = ("running_mean", "running_var", "num_batches_tracked")
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -45,7 +46,10 @@ def not_finite(tensors):
 def inside(thing):
     """Yield (name, value) of the tensors in it; of a scheduler, of its numbers."""
     if isinstance(thing, nn.Module):
-        yield from thing.named_parameters()  # an average has buffers of the model's
+        yield from thing.named_parameters()
+        # an average keeps copies of batch norm's buffers, which are each rank's own
+        yield from ((name, b) for name, b in thing.named_buffers()
+                    if not name.endswith(OWN))
     elif isinstance(thing, (dict, list, tuple)):
         for name, part in (thing.items() if isinstance(thing, dict)
                            else enumerate(thing)):

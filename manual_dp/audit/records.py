@@ -32,6 +32,7 @@ class Step:
     """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
 
     t: int = None           # which step
+    wanders: bool = False   # do weights change between its forwards?
     place: str = ""         # file and line that called the optimizer's step
     close: float = 1e-7     # how exact its numbers are: float64's, or the script's
     start: object = None    # a `Setup` of the models at the first forward,

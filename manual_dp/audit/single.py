@@ -33,6 +33,8 @@ def compared(notes, evidence):
     if sum(note.numbers for note in notes) != alone.numbers or _rows(notes) != _rows(
             [alone]):
         return None, "at world size 1 the step takes other rows"
+    if any(note.wanders for note in notes):
+        return None, "weights are moved between the forwards of a step"
     if any(note.wraps == "join" for note in notes):
         return None, "under Join ranks end at different forwards"
     if any(note.wraps not in ("", "ddp") for note in notes):

@@ -14,11 +14,43 @@ from tests.support.audited.right import RIGHT
 
 WAITS = {"hang", "unequal-batches", "mismatch"}  # until time is up
 
-# of right programs, what is found and why that is no surprise
-FOUND = {
-}
-# of broken ones, the name that is given instead, None for no finding; and why
+# what is said of a gradient that no mixture of the ranks' gradients explains
+OTHER = "the loss is not known: other targets look like a number over a rank's own rows"
+RESTS = "the rank's weights rest in that step, which is why replicas differ"
+
+# of broken programs, the name that is given instead, None for no finding; and why
 NAMED_OTHERWISE = {
+    "clip: clipped by a summed norm": (
+        "factor", "by its own code: all ranks take the same part of the gradient"),
+    "clip: update skipped on others": ("nothing-moved", RESTS),
+    "coder: dealt by two rules": ("local", OTHER),
+    "coder: each from one rank": (
+        "not-synchronised", "each parameter is, on one rank, that rank's own"),
+    "coder: noise of the first rows": ("local", OTHER),
+    "coder: pruned on rank 0": (
+        "gradient", "pruned before the optimizer's step: its gradients are others"),
+    "coder: rate by a rank's gradients": (
+        "factor", "gradients are scaled by a number of each rank's own"),
+    "coder: update skipped once": ("nothing-moved", RESTS),
+    "contrastive: all pairs, own gradient": (
+        "local", "gathered without a gradient: nothing comes back from other ranks"),
+    "contrastive: goals from zero": ("local", OTHER),
+    "hand: largest instead of mean": (
+        "not-synchronised", "one bias is another one's own on each rank, by chance"),
+    "items: last row left out": (
+        None, "left out at two ranks alone: the rows of world size 1 are others"),
+    "lstm: languages that meet": (
+        "nothing-moved", "sums of different parameters meet: some get nothing"),
+    "lstm: no rows for the last rank": ("local", "an empty rank's gradient is 0"),
+    "resnet: weights replaced after wrapping": (
+        "unused-parameter", "DDP waits for the parameters that it knows, and says so"),
+    "rows: rows shuffled, labels not": (
+        None, "shuffled by random numbers, and no single device does the same"),
+    "unet: masks of the rank before": ("local", OTHER),
+    "weights: layer in shared memory": (
+        "state-differs", "memory of several processes has other addresses in each"),
+    "wraps: share of the parameters, not sent": (
+        "nothing-moved", "each rank's optimizer updates a share, and nobody sends it"),
 }
 
 
@@ -33,9 +65,8 @@ def codes(report):
 
 
 def test_a_right_program_has_no_finding(right):
-    expected = [FOUND[right][0]] if right in FOUND else []
     report = audit(**RIGHT[right]())
-    assert codes(report)[:1] == expected, report
+    assert codes(report) == [], report
 
 
 def test_a_broken_program_is_found_and_named(broken):
@@ -48,7 +79,7 @@ def test_a_broken_program_is_found_and_named(broken):
 
 
 def test_what_is_known_is_of_programs_that_there_are():
-    assert FOUND.keys() <= RIGHT.keys() and NAMED_OTHERWISE.keys() <= BROKEN.keys()
+    assert NAMED_OTHERWISE.keys() <= BROKEN.keys()
     assert {code for code, _ in NAMED_OTHERWISE.values()} <= {*WORDS, None}
     assert {code for names, _ in BROKEN.values() for code in names} <= {*WORDS}
     for name, (code, _) in NAMED_OTHERWISE.items():

@@ -1,6 +1,7 @@
 """Move a DDP model to another place and back: its ranks no longer synchronise.
 
-Source: pytorch 104336, of a DDP model that was moved to the CPU and back to its device.
+Source: pytorch 104336, "DDP: moving model to CPU and back to GPU breaks gradient
+synchronization". It is no bug of torch's to its developers, and stays so.
 
 A parameter whose device or type changes gets a new gradient accumulator. DDP's hook
 stays at the old one, which no backward pass reaches. A round trip through another type

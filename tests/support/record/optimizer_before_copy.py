@@ -1,7 +1,8 @@
 """Make the optimizer before the model's parameters are replaced: it updates nothing.
 
-Source: accelerate 2665: an optimizer made before the model is prepared for many devices
-holds parameters that the model no longer has.
+Source: accelerate 2665, "FSDP Model not learning during training, loss stays constant",
+and 3256, which says why: FSDP makes flat parameters of the model's, and an optimizer
+that was made before holds the old ones. On one device the same program learns.
 """
 
 import copy

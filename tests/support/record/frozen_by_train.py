@@ -1,10 +1,10 @@
-"""Freeze a stage, and let `train()` unfreeze it: DDP does not know its parameters.
+"""Freeze a stage in `train()`, after DDP has looked: it waits for that gradient.
 
-Source: mmpretrain 702: stages that the settings freeze are trained after all, because
-`train()` puts them back.
+Source: mmpretrain 702: fine-tuning a Swin or VGG with `frozen_stages` set fails on
+several GPUs, with DDP's message that some parameters have no part in the loss. Most of
+the library's models freeze their stages in `train()` only, not when they are built.
 
-On one device the stage is trained though it should not be. On many, DDP has looked
-before, while the stage was frozen: it never synchronises it.
+On one device nobody notices. Until `train()` is called, though, the stage is trained.
 """
 
 import torch
@@ -19,16 +19,19 @@ class Backbone(nn.Module):
         super().__init__()
         self.stage = nn.Sequential(nn.Linear(6, 10), nn.Tanh())
         self.head = nn.Linear(10, 3)
-        self.stage.requires_grad_(False)
 
     def forward(self, X):
         return self.head(self.stage(X))
 
-
-class Unfreezing(Backbone):
     def train(self, mode=True):
-        self.stage.requires_grad_(mode)
+        self.stage.requires_grad_(False)
         return super().train(mode)
+
+
+class FrozenWhenBuilt(Backbone):
+    def __init__(self):
+        super().__init__()
+        self.train()
 
 
 def made_of(network):
@@ -37,12 +40,12 @@ def made_of(network):
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def unfreezing():
-    return made_of(Unfreezing)
+def frozen_late():
+    return made_of(Backbone)
 
 
 def frozen():
-    return made_of(Backbone)
+    return made_of(FrozenWhenBuilt)
 
 
 def step(model, optimizer, X, y):
@@ -51,7 +54,7 @@ def step(model, optimizer, X, y):
 
 
 def broken():
-    return arguments(unfreezing, step)
+    return arguments(frozen_late, step)
 
 
 def right():
