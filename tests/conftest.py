@@ -18,6 +18,16 @@ settings.register_profile("course", database=None, deadline=None, derandomize=Tr
 settings.load_profile("course")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--all-programs", action="store_true", help="audit all programs of "
+                     "tests/support, not every fourth")
+
+
+def programs(config, cases):
+    """Return the names of the cases to run: every fourth in their order, or all."""
+    return sorted(cases) if config.getoption("--all-programs") else sorted(cases)[::4]
+
+
 # Files whose tests share what takes long to make: one worker has all of each.
 TOGETHER = """audit/test_audit lab/ledger/test_compare lab/test_torchrun
     notebooks/test_book notebooks/test_course notebooks/test_lab

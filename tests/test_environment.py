@@ -284,8 +284,8 @@ def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
 
 
 @pytest.mark.parametrize("target, threads", [
-    ("course", "1"), ("refresh", "1"), ("test", "1"), ("lab", "1"), ("settings", "1"),
-    ("bench", "")])
+    ("course", "1"), ("refresh", "1"), ("test", "1"), ("audits", "1"), ("lab", "1"),
+    ("settings", "1"), ("bench", "")])
 def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threads):
     make(folder, target)
     assert (folder / "threads").read_text() == f"{threads}\n"
@@ -299,7 +299,8 @@ def test_make_settings_runs_every_lesson_or_the_one_that_is_asked_for(folder):
     assert make(folder, "settings", "LESSON=03")[2][-1].endswith("settings.py --lesson 03")
 
 
-def test_ci_runs_the_tests_then_the_settings():
+def test_ci_runs_the_tests_the_audits_and_then_the_settings():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    assert script.read_text().splitlines()[-2:] == ["make test", "make settings"]
+    assert script.read_text().splitlines()[-3:] == ["make test", "make audits",
+                                                    "make settings"]

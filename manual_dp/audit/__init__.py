@@ -95,7 +95,8 @@ def _compared(run, world_size, steps, lr, loss):
 
 def _check(code, world_size, steps, ignore):
     for name, value in code.items():
-        if not callable(value) and not (name in ("loss", "make_batch") and value is None):
+        optional = name in ("loss", "make_batch")
+        if not callable(value) and not (optional and value is None):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     for name, value in (("world_size", world_size), ("steps", steps)):
         if type(value) is not int or value < 1:

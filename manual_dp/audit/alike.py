@@ -23,14 +23,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from manual_dp.audit.given import rows_of, same_labels
+from manual_dp.audit.batch import rows_of
 from manual_dp.audit.fingerprint import Sketch, bit_hashes
+from manual_dp.audit.hooks import told
 from manual_dp.audit.meeting import Meeting, NotTogether
 from manual_dp.audit.plain import comparable
 from manual_dp.audit.records import Drift, Evidence, Run, Step
+from manual_dp.audit.rows import same_labels
 from manual_dp.audit.rules import judge
 from manual_dp.audit.setup import named_parameters, snapshot
-from manual_dp.audit.hooks import told
 
 __all__ = ["check_ranks", "RanksDiffer", "NotTogether"]
 

@@ -3,35 +3,57 @@
     tensors     the tensors in a nest of tuples, lists, dicts and dataclasses
     changed     the nest with each tensor changed
     arguments   what `step` is called with
+    rows_of     the `Rows` of a rank's own batch: numbers that tell them apart
     Minibatch   the whole minibatch of a step: which of its rows are these?
 """
 
 import inspect
-from collections import Counter
+from collections import Counter, namedtuple
+from collections.abc import Mapping, MutableMapping
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 
 import torch
 from torch.utils import _pytree
 
 from manual_dp.audit.fingerprint import row_hashes
+from manual_dp.audit.plain import comparable
+
+# known: what a row is known by: X, or X and all that stands beside it if this is wide
+# labels: is there but one number beside a row of X? None if X is no wider
+Rows = namedtuple("Rows", "known X y labels")
 
 
 def changed(nest, change):
     """Return the nest with each of its tensors replaced by change(tensor)."""
-    if is_dataclass(nest) and not isinstance(nest, type):
-        return replace(nest, **{f.name: changed(getattr(nest, f.name), change)
-                                for f in fields(nest) if f.init})
-    return _pytree.tree_map(
-        lambda one: change(one) if torch.is_tensor(one) else
-        changed(one, change) if is_dataclass(one) and not isinstance(one, type) else one,
-        nest)
+    def change_one(one):
+        if torch.is_tensor(one):
+            return change(one)
+        if _is_record(one):
+            return replace(one, **{f.name: changed(getattr(one, f.name), change)
+                                   for f in fields(one) if f.init})
+        if isinstance(one, MutableMapping):  # as a UserDict: dicts are taken apart
+            one = copy(one)
+            one.update({key: changed(value, change) for key, value in one.items()})
+        return one
+    return _pytree.tree_map(change_one, nest)
 
 
 def tensors(nest):
     """Return the tensors in the nest, a list."""
     found = []
-    changed(nest, lambda tensor: found.append(tensor) or tensor)
+    for one in _pytree.tree_leaves(nest):
+        if torch.is_tensor(one):
+            found.append(one)
+        elif _is_record(one):
+            found += tensors([getattr(one, f.name) for f in fields(one)])
+        elif isinstance(one, Mapping):
+            found += tensors(list(one.values()))
     return found
+
+
+def _is_record(one):
+    return is_dataclass(one) and not isinstance(one, type)
 
 
 def doubles(nest):
@@ -56,13 +78,30 @@ def arguments(step, made, batch):
     return [*made, batch]
 
 
+def rows_of(batch):
+    """Return the `Rows` of all its tensors that begin with as many, None without."""
+    several = [t for t in tensors(batch) if t.dim() and comparable(t) is not None]
+    several = [t for t in several if len(t) == len(several[0])]
+    if not several:
+        return None
+    wide = [t.numel() // max(len(t), 1) for t in several]
+    hashes = [row_hashes(t) for t in several]
+    X = hashes.pop(wide.index(max(wide)))  # the widest; what stands beside it is y
+    # without a wide one it is not known which is X
+    labels = sum(wide) - max(wide) == len(hashes) if max(wide) > 1 else None
+    y = list(zip(*hashes)) or [()] * len(X)
+    return Rows(X if labels else [hash((x, *more)) for x, more in zip(X, y)], X, y,
+                labels)
+
+
 class Minibatch:
     """Know the rows of a nest of tensors; of None, no rows."""
 
     def __init__(self, nest=None):
         self.nest = nest
         several = [t for t in tensors(nest) if t.dim() and t.numel()]
-        self.size = Counter(len(t) for t in several).most_common(1)[0][0] if several else 0
+        sizes = Counter(map(len, several)).most_common(1)
+        self.size = sizes[0][0] if sizes else 0
         # labels say little about a row: what has most numbers is asked first
         self.leaves = sorted((t for t in several if len(t) == self.size),
                              key=lambda t: -t.numel())
@@ -101,13 +140,12 @@ class Minibatch:
         return None
 
     def of(self, rows):
-        """Return the target of the rows: y of a pair (X, y), else all that they have."""
+        """Return the rows' targets: y of a pair (X, y), else all that they have."""
         nest = self.nest
         if isinstance(nest, (tuple, list)) and len(nest) == 2:
             nest = nest[1]
-        return changed(nest, lambda t: t[rows] if t.dim() and len(t) == self.size else t)
-
-
+        return changed(
+            nest, lambda t: t[rows] if t.dim() and len(t) == self.size else t)
 
 
 def _view(tensor, leaf):
@@ -119,4 +157,5 @@ def _view(tensor, leaf):
     first = tensor.storage_offset() - leaf.storage_offset()
     if tensor.stride(0) % leaf.stride(0) or first < 0:
         return None
-    return [(first + i * tensor.stride(0)) // leaf.stride(0) for i in range(len(tensor))]
+    return [(first + i * tensor.stride(0)) // leaf.stride(0)
+            for i in range(len(tensor))]

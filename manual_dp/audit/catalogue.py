@@ -12,8 +12,8 @@ from collections import namedtuple
 
 from manual_dp.ranks.launch.verdict import listed as ranks  # noqa: F401  (for rules)
 
-Finding = namedtuple("Finding", "code number says cause repair rank step parameter place",
-                     defaults=("",))
+Finding = namedtuple("Finding", "code number says cause repair rank step parameter "
+                     "place", defaults=("",))
 
 WORDS = {
     "exception": (

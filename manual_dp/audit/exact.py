@@ -2,6 +2,7 @@
 
     exact     float64 wherever float32 was asked for, autocast and dropout off
     Drawing   whether random numbers were drawn in a block, and with which seeds
+    random_states, set_random_states   of torch's generators, to draw the same again
 """
 
 import random
@@ -18,8 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
             "feature_alpha_dropout")
-DRAWS = {name + end for name in ("rand", "randn", "randint") for end in ("", "_like")} | {
-    "randperm", "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
+DRAWS = {
+    "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm",
+    "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
     "bernoulli_", "random_", "exponential_", "gumbel_softmax", "rrelu", "cauchy_"}
 # of a GradScaler: torch's kernels want its own numbers in float32
 SCALES = ("_lazy_init_scale_growth_tracker", "unscale_", "update")
@@ -27,7 +29,7 @@ SCALES = ("_lazy_init_scale_growth_tracker", "unscale_", "update")
 
 @contextmanager
 def exact():
-    """Compute in float64 and without dropout; yield a list, an entry for each dropout."""
+    """Compute in float64 and without dropout; yield a list, an entry for each one."""
     left_out = []
 
     def drop(input, p=0.5, training=True, *_, **__):
@@ -48,8 +50,8 @@ def exact():
                 (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
                     self, *args, **{**kwargs, "enabled": False})),
                 # its buckets are made for one dtype, once
-                (DistributedDataParallel, "__init__", lambda self, module, *args, **kwargs:
-                 wrap(self, module.double(), *args, **kwargs))]:
+                (DistributedDataParallel, "__init__", lambda self, module, *args, **kw:
+                 wrap(self, module.double(), *args, **kw))]:
             stack.enter_context(mock.patch.object(home, name, new))
         yield left_out
 
@@ -88,18 +90,23 @@ class Drawing(TorchFunctionMode):
 
     def __enter__(self):
         self.others = _others()
-        self.real = torch.manual_seed
-        torch.manual_seed = self._seed
         return super().__enter__()
 
     def __exit__(self, *error):
-        torch.manual_seed = self.real
         self.note.draws |= self.others != _others()
         return super().__exit__(*error)
 
-    def _seed(self, seed):
-        self.note.seeded += (int(seed),)
-        return self.real(seed)
+
+def random_states(devices):
+    """Return the states of torch's generators, on the CPU and on these GPUs."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+def set_random_states(devices, states):
+    """Let torch draw again what it drew when it was in these states."""
+    torch.set_rng_state(states[0])
+    for device, state in zip(devices, states[1:]):
+        torch.cuda.set_rng_state(state, device)
 
 
 def _others():

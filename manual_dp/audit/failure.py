@@ -52,7 +52,9 @@ def failure(error, folder):
         return finding("mismatch", 1, f"on rank {rank} a tensor came that has another "
                        "size than the one expected", rank)
     if error.kind in ("hung", "left"):
-        return _waiting(text, step, diaries, stands(error.details)) if diaries else finding("hang", 1, text)
+        at = stands(error.details)
+        waiting = finding("hang", 1, text)
+        return _waiting(text, step, diaries, at) if diaries else waiting
     place = "" if step is None else f"step {step}: "
     return finding("exception", 1, place + text.split("\n")[0], rank, step)
 

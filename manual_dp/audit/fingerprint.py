@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional as F
 
 SIZE = 16
+CHUNK = 2 ** 17  # numbers: what is computed with so many stays in the cache
 COLUMNS = 1021  # a prime: no layer is as wide
 WIDE = 64 * COLUMNS  # so many are added up at memory's speed
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -27,10 +28,10 @@ class Sketch:
 
     def __init__(self, tensors):
         self.count = len(tensors)
-        longest = max((t.numel() for t in tensors), default=0)
-        generator = torch.Generator().manual_seed(0)
-        weights = torch.rand(longest, dtype=torch.float64, generator=generator) + 0.5
-        weights[torch.rand(longest, generator=generator) < 0.5] *= -1
+        longest = min(CHUNK, max((t.numel() for t in tensors), default=0))
+        here = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
+        weights = torch.rand(longest, dtype=torch.float64, **here) + 0.5
+        weights[torch.rand(longest, **here) < 0.5] *= -1
         self.weights = weights.to(tensors[0].device if tensors else "cpu")
 
     def __call__(self, tensors):
@@ -42,7 +43,7 @@ class Sketch:
     def rows(self, rows, count=None):
         """Return rows, {place: row}, as a sketch of so many tensors."""
         made = torch.zeros(self.count if count is None else count, SIZE,
-                           dtype=torch.float64)
+                           dtype=torch.float64, device="cpu")
         for i, row in rows.items():
             made[i] = row
         return made
@@ -52,14 +53,17 @@ class Sketch:
         """Return a tensor's SIZE numbers."""
         tensor = tensor.detach()
         tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1).double()
-        flat = flat * self.weights[:len(flat)].to(tensor.device)
-        if len(flat) % SIZE:
-            flat = F.pad(flat, (0, -len(flat) % SIZE))
-        return flat.view(SIZE, -1).sum(1).cpu()
+        flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1)
+        weights = self.weights.to(tensor.device)
+        return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
+
+    def _part(self, part, weights):
+        part = part.double() * weights[:len(part)]
+        if len(part) % SIZE:
+            part = F.pad(part, (0, -len(part) % SIZE))
+        return part.view(SIZE, len(part) // SIZE).sum(1)
 
 
-@torch.no_grad()
 def bit_hash(tensor):
     """Return a whole number for the tensor's bits, a 0-dim int64 tensor there.
 
@@ -72,8 +76,9 @@ def bit_hash(tensor):
         bits = (bits.clone() if bits.storage_offset() % 2 else bits).view(torch.int64)
     for width in (WIDE, COLUMNS):  # the one is a multiple of the other
         if len(bits) > width:
-            rest = bits[len(bits) - len(bits) % width:]
-            bits = bits[:len(bits) - len(rest)].view(-1, width).sum(0, dtype=torch.int64)
+            whole = len(bits) - len(bits) % width
+            rest = bits[whole:]
+            bits = bits[:whole].view(-1, width).sum(0, dtype=torch.int64)
             bits[:len(rest)] += rest
     return (bits * _places(COLUMNS, bits.device)[:len(bits)]).sum()
 

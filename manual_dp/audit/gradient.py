@@ -52,7 +52,7 @@ def gradients(notes, evidence):
     if alike is False:
         found = [] if known & CAUSES else single.unlike(notes, evidence)
         if found and found[0].code == "local" and heard is None:
-            found = [finding("gradient", 1.0, "the step is not the one of world size 1")]
+            found = [finding("gradient", 1.0, "the step is not that of world size 1")]
         return _renamed(found, notes, evidence)
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
@@ -67,7 +67,8 @@ def no_gradient(notes):
     came = [sum(note.pieces) for note in notes if note.pieces]
     own = [note.own for note in notes if note.own is not None]
     for sketches in (came, [] if came else own):
-        if len(sketches) == len(notes) and sum(float(s.norm()) for s in sketches) < 1e-14:
+        size = sum(float(sketch.norm()) for sketch in sketches)
+        if len(sketches) == len(notes) and size < 1e-14:
             return [finding("no-gradient", 0.0, "every gradient is 0: nothing can be "
                             "told from it")]
     return []
@@ -91,8 +92,8 @@ def _by_loss(notes, evidence):
 
 
 def _reliable(notes, evidence):
-    """Return whether forwards that draw were the same when they were run again."""
-    return not any(note.draws for note in notes) or all(mixture(
+    """Return whether forwards were the same when they were run again."""
+    return not any(note.draws or note.wanders for note in notes) or all(mixture(
         note.own, [sum(note.pieces)], evidence.close) for note in notes if note.pieces)
 
 
@@ -101,8 +102,8 @@ def _wrong_alone(told, notes, evidence):
     t = notes[0].t
     if t >= len(evidence.alone):
         return True
-    few = Evidence([replace(evidence.runs[0], steps=[one[0] for one in evidence.alone])],
-                   lr=evidence.lr)
+    steps = [note for note, in evidence.alone]
+    few = Evidence([replace(evidence.runs[0], steps=steps)], lr=evidence.lr)
     few.alone = evidence.alone
     found = _by_loss(evidence.alone[t], few) or []
     if notes[0].used is None and told[0].code == "stale" and told[0].number < 1 - CLOSE:
@@ -131,13 +132,13 @@ def _of_other_rows(notes, evidence, comparable):
     """Return findings for gradients that the loss on a rank's rows does not explain."""
     if heard := by_ranks(notes, evidence):
         return heard
-    if comparable and (found := single.unlike(notes, evidence)) and found[0].code not in (
-            "local", "gradient"):
+    found = single.unlike(notes, evidence) if comparable else []
+    if found and found[0].code not in ("local", "gradient"):
         return found
     if heard is None or any(note.early or note.clips for note in notes):
         return []
-    return [finding("labels", 0, "gradients are averaged, but they are not those of the "
-                    "ranks' rows with the rows' own targets")]
+    return [finding("labels", 0, "gradients are averaged, but they are not those of "
+                    "the ranks' rows with the rows' own targets")]
 
 
 def _renamed(found, notes, evidence):

@@ -1,6 +1,6 @@
 """By what came back to each rank's parameters: did all apply one mixture of it?
 
-    by_ranks   the findings, [] for one mixture of all gradients, None if it is not known
+    by_ranks   the findings, [] for one mixture of all gradients, None if not known
     multiple   the finding for a sum where a mean is expected
     stale      the finding for a gradient that was there before this step's backward
 
@@ -26,8 +26,8 @@ def stale(notes, evidence):
         if (numbers is None or sum(numbers[len(came):]) < 1e-3
                 or mixture(note.used, came, evidence.close)):
             return []
-    return [finding("stale", sum(numbers[len(came):]), "the gradient of the step before "
-                    f"is in it: it was not cleared on {ranks(who)}", who[0])]
+    return [finding("stale", sum(numbers[len(came):]), "the gradient of the step "
+                    f"before is in it: it was not cleared on {ranks(who)}", who[0])]
 
 
 def by_ranks(notes, evidence):
@@ -104,12 +104,12 @@ def _micro_batches(notes, evidence):
             abs(of.get((one, m), 0)) <= tiny for one in range(len(notes))
             if one != rank)]
         if 0 < len(alone) < most:
-            return [finding("not-synchronised", len(alone), f"of micro-batch {alone[0] + 1}"
-                            f" of {most} {ranks([rank])} applied its own gradient alone",
-                            rank)]
+            return [finding("not-synchronised", len(alone), "of micro-batch "
+                            f"{alone[0] + 1} of {most} {ranks([rank])} applied its own "
+                            "gradient alone", rank)]
         each = [of.get((rank, m), 0) for m in range(most)]
         if not alone and not _alike(each):
-            return [finding("accumulation", max(each) / (min(each) or 1), "micro-batches "
-                            "count " + ", ".join(f"{one:.4g}" for one in each)
-                            + " times")]
+            return [finding("accumulation", max(each) / (min(each) or 1),
+                            "micro-batches count " + ", ".join(
+                                f"{one:.4g}" for one in each) + " times")]
     return []

@@ -13,21 +13,21 @@ at each parameter, before DDP or anything else sums it. say: called at every for
 leave a trace where the rank may hang in the next line.
 """
 
-import sys
 import threading
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch, doubles, tensors
+from manual_dp.audit.clipping import Clips
+from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
-from manual_dp.audit.records import Clip, Forward, Sampler, Step
+from manual_dp.audit.plain import caller
+from manual_dp.audit.records import Forward, Sampler, Step
 from manual_dp.audit.setup import named_parameters, snapshot, unwrapped
 
 
@@ -55,15 +55,17 @@ class Watch:
         named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
+        self.devices = list({p.device for p in self.params if p.is_cuda})
         self.sharded = any(hasattr(p, "to_local") for p in self.params)
         self.sketch = Sketch(self.params)
         self.note = Step()   # the one that goes on; between steps, of nobody
         self.optimizers = []  # that took a step
         self.forwards = []   # since the weights last changed
         self.before = None   # the weights that these forwards saw; first: their sketch
+        self.last = None, None  # hashes and sketch of the weights after a step
         self.samplers = []   # every DistributedSampler that was iterated
         self.came, self.left = {}, {}  # of each parameter, since its last update
-        self.clipped, self.handed = {}, {}  # as it was before and after clipping
+        self.clips = Clips(self)
         self.lock, self.quiet, self.through, self.depth = threading.Lock(), False, "", 0
 
     def begin(self, t, nest=None):
@@ -73,14 +75,17 @@ class Watch:
                          copies=self.batch.copies)
         self.updated = {}  # hashes of the weights after their optimizer's step
         self.until, self.pieces, self.stood = None, {}, {}
+        self._keep()
+
+    def _keep(self):
         if self.keeps and not self.forwards:
+            self.before = None  # give the memory back first
             self.before = [p.detach().clone() for p in self.params]
 
     def _remember(self):
-        """Keep the weights that a step begins with; a wrapper may have broadcast them."""
-        if self.keeps and not self.forwards:
-            self.before = [p.detach().clone() for p in self.params]
-        elif not self.keeps and not self.note.all_rows:
+        """Keep the weights that a step begins with: a wrapper may have sent them."""
+        self._keep()
+        if not self.keeps and not self.note.all_rows:
             self.note.before = bit_hashes(self.params)
             self.first = self.sketch(self.params)
 
@@ -95,29 +100,21 @@ class Watch:
             yield self
 
     def _hooks(self):
-        sums, order = dist.all_reduce, DistributedSampler.__iter__
-        reduce = dist.reduce
-        group, clip = (getattr(clip_grad, name, None) for name in (
-            "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"))
-        # no bound methods: a copy of a module would copy this, too
+        sums, reduce, order = dist.all_reduce, dist.reduce, DistributedSampler.__iter__
+        draw = torch.manual_seed
         yield from (optim.register_optimizer_step_pre_hook(
             lambda optimizer, *_: self._update(optimizer)),
             optim.register_optimizer_step_post_hook(
                 lambda optimizer, *_: self._updated(optimizer)),
             mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
                 self._summed(tensor) or sums(tensor, *args, **kwargs))),
+            mock.patch.object(torch, "manual_seed", lambda seed: (
+                setattr(self.note, "seeded", (*self.note.seeded, seed)) or draw(seed))),
             mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
                 setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
             mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
                 self.samplers.append(told(sampler)) or order(sampler))))
-        if group and clip:
-            yield mock.patch.object(
-                clip_grad, "_group_tensors_by_device_and_dtype",
-                lambda lists, *args: self._clipping(lists[0]) or group(lists, *args))
-            yield mock.patch.object(
-                clip_grad, "_clip_grads_with_norm_",
-                lambda params, most, norm, *args, **kwargs: self._clip(
-                    clip, params, most, norm, *args, **kwargs))
+        yield from self.clips.hooks()
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
             yield module.register_forward_pre_hook(
                 lambda _, args, kwargs, place=place: self._forward(place, args, kwargs),
@@ -139,8 +136,7 @@ class Watch:
         joins = getattr(getattr(model, "_join_config", None), "enable", False)
         self.note.wraps = "join" if joins else next(
             (name for name in names if name not in ("allreduce", "noop")), "ddp")
-        if not self.quiet and torch.is_grad_enabled():
-            # it may hang before the module is reached
+        if not self.quiet and torch.is_grad_enabled():  # it may hang before the module
             self.say(len(self.note.all_rows) + 1)
 
     def _forward(self, place, args, kwargs):
@@ -153,17 +149,23 @@ class Watch:
             args, kwargs = doubles((args, kwargs))
         with self.lock:
             self._listen()
-            inputs, module, note = tensors((args, kwargs)), self.modules[place], self.note
+            inputs, module = tensors((args, kwargs)), self.modules[place]
+            note = self.note
             rows = self._rows(inputs)
             self._remember()
             if not note.all_rows:
                 note.start = snapshot(self.modules)
+            if self.keeps and not note.updates:
+                now = bit_hashes(self.params)
+                note.wanders |= bool(note.all_rows) and now != self.seen
+                self.seen = now
             if self.keeps:
                 self.forwards.append(Forward(
                     place, args, kwargs, rows,
                     self.batch.of(rows) if rows and self.batch else None,
                     {name: b.clone() for name, b in module.named_buffers()},
-                    [m.training for m in module.modules()], torch.get_rng_state()))
+                    [m.training for m in module.modules()],
+                    random_states(self.devices)))
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
                 note.inputs += bit_hashes(inputs[:1])
@@ -175,7 +177,8 @@ class Watch:
 
     def _rows(self, inputs):
         """Return places in the minibatch; hashes, if there is none that is known."""
-        several = [t for t in inputs if t.dim() > 1 or t.dim() and t.is_floating_point()]
+        several = [t for t in inputs
+                   if t.dim() > 1 or t.dim() and t.is_floating_point()]
         try:
             if self.batch:
                 return self.batch.rows(inputs)
@@ -186,7 +189,7 @@ class Watch:
     # backward
 
     def _listen(self):
-        """Hear what comes back to each parameter that wants it, before all others do."""
+        """Hear what comes back to each parameter, before all others do."""
         for i, p in enumerate(self.params):
             if i not in self.heard and p.requires_grad:
                 self.heard.add(i)
@@ -211,23 +214,7 @@ class Watch:
             self.note.cleared |= bool(self.came.get(i))
             self.came[i] = []
         self.came[i].append(self.sketch.row(grad))
-        self.note.early |= self.clipped.pop(i, None) is not None
-
-    def _clipping(self, grads):
-        homes = {id(p.grad): i for i, p in enumerate(self.params) if p.grad is not None}
-        for grad in grads:
-            if (i := homes.get(id(grad))) is not None and i not in self.clipped:
-                self.clipped[i] = self.sketch.row(grad)
-
-    def _clip(self, real, params, most, norm, *args, **kwargs):
-        params = [params] if torch.is_tensor(params) else list(params)
-        real(params, most, norm, *args, **kwargs)
-        mine = [self.index[id(p)] for p in params if id(p) in self.index]
-        if mine:
-            self.note.clips.append(Clip(float(most), float(norm)))
-        for i in mine:
-            if self.params[i].grad is not None:
-                self.handed[i] = self.sketch.row(self.params[i].grad)
+        self.note.early |= self.clips.before.pop(i, None) is not None
 
     def _summed(self, tensor):
         if not self.quiet:
@@ -250,18 +237,14 @@ class Watch:
             note.updates += 1
             return  # the first update of a step is the one that is judged
         note.updates = max(note.updates, 1)
-        note.kind, note.place = type(optimizer).__name__, _caller()
+        note.kind, note.place = type(optimizer).__name__, caller()
         note.plain = note.kind == "SGD" and not any(
             group.get("momentum") or group.get("weight_decay")
             for group in optimizer.param_groups)
         note.rates.update(mine)
         used = self.sketch([self.params[i].grad if i in mine else None
                             for i in range(len(self.params))])
-        for i in self.clipped.keys() & mine:
-            if i in self.handed and not torch.equal(self.handed[i], used[i]):
-                note.early = True
-            else:
-                used[i] = self.clipped[i]
+        note.early |= self.clips.undo(used, mine)
         if not self.sharded:
             note.used = used + (0 if note.used is None else note.used)
         self.take(mine)
@@ -279,7 +262,7 @@ class Watch:
             return
         mine = list(rates(optimizer, self.index))
         for i in mine:
-            for one in (self.came, self.clipped, self.handed):
+            for one in (self.came, self.clips.before, self.clips.after):
                 one.pop(i, None)
         if self.note.updates and not self.sharded:
             self.updated.update(zip(mine, bit_hashes(self.params[i] for i in mine)))
@@ -291,8 +274,10 @@ class Watch:
         note.stepped = self.updated
         if self.keeps:
             note.before = bit_hashes(_wholes(self.before))
-            self.first = self.sketch(_wholes(self.before))
+            self.first = self.last[1] if note.before == self.last[0] else self.sketch(
+                _wholes(self.before))
         note.weights = self.sketch(_wholes(self.params) if self.keeps else self.params)
+        self.last = note.after, note.weights
         if note.before is not None:
             note.step = self.first - note.weights
             note.blur = float(self.first.norm())
@@ -314,15 +299,6 @@ class Watch:
 def _wholes(tensors):
     """Return the tensors, put together from all ranks where they are sharded."""
     return [t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors]
-
-
-def _caller():
-    """Return the file and line, outside torch and the audit, that this is called for."""
-    frame = sys._getframe(1)
-    while frame and any(part in frame.f_code.co_filename
-                        for part in ("site-packages", "/audit/", "contextlib")):
-        frame = frame.f_back
-    return frame and f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
 
 
 def _any(tensor):

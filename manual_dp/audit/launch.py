@@ -2,9 +2,9 @@
 
     audit_script   the `Report` on its first steps
 
-Everything is below one rank of `run_ranks`: so an interrupt, or the end of this process,
-ends all of it. A script is ended once its steps are noted, or when no rank has got any
-farther for some time: then each says where it stands.
+Everything is below one rank of `run_ranks`: so an interrupt, or the end of this
+process, ends all of it. A script is ended once its steps are noted, or when no rank has
+got any farther for some time: then each says where it stands.
 """
 
 import os
@@ -41,8 +41,8 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         runs = _runs(folder, world_size)
         if not ended and len(runs) < world_size:
             missing = [rank for rank in range(world_size) if rank not in runs]
-            raise RuntimeError(f"{words[0]} took no step under watch on ranks {missing}: "
-                               "say watch(model, optimizer), or wrap the model in DDP")
+            raise RuntimeError(f"{words[0]} took no step under watch on ranks {missing}"
+                               ": say watch(model, optimizer), or wrap it in DDP")
         report = Report([], [], world_size, 0)
         if len(runs) == world_size:
             report = judged([runs[rank] for rank in range(world_size)], ignore)
@@ -80,7 +80,8 @@ def _start(words, folder, world_size, steps, timeout):
                 timeout, START)):
             return _hung(Path(folder), world_size, timeout)
         time.sleep(0.05)
-    raised = sorted(Path(folder).glob("raised-*"), key=lambda path: path.stat().st_mtime)
+    raised = sorted(Path(folder).glob("raised-*"), key=lambda path:
+                    path.stat().st_mtime)
     if raised or running.returncode:
         return _raised(raised, running.returncode)
     return None

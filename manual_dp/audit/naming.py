@@ -20,6 +20,9 @@ def named(evidence, notes, fits, base):
     factor = base if evidence.lr is None else evidence.lr  # and on these ranks
     if notes[0].used is not None:
         factor = 1.0  # an optimizer of torch's was seen with its gradients
+    wrong = [rank for rank, fit in enumerate(fits) if not right(fit)]
+    if any(fit.parts for fit in fits) and notes[0].reduced and len(wrong) < len(fits):
+        return [_not_sent_back(wrong, len(fits))]
     if any(fit.parts for fit in fits):
         return _of_parameters(fits, evidence.names)
     if not all(map(right, fits)):
@@ -40,11 +43,16 @@ def _accuse(notes, fits, factor):
         return _weighted(numbers)
     if fine and (hypothesis.code == "not-synchronised" or hypothesis.code == "gradient"
                  and notes[wrong[0]].reduced):
-        return finding("not-sent-back", len(wrong), f"{ranks(fine)} applied the sum, "
-                       f"{ranks(wrong)} another gradient", wrong[0])
+        return _not_sent_back(wrong, len(fits))
     number = numbers[-1] if hypothesis.number is None else hypothesis.number
     says = hypothesis.says.format(who=ranks(wrong), last=numbers[-1])
     return finding(hypothesis.code, number, says, wrong[0] if fine else None)
+
+
+def _not_sent_back(wrong, world_size):
+    fine = [rank for rank in range(world_size) if rank not in wrong]
+    return finding("not-sent-back", len(wrong), f"{ranks(fine)} applied the sum, "
+                   f"{ranks(wrong)} another gradient", wrong[0])
 
 
 def _one_rank(fits, source, notes, factor):
@@ -153,5 +161,5 @@ def accused(evidence, notes, fits):
         return named(evidence, notes, fits, None)
     numbers = [fit.numbers[0] for fit in fits]
     return [] if all(same(number, numbers[0]) for number in numbers) else [
-        finding("factor", numbers[-1] / numbers[0], "ranks apply different multiples of "
-                "one gradient")]
+        finding("factor", numbers[-1] / numbers[0], "ranks apply different multiples "
+                "of one gradient")]

@@ -4,14 +4,19 @@
     hashed      hashes of tensors by name; numbers as they are
     inside      what is in a module, a dict, a scheduler, by name
     not_finite  names of tensors with NaN or inf
+    caller      where in the user's code this is called
     plain       a number, a text, or a tuple of them
 """
+
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from manual_dp.audit.fingerprint import bit_hashes
 
+OWN = ("running_mean", "running_var", "num_batches_tracked")
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -41,7 +46,10 @@ def not_finite(tensors):
 def inside(thing):
     """Yield (name, value) of the tensors in it; of a scheduler, of its numbers."""
     if isinstance(thing, nn.Module):
-        yield from thing.named_parameters()  # an average has buffers of the model's
+        yield from thing.named_parameters()
+        # an average keeps copies of batch norm's buffers, which are each rank's own
+        yield from ((name, b) for name, b in thing.named_buffers()
+                    if not name.endswith(OWN))
     elif isinstance(thing, (dict, list, tuple)):
         for name, part in (thing.items() if isinstance(thing, dict)
                            else enumerate(thing)):
@@ -77,3 +85,12 @@ def hashed(named):
         elif plain(value) is not NotImplemented:
             found[name] = plain(value)
     return found | dict(zip(tensors, bit_hashes(tensors.values())))
+
+
+def caller():
+    """Return the file and line, outside torch and the audit, that called this."""
+    frame = sys._getframe(1)
+    while frame and any(part in frame.f_code.co_filename
+                        for part in ("site-packages", "/audit/", "contextlib")):
+        frame = frame.f_back
+    return frame and f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"

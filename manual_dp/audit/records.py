@@ -32,6 +32,7 @@ class Step:
     """Hold what one rank did in one step. Sketches and hashes: see `fingerprint`."""
 
     t: int = None           # which step
+    wanders: bool = False   # do weights change between its forwards?
     place: str = ""         # file and line that called the optimizer's step
     close: float = 1e-7     # how exact its numbers are: float64's, or the script's
     start: object = None    # a `Setup` of the models at the first forward,
@@ -51,7 +52,7 @@ class Step:
     synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
     reduced: bool = False   # was dist.reduce called?
-    wraps: str = ""         # how DDP is used: "ddp", "join", a communication hook's name
+    wraps: str = ""         # how DDP is used: "ddp", "join", torch's hook by name
     # what came back: a sketch for each backward, and what stood in .grad before these
     pieces: list = field(default_factory=list)
     left: object = None

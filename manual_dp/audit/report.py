@@ -35,8 +35,8 @@ class Report:
         count = len(self.findings)
         words = (f"{count} finding{'s' * (count > 1)}" if count else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, {self.precision}: "
-                 + words]
+        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, "
+                 f"{self.precision}: {words}"]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""
             lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",

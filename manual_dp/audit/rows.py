@@ -3,6 +3,7 @@
     samplers  what torch's DistributedSamplers were told
     batches   whether make_batch gave all ranks the same minibatch
     rows      rows that were missed, repeated, or seen by several ranks
+    same_labels  whether a row has one target, whoever has it
 """
 
 from collections import Counter
@@ -111,3 +112,20 @@ def _with_missed(found, missed, size):
     if found:
         return [found[0]._replace(says=f"{found[0].says}; {says}"), *found[1:]]
     return [finding("rows-missed", len(missed), says)]
+
+
+def same_labels(lists):
+    """Ask that a row of X that several ranks have, has the same y on them."""
+    homes, wrong = {}, []
+    if None in lists:
+        return []
+    same = all(set(mine.X) == set(lists[0].X) and len(set(mine.X)) == len(mine.X)
+               and mine.labels is not None for mine in lists)
+    for rank, mine in enumerate(lists):
+        for x, y in zip(mine.X, mine.y):
+            other, right = homes.setdefault(x, (rank, y))
+            if other != rank and y != right and (same or mine.labels):
+                wrong.append((rank, other))
+    return [finding("labels", len(wrong), f"{len(wrong)} rows of X have another y on "
+                    f"rank {rank} than on rank {other}", rank)
+            for rank, other in wrong[:1]]

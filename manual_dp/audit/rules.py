@@ -6,14 +6,16 @@
     moved updates unused clips seeds    the step: do all ranks take it, and once?
     remarks learning_rate at_rest       is it the step that a single device takes?
 
-A later rule may look at the findings of those before it. Those about gradients, rows and
-what was set up are in gradient.py, rows.py and settings.py.
+A later rule may look at the findings of those before it. Those about gradients, rows,
+the learning rate and what was set up are in gradient.py, rows.py, rate.py, settings.py.
 """
 
 import math
+import re
 
 from manual_dp.audit.catalogue import WORDS, few, finding, ranks
 from manual_dp.audit.gradient import gradients, no_gradient
+from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import batches, rows, samplers
 from manual_dp.audit.settings import ask_setups
@@ -138,13 +140,23 @@ def unused(evidence):
     never = set.intersection(*judged) if judged else ()
     if not never:
         return []
+    used = {_kind(name) for i, name in enumerate(evidence.names) if i not in never}
     names = [evidence.names[i] for i in sorted(never)]
+    if all(_kind(name) in used for name in names):
+        evidence.remark(f"not used by the loss in these steps: {few(names)}; others of "
+                        "their kind are")
+        return []
     if evidence.runs[0].finds_unused:
         evidence.remark("not used by the loss, as find_unused_parameters says: "
                         f"{', '.join(names)}")
         return []
     return [finding("unused-parameter", len(names), f"no rank's loss depends on "
                     f"{few(names)}", None, 0, names[0])]
+
+
+def _kind(name):
+    """Return the name without numbers, one for all experts, say, of one layer."""
+    return re.sub(r"\d+", "#", name)
 
 
 @each_step
@@ -161,16 +173,16 @@ def clips(notes, evidence):
             return
         for one, other in zip(note.clips, first):
             if one.most != other.most or not _near(one.norm, other.norm, evidence):
-                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a norm "
-                              f"of {one.norm:.4g} to {one.most:.4g}, rank 0 "
+                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a "
+                              f"norm of {one.norm:.4g} to {one.most:.4g}, rank 0 "
                               f"{other.norm:.4g} to {other.most:.4g}", rank)
                 return
     alone = evidence.alone[t][0].clips if t is not None and t < len(
         evidence.alone) else first
     for one, other in zip(first, alone):
         if one.most != other.most:
-            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} on "
-                          f"{len(notes)} ranks, {other.most:.4g} on one")
+            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} "
+                          f"on {len(notes)} ranks, {other.most:.4g} on one")
             return
 
 
@@ -181,9 +193,14 @@ def _near(one, other, evidence):
 @each_step
 def seeds(notes, evidence):
     """Ask that a step that draws does not seed all ranks alike."""
-    first = notes[0].seeded
-    if len(notes) > 1 and first and all(
-            note.seeded == first and (note.drops or note.masked) for note in notes):
+    first, starts = notes[0].seeded, [note.start for note in notes if note.start]
+    drops = bool(starts) and starts[0].drops
+    if drops and len(starts) == len(notes) > 1 and len(
+            {start.draws_from for start in starts}) == 1:
+        evidence.remark("dropout draws the same masks on every rank: seed + rank once "
+                        "the model is made")
+    if len(notes) > 1 and first and all(note.seeded == first and (
+            drops or note.drops or note.masked) for note in notes):
         yield finding("random-same", len(first), "the step seeds every rank with "
                       f"{few(first)}, and draws masks or noise")
         return
@@ -206,67 +223,9 @@ def remarks(evidence):
         times = max(note.synced + note.summed // wanted for note in notes)
         if times > 1:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
-                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of the "
-                            "two, would save the rest")
+                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of "
+                            "the two, would save the rest")
     return []
-
-
-def learning_rate(evidence):
-    """Ask that lr fits the rows of a step, compared with world size 1; say how.
-
-    Same rows a step: nothing changes. World size times the rows, as with fixed rows a
-    rank: lr grows too, linearly for SGD (Goyal et al. 2017), by the square root for
-    Adam (Malladi et al. 2022), in either case with warm-up.
-    """
-    if not evidence.alone or not evidence.steps or len(evidence.runs) < 2:
-        return []
-    if any(f.code.startswith("rows") for f in evidence.findings):
-        return []  # then it is not known how many rows are meant
-    for notes, alone in zip(evidence.steps, evidence.alone):
-        if found := _rate(notes, alone, evidence):
-            return found
-    return []
-
-
-def _rate(notes, alone, evidence):
-    i = next(iter(notes[0].rates), None)
-    lr, base = notes[0].rates.get(i), alone[0].rates.get(i)
-    size, size_alone, unit = _step_rows(notes), _step_rows(alone), "rows"
-    if not (size and size_alone):
-        size, size_alone, unit = (sum(note.numbers for note in both)
-                                  for both in (notes, alone)), 0, "numbers"
-        size, size_alone = size
-    if not (base and lr and size and size_alone) or notes[0].wraps == "join":
-        return []
-    grown, ratio = size / size_alone, lr / base
-    kind, rule = "linear for SGD", grown
-    if "Adam" in notes[0].kind:
-        kind, rule = "square root for Adam", math.sqrt(grown)
-    says = (f"{size} {unit} a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
-            f"{unit} and {base:.4g} on one")
-    if notes[0].t:
-        if grown == 1 and not math.isclose(ratio, 1, rel_tol=1e-9):
-            return [finding("learning-rate", ratio, f"in step {notes[0].t}: {says}: a "
-                            "schedule that goes with the world size?", None, notes[0].t)]
-        return []
-    if math.isclose(ratio, rule, rel_tol=1e-2):
-        regime = ("same rows a step, so no scaling of lr" if grown == 1 else
-                  f"fixed rows a rank, lr scaled ({kind}; use warm-up)")
-    elif math.isclose(ratio, 1, rel_tol=1e-9):
-        regime = (f"fixed rows a rank, lr not scaled (the rule, {kind}, with warm-up, "
-                  f"would be {base * rule:.4g})")
-    else:
-        says += (f": the minibatch is the same, lr is {ratio:.4g} times" if grown == 1
-                 else f": lr is {ratio:.4g} times, the rule ({kind}) says {rule:.4g}")
-        return [finding("learning-rate", ratio, says, None, 0)]
-    evidence.remark(f"{regime}: {says}")
-    return []
-
-
-def _step_rows(notes):
-    """Return the rows of a step, 0 if they are not known."""
-    lists = [rows for note in notes for rows in note.rows]
-    return 0 if None in lists or not notes[0].size else sum(map(len, lists))
 
 
 @each_step

@@ -7,10 +7,10 @@
     Followed   what `watch` returns; also for a with statement
 
 The script keeps its loader, its sampler, its precision. At each parameter the gradient
-that this rank's backward brings is heard before anything sums it, and what the optimizer
-used is compared with the mean over ranks. Nothing is sent before the last of the steps:
-then the ranks meet over the group's store, and rank 0 prints the report. Under
-`python -m manual_dp audit -- train.py` they leave their notes in files instead.
+that this rank's backward brings is heard before anything sums it, and what the
+optimizer used is compared with the mean over ranks. Nothing is sent before the last of
+the steps: then the ranks meet over the group's store, and rank 0 prints the report.
+Under `python -m manual_dp audit -- train.py` they leave their notes in files instead.
 """
 
 import atexit

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from manual_dp.audit.fingerprint import bit_hashes
 from manual_dp.audit.plain import comparable, hashed, inside, not_finite, plain
 from manual_dp.ranks.replica import Replica
 
@@ -36,6 +37,8 @@ class Setup:
     unheld: list = field(default_factory=list)      # that want a gradient, in vain
     state: dict = field(default_factory=dict)       # (kind, parameter): hash, number
     others: dict = field(default_factory=dict)      # name: hash, number
+    drops: bool = False     # is some dropout at work?
+    draws_from: int = None  # a hash of the state of torch's random numbers
     left_out: list = field(default_factory=list)    # what is each rank's own by design
 
 
@@ -56,6 +59,12 @@ def named_parameters(models):
             for name, p in unwrapped(model).named_parameters()}
 
 
+def ids_held(optimizers):
+    """Return the ids of the parameters that some of the optimizers hold."""
+    return {id(p) for one in optimizers for group in getattr(one, "param_groups", ())
+            for p in group["params"]}
+
+
 def _prefix(things, place):
     return f"{place}." if len(things) > 1 else ""
 
@@ -63,14 +72,14 @@ def _prefix(things, place):
 def snapshot(models, optimizers=(), others=()):
     """Return a `Setup`. others: a module, a scheduler, a dict or list of tensors."""
     setup = Setup(held=[] if optimizers else None)
-    for place, model in enumerate(models):
-        _note_model(setup, _prefix(models, place), model)
-    names = {id(p): name for name, p in named_parameters(models).items()}
+    of_models = [_note_model(setup, _prefix(models, place), model)
+                 for place, model in enumerate(models)]
+    names = {id(p): name for params in of_models for name, p in params.items()}
     for place, optimizer in enumerate(optimizers):
         _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
-    _note_unheld(setup, models, len(optimizers), names)
-    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups
-            for p in group["params"]}
+    held = ids_held(optimizers)
+    setup.draws_from = bit_hashes([torch.get_rng_state()])[0]
+    setup.unheld = _unheld(of_models, len(optimizers), held)
     for place, other in enumerate(others):
         kind = _prefix(others, place) + type(other).__name__
         setup.others.update(hashed({
@@ -85,11 +94,15 @@ def snapshot(models, optimizers=(), others=()):
 
 def like_weights(setup, value):
     """Return whether this may be an average of some weights: it is shaped like them."""
-    return torch.is_tensor(value) and value.numel() > 1 and (*value.shape,) in setup.shapes
+    return (torch.is_tensor(value) and value.numel() > 1
+            and (*value.shape,) in setup.shapes)
 
 
 def _note_model(setup, prefix, model):
+    """Note what is of one model; return its parameters, {name: parameter}."""
     module, sent, sharded = unwrapped(model), set(), set()
+    setup.drops |= any(part.training and part.p > 0 for part in module.modules()
+                       if isinstance(part, nn.modules.dropout._DropoutNd))
     for part in model.modules():
         # a DDP sends rank 0's at the next forward: until then they may differ
         if getattr(part, "broadcast_buffers", hasattr(part, "sync_buffers")):
@@ -111,6 +124,7 @@ def _note_model(setup, prefix, model):
     setup.buffers.update(hashed({name: b for name, b in buffers.items()
                                   if id(b) not in sent}))
     setup.not_finite += not_finite(params | buffers)
+    return params
 
 
 def _note_optimizer(setup, prefix, optimizer, names):
@@ -132,15 +146,10 @@ def _note_optimizer(setup, prefix, optimizer, names):
         setup.left_out.append(f"the state of {type(optimizer).__name__}")
 
 
-def _note_unheld(setup, models, optimizers, names):
-    """Note what wants a gradient that nobody applies, of models that are trained."""
-    held, of_models = set(setup.held or ()), []
-    for model in models if optimizers else ():
-        mine = {names[id(p)] for p in model.parameters()}
-        of_models.append((bool(mine & held), [
-            names[id(p)] for p in model.parameters()
-            if p.requires_grad and names[id(p)] not in held]))
+def _unheld(of_models, optimizers, held):
+    """Return what wants a gradient that nobody applies, of models that are trained."""
+    trained = [any(id(p) in held for p in params.values()) for params in of_models]
     # beside one that is trained there may be a teacher or an average
-    all_of_them = optimizers >= len(models) or not any(mine for mine, _ in of_models)
-    setup.unheld = [name for trained, unheld in of_models
-                    if trained or all_of_them for name in unheld]
+    all_of_them = optimizers and (optimizers >= len(of_models) or not any(trained))
+    return [name for params, mine in zip(of_models, trained) if mine or all_of_them
+            for name, p in params.items() if p.requires_grad and id(p) not in held]

@@ -33,6 +33,8 @@ def compared(notes, evidence):
     if sum(note.numbers for note in notes) != alone.numbers or _rows(notes) != _rows(
             [alone]):
         return None, "at world size 1 the step takes other rows"
+    if any(note.wanders for note in notes):
+        return None, "weights are moved between the forwards of a step"
     if any(note.wraps == "join" for note in notes):
         return None, "under Join ranks end at different forwards"
     if any(note.wraps not in ("", "ddp") for note in notes):
@@ -75,9 +77,10 @@ def unlike(notes, evidence):
     if alone.used is not None and _apart(used, alone.used) <= evidence.close * float(
             alone.used.norm()):
         return []  # and the step is not: said by later rules
-    if len(came) < len(notes) or (used is notes[0].step) != (alone.applied is alone.step):
+    if len(came) < len(notes) or (notes[0].used is None) != (alone.used is None):
         return [_size(used, alone.applied, notes)]
-    wanted, is_now = (mixture(one, came, evidence.close) for one in (alone.applied, used))
+    wanted, is_now = (mixture(one, came, evidence.close)
+                      for one in (alone.applied, used))
     if wanted is None or is_now is None:
         pieces = [piece for note in notes for piece in note.pieces]
         wanted, is_now = (mixture(one, pieces, evidence.close) if len(pieces) <= 64 else

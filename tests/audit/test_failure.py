@@ -36,7 +36,7 @@ def test_the_rank_with_fewer_forwards_is_the_one_behind(tmp_path):
 
 def test_an_end_before_any_diary_is_a_finding(tmp_path):
     found = failure(RankError("the ranks did not meet", kind="hung"), tmp_path)
-    assert (found.code, found.says) == ("exception", "the ranks did not meet")
+    assert (found.code, found.says) == ("hang", "the ranks did not meet")
 
 
 def test_ranks_that_freeze_or_reach_other_parameters_are_told_by_their_diaries(tmp_path):

@@ -1,0 +1,98 @@
+"""However an audit ends, it ends soon, says how, and leaves nothing behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from manual_dp.audit import audit
+from manual_dp.audit.launch import audit_script
+from tests.support import endings
+
+SOON = 5   # seconds from an interrupt to the end
+LATE = 20  # more, on a busy machine
+SCRIPT = endings.__file__
+
+
+@pytest.fixture
+def surroundings(tmp_path, monkeypatch):
+    """Let all that is started here be known, and have a folder for its files."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv(endings.FOLDER, str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    return tmp_path
+
+
+def started_in(folder):
+    """Return the processes that were started with this folder in the environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("TMPDIR") == str(folder / "tmp"):
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("what, ranks", [
+    (["tests.support.endings:hangs_alone"], 1),
+    (["tests.support.endings:hangs_on_ranks"], 2), (["--", SCRIPT, "hangs"], 2)])
+def test_one_interrupt_ends_the_command_and_all_below_it(surroundings, what, ranks):
+    running = subprocess.Popen(
+        [sys.executable, "-m", "manual_dp", "audit", "--timeout", "100", *what],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(surroundings / "tmp")},
+        # a shell's background job ignores Ctrl-C, and so would what it starts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    wanted = [surroundings / f"reached-{rank}" for rank in range(ranks)]
+    deadline = time.monotonic() + 90
+    try:
+        while not all(path.exists() for path in wanted) and running.poll() is None and (
+                time.monotonic() < deadline):
+            time.sleep(0.05)
+        assert len(started_in(surroundings)) > ranks
+        start = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=SOON + LATE)
+        seconds = time.monotonic() - start
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130, errors
+    assert "interrupted" in errors and "Traceback" not in errors
+    _, left = psutil.wait_procs(started_in(surroundings), timeout=2)
+    files = [path.name for path in (surroundings / "tmp").iterdir()]
+    assert left == [] and [name for name in files if "inductor" not in name] == []
+    assert seconds < SOON + LATE * (os.getloadavg()[0] > os.cpu_count())
+
+
+def test_a_rank_that_is_killed_is_a_finding():
+    [one] = audit(**endings.killed(), timeout=60).findings
+    assert (one.code, one.rank, one.step) == ("exception", 1, 0)
+    assert "SIGKILL" in one.says
+
+
+def test_a_rank_of_a_script_that_is_killed_is_a_finding(surroundings):
+    report = audit_script([SCRIPT, "killed"], timeout=100)
+    assert report.findings[0].code == "exception", report
+
+
+def test_a_script_that_hangs_says_where_each_rank_stands(surroundings):
+    report = audit_script([SCRIPT, "hangs"], timeout=6)
+    first = report.findings[0]
+    assert first.code in ("hang", "unequal-batches"), report
+    lines = (open(SCRIPT).read()).splitlines()  # noqa: SIM115
+    sleeping, waiting = (1 + next(i for i, line in enumerate(lines) if words in line)
+                         for words in ('time.sleep(120) if how', "mean().backward()"))
+    assert f'rank 1 is at "{SCRIPT}", line {sleeping}' in first.says
+    assert f'rank 0 is at "{SCRIPT}", line {waiting}' in first.says
+    assert "rank 1:" in report.details
+
+
+def test_a_script_in_which_nothing_is_watched_cannot_be_audited(surroundings):
+    with pytest.raises(RuntimeError, match=r"took no step under watch on ranks \[0, 1\]"):
+        audit_script([SCRIPT, "silent"])

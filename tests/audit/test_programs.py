@@ -1,0 +1,87 @@
+"""Programs that were written before the audit's author knew them: right, and broken.
+
+Every fourth is run, all with `--all-programs` (`make audits`). See also
+tests/support/audited/prove.py and prove_broken.py, which show without the audit that
+the right ones are right and the broken ones are not.
+"""
+
+
+from manual_dp.audit import audit
+from manual_dp.audit.catalogue import WORDS
+from tests.conftest import programs
+from tests.support.audited.broken import BROKEN
+from tests.support.audited.right import RIGHT
+
+WAITS = {"hang", "unequal-batches", "mismatch"}  # until time is up
+
+# what is said of a gradient that no mixture of the ranks' gradients explains
+OTHER = "the loss is not known: other targets look like a number over a rank's own rows"
+RESTS = "the rank's weights rest in that step, which is why replicas differ"
+
+# of broken programs, the name that is given instead, None for no finding; and why
+NAMED_OTHERWISE = {
+    "clip: clipped by a summed norm": (
+        "factor", "by its own code: all ranks take the same part of the gradient"),
+    "clip: update skipped on others": ("nothing-moved", RESTS),
+    "coder: dealt by two rules": ("local", OTHER),
+    "coder: each from one rank": (
+        "not-synchronised", "each parameter is, on one rank, that rank's own"),
+    "coder: noise of the first rows": ("local", OTHER),
+    "coder: pruned on rank 0": (
+        "gradient", "pruned before the optimizer's step: its gradients are others"),
+    "coder: rate by a rank's gradients": (
+        "factor", "gradients are scaled by a number of each rank's own"),
+    "coder: update skipped once": ("nothing-moved", RESTS),
+    "contrastive: all pairs, own gradient": (
+        "local", "gathered without a gradient: nothing comes back from other ranks"),
+    "contrastive: goals from zero": ("local", OTHER),
+    "hand: largest instead of mean": (
+        "not-synchronised", "one bias is another one's own on each rank, by chance"),
+    "items: last row left out": (
+        None, "left out at two ranks alone: the rows of world size 1 are others"),
+    "lstm: languages that meet": (
+        "nothing-moved", "sums of different parameters meet: some get nothing"),
+    "lstm: no rows for the last rank": ("local", "an empty rank's gradient is 0"),
+    "resnet: weights replaced after wrapping": (
+        "unused-parameter", "DDP waits for the parameters that it knows, and says so"),
+    "rows: rows shuffled, labels not": (
+        None, "shuffled by random numbers, and no single device does the same"),
+    "unet: masks of the rank before": ("local", OTHER),
+    "weights: layer in shared memory": (
+        "state-differs", "memory of several processes has other addresses in each"),
+    "wraps: share of the parameters, not sent": (
+        "nothing-moved", "each rank's optimizer updates a share, and nobody sends it"),
+}
+
+
+def pytest_generate_tests(metafunc):
+    for name, cases in (("right", RIGHT), ("broken", BROKEN)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, programs(metafunc.config, cases))
+
+
+def codes(report):
+    return [f.code for f in report.findings]
+
+
+def test_a_right_program_has_no_finding(right):
+    report = audit(**RIGHT[right]())
+    assert codes(report) == [], report
+
+
+def test_a_broken_program_is_found_and_named(broken):
+    names, program = BROKEN[broken]
+    timeout = 15 if WAITS & {*names} else 60
+    report = audit(**{"timeout": timeout, **program()})
+    if broken in NAMED_OTHERWISE:
+        names = NAMED_OTHERWISE[broken][:1]
+    assert next(iter(codes(report)), None) in names, report
+
+
+def test_what_is_known_is_of_programs_that_there_are():
+    assert NAMED_OTHERWISE.keys() <= BROKEN.keys()
+    assert {code for code, _ in NAMED_OTHERWISE.values()} <= {*WORDS, None}
+    assert {code for names, _ in BROKEN.values() for code in names} <= {*WORDS}
+    for name, (code, _) in NAMED_OTHERWISE.items():
+        assert code not in BROKEN[name][0], f"{name} is named rightly"
+    assert len(RIGHT) > 150 and len(BROKEN) > 200
