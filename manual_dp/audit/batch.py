@@ -101,7 +101,8 @@ class Minibatch:
         self.nest = nest
         several = [t for t in tensors(nest) if t.dim() and t.numel()]
         sizes = Counter(map(len, several)).most_common(1)
-        self.size = sizes[0][0] if sizes else 0
+        # of sequences of many lengths none is a minibatch by itself
+        self.size = sizes[0][0] if sizes and 2 * sizes[0][1] >= len(several) else 0
         # labels say little about a row: what has most numbers is asked first
         self.leaves = sorted((t for t in several if len(t) == self.size),
                              key=lambda t: -t.numel())

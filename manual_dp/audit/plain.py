@@ -93,4 +93,8 @@ def caller():
     while frame and any(part in frame.f_code.co_filename
                         for part in ("site-packages", "/audit/", "contextlib")):
         frame = frame.f_back
-    return frame and f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+    if frame is None:
+        return None
+    path = frame.f_code.co_filename  # of a notebook's cell it is a number
+    name = "a cell" if "ipykernel_" in path else Path(path).name
+    return f"{name}, line {frame.f_lineno}"

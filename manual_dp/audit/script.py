@@ -69,6 +69,8 @@ class Followed:
         self.diary = self.folder and Diary(self.folder, dist.get_rank())
         self.stack = ExitStack()
         self.stack.enter_context(self.watch.on())
+        self._tell(frozen=[name for name, p in zip(self.watch.names, self.watch.params)
+                           if not p.requires_grad])
         self._begin()
         atexit.register(self.finish)
 
@@ -114,7 +116,8 @@ class Followed:
         if self.watch.stepped and len(self.run.steps) < self.steps:
             self._close()
         self.stop()
-        self._tell(**{"in": "the rest of the script, after step"})
+        done = len(self.run.steps) >= self.steps
+        self._tell(**{"in": "the rest, after step" if done else "the end of step"})
         if self.folder or not dist.is_initialized():
             return
         try:

@@ -91,7 +91,5 @@ def test_the_audit_sends_fewer_than_five_times_the_rows_through_the_model(tmp_pa
         return sgd(DistributedDataParallel(Counting(5, 3)))
     assert audit(make_model, rows(12), ordinary, steps=3).findings == []
     passed = sum(map(int, (tmp_path / "rows").read_text().split()))
-    # 3 steps, and again for the gradients; and so at world size 1, where the loss is
-    # tried first
-    assert passed == 12 * (3 + 3 + 3 + 1 + 3)
-    assert passed < 5 * 12 * 3
+    # 3 steps, and again for the gradients of the first; and so at world size 1
+    assert passed == 12 * (3 + 1 + 3 + 1)
