@@ -106,7 +106,7 @@ def _apart(meeting, when, tensors, lists):
             here = torch.view_as_real(here) if here.is_complex() else here
             small = here.numel() <= SMALL
             numbers = here.double().reshape(-1) if small else Sketch([here])([here])[0]
-            numbers = [torch.tensor(said, dtype=torch.float64)
+            numbers = [torch.tensor(said, dtype=torch.float64, device="cpu")
                        for said in meeting.exchange(numbers.tolist())]
             far = [one - numbers[0] for one in numbers]
             far = [float(d.abs().max() if small else d.norm()) for d in far]

@@ -2,7 +2,6 @@
 
     Watch     hooks on models, torch's optimizers, samplers, clipping, dist.all_reduce
     told      what a DistributedSampler was told
-    rates     each parameter's learning rate in an optimizer
 
     with Watch([model], say).on() as watch:
         watch.begin(t, batch)   the whole minibatch, None if it is not known
@@ -28,19 +27,13 @@ from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
 from manual_dp.audit.plain import caller
 from manual_dp.audit.records import Forward, Sampler, Step
-from manual_dp.audit.setup import named_parameters, snapshot, unwrapped
+from manual_dp.audit.setup import named_parameters, rates, snapshot, unwrapped
 
 
 def told(sampler):
     """Return what a DistributedSampler was told, a `Sampler`."""
     return Sampler(id(sampler), len(sampler.dataset), sampler.seed, sampler.epoch,
                    sampler.shuffle, sampler.num_replicas, sampler.rank)
-
-
-def rates(optimizer, index):
-    """Return {i: lr} of the parameters that it holds; index: {id: i} of the model's."""
-    return {index[id(p)]: float(group["lr"]) for group in optimizer.param_groups
-            for p in group["params"] if id(p) in index}
 
 
 class Watch:

@@ -65,6 +65,12 @@ def ids_held(optimizers):
             for p in group["params"]}
 
 
+def rates(optimizer, index):
+    """Return {i: lr} of the parameters that it holds; index: {id: i} of the model's."""
+    return {index[id(p)]: float(group["lr"]) for group in optimizer.param_groups
+            for p in group["params"] if id(p) in index}
+
+
 def _prefix(things, place):
     return f"{place}." if len(things) > 1 else ""
 
