@@ -1,8 +1,10 @@
 """The programs that lessons run under torchrun: what a learner may take away works."""
 
 import importlib.util
+import io
 import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -10,18 +12,24 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
 
 from manual_dp.lab.torchrun import torchrun
 from manual_dp.params import largest_difference
 from manual_dp.ranks import run_ranks
 
-PROGRAM = Path(__file__).parents[2] / "notebooks/programs/train_ddp.py"
+PROGRAMS = Path(__file__).parents[2] / "notebooks/programs"
+PROGRAM = PROGRAMS / "train_ddp.py"
 LONG = 200  # seconds for some Pythons to import torch on a busy machine
 
 
 def train_ddp():
     """Return the program as a module; it is in no package."""
-    spec = importlib.util.spec_from_file_location("train_ddp", PROGRAM)
+    return loaded(PROGRAM)
+
+
+def loaded(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -99,3 +107,21 @@ def test_no_file_means_epoch_0(tmp_path):
 
 def test_the_program_needs_nothing_of_the_course():
     assert "manual_dp" not in PROGRAM.read_text()
+
+
+@pytest.mark.parametrize("bug, said", [
+    ("none", "no finding"), ("bare", "not-synchronised"), ("no sampler", "rows-same"),
+    ("sum", "not checked       whether the loss is divided rightly")])
+def test_two_lines_say_what_can_be_heard_in_a_script(bug, said):
+    train = loaded(PROGRAMS / "watched.py").train
+    generator = torch.Generator().manual_seed(0)
+    data = TensorDataset(torch.rand(96, 6, generator=generator),
+                         torch.randint(3, (96,), generator=generator))
+
+    def in_a_rank():
+        with redirect_stdout(io.StringIO()) as out:
+            train(data, bug)
+        return out.getvalue()
+
+    report, nothing = run_ranks(in_a_rank, 2)
+    assert said in report and nothing == ""
