@@ -28,7 +28,7 @@ class Sketch:
 
     def __init__(self, tensors):
         self.count = len(tensors)
-        longest = min(CHUNK, max((t.numel() for t in tensors), default=0))
+        longest = min(CHUNK, max((t.numel() * (1 + t.is_complex()) for t in tensors), default=0))
         here = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
         weights = torch.rand(longest, dtype=torch.float64, **here) + 0.5
         weights[torch.rand(longest, **here) < 0.5] *= -1
@@ -53,7 +53,9 @@ class Sketch:
         """Return a tensor's SIZE numbers."""
         tensor = tensor.detach()
         tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        flat = (tensor.to_dense() if tensor.is_sparse else tensor).reshape(-1)
+        tensor = tensor.to_dense() if tensor.is_sparse else tensor
+        tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        flat = tensor.reshape(-1)
         weights = self.weights.to(tensor.device)
         return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
 

@@ -112,7 +112,7 @@ def _explain(rank, notes, before):
         if numbers := _numbers(used, hypothesis.basis, noise, close):
             return Fit(hypothesis, numbers)
     return _by_parameter(used, right, list(of_this_step(rank, notes)), noise,
-                         close)
+                         close, len(notes))
 
 
 def of_this_step(rank, notes):
@@ -167,7 +167,16 @@ def _of_more(rank, notes, before, whole):
             f"targets that are shifted by {by} row against X", number=by)
 
 
-def _by_parameter(used, right, whole, noise, close):
+def _multiple(one, number, world_size):
+    """Return the hypothesis by another name if its number says more."""
+    for code, other, words in (("sum", world_size, "the ranks' sum"),
+                               ("averaged-twice", 1 / world_size, "the mean, divided")):
+        if one.code == RIGHT and math.isclose(number, other, rel_tol=1e-6):
+            return one._replace(code=code, part=f"got {words}")
+    return one
+
+
+def _by_parameter(used, right, whole, noise, close, world_size):
     """Let each parameter say by itself what it got, on the scale of the right ones."""
     sizes, places = right.norm(dim=1).tolist(), range(len(right))
     # of a single number any factor is right
@@ -178,8 +187,10 @@ def _by_parameter(used, right, whole, noise, close):
     for i in places:
         mine = used[i:i + 1] / scale
         if float((mine - right[i]).norm()) > close * sizes[i] + FLOOR * max(sizes):
-            parts[i] = next((one for one in whole[not several[i]:] if _numbers(
-                mine, [one.basis[0][i:i + 1]], noise, close)), UNKNOWN)
+            parts[i] = next((_multiple(one, numbers[0], world_size)
+                             for one in whole[not several[i]:] if (numbers := _numbers(
+                                 mine, [one.basis[0][i:i + 1]], noise, close))),
+                            UNKNOWN)
             if float(mine.norm()) <= close * sizes[i]:
                 parts[i] = ZERO
     strange = sum(float(used[i].norm()) ** 2 for i in places if parts.get(i) is UNKNOWN)

@@ -77,7 +77,11 @@ def rows(notes, evidence):
         return []
     if not size and notes[0].t is not None and len(shared) < len(homes) / 2:
         shared = []  # of rows that nobody told us of, some may be equal
-    if len(seen) > 1 and all(mine == seen[0] for mine in seen) and shared:
+    same = len(seen) > 1 and all(mine == seen[0] for mine in seen) and shared
+    if same and notes[0].pieces and not _equal(notes) and not any(
+            note.draws for note in notes):
+        pass  # as of a graph: each rank makes something else of the whole
+    elif same:
         found.append(finding("rows-same", len(seen[0]), f"all ranks see the same "
                              f"{len(seen[0])} rows{of}"))
     elif shared:
