@@ -28,7 +28,8 @@ class Sketch:
 
     def __init__(self, tensors):
         self.count = len(tensors)
-        longest = min(CHUNK, max((t.numel() * (1 + t.is_complex()) for t in tensors), default=0))
+        longest = max((t.numel() * (1 + t.is_complex()) for t in tensors), default=0)
+        longest = min(CHUNK, longest)
         here = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
         weights = torch.rand(longest, dtype=torch.float64, **here) + 0.5
         weights[torch.rand(longest, **here) < 0.5] *= -1
