@@ -63,8 +63,9 @@ def _start(words, folder, world_size, steps, timeout):
     environ = {**os.environ, FOLDER: folder, f"{FOLDER}_STEPS": str(steps)}
     running = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
-         "--local-addr=localhost", f"--nproc_per_node={world_size}", "-m",
-         "manual_dp.audit.runner", *words], env=environ)
+         "--local-addr=localhost", f"--nproc_per_node={world_size}",
+         f"--log-dir={folder}",  # its own would stay after an interrupt
+         "-m", "manual_dp.audit.runner", *words], env=environ)
     seen, since = None, time.monotonic()
     while running.poll() is None:
         now = {path.name: path.read_bytes() for path in Path(folder).glob("rank-*")}

@@ -148,4 +148,4 @@ def test_under_the_command_notes_are_left_in_files(tmp_path):
         run = pickle.loads((tmp_path / f"run-{rank}").read_bytes())
         assert [note.t for note in run.steps] == [0, 1] and len(run.samplers) == 1
         assert all(note.used is not None and note.pieces for note in run.steps)
-        assert "the rest of the script" in (tmp_path / f"rank-{rank}").read_text()
+        assert '"in": "the rest' in (tmp_path / f"rank-{rank}").read_text()
