@@ -71,8 +71,8 @@ def rows(notes, evidence):
     missed = [row for row in range(size) if row not in homes
               and None not in forwards and not copies]
     found = []
-    if (shared or often or missed) and compared(notes, evidence)[0] and not _equal(
-            notes):
+    if (shared or often) and not missed and compared(
+            notes, evidence)[0] and not _equal(notes):
         evidence.remark("ranks share rows, and still take a single device's step")
         return []
     if not size and notes[0].t is not None and len(shared) < len(homes) / 2:
