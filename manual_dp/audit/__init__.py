@@ -1,32 +1,36 @@
 """Is my training on many devices correct? Compare it with a single device, and say.
 
-    audit         run a few steps of your own code under watch; return a Report
-    Report        findings with the number that shows each; print it, save it as JSON
-    check_ranks   one line in a script of your own: are the ranks still alike?
+    audit         run a few steps of your own code on ranks and alone; return a Report
+    watch         two lines in a script: its first steps, as it runs
+    check_ranks   one line in a script: are the ranks still alike?
+    Report        findings with the number that shows each; what was not checked
 
     def make_model():                  in each rank; may be wrapped, the group is there
-        return DDP(nn.Linear(3, 2))    or (model, optimizer)
+        return DDP(nn.Linear(3, 2))    or (model, optimizer, ...), several of each
     def make_batch(t):                 the whole minibatch of step t, on all ranks alike
-        return X, y
+        return X, y                    any nest: a dict, a dataclass, ...
     def step(model, X, y):             your code: its own shard of X, backward, update
         ...
     print(audit(make_model, make_batch, step, world_size=2))
 
-All is computed in float64, where honest training agrees with a single device to 13
-digits, and no mistake hides. Replicas that are equal prove little: of 17 planted bugs
-that sees 5, and the accuracy 2.
+All is computed in float64 and without dropout: honest training agrees with a single
+device to 13 digits, and no mistake hides. Replicas that are equal prove little: of 17
+planted bugs that sees 5, and the accuracy 2.
 
 From a run to the report, each file a part of the way:
 
-    watch  fingerprint  oracle    in a rank: what goes in, what is summed and applied;
-                                  a few numbers that stand for many; what a single
-                                  device would have done
-    measure -> records            what a rank notes of a step and of a run
-    rules  rows  gradient         what must hold of these, a list that you can append to
-    hypotheses                    which gradient was it, if it was not the right one?
-    catalogue                     a finding, its likely cause and the repair
-    failure                       a run that ended before its time
-    alike  command                check_ranks; python -m manual_dp audit
+    measure script                in a rank: take the steps of an audit, follow a script
+    hooks clipping batch          what goes in, comes back, is clipped, is applied
+    exact oracle                  float64 and no dropout; the loss, run once more
+    fingerprint setup plain       a few numbers for many; what is set up, as plain data
+    records                       what a rank notes of a step and of a run
+    rules rows settings rate      what must hold, a list that you can append to
+    gradient heard single         three witnesses: the loss; what came back to each rank;
+                                  the same code at world size 1
+    hypotheses naming             which gradient was it, if it was not the right one?
+    catalogue report failure      a finding, its cause and repair; a run that ended early
+    alike meeting                 check_ranks, over the store of the process group
+    command launch runner         python -m manual_dp audit
 """
 
 import tempfile
@@ -48,9 +52,12 @@ def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeou
           lr=None, count=len, ignore=(), backend="gloo"):
     """Take `steps` steps on `world_size` ranks beside a single device; return a Report.
 
-    make_model, make_batch, step: as above; called in each rank. loss: of (output, y),
-    a mean over count(y) terms, rows unless said otherwise: what a single device would
-    minimise, as in `count=lambda y: (y != -100).sum()` for cross-entropy over words.
+    make_model, make_batch, step: as above; called in each rank. make_batch: None where
+    the step has a loader of its own. A batch that is a tuple is handed to `step` as
+    several arguments, if it takes as many.
+    loss: of (output, y), a mean over count(y) terms, rows unless said otherwise: what a
+    single device would minimise, as in `count=lambda y: (y != -100).sum()` for
+    cross-entropy over words. Without it some are tried at world size 1.
     timeout: seconds; a run that hangs ends then, and its place is a finding.
     lr: what the step multiplies the mean gradient by, where no optimizer of torch's is
     seen; without it, the size of the step is compared with that of the same code at
