@@ -25,10 +25,10 @@ From a run to the report, each file a part of the way:
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run
     rules rows settings rate      what must hold, a list that you can append to
-    gradient heard single         three witnesses: the loss; what came back to each rank;
-                                  the same code at world size 1
+    gradient heard single         three witnesses: the loss; what came back to each
+                                  rank; the same code at world size 1
     hypotheses naming             which gradient was it, if it was not the right one?
-    catalogue report failure      a finding, its cause and repair; a run that ended early
+    catalogue report failure      a finding, its cause and repair; a run that ended
     alike meeting                 check_ranks, over the store of the process group
     command launch runner         python -m manual_dp audit
 """

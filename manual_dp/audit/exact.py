@@ -7,6 +7,7 @@
 
 import random
 import sys
+import zlib
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from unittest import mock
@@ -16,6 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
+
+from manual_dp.audit.fingerprint import bit_hashes
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
             "feature_alpha_dropout")
@@ -83,6 +86,8 @@ class Drawing(TorchFunctionMode):
                   for key, one in (kwargs or {}).items()}
         made = torch.Tensor.double(*args[:1]) if name == "float" else function(
             *args, **kwargs)
+        if name in DRAWS and torch.is_tensor(made):
+            self.note.drawn += bit_hashes([made])
         # noise for as many rows as a rank has, not for all of which it takes a part
         self.note.masked |= name in DRAWS and "perm" not in name and torch.is_tensor(
             made) and made.numel() > 1 and len(made) != self.note.size
@@ -93,7 +98,9 @@ class Drawing(TorchFunctionMode):
         return super().__enter__()
 
     def __exit__(self, *error):
-        self.note.draws |= self.others != _others()
+        if self.others != (now := _others()):
+            self.note.draws = True
+            self.note.drawn.append(zlib.crc32(repr(now).encode()))
         return super().__exit__(*error)
 
 

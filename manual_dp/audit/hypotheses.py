@@ -194,7 +194,7 @@ def _by_parameter(used, right, whole, noise, close, world_size):
             if float(mine.norm()) <= close * sizes[i]:
                 parts[i] = ZERO
     strange = sum(float(used[i].norm()) ** 2 for i in places if parts.get(i) is UNKNOWN)
-    if not sure and strange > float(used.norm()) ** 2 / 2:
+    if not sure and strange > float(used.norm()) ** 2 / 4:
         size = right.square().sum().clamp(min=1e-300)
         rest = used - (used * right).sum() / size * right
         return Fit(UNKNOWN, [float(rest.norm() / used.norm())])

@@ -45,6 +45,7 @@ class Step:
     rows: list = field(default_factory=list)      # the same of forwards that are judged
     numbers: int = 0        # numbers in the forwards' first inputs
     draws: bool = False     # were random numbers drawn?
+    drawn: list = field(default_factory=list)     # hashes of these
     drops: bool = False     # would dropout have dropped?
     masked: bool = False    # for the rank's own rows
     seeded: tuple = ()      # with which seeds, in the step

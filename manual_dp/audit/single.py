@@ -28,8 +28,10 @@ def compared(notes, evidence):
     if max(rests) <= close * float(alone.step.norm()) + 100 * noise and all(
             not _unlike(note, alone, close) for note in notes):
         return True, ""
-    if any(note.draws for note in [*notes, alone]):
+    if any(note.drawn != alone.drawn for note in notes):
         return None, "the step draws random numbers, others at world size 1"
+    if any(note.updates != alone.updates for note in notes):
+        return None, "at world size 1 the optimizer takes other steps"
     numbers, whole = sum(note.numbers for note in notes), all(
         (note.numbers, _rows([note])) == (alone.numbers, _rows([alone]))
         for note in notes)
