@@ -39,8 +39,8 @@ def test_the_same_step_is_the_same():
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"on_ranks": {"draws": True}}, "draws random numbers"),
-    ({"at_one": {"draws": True}}, "draws random numbers"),
+    ({"on_ranks": {"drawn": [7]}}, "draws random numbers"),
+    ({"at_one": {"drawn": [7]}}, "draws random numbers"),
     ({"at_one": {"numbers": 11}}, "takes other rows"),
     ({"at_one": {"all_rows": [[0, 2]]}}, "takes other rows"),
     ({"at_one": {"weights": START}}, "weights before the step are others"),
