@@ -9,6 +9,7 @@ got any farther for some time: then each says where it stands.
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -84,13 +85,19 @@ def _start(words, folder, world_size, steps, timeout):
     raised = sorted(Path(folder).glob("raised-*"), key=lambda path:
                     path.stat().st_mtime)
     if raised or running.returncode:
-        return _raised(raised, running.returncode)
+        began = {path.name.removeprefix("pid-") for path in Path(folder).glob("pid-*")}
+        return _raised(raised, running.returncode, began)
     return None
 
 
-def _raised(raised, code):
+def _raised(raised, code, began):
+    """Return how a script ended; began: its ranks, as text."""
     if not raised:
         return Ended("died", None, f"the script ended with status {code}", "")
+    silent = sorted(began - {path.name.removeprefix("raised-") for path in raised})
+    if silent and re.search("Connection (reset|closed)", raised[0].read_text()):
+        return Ended("died", int(silent[0]), f"rank {silent[0]} ended without a word: "
+                     "it was killed, or crashed", raised[0].read_text())
     rank, text = int(raised[0].name.removeprefix("raised-")), raised[0].read_text()
     return Ended("raised", rank, f"rank {rank} raised {text.splitlines()[-1]}", text)
 

@@ -78,7 +78,9 @@ def test_a_rank_that_is_killed_is_a_finding():
 
 def test_a_rank_of_a_script_that_is_killed_is_a_finding(surroundings):
     report = audit_script([SCRIPT, "killed"], timeout=100)
-    assert report.findings[0].code == "exception", report
+    first = report.findings[0]
+    assert (first.code, first.rank) == ("exception", 1), report
+    assert "rank 1 ended without a word" in first.says
 
 
 def test_a_script_that_hangs_says_where_each_rank_stands(surroundings):

@@ -50,9 +50,9 @@ def test_every_rank_is_asked_where_it_stands(tmp_path):
 def test_the_rank_that_raised_first_is_named(tmp_path):
     path = tmp_path / "raised-1"
     path.write_text("Traceback\n  File\nKeyError: 'so'\n")
-    ended = _raised([path], 1)
+    ended = _raised([path], 1, {"0", "1"})
     assert (ended.kind, ended.rank, ended.text) == (
         "raised", 1, "rank 1 raised KeyError: 'so'")
     assert ended.details.startswith("Traceback")
-    assert _raised([], 7) == Ended("died", None, "the script ended with status 7", "")
-    assert failure(_raised([], 7), tmp_path).code == "exception"
+    assert _raised([], 7, {"0"}) == Ended("died", None, "the script ended with status 7", "")
+    assert failure(_raised([], 7, {"0"}), tmp_path).code == "exception"
