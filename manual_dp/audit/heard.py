@@ -66,10 +66,14 @@ def _evenly(came, evidence):
 
 
 def multiple(notes, evidence):
-    """Return the finding for a sum, or a mean of means, of what came back to the ranks.
+    """Return the finding for a sum, or for a part, of what came back to the ranks.
 
     A sum is right if the loss is divided by all ranks' rows: nobody knows this here.
     """
+    if not evidence.runs[0].several and any(
+            note.cleared and not note.wanders for note in notes):
+        return [finding("accumulation", 0, "gradients were cleared between two "
+                        "backward passes, and never applied")]
     came = [sum(note.pieces) for note in notes]
     numbers = mixture(notes[0].applied, came, evidence.close)
     if len(notes) < 2 or not numbers or notes[0].used is None:

@@ -7,9 +7,8 @@
         watch.begin(t, batch)   the whole minibatch, None if it is not known
         step(model, *batch)     watch.note, a `Step`, and watch.forwards tell of it
 
-Hooks note and change nothing. The gradient that a rank's own backward brings is heard
-at each parameter, before DDP or anything else sums it. say: called at every forward, to
-leave a trace where the rank may hang in the next line.
+Hooks note and change nothing. What a rank's own backward brings is heard at each
+parameter, before DDP sums it. say: called at every forward, where a rank may hang.
 """
 
 import threading
@@ -44,7 +43,7 @@ class Watch:
         self.models, self.modules = models, [unwrapped(model) for model in models]
         # keeps: forwards, to run them again. again: called before each forward
         self.say, self.keeps, self.again = say, keeps, again
-        self.stepped = []    # optimizers that took their step since it was emptied
+        self.stepped, self.given = [], ()  # optimizers that took a step; handed over
         named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
@@ -148,7 +147,7 @@ class Watch:
             self._remember()
             if not note.all_rows:
                 note.start = snapshot(self.modules)
-            if self.keeps and not note.updates:
+            if not note.updates:
                 now = bit_hashes(self.params)
                 note.wanders |= bool(note.all_rows) and now != self.seen
                 self.seen = now
@@ -204,7 +203,8 @@ class Watch:
         if i not in self.came:  # the first since the last update
             self.left[i] = None if held is None else self.sketch.row(held)
         if i not in self.came or held is None:
-            self.note.cleared |= bool(self.came.get(i))
+            lost = self.came.get(i, ())  # what overflowed is rightly dropped
+            self.note.cleared |= any(bool(row.isfinite().all()) for row in lost)
             self.came[i] = []
         self.came[i].append(self.sketch.row(grad))
         self.note.early |= self.clips.before.pop(i, None) is not None
@@ -224,6 +224,7 @@ class Watch:
             self.optimizers.append(optimizer)
         if not mine:
             note.foreign += 1
+            self.stepped += [one for one in self.given if one is optimizer]
             return
         self.stepped.append(optimizer)
         if mine.keys() & note.rates.keys():

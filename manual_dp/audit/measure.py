@@ -97,7 +97,7 @@ def begun(watch):
     """Return the `Run` of a watch that begins."""
     return Run(
         watch.names, [tuple(p.shape) for p in watch.params], [],
-        sum(p.numel() for p in watch.params if p.requires_grad),
+        len(watch.models) > 1, sum(p.numel() for p in watch.params if p.requires_grad),
         _finds_unused(watch),
         _shared(watch), samplers=watch.samplers,
         norms=[type(module).__name__ for one in watch.modules

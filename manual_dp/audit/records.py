@@ -104,6 +104,7 @@ class Run:
     names: list             # of the parameters
     shapes: list
     steps: list
+    several: bool = False   # are there several models?
     trainable: int = 0      # numbers in parameters that want a gradient
     finds_unused: bool = False  # was DDP told find_unused_parameters?
     shared: tuple = None    # names of a parameter and another tensor on its memory

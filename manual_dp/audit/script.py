@@ -63,6 +63,7 @@ class Followed:
         self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
         self.ignore, self.report, self.on = ignore, None, True
         self.watch = Watch(self.models, self._forward, keeps=False, again=self._again)
+        self.watch.given = self.optimizers
         self.run = begun(self.watch)
         dtypes = {p.dtype for p in self.watch.params}
         self.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)

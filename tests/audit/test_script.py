@@ -65,8 +65,21 @@ def clip_first(model, optimizer):
     average(model)
 
 
+def once_more(model, optimizer):
+    """Take a second micro-batch, for which the first one's gradients are cleared."""
+    optimizer.zero_grad()
+    mean_loss(model, DATA[0].float()[:4], DATA[1][:4]).backward()
+
+
+def overflowing(model, optimizer):
+    """Drop a gradient that is not finite, as a scaler does; then go on."""
+    (mean_loss(model, DATA[0].float()[:4], DATA[1][:4]) * torch.inf).backward()
+    once_more(model, optimizer)
+
+
 @pytest.mark.parametrize("change, wrap, code", [
     (None, lambda module: module, "not-synchronised"),
+    (once_more, DistributedDataParallel, "accumulation"),
     (halve_on_rank_1, DistributedDataParallel, "rates-differ"),
     (clip_first, lambda module: module, "clip"),
     (lambda model, _: average(model, skip=[1]), lambda module: module,
@@ -149,3 +162,16 @@ def test_under_the_command_notes_are_left_in_files(tmp_path):
         assert [note.t for note in run.steps] == [0, 1] and len(run.samplers) == 1
         assert all(note.used is not None and note.pieces for note in run.steps)
         assert '"in": "the rest' in (tmp_path / f"rank-{rank}").read_text()
+
+
+def test_a_gradient_that_overflowed_may_be_cleared():
+    def rank():
+        model, optimizer = sgd(DistributedDataParallel(net()))
+        seen = watch(model, optimizer, steps=1)
+        with contextlib.redirect_stdout(io.StringIO()):
+            optimizer.zero_grad()
+            overflowing(model, optimizer)
+            optimizer.step()
+            seen.finish()
+        return seen.report and [f.code for f in seen.report.findings]
+    assert "accumulation" not in run_ranks(rank, 2)[0]
