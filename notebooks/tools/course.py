@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import copy
 import re
-import signal
 import sys
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ import nbformat
 from figures import few_colours
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
-from kernels import ipc
+from kernels import ipc, let_signals_stop
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
@@ -179,7 +178,7 @@ def arguments(argv):
 def main(argv=None):
     """Run the lessons, make the book; return the exit status."""
     args = arguments(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    let_signals_stop()
     print(f"{'lesson':<28} {'seconds':>7}  result", flush=True)
     try:
         runs = [run_lesson(path, args) for path in args.paths]

@@ -1,6 +1,7 @@
 """Kernels that are spoken to through files: a port can be taken before it is bound.
 
-    ipc    what a kernel manager needs for it
+    ipc               what a kernel manager needs for it
+    let_signals_stop  end at once at Ctrl-C or SIGTERM
 
 jupyter_client chooses five free TCP ports for a kernel, which binds them a second
 later. Meanwhile ranks that start beside it may have drawn one of them; then the kernel
@@ -10,6 +11,7 @@ never answers. Sockets in a folder of our own have names that nobody else draws.
 import functools
 import itertools
 import os
+import signal
 import tempfile
 
 LONGEST = 100  # characters of a socket's path: Linux takes 107, macOS 103
@@ -30,3 +32,16 @@ def ipc():
 @functools.cache
 def _folder():
     return tempfile.TemporaryDirectory(prefix="kernels-")
+
+
+def let_signals_stop():
+    """Raise KeyboardInterrupt at Ctrl-C, unless it is ignored, and at SIGTERM.
+
+    The handler is not Python's own: in its place asyncio would set one that cancels a
+    task, which nbclient does not always notice.
+    """
+    def stop(*given):
+        signal.default_int_handler(*given)
+    signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)

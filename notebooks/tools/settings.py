@@ -21,7 +21,6 @@ import copy
 import io
 import re
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from pathlib import Path
 
 import nbformat
 from course import execute
+from kernels import let_signals_stop
 from tqdm import tqdm
 
 Setting = namedtuple("Setting", "name stored values")  # the least first, or as written
@@ -191,7 +191,7 @@ def main(argv=None):
              if not numbers or path.name[:2] in numbers]
     if not paths or numbers and numbers != {path.name[:2] for path in paths}:
         parser.error(f"no such lesson in {args.notebooks}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    let_signals_stop()
     lessons, unreadable = _read_all(paths)
     if unreadable:
         print(*unreadable, sep="\n", file=sys.stderr)
