@@ -11,8 +11,8 @@ from manual_dp.audit.launch import Ended, _hung, _raised, audit_script
 STACK = """Current thread 0x00007f (most recent call first):
   File "<frozen runpy>", line 88 in _run_code
   File "/lib/site-packages/torch/autograd/graph.py", line 829 in _engine_run_backward
-  File "/home/me/train.py", line 41 in run_batch
-  File "/home/me/train.py", line 60 in main
+  File "train.py", line 41 in run_batch
+  File "train.py", line 60 in main
   File "/lib/manual_dp/audit/runner.py", line 39 in main
 """
 
