@@ -3,6 +3,7 @@
     all_reduces   the size of each message that is sent while a block runs
     record        gradients, buckets and waits of one backward, in order of time
     in_ticks      the same on a coarse clock: whole numbers that a run can repeat
+    agreed        runs on that clock until two are alike
 """
 
 import time
@@ -87,3 +88,19 @@ def in_ticks(events, tick):
     as long as all delays together are below nine tenths of a tick.
     """
     return [event._replace(time=int(event.time / tick + EARLY)) for event in events]
+
+
+def agreed(run, tick, tries=9):
+    """Repeat `run()`, which returns events, until two agree; return these in ticks.
+
+    On a busy machine a run may be late by more than a tick, but hardly twice alike.
+    Raises RuntimeError if no two of so many tries agree.
+    """
+    seen = []
+    for _ in range(tries):
+        events = in_ticks(run(), tick)
+        if events in seen:
+            return events
+        seen.append(events)
+    raise RuntimeError(f"no two of {tries} runs agree in ticks of {tick} s: the "
+                       "machine is too busy, take a longer tick")

@@ -64,13 +64,32 @@ def test_without_overlap_every_bucket_starts_after_the_last_gradient():
         assert whats == ["ready"] * 3 + ["wait"] + ["start", "arrive"] * 3 + ["end"]
 
 
-def test_with_overlap_the_clock_shows_which_bucket_travels_while_a_layer_works():
+@pytest.mark.parametrize("rank", [0, 1])
+def test_with_overlap_the_clock_shows_which_bucket_travels_while_a_layer_works(rank):
     # a layer takes two ticks, a bucket one
-    for events in run_ranks(recorded, 2, DDP, 0.4, 64 / 0.2):
-        assert [(e.time, e.what) for e in trace.in_ticks(events, 0.2)] == [
-            (2, "ready"), (2, "start"), (3, "arrive"), (4, "ready"), (4, "start"),
-            (5, "arrive"), (6, "ready"), (6, "start"), (6, "wait"), (7, "arrive"),
-            (7, "end")]
+    events = trace.agreed(
+        lambda: run_ranks(recorded, 2, DDP, 0.2, 64 / 0.1)[rank], tick=0.1)
+    assert [(e.time, e.what) for e in events] == [
+        (2, "ready"), (2, "start"), (3, "arrive"), (4, "ready"), (4, "start"),
+        (5, "arrive"), (6, "ready"), (6, "start"), (6, "wait"), (7, "arrive"), (7, "end")]
+
+
+def at(*times):
+    return [Event(time, "ready", "p", 0) for time in times]
+
+
+def test_runs_are_repeated_until_two_agree_in_ticks():
+    late = [at(0.1, 0.2), at(0.1, 0.31), at(0.15, 0.47), at(0.14, 0.22), at(0.1, 0.2)]
+    runs = iter(late)
+    assert trace.agreed(lambda: next(runs), 0.1) == at(1, 2)
+    assert len(list(runs)) == 1  # the fourth agreed with the first
+
+
+def test_runs_of_which_no_two_agree_are_an_error():
+    runs = iter(range(9))
+    with pytest.raises(RuntimeError, match="no two of 3 runs agree in ticks of 1 s"):
+        trace.agreed(lambda: at(next(runs)), 1, tries=3)
+    assert next(runs) == 3
 
 
 @pytest.mark.parametrize("seconds, ticks", [(0, 0), (0.199, 2), (0.2, 2), (0.285, 2),

@@ -26,6 +26,12 @@ def error_of(ranks, code, some=None, timeout=LATE):
     return caught.value
 
 
+def ended(pid):
+    """Return whether a process that nobody has reaped yet has ended, threads and all."""
+    return (psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+            and len(os.listdir(f"/proc/{pid}/task")) == 1)
+
+
 # a rank raises
 
 def test_a_cell_that_raises_names_rank_line_and_text_and_the_ranks_live_on():
@@ -105,7 +111,7 @@ def test_a_rank_that_dies_between_cells_is_an_error_of_the_next():
     with Ranks(3) as ranks:
         pids = ranks.run("import os\nos.getpid()")
         os.kill(pids[2], signal.SIGKILL)
-        assert until(lambda: psutil.Process(pids[2]).status() == psutil.STATUS_ZOMBIE)
+        assert until(lambda: ended(pids[2]))
         error = error_of(ranks, "x = 1", [0, 1])
         assert (str(error), error.rank) == ("rank 2 was killed by SIGKILL", 2)
         assert ranks.run("rank") == [0, 1, 2]
