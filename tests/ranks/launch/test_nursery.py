@@ -57,6 +57,9 @@ import os, signal, sys, threading, time
 import torch, torch.distributed as dist
 from manual_dp.ranks import run_ranks
 
+# what a shell starts in the background ignores Ctrl-C, and so do its children
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def stuck(how):
     open(f"{how}-{dist.get_rank()}.pid", "w").write(str(os.getpid()))
     if how == "loop":
@@ -114,7 +117,8 @@ assert files[0].fileno() == 0
     start = time.monotonic()
     interrupted.send_signal(signal.SIGINT)
     said = interrupted.stdout.readline()
-    assert said == "interrupted\n", (interrupted.wait(60), interrupted.stderr.read())
+    if said != "interrupted\n":
+        pytest.fail(f"{said!r}, {interrupted.wait(60)}:\n{interrupted.stderr.read()}")
     assert time.monotonic() - start < LATE  # the ranks would stay for a minute
     assert not any(map(psutil.pid_exists, pids))
     assert interrupted.stdout.readline() == "[0, 1]\n"  # the next call works
