@@ -31,8 +31,7 @@ def one_nursery_for_this_file():
 def nothing_is_left(one_nursery_for_this_file, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
-    until(lambda: alive() == [])
-    assert alive() == []
+    assert until(lambda: alive() == [])
     assert list(tmp_path.rglob("manual_dp-*")) == []
 
 
