@@ -37,9 +37,10 @@ def read_diaries(folder):
 def failure(error, folder):
     """Return the finding that a launch ended in.
 
-    error: the `RankError`. folder: of the ranks' diaries, which say where they were.
+    error: the `RankError`, or what has its fields.
+    folder: of the ranks' diaries, which say where they were.
     """
-    text, rank = getattr(error, "text", None) or str(error), error.rank
+    text, rank = str(error), error.rank
     diaries = read_diaries(folder)
     step = diaries[rank]["step"] if rank in diaries else None
     if "DDP expects same model" in text:

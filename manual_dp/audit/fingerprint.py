@@ -4,6 +4,8 @@
     bit_hash    one whole number, another one if a bit of the tensor is another
     bit_hashes  such a number for each tensor of a list
     row_hashes  such a number for each row
+    here        a tensor's part on this rank
+    whole       all of a tensor that ranks share out
 
 A sketch is linear: whatever holds between gradients (this one is the mean of those, or
 twice that one) holds between their sketches, to the last digits. So one process can
@@ -23,6 +25,16 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
 
 
+def here(tensor):
+    """Return the part of a tensor that this rank holds."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def whole(tensor):
+    """Return a tensor, put together from all ranks if they share it out."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 class Sketch:
     """Sketch lists of tensors that are shaped like `tensors`, on their device."""
 
@@ -30,9 +42,9 @@ class Sketch:
         self.count = len(tensors)
         longest = max((t.numel() * (1 + t.is_complex()) for t in tensors), default=0)
         longest = min(CHUNK, longest)
-        here = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
-        weights = torch.rand(longest, dtype=torch.float64, **here) + 0.5
-        weights[torch.rand(longest, **here) < 0.5] *= -1
+        fixed = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
+        weights = torch.rand(longest, dtype=torch.float64, **fixed) + 0.5
+        weights[torch.rand(longest, **fixed) < 0.5] *= -1
         self.weights = weights.to(tensors[0].device if tensors else "cpu")
 
     def __call__(self, tensors):
@@ -53,7 +65,7 @@ class Sketch:
     def row(self, tensor):
         """Return a tensor's SIZE numbers."""
         tensor = tensor.detach()
-        tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        tensor = here(tensor)
         tensor = tensor.to_dense() if tensor.is_sparse else tensor
         tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         flat = tensor.reshape(-1)
@@ -72,7 +84,7 @@ def bit_hash(tensor):
 
     Numbers are added up in COLUMNS columns, and these weighted: one pass, no copy.
     """
-    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    tensor = here(tensor)
     bits = _bits(tensor.detach().reshape(-1))
     if len(bits) % 2 == 0 and bits.element_size() == 4:
         # half as many sums; a view that starts at an odd place cannot be seen so

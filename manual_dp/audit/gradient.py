@@ -66,7 +66,7 @@ def gradients(notes, evidence):
 
 def no_gradient(notes):
     """Return the finding where nothing but 0 comes back, [] elsewhere."""
-    came = [sum(note.pieces) for note in notes if note.pieces]
+    came = [note.came for note in notes if note.pieces]
     own = [note.own for note in notes if note.own is not None]
     for sketches in (came, [] if came else own):
         size = sum(float(sketch.norm()) for sketch in sketches)
@@ -96,7 +96,7 @@ def _by_loss(notes, evidence):
 def _reliable(notes, evidence):
     """Return whether forwards were the same when they were run again."""
     return not any(note.draws or note.wanders for note in notes) or all(mixture(
-        note.own, [sum(note.pieces)], evidence.close) for note in notes if note.pieces)
+        note.own, [note.came], evidence.close) for note in notes if note.pieces)
 
 
 def _wrong_alone(told, notes, evidence):

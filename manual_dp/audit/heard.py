@@ -10,14 +10,14 @@ Here no loss is known: whether the mixture is the right one, others have to say.
 from dataclasses import replace
 
 from manual_dp.audit.catalogue import finding, ranks
-from manual_dp.audit.hypotheses import CLOSE, explain, mixture
+from manual_dp.audit.hypotheses import CLOSE, by_world_size, explain, mixture
 from manual_dp.audit.naming import accused
 
 
 def stale(notes, evidence):
     """Return the finding for a gradient that was there before this step's backward."""
     left = [note.left for note in notes if note.left is not None]
-    came = [sum(note.pieces) for note in notes if note.pieces]
+    came = [note.came for note in notes if note.pieces]
     if not left or len(came) < len(notes) or notes[0].used is None:
         return []
     who = [rank for rank, note in enumerate(notes) if note.left is not None]
@@ -34,7 +34,7 @@ def by_ranks(notes, evidence):
     """Return findings, [] for one mixture of all gradients, None if it is not known."""
     if len(notes) < 2 or any(note.inside or not note.pieces for note in notes):
         return [] if len(notes) < 2 else None
-    came = [replace(note, own=sum(note.pieces), weight=1, rows=[[0]], all_rows=[[0]],
+    came = [replace(note, own=note.came, weight=1, rows=[[0]], all_rows=[[0]],
                     size=len(notes), turned=None) for note in notes]
     reached = sum(note.own for note in came).norm(dim=1) > 0
     if any(bool((note.applied.norm(dim=1) > 10 * note.noise)[~reached].any())
@@ -74,17 +74,15 @@ def multiple(notes, evidence):
             note.cleared and not note.wanders for note in notes):
         return [finding("accumulation", 0, "gradients were cleared between two "
                         "backward passes, and never applied")]
-    came = [sum(note.pieces) for note in notes]
+    came = [note.came for note in notes]
     numbers = mixture(notes[0].applied, came, evidence.close)
     if len(notes) < 2 or not numbers or notes[0].used is None:
         return []
     times, says = sum(numbers), "; ".join((
         "gradients are {times:.4g} times the mean of the ranks'",
         "right only if the loss makes up for it: ignore=[{code!r}]"))
-    for code, number in (("sum", len(notes)), ("averaged-twice", 1 / len(notes))):
-        if abs(times / number - 1) <= 10 * evidence.close:
-            return [finding(code, times, says.format(times=times, code=code))]
-    return []
+    code, _ = by_world_size(times, len(notes), 10 * evidence.close)
+    return [finding(code, times, says.format(times=times, code=code))] if code else []
 
 
 def _alike(numbers, close=1e-6):

@@ -23,7 +23,7 @@ from torch.utils.data.distributed import DistributedSampler
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
 from manual_dp.audit.exact import random_states
-from manual_dp.audit.fingerprint import Sketch, bit_hashes, row_hashes
+from manual_dp.audit.fingerprint import Sketch, bit_hashes, here, row_hashes, whole
 from manual_dp.audit.plain import caller
 from manual_dp.audit.records import Forward, Sampler, Step
 from manual_dp.audit.setup import named_parameters, rates, snapshot, unwrapped
@@ -39,11 +39,11 @@ class Watch:
     """Note what a step does with `models`; see the attributes."""
 
     def __init__(self, models, say=lambda forwards: None, keeps=True,
-                 again=lambda: None):
+                 again=lambda: None, optimizers=()):
         self.models, self.modules = models, [unwrapped(model) for model in models]
         # keeps: forwards, to run them again. again: called before each forward
         self.say, self.keeps, self.again = say, keeps, again
-        self.stepped, self.given = [], ()  # optimizers that took a step; handed over
+        self.given, self.stepped = optimizers, []  # handed over; that took a step
         named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
@@ -51,10 +51,11 @@ class Watch:
         self.sharded = any(hasattr(p, "to_local") for p in self.params)
         self.sketch = Sketch(self.params)
         self.note = Step()   # the one that goes on; between steps, of nobody
-        self.optimizers = []  # that took a step
+        self.optimizers = list(optimizers)  # all that are known
         self.forwards = []   # since the weights last changed
         self.before = None   # the weights that these forwards saw; first: their sketch
         self.last = None, None  # hashes and sketch of the weights after a step
+        self.seen = None     # hashes of the weights at the last forward
         self.samplers = []   # every DistributedSampler that was iterated
         self.came, self.left = {}, {}  # of each parameter, since its last update
         self.clips = Clips(self)
@@ -77,9 +78,19 @@ class Watch:
     def _remember(self):
         """Keep the weights that a step begins with: a wrapper may have sent them."""
         self._keep()
-        if not self.keeps and not self.note.all_rows:
-            self.note.before = bit_hashes(self.params)
-            self.first = self.sketch(self.params)
+        first, note = not self.note.all_rows, self.note
+        now = bit_hashes(self.params) if first or not note.updates else None
+        if first:
+            note.start = snapshot(self.modules)
+        if first and not self.keeps:
+            note.before, self.first = now, self._sketched(now, self.params)
+        if not note.updates:
+            note.wanders |= not first and now != self.seen
+            self.seen = now
+
+    def _sketched(self, hashes, weights):
+        """Return the sketch of the weights; they may be those after the last step."""
+        return self.last[1] if hashes == self.last[0] else self.sketch(weights)
 
     @contextmanager
     def on(self):
@@ -145,12 +156,6 @@ class Watch:
             note = self.note
             rows = self._rows(inputs)
             self._remember()
-            if not note.all_rows:
-                note.start = snapshot(self.modules)
-            if not note.updates:
-                now = bit_hashes(self.params)
-                note.wanders |= bool(note.all_rows) and now != self.seen
-                self.seen = now
             if self.keeps:
                 self.forwards.append(Forward(
                     place, args, kwargs, rows,
@@ -169,11 +174,11 @@ class Watch:
 
     def _rows(self, inputs):
         """Return places in the minibatch; hashes, if there is none that is known."""
-        several = [t for t in inputs
-                   if t.dim() > 1 or t.dim() and t.is_floating_point()]
         try:
             if self.batch:
                 return self.batch.rows(inputs)
+            several = [t for t in inputs
+                       if t.dim() > 1 or t.dim() and t.is_floating_point()]
             return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
         except (NotImplementedError, RuntimeError):  # inside torch.func
             return None
@@ -264,13 +269,13 @@ class Watch:
     def end(self):
         """Write what came and what stands into the note of the step; return it."""
         note = self.note
-        note.after = bit_hashes(_wholes(self.params) if self.keeps else self.params)
-        note.stepped = self.updated
+        weights = [whole(p) for p in self.params] if self.keeps else self.params
+        note.after, note.stepped = bit_hashes(weights), self.updated
         if self.keeps:
-            note.before = bit_hashes(_wholes(self.before))
-            self.first = self.last[1] if note.before == self.last[0] else self.sketch(
-                _wholes(self.before))
-        note.weights = self.sketch(_wholes(self.params) if self.keeps else self.params)
+            before = [whole(p) for p in self.before]
+            note.before = bit_hashes(before)
+            self.first = self._sketched(note.before, before)
+        note.weights = self.sketch(weights)
         self.last = note.after, note.weights
         if note.before is not None:
             note.step = self.first - note.weights
@@ -290,11 +295,6 @@ class Watch:
         return note
 
 
-def _wholes(tensors):
-    """Return the tensors, put together from all ranks where they are sharded."""
-    return [t.full_tensor() if hasattr(t, "full_tensor") else t for t in tensors]
-
-
 def _any(tensor):
-    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    tensor = here(tensor)
     return bool(tensor._nnz() if tensor.is_sparse else tensor.any())

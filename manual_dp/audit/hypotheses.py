@@ -8,6 +8,7 @@
     single_device  the right gradient
     right_on_all   whether all ranks applied a multiple of it
     mixture        the numbers that make one sketch of some others, if any do
+    by_world_size  whether a factor is the world size: a sum, or averaged twice
 
 A rank's `own` is the sum over its rows of the loss's gradient, so the right gradient,
 a single device's, is the sum of all own / all rows. What a rank applied is compared
@@ -167,13 +168,26 @@ def _of_more(rank, notes, before, whole):
             f"targets that are shifted by {by} row against X", number=by)
 
 
+def by_world_size(times, world_size, close=1e-6):
+    """Return the code and the reason if `times` is a matter of the world size.
+
+    times: how often the gradient is the right one. Elsewhere both are empty.
+    """
+    for code, number, why in (("sum", world_size, ": the world size"),
+                              ("averaged-twice", 1 / world_size,
+                               ": the world size, inverted")):
+        if world_size > 1 and math.isclose(times, number, rel_tol=close):
+            return code, why
+    return "", ""
+
+
 def _multiple(one, number, world_size):
     """Return the hypothesis by another name if its number says more."""
-    for code, other, words in (("sum", world_size, "the ranks' sum"),
-                               ("averaged-twice", 1 / world_size, "the mean, divided")):
-        if one.code == RIGHT and math.isclose(number, other, rel_tol=1e-6):
-            return one._replace(code=code, part=f"got {words}")
-    return one
+    code, _ = by_world_size(number, world_size)
+    if one.code != RIGHT or not code:
+        return one
+    words = {"sum": "the ranks' sum", "averaged-twice": "the mean, divided"}[code]
+    return one._replace(code=code, part=f"got {words}")
 
 
 def _by_parameter(used, right, whole, noise, close, world_size):

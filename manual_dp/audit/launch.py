@@ -23,9 +23,15 @@ from manual_dp.audit.report import Report
 from manual_dp.audit.script import FOLDER, judged
 from manual_dp.ranks import run_ranks
 
-Ended = namedtuple("Ended", "kind rank text details")  # as a RankError has them
 DAY = 86400  # seconds: the script's own deadline is another one
 START = 120  # until every rank has begun
+
+
+class Ended(namedtuple("Ended", "kind rank text details")):
+    """Say how a script ended before its time, as a `RankError` does."""
+
+    def __str__(self):
+        return self.text
 
 
 def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
@@ -46,7 +52,8 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
                                ": say watch(model, optimizer), or wrap it in DDP")
         report = Report([], [], world_size, 0)
         if len(runs) == world_size:
-            report = judged([runs[rank] for rank in range(world_size)], ignore)
+            report = judged([runs[rank] for rank in range(world_size)])
+            report.set_aside(ignore)
         if ended:
             report.details = ended.details
             report.findings.insert(0, failure(ended, folder))
@@ -80,7 +87,7 @@ def _start(words, folder, world_size, steps, timeout):
         # a start takes long where the machine is busy
         if time.monotonic() > since + (timeout if len(now) == world_size else max(
                 timeout, START)):
-            return _hung(Path(folder), world_size, timeout)
+            return _hung(Path(folder), timeout)
         time.sleep(0.05)
     raised = sorted(Path(folder).glob("raised-*"), key=lambda path:
                     path.stat().st_mtime)
@@ -102,7 +109,7 @@ def _raised(raised, code, began):
     return Ended("raised", rank, f"rank {rank} raised {text.splitlines()[-1]}", text)
 
 
-def _hung(folder, world_size, timeout):
+def _hung(folder, timeout):
     """Ask every rank where it stands."""
     for path in folder.glob("pid-*"):
         try:

@@ -49,7 +49,8 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
             if isinstance(one, nn.Module):
                 one.double()
                 _without_dropout(one)
-        watch = Watch(models, lambda forwards: diary.note(forwards=forwards))
+        watch = Watch(models, lambda forwards: diary.note(forwards=forwards),
+                      optimizers=optimizers)
         device, run = Device(watch, loss, count, group), begun(watch)
         first, *rest = gather((run.names, run.shapes), group)
         if any(layout != first for layout in rest):
@@ -70,9 +71,7 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
                 watch.note.drops = bool(left_out)
                 diary.note(**{"in": "the end of step", "silent": silent(watch)})
                 run.steps.append(watch.end())
-                run.steps[-1].setup = snapshot(
-                    models, [*optimizers, *(one for one in watch.optimizers
-                                            if one not in optimizers)], others)
+                run.steps[-1].setup = snapshot(models, watch.optimizers, others)
                 device.judge()
     run.loss = None if loss else device.loss
     return run

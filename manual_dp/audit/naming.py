@@ -7,7 +7,7 @@
 import math
 
 from manual_dp.audit.catalogue import finding, ranks
-from manual_dp.audit.hypotheses import RIGHT
+from manual_dp.audit.hypotheses import RIGHT, by_world_size
 
 SHOWN = 3  # names of parameters in a line
 
@@ -121,23 +121,20 @@ def _scale(evidence, notes, numbers, factor, base):
 
 def _times(times, pieces, notes):
     """Return the finding for a step that is `times` a single device's."""
-    world_size, sizes = len(notes), [note.weight for note in notes]
+    sizes = [note.weight for note in notes]
     seen = sum(len(rows) for note in notes for rows in note.all_rows)
     if seen != notes[0].size and same(times, seen / notes[0].size):
         return []  # rows were missed or repeated: said already
-    code, why, divisor = "factor", "", sum(sizes) / (times or 1e-300)
+    code, why = by_world_size(times, len(notes))
+    divisor = sum(sizes) / (times or 1e-300)
     k = round(divisor)
-    if same(times, world_size):
-        code, why = "sum", ": the world size"
-    elif same(times, 1 / world_size):
-        code, why = "averaged-twice", ": the world size, inverted"
-    elif same(times, pieces):
+    if not code and same(times, pieces):
         return [_accumulated(pieces)]
-    elif same(divisor, k) and divisor < 1e6:
+    if not code and same(divisor, k) and divisor < 1e6:
         why = f": as if divided by {k} rows, of {sum(sizes)}"
         why += ", a shard's" if k in sizes else ""
-    return [finding(code, times, f"the step is {times:.4g} times a single device's"
-                    + why)]
+    return [finding(code or "factor", times, f"the step is {times:.4g} times a single "
+                    f"device's{why}")]
 
 
 def _accumulated(pieces):

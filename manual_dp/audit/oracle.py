@@ -55,7 +55,7 @@ class Device:
             (ready, took, bool(done), kind == self.kind), self.group))
         if all(all_ready) and any(took_step) and any(some):
             if all(known):
-                note.own = self.times * sum(note.pieces)
+                note.own = self.times * note.came
             else:
                 self._run_again(done, kind)
         if took:
@@ -66,7 +66,7 @@ class Device:
         if note.own is None:
             note.own = self._own(done, self.loss)
         if right_on_all(gather(note, self.group)):
-            came = mixture(note.own, [sum(note.pieces)]) if note.pieces else None
+            came = mixture(note.own, [note.came]) if note.pieces else None
             if came:
                 self.kind, [self.times] = kind, came
         elif note.t == 0:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from manual_dp.audit.fingerprint import bit_hashes
+from manual_dp.audit.fingerprint import bit_hashes, here
 
 OWN = ("running_mean", "running_var", "num_batches_tracked")
 PLAIN = (bool, int, float, str, type(None))
@@ -24,7 +24,7 @@ def comparable(tensor):
     """Return the tensor's numbers here, None if other ranks have others, or nobody."""
     if hasattr(tensor, "placements"):
         whole = all(part.is_replicate() for part in tensor.placements)
-        return tensor.to_local() if whole else None
+        return here(tensor) if whole else None
     no_data = nn.parameter.is_lazy(tensor) or tensor.is_meta
     return None if no_data or tensor.layout != torch.strided else tensor
 
@@ -32,14 +32,13 @@ def comparable(tensor):
 @torch.no_grad()
 def not_finite(tensors):
     """Return names of tensors with NaN; with inf, too, where a gradient is wanted."""
-    here = {name: t.to_local() if hasattr(t, "to_local") else t
-            for name, t in tensors.items() if not nn.parameter.is_lazy(t)}
-    here = {name: t for name, t in here.items() if t.numel() and not t.is_meta and
+    mine = {name: here(t) for name, t in tensors.items() if not nn.parameter.is_lazy(t)}
+    mine = {name: t for name, t in mine.items() if t.numel() and not t.is_meta and
             (t.is_floating_point() or t.is_complex()) and t.element_size() > 1}
     # one pass over all; a sum of squares may overflow, and a mask may have inf
-    if nn.utils.get_total_norm(here.values()).isfinite():
+    if nn.utils.get_total_norm(mine.values()).isfinite():
         return []
-    return [name for name, t in here.items() if (
+    return [name for name, t in mine.items() if (
         t.isnan() | (t.isinf() & tensors[name].requires_grad)).any()]
 
 
@@ -78,10 +77,10 @@ def hashed(named):
     found, tensors = {}, {}
     for name, value in named.items():
         if torch.is_tensor(value):
-            if (here := comparable(value)) is not None:
-                small = here.numel() == 1 and here.device.type == "cpu"
+            if (mine := comparable(value)) is not None:
+                small = mine.numel() == 1 and mine.device.type == "cpu"
                 (found if small else tensors)[name] = (
-                    repr(here.item()) if small else here)
+                    repr(mine.item()) if small else mine)
         elif plain(value) is not NotImplemented:
             found[name] = plain(value)
     return found | dict(zip(tensors, bit_hashes(tensors.values())))

@@ -82,6 +82,11 @@ class Step:
     blur: float = 0.0       # the size of the weights, which is how exact `step` is
 
     @property
+    def came(self):
+        """Return the sketch of all that came back in this step, None if nothing did."""
+        return sum(self.pieces) if self.pieces else None
+
+    @property
     def moved(self):
         """Return whether the weights changed, None if nobody knows."""
         return None if self.before is None else self.before != self.after

@@ -17,12 +17,11 @@ class Report:
     """
 
     def __init__(self, findings, remarks, world_size, steps, unchecked=(), details="",
-                 evidence=None, ignore=(), precision="float64"):
+                 evidence=None, precision="float64"):
         self.findings, self.remarks = list(findings), list(remarks)
         self.unchecked = list(unchecked)
         self.world_size, self.steps, self.details = world_size, steps, details
         self.evidence, self.precision = evidence, precision
-        self.set_aside(ignore)
 
     def set_aside(self, codes):
         """Make remarks of the findings with these codes."""

@@ -99,7 +99,7 @@ def rows(notes, evidence):
 
 def _equal(notes):
     """Return whether the ranks' own gradients are the same, if they are known."""
-    came = [sum(note.pieces) for note in notes if note.pieces]
+    came = [note.came for note in notes if note.pieces]
     return len(came) < len(notes) or all(
         float((one - came[0]).norm()) <= 1e-9 * float(came[0].norm()) for one in came)
 

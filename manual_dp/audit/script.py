@@ -18,7 +18,6 @@ import os
 import pickle
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -31,6 +30,7 @@ from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
 from manual_dp.audit.setup import snapshot
+from manual_dp.files import write_bytes
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
 FOLLOWED = []  # what is watched in this process
@@ -62,8 +62,8 @@ class Followed:
         self.folder, self.steps, self.timeout = os.environ.get(FOLDER), steps, timeout
         self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
         self.ignore, self.report, self.on = ignore, None, True
-        self.watch = Watch(self.models, self._forward, keeps=False, again=self._again)
-        self.watch.given = self.optimizers
+        self.watch = Watch(self.models, self._forward, keeps=False, again=self._again,
+                           optimizers=self.optimizers)
         self.run = begun(self.watch)
         dtypes = {p.dtype for p in self.watch.params}
         self.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
@@ -100,15 +100,11 @@ class Followed:
     def _close(self):
         self._tell(silent=silent(self.watch), **{"in": "the end of step"})
         note = self.watch.end()
-        note.setup = snapshot(self.models, self.watch.optimizers or self.optimizers,
-                              self.others)
+        note.setup = snapshot(self.models, self.watch.optimizers, self.others)
         self.run.steps.append(note)
         self.watch.forwards, self.watch.stepped = [], []
         if self.folder:
-            path = Path(self.folder) / f"run-{dist.get_rank()}"
-            part = path.with_name(f".{path.name}")
-            part.write_bytes(pickle.dumps(self.run))
-            part.replace(path)
+            write_bytes(f"{self.folder}/run-{dist.get_rank()}", pickle.dumps(self.run))
 
     def finish(self):
         """Take the hooks away; report, if that has not been done."""
@@ -127,7 +123,8 @@ class Followed:
             print(f"{error}: watch must be called on all ranks", file=sys.stderr)
             return
         if dist.get_rank() == 0:
-            self.report = judged(runs, self.ignore)
+            self.report = judged(runs)
+            self.report.set_aside(self.ignore)
             print(self.report, flush=True)
 
     def stop(self):
@@ -146,7 +143,7 @@ class Followed:
             self.stop()
 
 
-def judged(runs, ignore=()):
+def judged(runs):
     """Return the report on the runs of all ranks."""
     evidence = Evidence(runs, watched=True)
     if len(runs) > 1:
@@ -155,5 +152,5 @@ def judged(runs, ignore=()):
         f"in the script's precision: what is below {evidence.close:g} is not seen")
     findings, remarks, unchecked = judge(evidence)
     steps = max(len(run.steps) for run in runs)
-    return Report(findings, remarks, len(runs), steps, unchecked, ignore=ignore,
-                  evidence=evidence, precision=precision)
+    return Report(findings, remarks, len(runs), steps, unchecked, evidence=evidence,
+                  precision=precision)

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 
 from manual_dp.audit.catalogue import finding
-from manual_dp.audit.hypotheses import mixture
+from manual_dp.audit.hypotheses import by_world_size, mixture
 
 
 def compared(notes, evidence):
@@ -26,7 +26,7 @@ def compared(notes, evidence):
         return None, "at world size 1 the weights before the step are others"
     rests = [_apart(note.step, alone.step) for note in notes]
     if max(rests) <= close * float(alone.step.norm()) + 100 * noise and all(
-            not _unlike(note, alone, close) for note in notes):
+            not _other_gradients(note, alone, close) for note in notes):
         return True, ""
     if any(note.drawn != alone.drawn for note in notes):
         return None, "the step draws random numbers, others at world size 1"
@@ -48,7 +48,7 @@ def compared(notes, evidence):
     return False, ""
 
 
-def _unlike(note, alone, close):
+def _other_gradients(note, alone, close):
     """Return whether the optimizer, if there is one, has other gradients."""
     if note.kind == "SGD" or note.used is None or alone.used is None:
         return False
@@ -76,7 +76,7 @@ def unlike(notes, evidence):
     That every rank applies the same mixture of all ranks' gradients is known.
     """
     [alone] = evidence.alone[notes[0].t]
-    came = [sum(note.pieces) for note in notes if note.pieces]
+    came = [note.came for note in notes if note.pieces]
     used = notes[0].applied
     if alone.used is not None and _apart(used, alone.used) <= evidence.close * float(
             alone.used.norm()):
@@ -110,12 +110,9 @@ def _size(used, right, notes):
 
 def _scaled(times, notes):
     """Return the finding for a gradient that is `times` a single device's."""
-    world_size, pieces = len(notes), len(notes[0].pieces)
-    for code, number, why in (("sum", world_size, "the world size"),
-                              ("averaged-twice", 1 / world_size, "the world size, "
-                               "inverted"),
-                              ("accumulation", pieces, "the number of micro-batches")):
-        if number != 1 and math.isclose(times, number, rel_tol=1e-6):
-            return finding(code, times, f"the step is {times:.4g} times a single "
-                           f"device's: {why}")
-    return finding("factor", times, f"the step is {times:.4g} times a single device's")
+    pieces = len(notes[0].pieces)
+    code, why = by_world_size(times, len(notes))
+    if not code and pieces != 1 and math.isclose(times, pieces, rel_tol=1e-6):
+        code, why = "accumulation", ": the number of micro-batches"
+    return finding(code or "factor", times, f"the step is {times:.4g} times a single "
+                   f"device's{why}")

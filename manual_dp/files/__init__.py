@@ -1,7 +1,7 @@
 """Files: the lowest floor, on which pages and tools stand. No lesson is about it.
 
-    write_text       put a text in a file's place, once all of it is there
-    write_json       the same for what JSON can hold
+    write_bytes      put data in a file's place, once all of it is there
+    write_text       the same for a text; write_json  for what JSON can hold
     sealed           files that outlive a crash and notice a flipped bit
     fashion_mnist    a data set's four files: found or fetched, checked, read
     vision           torchvision, also beside a torch without GPUs
@@ -12,15 +12,20 @@ import os
 from pathlib import Path
 
 
-def write_text(path, text):
-    """Write `text` to `path`, as UTF-8; if interrupted, the old file stays."""
+def write_bytes(path, data):
+    """Write `data` to `path`; if interrupted, the old file stays."""
     path = Path(path)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_text(text, encoding="utf-8", newline="\n")
+        part.write_bytes(data)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_text(path, text):
+    """Write `text` to `path`, as UTF-8; if interrupted, the old file stays."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path, value):

@@ -25,8 +25,8 @@ def test_a_script_that_is_not_there_is_said():
 def test_a_hang_keeps_where_every_rank_stands(tmp_path):
     for rank in range(2):
         (tmp_path / f"stands-{rank}").write_text(STACK.replace("41", f"4{rank}"))
-    ended = _hung(tmp_path, 2, 7)
-    assert (ended.kind, ended.text) == ("hung", "no rank got farther in 7 s")
+    ended = _hung(tmp_path, 7)
+    assert (ended.kind, str(ended)) == ("hung", "no rank got farther in 7 s")
     assert stands(ended.details) == {0: "train.py, line 40, in run_batch",
                                      1: "train.py, line 41, in run_batch"}
     assert failure(ended, tmp_path).code == "hang"
@@ -41,7 +41,7 @@ def test_every_rank_is_asked_where_it_stands(tmp_path):
     asked = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
     try:
-        _hung(tmp_path, 1, 7)
+        _hung(tmp_path, 7)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert asked == [signal.SIGUSR1]

@@ -161,8 +161,8 @@ def _at(state, frames):
     """Return what a rank did, in words, and the function that it was in, or None."""
     if state == "T":
         return "was stopped", None
-    own = [frame for frame in frames if not re.search(
-        "site-packages|lib.py|audit/exact.py", frame[0])]
+    own = [frame for frame in frames if frame[2] != "__torch_function__"
+           and not re.search("site-packages|lib.py", frame[0])]
     for _, line, name in own or frames:  # the learner's, not a library's
         return f"was in {name}, line {line}", name
     return "did not answer", None
