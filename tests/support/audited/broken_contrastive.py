@@ -19,22 +19,7 @@ from tests.support.audited.broken_parts import (
     world,
     wrapped,
 )
-
-
-class Gather(torch.autograd.Function):
-    """Gather all ranks' rows; send each rank the gradient of its own, summed."""
-
-    @staticmethod
-    def forward(ctx, mine):
-        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, mine.contiguous())
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx, grad):
-        grad = grad.contiguous()
-        dist.all_reduce(grad)
-        return block(grad)
+from tests.support.heldout.parts import Gather
 
 
 def gather(mine):
