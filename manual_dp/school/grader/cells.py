@@ -10,6 +10,7 @@ a stranger wrote: it may hold anything.
 """
 
 import hashlib
+from contextlib import suppress
 
 
 def join(cells):
@@ -21,7 +22,7 @@ def join(cells):
     groups = {}
     for cell in cells:
         if is_answer(cell):
-            key = _mark(cell)["grade_id"], str(cell.get("cell_type"))
+            key = _mark(cell)["grade_id"], _word(cell.get("cell_type"))
             groups.setdefault(key, []).append(cell)
     gone = set()
     for first, *others in groups.values():
@@ -57,17 +58,21 @@ def source(cell):
 def checksum(cell):
     """Return nbgrader's checksum of a cell that it marked."""
     mark = _mark(cell)
-    parts = [source(cell) or "", cell.get("cell_type"), bool(mark.get("grade")),
-             bool(mark.get("solution")), bool(_locked(mark)), mark.get("grade_id")]
+    parts = [source(cell) or "", _word(cell.get("cell_type")), bool(mark.get("grade")),
+             bool(mark.get("solution")), _locked(mark), _word(mark.get("grade_id"))]
     if mark.get("grade"):
-        points = mark.get("points")
-        parts.append(float(points) if isinstance(points, (int, float)) else points)
+        with suppress(TypeError, ValueError, OverflowError):
+            parts.append(float(mark.get("points")))
     text = "".join(map(str, parts)).encode(errors="surrogatepass")
     return hashlib.md5(text, usedforsecurity=False).hexdigest()
 
 
 def _untouched(cell):
     return _mark(cell).get("checksum") == checksum(cell)
+
+
+def _word(value):
+    return value if isinstance(value, str) else ""
 
 
 def _locked(mark):

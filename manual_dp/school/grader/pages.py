@@ -95,18 +95,18 @@ CLASS = """{% extends "page" %}{% block body %}
 is the instructor's: it names everybody.</p>
 <h2>What to teach again</h2>
 {% if troubles %}
-<div class="wide"><table>
-<tr><th>exercise</th><th class="number">not solved by</th><th>what they were told</th></tr>
 {% for trouble in troubles %}
-<tr><td>{{ trouble.name }}</td>
-<td class="number">{{ trouble.wrong }} of {{ trouble.tried }}</td>
-<td class="text"><ul>{% for reason, count in trouble.reasons.items() %}
+<h3>{{ trouble.name }} <span class="wrong">not solved by {{ trouble.wrong }} of
+{{ trouble.tried }}</span></h3>
+<ul>
+{% for reason, count in trouble.reasons.items() %}
 {% if loop.index <= 6 %}<li>{{ count }} &times; {{ reason }}</li>{% endif %}
-{% endfor %}</ul>
-{% if trouble.reasons | length > 6 %}and {{ trouble.reasons | length - 6 }} other messages
-{% endif %}</td></tr>
 {% endfor %}
-</table></div>
+</ul>
+{% if trouble.reasons | length > 6 %}
+<p class="quiet">and {{ trouble.reasons | length - 6 }} other messages</p>
+{% endif %}
+{% endfor %}
 {% else %}
 <p>Nothing: all that was handed in is right.</p>
 {% endif %}

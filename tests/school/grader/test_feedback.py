@@ -203,11 +203,11 @@ def test_the_class_page_says_what_to_teach_again_the_worst_first(tmp_path):
     text = said(pages(tmp_path, *a_class())["index.html"])
     again = text.partition("What to teach again")[2].partition("Students")[0]
     assert again.strip() == (
-        "exercise not solved by what they were told ps1/split_batch 5 of 8 "
+        "ps1/split_batch not solved by 5 of 8 "
         "2 \u00d7 a row is lost 1 \u00d7 The answer raised NameError: x "
         "1 \u00d7 Not written yet. "
         "1 \u00d7 Other numbers, for a reason that the checks do not know. "
-        "ps1/sgd 1 of 2 1 \u00d7 uphill")
+        "ps1/sgd not solved by 1 of 2 1 \u00d7 uphill")
 
 
 def test_what_could_not_be_graded_teaches_nothing(tmp_path):
