@@ -1,7 +1,7 @@
 """The cells of a problem set, as nbgrader marked them: answers, and what is locked.
 
     join      make one cell of those that carry one grade id
-    source    the text of a cell
+    source    the text of a cell, grade_id its mark
     edited    was a locked cell changed?
     checksum  what nbgrader writes into a cell, to see whether it was changed
 
@@ -22,7 +22,7 @@ def join(cells):
     groups = {}
     for cell in cells:
         if is_answer(cell):
-            key = _mark(cell)["grade_id"], _word(cell.get("cell_type"))
+            key = grade_id(cell), _word(cell.get("cell_type"))
             groups.setdefault(key, []).append(cell)
     gone = set()
     for first, *others in groups.values():
@@ -36,14 +36,14 @@ def join(cells):
 def is_answer(cell):
     """Return whether a cell is one that a learner writes into."""
     mark = _mark(cell)
-    return (mark.get("solution") is True and isinstance(mark.get("grade_id"), str)
+    return (mark.get("solution") is True and grade_id(cell) is not None
             and source(cell) is not None)
 
 
 def edited(cell):
     """Return whether a cell is locked and yet not as it was handed out."""
     mark = _mark(cell)
-    return (_locked(mark) and isinstance(mark.get("grade_id"), str)
+    return (_locked(mark) and grade_id(cell) is not None
             and isinstance(mark.get("checksum"), str) and not _untouched(cell))
 
 
@@ -55,11 +55,17 @@ def source(cell):
     return text if isinstance(text, str) else None
 
 
+def grade_id(cell):
+    """Return the grade id of a cell, None if it has none."""
+    name = _mark(cell).get("grade_id")
+    return name if isinstance(name, str) else None
+
+
 def checksum(cell):
     """Return nbgrader's checksum of a cell that it marked."""
     mark = _mark(cell)
     parts = [source(cell) or "", _word(cell.get("cell_type")), bool(mark.get("grade")),
-             bool(mark.get("solution")), _locked(mark), _word(mark.get("grade_id"))]
+             bool(mark.get("solution")), _locked(mark), grade_id(cell)]
     if mark.get("grade"):
         with suppress(TypeError, ValueError, OverflowError):
             parts.append(float(mark.get("points")))

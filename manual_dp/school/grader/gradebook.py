@@ -1,6 +1,6 @@
 """One gradebook over all sets: what each student has for each of them.
 
-    Gradebook   made of records, of this run and of earlier ones, and of points for words
+    Gradebook   made of records, of this run and of earlier ones
     Work        what one student has for one set
     write_csv   a row a student, a column a set
 """

@@ -1,4 +1,4 @@
-"""What to teach again: which exercises were not solved, for which reasons, how often."""
+"""What to teach again: which exercises were not solved, why, and how often."""
 
 from collections import Counter
 from dataclasses import dataclass

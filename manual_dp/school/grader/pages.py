@@ -117,7 +117,8 @@ is the instructor's: it names everybody.</p>
 {% for page, folder in pages.items() %}
 <tr><td><a href="{{ page }}">{{ names[folder] }}</a></td>
 {% for name in sets %}
-<td class="number">{{ book.works[folder][name].points if name in book.works[folder] }}</td>
+{% set work = book.works[folder].get(name) %}
+<td class="number">{{ work.points if work }}</td>
 {% endfor %}
 <td class="number">{{ book.total(folder) }}</td>
 <td class="text">{{ book.notes(folder) | join("; ") }}</td></tr>

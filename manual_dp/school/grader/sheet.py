@@ -32,7 +32,7 @@ def plain(text):
 
 
 def printable(text):
-    """Return `text` as it can be written in UTF-8, without the characters that end it."""
+    """Return `text` as it can be written in UTF-8, no byte of it 0."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 

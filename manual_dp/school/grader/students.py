@@ -14,7 +14,8 @@ class Students:
     """
 
     def __init__(self, folders):
-        self.folders = sorted(set(folders), key=lambda f: (plain(f.name).lower(), str(f)))
+        self.folders = sorted(set(folders),
+                              key=lambda home: (plain(home.name).lower(), str(home)))
         ends = {folder: _ends(folder) for folder in self.folders}
         often = Counter(end for found in ends.values() for end in set(found))
         self.names = {folder: next((end for end in found if often[end] == 1),

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from manual_dp.school.exercise import SETS
-from manual_dp.school.grader.cells import edited, is_answer, join, source
+from manual_dp.school.grader.cells import edited, grade_id, is_answer, join, source
 
 LARGEST = 20 * 2**20  # bytes
 STUB = "YOUR ANSWER HERE"  # nbgrader's
@@ -39,11 +39,11 @@ def read(path):
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list):
         raise ValueError("this is no notebook: it has no cells")
-    changed = [cell["metadata"]["nbgrader"]["grade_id"] for cell in cells if edited(cell)]
+    changed = [grade_id(cell) for cell in cells if edited(cell)]
     code, words = {}, {}
     for cell in filter(is_answer, join(cells)):
         home = code if cell.get("cell_type") == "code" else words
-        home.setdefault(cell["metadata"]["nbgrader"]["grade_id"], source(cell))
+        home.setdefault(grade_id(cell), source(cell))
     if not code:
         raise ValueError("no cell carries a grade id: not a notebook of this course, "
                          "or its metadata were stripped")

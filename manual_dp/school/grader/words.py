@@ -86,7 +86,7 @@ class Words:
 
 
 def _check(row, students, handed_in):
-    """Return (folder, set, question) of a row, or raise ValueError for its first fault."""
+    """Return (folder, set, question) of a row; raise ValueError for its first fault."""
     folder = students.find(row["student"])
     name, question = row["problem_set"].strip(), row["question"].strip()
     if name not in SETS:
@@ -115,14 +115,14 @@ def _filled(row, column):
 
 
 def _fits(row, text):
-    """Return 0 if a row is of another text, 1 if it does not say, 2 if it is of this."""
+    """Return 0 if a row is of another text, 1 if it does not say, 2 if of this."""
     version = row.get("version", "").strip()
     return 2 if version == _version(text) else int(not version)
 
 
 def _version(text):
-    # a letter first: a spreadsheet takes 1234e567 for a number
-    return "t" + hashlib.sha256(text.text.encode(errors="surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256(text.text.encode(errors="surrogatepass")).hexdigest()
+    return "t" + digest[:8]  # a letter first: a spreadsheet takes 1234e567 for a number
 
 
 def _texts(book):

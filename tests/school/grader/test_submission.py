@@ -9,7 +9,7 @@ import pytest
 
 from manual_dp.school.exercise import SETS
 from manual_dp.school.grader import submission
-from manual_dp.school.grader.submission import LARGEST, identify, read
+from manual_dp.school.grader.submission import LARGEST, identify
 
 
 def cell(grade_id, source, kind="code", **meta):
