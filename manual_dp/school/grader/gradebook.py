@@ -133,7 +133,7 @@ def write_csv(path, book):
             row[name] = work.points
             row |= {part: points for part, (points, _) in
                     work.record["exercises"].items()}
-            row |= {f"{name}/{question}": number(text.points) for question, text in
-                    work.texts.items() if text.points is not None}
+            row |= {f"{name}/{question}": number(text.points or 0) for question, text
+                    in work.texts.items() if text.points is not None or not text.text}
         rows.append(row)
     sheet.write(path, head, rows)

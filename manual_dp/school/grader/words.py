@@ -126,7 +126,8 @@ def _version(text):
 
 
 def _texts(book):
-    for folder, works in book.works.items():
-        for name, work in works.items():
-            for question, text in work.texts.items():
-                yield (folder, name, question), text
+    for name in book.sets:  # whoever reads, reads one question after the other
+        for question in questions(name):
+            for folder, works in book.works.items():
+                if name in works:
+                    yield (folder, name, question), works[name].texts[question]

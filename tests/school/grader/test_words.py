@@ -44,6 +44,17 @@ def test_the_table_has_the_texts_to_read_and_no_other(read):
         ("anna", "ps1", "words", "", "4", WHY), ("ben", "ps1", "words", "", "4", "No.")]
 
 
+def test_points_that_wait_for_a_person_are_empty_and_those_of_no_text_are_0(read):
+    assert [row["ps1/words"] for row in read.table().values()] == ["", "", "0"]
+
+
+def test_one_question_comes_after_the_other(classroom):
+    graded(classroom, *[classroom.hand_in(student, name, words=WHY) for student in "ab"
+                        for name in ("ps2", "ps1")])
+    assert [(row["problem_set"], row["student"]) for row in classroom.rows("words.csv")
+            ] == [("ps1", "a"), ("ps1", "b"), ("ps2", "a"), ("ps2", "b")]
+
+
 def test_texts_to_read_counts_those_that_were_written(read):
     assert [row["texts_to_read"] for row in read.table().values()] == ["1", "1", "0"]
 
@@ -83,7 +94,7 @@ def test_points_are_added_and_the_text_is_read(read):
     table = read.table()
     assert [(row["ps1"], row["ps1/words"], row["texts_to_read"])
             for row in table.values()] == [("18", "3", "0"), ("15", "0", "0"),
-                                           ("15", "", "0")]
+                                           ("15", "0", "0")]
 
 
 def test_points_count_when_another_set_is_graded_too(read):
