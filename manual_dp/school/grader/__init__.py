@@ -5,7 +5,8 @@
     submission, cells             one notebook of it: answers, by nbgrader's marks
     gradebook, students           who has what for each set
     words, sheet                  points that a person gives; tables for a spreadsheet
-    feedback, pages, mistakes     a page for each student; what to teach again
+    feedback, pages, titles       a page for each student, one for the instructor
+    mistakes                      what to teach again
     worker -> child -> answer     this side; the process beside; one job in a fork of it
     watch, landlock, paths        limits: time, memory, files, what may be read
     ranks                         `run_ranks` as answers have it

@@ -7,6 +7,7 @@ Names, messages and code come from strangers: here they are text and nothing els
 
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
 
 from jinja2 import DictLoader, Environment
@@ -17,6 +18,7 @@ from manual_dp.school.grader import pages
 from manual_dp.school.grader.gradebook import maximum, number
 from manual_dp.school.grader.mistakes import troubles
 from manual_dp.school.grader.sheet import printable
+from manual_dp.school.grader.titles import titles
 
 
 def write_pages(folder, book):
@@ -45,7 +47,8 @@ def _environment():
         autoescape=True, trim_blocks=True,
         finalize=lambda value: printable(str(value)))
     html.filters.update(number=number, maximum=maximum)
-    html.globals.update(maximum=maximum, most=_most, many=so_many, file=_file)
+    html.globals.update(maximum=maximum, most=_most, many=so_many, file=_file,
+                        heading=partial(_about, 0), task=partial(_about, 1))
     return html
 
 
@@ -53,6 +56,12 @@ def _most(exercise):
     """Return the points of an exercise, or ? if there is none of this name any more."""
     found = exercises(exercise.partition("/")[0]).get(exercise)
     return found.points if found else "?"
+
+
+def _about(which, name):
+    """Return the title, or the task, of an exercise or a question; or nothing."""
+    found = titles(name.partition("/")[0]).get(name, ("", ""))
+    return found[which]
 
 
 def _file(work=None, record=None):

@@ -1,5 +1,6 @@
 """What to teach again: which exercises were not solved, why, and how often."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -19,15 +20,19 @@ class Trouble:
 
 def troubles(book):
     """Return the exercises that somebody did not solve, the least solved first."""
-    reasons, tried = {}, Counter()
+    reasons, tried, said = {}, Counter(), {}
     for works in book.works.values():
         for work in works.values():
             if not work.record["note"]:  # else nothing of it was tried
                 for name, (_, message) in work.record["exercises"].items():
                     tried[name] += 1
                     if message:
-                        reasons.setdefault(name, Counter())[reason(message)] += 1
-    found = [Trouble(name, count.total(), tried[name], dict(count.most_common()))
+                        text = reason(message)
+                        kind = re.sub(r"\d+", "N", text)  # rank 2, rank 3: one reason
+                        said.setdefault((name, kind), text)
+                        reasons.setdefault(name, Counter())[kind] += 1
+    found = [Trouble(name, count.total(), tried[name], {
+                said[name, kind]: often for kind, often in count.most_common()})
              for name, count in reasons.items()]
     return sorted(found, key=lambda one: (-one.wrong / one.tried, -one.wrong))
 

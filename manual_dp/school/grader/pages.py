@@ -22,6 +22,7 @@ td.text { min-width: 12rem; overflow-wrap: anywhere }
 pre { background: var(--soft); padding: .6rem .8rem; margin: .3rem 0;
       white-space: pre-wrap; border-radius: 4px }
 ul { margin: 0; padding-left: 1.2rem }
+.task { white-space: pre-line }
 .right { color: var(--right) } .wrong { color: var(--wrong) }
 .quiet { color: var(--quiet) }
 """
@@ -55,7 +56,8 @@ STUDENT = """{% extends "page" %}{% block body %}
 <p class="wrong">Not graded: {{ work.record.note }}.</p>
 {% else %}
 {% for exercise, (points, message) in work.record.exercises.items() %}
-<h3>{{ exercise }} <span class="{{ "wrong" if message else "right" }}">{{ points }} of
+<h3>{{ heading(exercise) }} <span class="quiet">{{ exercise }}</span>
+<span class="{{ "wrong" if message else "right" }}">{{ points }} of
 {{ most(exercise) }}</span></h3>
 <pre>{{ message or "Right." }}</pre>
 {% set source = work.record.code.get(exercise.partition("/")[2]) %}
@@ -64,7 +66,8 @@ STUDENT = """{% extends "page" %}{% block body %}
 {% endif %}
 {% endfor %}
 {% for question, text in work.texts.items() %}
-<h3>{{ name }}/{{ question }}
+{% set full = name ~ "/" ~ question %}
+<h3>{{ heading(full) }} <span class="quiet">{{ full }}</span>
 {% if text.points is not none %}
 <span>{{ text.points | number }} of {{ text.most }}</span>
 {% elif text.text %}
@@ -72,6 +75,7 @@ STUDENT = """{% extends "page" %}{% block body %}
 {% else %}
 <span class="wrong">0 of {{ text.most }}</span>
 {% endif %}</h3>
+{% if task(full) %}<p class="task quiet">{{ task(full) }}</p>{% endif %}
 <pre>{{ text.text or "No answer." }}</pre>
 {% if text.changed and text.waits %}
 <p class="quiet">The points were given to an earlier version of this text.</p>
@@ -96,7 +100,8 @@ is the instructor's: it names everybody.</p>
 <h2>What to teach again</h2>
 {% if troubles %}
 {% for trouble in troubles %}
-<h3>{{ trouble.name }} <span class="wrong">not solved by {{ trouble.wrong }} of
+<h3>{{ heading(trouble.name) }} <span class="quiet">{{ trouble.name }}</span>
+<span class="wrong">not solved by {{ trouble.wrong }} of
 {{ trouble.tried }}</span></h3>
 <ul>
 {% for reason, count in trouble.reasons.items() %}

@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from manual_dp.school.grader import titles as titles_page
 from manual_dp.school.grader.feedback import write_pages
 from manual_dp.school.grader.gradebook import Gradebook
+from manual_dp.school.grader.titles import titles
 
 STRANGE = ["=cmd()", "+1", "-1", "@x", "../../x", "/etc/passwd", "..", ".", "", " ",
            "<script>alert(1)</script>", "\"><img src=x onerror=y>", "' onclick='z",
@@ -18,6 +20,9 @@ STRANGE = ["=cmd()", "+1", "-1", "@x", "../../x", "/etc/passwd", "..", ".", "", 
            "con", "index.html", "javascript:x", "\x1b[2J", "-rf", "<!--", "]]>"]
 TAGS = {"html", "head", "body", "meta", "title", "style", "h1", "h2", "h3", "p", "div",
         "table", "tr", "td", "th", "a", "span", "pre", "details", "summary", "ul", "li"}
+
+
+TASK = " ".join(titles("ps1")["ps1/words"][1].split())
 
 
 def record(student="anna", name="ps1", **changes):
@@ -92,10 +97,11 @@ def test_a_students_page_says_points_messages_answers_and_words(tmp_path):
     page = pages(tmp_path, record())["anna.html"]
     assert said(page) == (
         "anna problem set code words points of ps1 2 to be read 2 19 ps1: 2 of 19 points "
-        "ps1/sgd 2 of 2 Right. The answer x = 1 ps1/allreduce 0 of 3 Not yet. ps1/words "
-        "4 points, to be read by a person Because.")
+        "1.4 A step ps1/sgd 2 of 2 Right. The answer x = 1 "
+        "1.3 The sum, everywhere ps1/allreduce 0 of 3 Not yet. 1.7 In words ps1/words "
+        f"4 points, to be read by a person {TASK} Because.")
     kinds = [attributes["class"] for tag, attributes in parsed(page)[0] if tag == "span"]
-    assert kinds == ["right", "wrong", "quiet"]
+    assert kinds == ["quiet", "right", "quiet", "wrong", "quiet", "quiet"]
 
 
 def test_a_text_with_points_and_one_that_was_not_written(tmp_path):
@@ -104,9 +110,10 @@ def test_a_text_with_points_and_one_that_was_not_written(tmp_path):
     text.points, text.comment = 2.5, "Which number?"
     write_pages(tmp_path, book)
     page = said((tmp_path / "anna.html").read_text())
-    assert page.endswith("ps1/words 2.5 of 4 Because. Which number?")
+    assert page.endswith(f"ps1/words 2.5 of 4 {TASK} Because. Which number?")
     assert "ps1: 4.5 of 19 points" in page
-    assert said((tmp_path / "ben.html").read_text()).endswith("ps1/words 0 of 4 No answer.")
+    assert said((tmp_path / "ben.html").read_text()).endswith(
+        f"ps1/words 0 of 4 {TASK} No answer.")
 
 
 def test_a_notebook_that_was_not_graded_says_why(tmp_path):
@@ -128,6 +135,16 @@ def test_a_locked_cell_that_was_edited_is_named_and_costs_nothing(tmp_path):
 def test_an_exercise_that_there_is_no_more_is_shown_as_it_was(tmp_path):
     page = said(pages(tmp_path, record(exercises={"ps1/old": [3, ""]}))["anna.html"])
     assert "ps1/old 3 of ? Right." in page
+
+
+def test_without_the_notebooks_a_page_has_no_titles(tmp_path, monkeypatch):
+    monkeypatch.setattr(titles_page, "FOLDER", tmp_path)
+    titles.cache_clear()
+    try:
+        page = said(pages(tmp_path, record())["anna.html"])
+    finally:
+        titles.cache_clear()
+    assert "ps1/sgd 2 of 2" in page and "1.4" not in page
 
 
 def test_a_page_shows_its_own_student_alone(tmp_path):
@@ -203,11 +220,18 @@ def test_the_class_page_says_what_to_teach_again_the_worst_first(tmp_path):
     text = said(pages(tmp_path, *a_class())["index.html"])
     again = text.partition("What to teach again")[2].partition("Students")[0]
     assert again.strip() == (
-        "ps1/split_batch not solved by 5 of 8 "
+        "1.2 Shards ps1/split_batch not solved by 5 of 8 "
         "2 \u00d7 a row is lost 1 \u00d7 The answer raised NameError: x "
         "1 \u00d7 Not written yet. "
         "1 \u00d7 Other numbers, for a reason that the checks do not know. "
-        "ps1/sgd not solved by 1 of 2 1 \u00d7 uphill")
+        "1.4 A step ps1/sgd not solved by 1 of 2 1 \u00d7 uphill")
+
+
+def test_messages_that_differ_in_a_number_are_one(tmp_path):
+    text = said(pages(tmp_path, *[record(f"s{i}", exercises={
+        "ps1/sgd": [0, hint(f"rank {i} holds rank {i + 1}'s")]}) for i in range(3)])[
+            "index.html"])
+    assert "3 \u00d7 rank 0 holds rank 1's" in text and text.count("\u00d7") == 1
 
 
 def test_what_could_not_be_graded_teaches_nothing(tmp_path):
@@ -218,7 +242,8 @@ def test_what_could_not_be_graded_teaches_nothing(tmp_path):
 
 def test_many_messages_are_counted(tmp_path):
     text = said(pages(tmp_path, *[record(f"s{i}", exercises={
-        "ps1/sgd": [0, f"The answer raised {i}"]}) for i in range(9)])["index.html"])
+        "ps1/sgd": [0, f"The answer raised {'abcdefghi'[i]}"]}) for i in range(9)])[
+            "index.html"])
     assert text.count("\u00d7 The answer raised") == 6 and "and 3 other messages" in text
 
 
