@@ -24,7 +24,7 @@ def cells_right(problem_set):
 
 def judged(worker, exercise, cells):
     answer = cells.get(exercise.name.partition("/")[2], "The answer cell is missing.")
-    return None if answer == "right" else answer
+    return None if set(answer.split()) == {"right"} else answer
 
 
 class Idle:

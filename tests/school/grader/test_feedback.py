@@ -11,6 +11,7 @@ from manual_dp.school.grader import titles as titles_page
 from manual_dp.school.grader.feedback import write_pages
 from manual_dp.school.grader.gradebook import Gradebook
 from manual_dp.school.grader.titles import titles
+from tests.support.browser import open_browser, watched
 
 STRANGE = ["=cmd()", "+1", "-1", "@x", "../../x", "/etc/passwd", "..", ".", "", " ",
            "<script>alert(1)</script>", "\"><img src=x onerror=y>", "' onclick='z",
@@ -196,6 +197,29 @@ def test_students_with_the_same_plain_name_have_pages_of_their_own(tmp_path):
              parsed(written["index.html"])[0] if tag == "a"]
     assert sorted(said(written[link])[-8:].strip(" t") for link in links) == sorted(
         f"text {i}."[-8:].strip(" t") for i in range(len(names)))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_pages_fit_a_screen_wide_or_narrow_light_or_dark(tmp_path, scheme, width):
+    mine = everywhere("x" * 300 + " <b> " + "word " * 100)
+    write_pages(tmp_path, Gradebook([
+        mine | {"file": f"{'y' * 90}/ps1/ps1.ipynb"}, *a_class()]))
+    with open_browser() as browser, watched(
+            browser, color_scheme=scheme, viewport={"width": width, "height": 800},
+    ) as (page, faults):
+        for path in sorted(tmp_path.glob("*.html")):
+            page.goto(path.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            text, ground = page.evaluate("(s => [s.color, s.backgroundColor])"
+                                         "(getComputedStyle(document.body))")
+            assert (sum(channels(text)) < sum(channels(ground))) == (scheme == "light")
+        assert faults == []
+
+
+def channels(color):
+    """Return red, green and blue of a color such as rgb(1, 2, 3)."""
+    return list(map(int, re.findall(r"\d+", color)[:3]))
 
 
 # the class

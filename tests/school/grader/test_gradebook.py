@@ -208,11 +208,68 @@ def test_a_notebook_of_no_set_is_named_and_is_no_student(classroom):
 
 # what cannot be graded
 
-BAD = {"empty": "", "words": "hello", "list": "[]", "deep": "[" * 10**5, "no cells": "{}",
-       "stripped": '{"cells": [{}]}', "cut": '{"cells": [', "html": "<html>",
-       "null": "null", "text": '"cells"', "number": "7", "cells null": '{"cells": null}',
-       "ids null": '{"cells": [{"cell_type": "code", "source": "x", "metadata": '
-                   '{"nbgrader": {"grade_id": null, "solution": true}}}]}'}
+def cell(**changes):
+    mark = {"grade_id": "sgd", "solution": True} | changes.pop("mark", {})
+    return {"cell_type": "code", "source": "right", "metadata": {"nbgrader": mark}} | changes
+
+
+def of_cells(*cells):
+    return json.dumps({"cells": cells})
+
+
+DEEP = json.loads("[" * 900 + "]" * 900)
+BAD = {
+    "empty": "", "blank": " \n", "words": "hello", "html": "<html>", "zip": "PK\3\4",
+    "list": "[]", "number": "7", "null": "null", "text": '"cells"', "true": "true",
+    "deep list": "[" * 10**5, "deep dict": '{"a":' * 10**5, "cut": '{"cells": [',
+    "two": "{}{}", "comma": '{"cells": [],}', "huge int": "9" * 10**5,
+    "no cells": "{}", "cells null": '{"cells": null}', "cells text": '{"cells": "x"}',
+    "cells dict": '{"cells": {"0": {}}}', "version 3": '{"worksheets": [{"cells": []}]}',
+    "cells empty": of_cells(), "stripped": of_cells({}), "cell null": of_cells(None),
+    "cell list": of_cells([[]]), "no mark": of_cells(cell(metadata={})),
+    "mark null": of_cells(cell(metadata={"nbgrader": None})),
+    "mark text": of_cells(cell(metadata={"nbgrader": "sgd"})),
+    "metadata list": of_cells(cell(metadata=[])),
+    "id null": of_cells(cell(mark={"grade_id": None})),
+    "id deep": of_cells(cell(mark={"grade_id": DEEP})),
+    "id dict": of_cells(cell(mark={"grade_id": {}})),
+    "solution 1": of_cells(cell(mark={"solution": 1})),
+    "source null": of_cells(cell(source=None)), "source dict": of_cells(cell(source={})),
+    "source number": of_cells(cell(source=7)),
+    "kind raw": of_cells(cell(cell_type="raw")), "kind deep": of_cells(cell(cell_type=DEEP)),
+    "words only": of_cells(cell(cell_type="markdown")),
+    "null cells": '{"cells": [null, null]}', "nul": "\0" * 99}
+# these can be read, and count for what can be read of them
+ODD = {
+    "kinds": of_cells(cell(), cell(cell_type=DEEP), cell(cell_type=7), cell(cell_type=None)),
+    "checksums": of_cells(cell(mark={"checksum": DEEP}), cell(mark={"checksum": 7})),
+    "points": of_cells(cell(), *(cell(mark={
+        "solution": False, "grade": True, "grade_id": f"g{i}", "checksum": "x",
+        "points": points}) for i, points in enumerate(
+            [None, DEEP, {}, "x", 10**400, -1, True, float("nan"), float("inf")]))),
+    "marks": of_cells(cell(), *(cell(mark={"solution": odd, "grade": odd, "locked": odd,
+                                           "checksum": "x", "grade_id": "g"})
+                                for odd in (None, [], {}, "", "x", 2, DEEP))),
+    "surrogates": of_cells(cell(), cell(mark={"grade_id": "\ud800"}, source="\ud800"),
+                           cell(mark={"grade_id": "words"}, cell_type="markdown",
+                                source="why \ud800 \0 \x1b[2J")),
+    "many": of_cells(*[cell(source="")] * 20_000, cell()),
+    "long names": of_cells(cell(), cell(mark={"grade_id": "x" * 10**6})),
+    "long words": of_cells(cell(), cell(mark={"grade_id": "words"}, cell_type="markdown",
+                                        source="because " * 10**5)),
+    "twice": '{"cells": [], "cells": ' + of_cells(cell()).partition(":")[2],
+    "nan": of_cells(cell(), cell(mark={"grade_id": "g"}, source=float("nan")))}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_notebook_counts_for_what_can_be_read_of_it(classroom, kind):
+    paths = [classroom.hand_in("anna"),
+             classroom.write("submitted/ben/ps1/ps1.ipynb", ODD[kind])]
+    code, _, err = classroom.grade(*paths, "--words", "words.csv", "--html", "pages")
+    again, _, err_again = classroom.grade(*paths, "--words", "words.csv", "--html", "pages")
+    assert (code, again) == (0, 0) and "Traceback" not in err + err_again
+    assert {name: row["ps1/sgd"] for name, row in classroom.table().items()} == {
+        "anna": "2", "ben": "2"}
 
 
 @pytest.mark.parametrize("kind", BAD)
