@@ -67,6 +67,14 @@ def exercises(problem_set):
             if exercise.name.startswith(f"{problem_set}/")}
 
 
+def questions(problem_set):
+    """Return what a person reads in a set: {grade id of the text: points}."""
+    if problem_set not in SETS:
+        return {}
+    module = importlib.import_module(f"manual_dp.school.{problem_set}.judge")
+    return getattr(module, "WORDS", {})
+
+
 def find(name):
     """Return the exercise called `name`, such as "ps1/allreduce" or "03/allreduce"."""
     found = exercises(name.partition("/")[0])

@@ -242,7 +242,8 @@ def test_every_link_of_the_readme_leads_to_a_file():
 def test_the_readmes_command_to_grade_is_understood():
     [line] = re.findall(r"^    python -m manual_dp (grade .*)$", README, re.M)
     args = _parser().parse_args(line.split())
-    assert str(args.csv) == "grades.csv" and str(args.html) == "feedback"
+    assert [str(path) for path in (args.csv, args.words, args.html)] == [
+        "grades.csv", "words.csv", "pages"]
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -1,5 +1,6 @@
 """notebooks/tools/lab.py: a learner's copies, and JupyterLab itself in a browser."""
 
+import csv
 import json
 import os
 import signal
@@ -141,16 +142,22 @@ def counts(path):
     return [cell.execution_count for cell in cells if cell.cell_type == "code"]
 
 
+def ready(page):
+    """Wait until a notebook is open and has a kernel; return what says it is idle."""
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=2 * SOON)
+    # the status bar's; the toolbar says "Idle" before there is a kernel, and cells
+    # that are run then open a dialog that asks for one
+    idle = page.get_by_text("Python 3 (ipykernel) | Idle").first
+    idle.wait_for(state="attached", timeout=2 * SOON)
+    return idle
+
+
 def test_jupyterlab_runs_every_cell_of_the_first_lesson(server):
     folder, said = server
     lesson, before = folder / "00_start_here.ipynb", (NOTEBOOKS / lab.FIRST).read_bytes()
     with open_browser() as browser, watched(browser, [said["url"], "ws:"]) as (page, faults):
         page.goto(f"{said['url']}lab/tree/{lab.FIRST}?token={said['token']}")
-        page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=2 * SOON)
-        # the status bar's; the toolbar says "Idle" before there is a kernel, and cells
-        # that are run then open a dialog that asks for one
-        idle = page.get_by_text("Python 3 (ipykernel) | Idle").first
-        idle.wait_for(state="attached", timeout=2 * SOON)
+        idle = ready(page)
         assert page.get_by_text("Jupyter news").count() == 0
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
@@ -167,3 +174,60 @@ def test_jupyterlab_runs_every_cell_of_the_first_lesson(server):
               for output in cell.get("outputs", []) if output.output_type == "error"]
     assert errors == []
     assert (NOTEBOOKS / lab.FIRST).read_bytes() == before
+
+
+ANSWER = """\
+def copy_of(p, device):
+    return p.detach().to(device, copy=True).requires_grad_()
+
+
+def get_params(params, device):
+    return [copy_of(p, device) for p in params]
+"""
+
+
+def marked_so(path, grade_id):
+    """Return the sources of the cells that carry a grade id in a stored notebook."""
+    try:
+        cells = nbformat.read(path, 4).cells
+    except nbformat.reader.NotJSONError:  # JupyterLab is writing it: ask again
+        return []
+    return [cell.source for cell in cells
+            if cell.metadata.get("nbgrader", {}).get("grade_id") == grade_id]
+
+
+def test_a_learner_solves_1_1_splits_the_cell_saves_and_is_graded_right(server, tmp_path):
+    folder, said = server
+    notebook = folder / "exercises/release/ps1/ps1.ipynb"
+    with open_browser() as browser, watched(browser, [said["url"], "ws:"]) as (page, faults):
+        page.goto(f"{said['url']}lab/tree/exercises/release/ps1/ps1.ipynb"
+                  f"?token={said['token']}")
+        ready(page)
+        page.locator(".jp-CodeCell", has_text="import torch").first.click()
+        page.keyboard.press("Shift+Enter")
+        cell = page.locator(".jp-CodeCell", has_text="def get_params(params, device)")
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text(ANSWER)
+        page.keyboard.press("Control+Home")
+        for _ in range(4):
+            page.keyboard.press("ArrowDown")
+        page.keyboard.press("Control+Shift+Minus")
+        page.locator(".jp-CodeCell", has_text="def copy_of").locator(".cm-content").click()
+        for _ in range(3):  # both halves and the check
+            page.keyboard.press("Shift+Enter")
+        page.get_by_text("ps1/get_params: right, on").first.wait_for(timeout=LATE * 1000)
+        page.keyboard.press("Control+s")
+        assert until(lambda: len(marked_so(notebook, "get_params")) == 2)
+        assert faults == []
+    assert [text.split("(")[0] for text in marked_so(notebook, "get_params")] == [
+        "def copy_of", "def get_params"]
+    handed_in = tmp_path / "submitted/anna/ps1/ps1.ipynb"
+    handed_in.parent.mkdir(parents=True)
+    handed_in.write_bytes(notebook.read_bytes())
+    subprocess.run([sys.executable, "-m", "manual_dp", "grade", str(handed_in), "--csv",
+                    str(tmp_path / "grades.csv")], cwd=ROOT, check=True, timeout=LATE,
+                   stdout=subprocess.DEVNULL)
+    with open(tmp_path / "grades.csv", newline="", encoding="utf-8") as file:
+        [row] = csv.DictReader(file)
+    assert (row["student"], row["ps1/get_params"], row["ps1"]) == ("anna", "2", "2")

@@ -1,9 +1,11 @@
 """Problem set 1 goes through nbgrader, by the very commands of the exercises' README.
 
-Three learners hand in: `right` has the solutions, `blank` what was handed out, and
-`wrong` one wrong answer, with an edited check below it that would let it pass.
+Four learners hand in: `right` has the solutions, `blank` what was handed out, `split`
+the solutions in cells that JupyterLab split and copied, and `wrong` one wrong answer,
+with an edited check below it that would let it pass.
 """
 
+import copy
 import csv
 import json
 import os
@@ -46,7 +48,24 @@ def with_a_mistake():
     return nb
 
 
-HANDED_IN = {"right": solved, "blank": lambda: notebook("release"),
+def split():
+    """Return the solutions, each in two cells, a check twice, an old attempt above."""
+    nb = solved()
+    for name, cell in cells(nb).items():
+        place = nb["cells"].index(cell)
+        if name == "check_sgd":
+            nb["cells"].insert(place, {**copy.deepcopy(cell), "id": "again"})
+        elif name in WRONG:
+            lines = "".join(cell["source"]).splitlines(keepends=True)
+            texts = [WRONG[name][next(iter(WRONG[name]))],
+                     *map("".join, (lines[:2], lines[2:]))]
+            nb["cells"][place:place + 1] = [
+                {**copy.deepcopy(cell), "id": f"{name}-{i}".replace("_", "-"),
+                 "source": text.strip("\n")} for i, text in enumerate(texts)]
+    return nb
+
+
+HANDED_IN = {"right": solved, "split": split, "blank": lambda: notebook("release"),
              "wrong": with_a_mistake}
 
 
@@ -89,7 +108,7 @@ def test_the_readme_says_the_four_commands():
         "generate_assignment", "autograde", "generate_feedback", "export"]
 
 
-def test_the_table_has_the_three_learners(grades):
+def test_the_table_has_all_learners(grades):
     assert set(grades) == set(HANDED_IN)
     assert {row["assignment"] for row in grades.values()} == {"ps1"}
 
@@ -97,6 +116,10 @@ def test_the_table_has_the_three_learners(grades):
 def test_solutions_get_all_points_for_code(grades):
     assert float(grades["right"]["score"]) == 15
     assert float(grades["right"]["max_score"]) == 19  # words wait for a person
+
+
+def test_cells_that_were_split_or_copied_stop_nothing_and_get_all_points(grades):
+    assert float(grades["split"]["score"]) == 15
 
 
 def test_what_was_handed_out_gets_nothing(grades):
@@ -112,6 +135,7 @@ def test_feedback_says_what_the_checks_said(course):
              for learner in HANDED_IN}
     for name in ("get_params", "split_batch", "allreduce", "sgd", "train_batch"):
         assert re.search(rf"ps1/{name}: right, on \d+ random inputs", pages["right"])
+        assert re.search(rf"ps1/{name}: right, on \d+ random inputs", pages["split"])
         assert f"ps1/{name} is not written yet" in pages["blank"]
         assert (f"ps1/{name} is not right yet" in pages["wrong"]) == (
             name == "get_params")

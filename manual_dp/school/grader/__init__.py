@@ -1,8 +1,13 @@
 """Grade notebooks that were handed in; `python -m manual_dp grade`.
 
-    command, feedback         what is asked; the table and the pages that come out
-    grade, submission, journal    a class, one notebook of it, what is done already
+    command                       what is asked
+    grade, journal                a class; what is done already
+    submission, cells             one notebook of it: answers, by nbgrader's marks
+    gradebook, students           who has what for each set
+    words, sheet                  points that a person gives; tables for a spreadsheet
+    feedback, pages, titles       a page for each student, one for the instructor
+    mistakes                      what to teach again
     worker -> child -> answer     this side; the process beside; one job in a fork of it
     watch, landlock, paths        limits: time, memory, files, what may be read
-    ranks                     `run_ranks` as answers have it
+    ranks                         `run_ranks` as answers have it
 """

@@ -4,7 +4,8 @@
     grade_one   one notebook
 
 A record is plain: {"student", "problem_set", "score", "max_score", "exercises": {name:
-[points, message]}, "words": {grade id: text}, "code": {grade id: source}, "note"}.
+[points, message]}, "words": {grade id: text}, "code": {grade id: source}, "edited":
+[grade id, ...], "note"}. Its points are those for code; `words` are the texts to read.
 """
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -13,10 +14,12 @@ from contextlib import closing
 import torch
 from tqdm import tqdm
 
-from manual_dp.school.exercise import exercises
+from manual_dp.school.exercise import exercises, questions
 from manual_dp.school.grader.journal import Journal
-from manual_dp.school.grader.submission import identify, read
+from manual_dp.school.grader.submission import identify, read, untouched
 from manual_dp.school.grader.worker import Worker, grade
+
+LONGEST = 20_000  # letters of an answer that are kept for its page
 
 
 def grade_all(paths, journal=None, jobs=2):
@@ -27,12 +30,12 @@ def grade_all(paths, journal=None, jobs=2):
     """
     paths = [str(path) for path in paths]
     with closing(Journal(journal)) as memory:
-        todo = [path for path in dict.fromkeys(paths) if not memory.find(path)]
+        todo = [path for path in dict.fromkeys(paths) if not memory.recall(path)]
         with closing(_in_parallel(todo, max(1, min(jobs, len(todo))))) as finished:
             for path, record in tqdm(finished, "grading", len(todo), unit="notebook",
                                      leave=False, disable=None):
                 memory.add(path, record)
-        return [{"file": path, **memory.find(path)} for path in paths], len(todo)
+        return [{**memory.find(path), "file": path} for path in paths], len(todo)
 
 
 def _in_parallel(paths, jobs):
@@ -65,20 +68,25 @@ def _in_parallel(paths, jobs):
 def grade_one(path, worker):
     """Return the record of the notebook at `path`; a bad file gets 0 and a note."""
     record = {"student": "", "problem_set": "", "score": 0, "max_score": 0,
-              "exercises": {}, "words": {}, "code": {}, "note": ""}
+              "exercises": {}, "words": {}, "code": {}, "edited": [], "note": ""}
     try:
-        record["student"], record["problem_set"] = identify(path)
+        folder, record["problem_set"] = identify(path)
+        record["student"] = folder.name
         wanted = exercises(record["problem_set"])
         record["max_score"] = sum(exercise.points for exercise in wanted.values())
         record["exercises"] = {name: [0, "Not graded."] for name in wanted}
-        record["code"], record["words"] = read(path)
+        record |= read(path)
     except ValueError as error:
         return {**record, "note": str(error)}
     for name, exercise in wanted.items():
         message = grade(worker, exercise, record["code"])
         record["exercises"][name] = [0 if message else exercise.points, message or ""]
     record["score"] = sum(points for points, _ in record["exercises"].values())
-    record["code"] = {grade_id: source[:5000] for grade_id, source in
+    record["code"] = {grade_id: source[:LONGEST] for grade_id, source in
                       record["code"].items() if any(grade_id in exercise.cells
                                                     for exercise in wanted.values())}
+    record["words"] = {grade_id: text[:LONGEST] for grade_id, text in
+                       record["words"].items() if not untouched(text)
+                       and grade_id in questions(record["problem_set"])}
+    record["edited"] = [name[:60] for name in record["edited"][:30]]
     return record

@@ -141,3 +141,4 @@ EXERCISES = [
     Exercise("ps2/tree_allreduce", 4, _draw, _judge(
         _up_and_down_a_tree, TREE, sums.judge_everywhere)),
 ]
+WORDS = {"words": 4}  # points that a person gives, by grade id

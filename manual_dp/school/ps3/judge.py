@@ -229,3 +229,4 @@ EXERCISES = [
     Exercise("ps3/shard_indices", 4, epoch.draw, epoch.judge),
     Exercise("ps3/evaluate_accuracy", 5, _draw_accuracy, _judge_accuracy),
 ]
+WORDS = {"words": 6}  # points that a person gives, by grade id

@@ -199,3 +199,4 @@ EXERCISES = [
     Exercise("ps4/DDP", 4, _draw_ddp, partial(_judge_steps, messages=quiet),
              cells=("start_equal", "DDP")),
 ]
+WORDS = {"words": 4}  # points that a person gives, by grade id

@@ -237,3 +237,4 @@ def _exercise(number, name):
 
 
 EXERCISES = [_exercise(number, name) for number, name in enumerate(PATIENTS, 1)]
+WORDS = {"words": 4}  # points that a person gives, by grade id

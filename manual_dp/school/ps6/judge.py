@@ -250,3 +250,4 @@ EXERCISES = [
     Exercise("ps6/accumulate_ddp", 3, accumulate.draw_ranks,
              partial(accumulate.judge, accumulate.judge_step_of_ranks), 20),
 ]
+WORDS = {"words": 4}  # points that a person gives, by grade id

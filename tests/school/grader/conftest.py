@@ -3,6 +3,7 @@
 import pytest
 
 from manual_dp.school.grader.worker import Worker
+from tests.support.classroom import Classroom, without_running
 
 
 @pytest.fixture(scope="module")
@@ -11,3 +12,11 @@ def worker():
     worker = Worker()
     yield worker
     worker.close()
+
+
+@pytest.fixture
+def classroom(tmp_path, capsys, monkeypatch):
+    """Return a class whose answers are judged by their text: nothing is run."""
+    without_running(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return Classroom(tmp_path, capsys)

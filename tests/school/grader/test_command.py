@@ -22,13 +22,17 @@ BAD = {"note": "this is no notebook: not JSON"}
 def record(student="anna", **changes):
     return {"student": student, "problem_set": "ps1", "score": 2, "max_score": 5,
             "exercises": {"ps1/sgd": [2, ""], "ps1/allreduce": [0, "Not yet."]},
-            "words": {}, "code": {}, "note": "", "file": f"{student}/ps1.ipynb",
-            **changes}
+            "words": {}, "code": {}, "edited": [], "note": "",
+            "file": f"{student}/ps1.ipynb", **changes}
 
 
 @pytest.fixture
-def graded(monkeypatch):
+def graded(monkeypatch, tmp_path):
     """Return a function that says what is graded; it returns a list of the calls."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "a", "b"):
+        (tmp_path / name).touch()
+
     def graded(*records, new=0):
         calls = []
 
@@ -74,10 +78,10 @@ def test_a_line_for_each_notebook(capsys, graded):
     graded(record(), record("bartholomew", score=12, exercises={"ps1/sgd": [12, ""]}),
            record("c", score=0, exercises={}, **BAD), new=1)
     assert run(capsys, "x") == (0, """\
-student      set  points  to do again
-anna         ps1   2 / 5   allreduce
-bartholomew  ps1  12 / 5
-c            ps1   0 / 5   NOT GRADED: this is no notebook: not JSON
+student      set  points     to do again
+anna         ps1     2 / 19  allreduce
+bartholomew  ps1    12 / 19
+c            ps1     0 / 19  NOT GRADED: this is no notebook: not JSON
 3 notebooks, 2 of them graded before
 """, "")
 
@@ -86,7 +90,7 @@ def test_a_notebook_of_nobody_is_named_by_its_file(capsys, graded):
     graded(record("", problem_set="", file="lost.ipynb", max_score=0, score=0,
                   exercises={}, note="no problem set in its name"))
     assert run(capsys, "x")[1].splitlines()[1] == (
-        "lost.ipynb  ?     0 / 0   NOT GRADED: no problem set in its name")
+        "lost.ipynb  ?       0 / 0   NOT GRADED: no problem set in its name")
 
 
 @pytest.mark.parametrize("name", [
@@ -123,7 +127,8 @@ def test_help_says_what_it_is_not_and_gives_the_container(capsys):
     code, out, err = run(capsys, "--help")
     assert (code, err) == (0, "")
     assert "This is not a sandbox" in out and "docker run --rm --network none" in out
-    assert all(word in out for word in ("--csv", "--html", "--jobs", "NOTEBOOK"))
+    assert all(word in out for word in ("--csv", "--html", "--words", "--jobs",
+                                       "NOTEBOOK"))
     assert all(len(line) <= 88 for line in out.splitlines())
 
 
@@ -144,14 +149,13 @@ def test_without_a_table_there_is_no_journal_and_few_jobs(capsys, graded):
 
 
 def test_table_and_pages_are_written_and_named(capsys, graded, tmp_path):
-    graded(record())
+    graded()
     code, out, _ = run(capsys, "x", "--csv", tmp_path / "g.csv", "--html",
                        tmp_path / "new" / "pages")
     assert code == 0 and out.splitlines()[-2:] == [
         f"wrote {tmp_path}/g.csv", f"wrote {tmp_path}/new/pages/index.html"]
-    with open(tmp_path / "g.csv", newline="") as file:
-        assert [row["student"] for row in csv.DictReader(file)] == ["anna"]
-    assert (tmp_path / "new" / "pages" / "anna" / "ps1.html").is_file()
+    assert (tmp_path / "g.csv").read_text().startswith('"student"')
+    assert (tmp_path / "new" / "pages" / "index.html").is_file()
 
 
 # what it refuses, before any work
@@ -164,6 +168,9 @@ def test_table_and_pages_are_written_and_named(capsys, graded, tmp_path):
     (["x", "--csv"], "--csv: expected one argument"),
     (["x", "--csv", "."], "--csv: '.' is no file in an existing folder"),
     (["x", "--csv", "no/such/g.csv"], "'no/such/g.csv' is no file in an existing folder"),
+    (["x", "--words", "."], "--words: '.' is no file in an existing folder"),
+    (["x", "--words", "w.csv"], "--words needs --csv: there the points go"),
+    (["x", "submitted/*/ps1.ipynb"], "no such notebook: submitted/*/ps1.ipynb"),
     (["x", "--html", "file"], "File exists: 'file'"),
     (["x", "--html", "file/below"], "Not a directory: 'file/below'")])
 def test_a_wrong_argument_is_one_line(
@@ -175,7 +182,7 @@ def test_a_wrong_argument_is_one_line(
     assert line.startswith("python -m manual_dp") and ": error: " in line
     assert message in line and calls == []
     assert (tmp_path / "file").read_text() == "mine"
-    assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "file", "x"]
 
 
 def test_a_second_grader_of_the_same_table_is_refused_in_one_line(
@@ -183,7 +190,8 @@ def test_a_second_grader_of_the_same_table_is_refused_in_one_line(
     first = Journal(tmp_path / "g.csv.journal")
     line = refuses(capsys, bad, "--csv", "g.csv")
     first.close()
-    assert line == "python -m manual_dp: error: another grader is writing g.csv.journal"
+    assert line == ("python -m manual_dp: error: another grader is writing "
+                    f"{tmp_path / 'g.csv.journal'}")
     assert not (tmp_path / "g.csv").exists()
 
 
@@ -200,19 +208,22 @@ def test_an_interrupt_ends_with_130_and_one_line(capsys, monkeypatch, graded):
 
 def test_bad_files_are_noted_and_the_end_is_0(capsys, bad, tmp_path):
     (tmp_path / "ben" / "ps1" / "x.ipynb").mkdir(parents=True)
-    code, out, _ = run(capsys, bad, "ben/ps1/x.ipynb", "missing/ps1.ipynb", "lost.ipynb",
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "ps1.ipynb").symlink_to("nowhere")
+    (tmp_path / "lost.ipynb").write_text("{}")
+    code, out, _ = run(capsys, bad, "ben/ps1/x.ipynb", "gone/ps1.ipynb", "lost.ipynb",
                        "--csv", "g.csv", "--html", "pages")
     assert code == 0 and out.splitlines()[1:5] == [
-        "anna        ps1   0 / 15  NOT GRADED: this is no notebook: not JSON",
-        "ben         ps1   0 / 15  NOT GRADED: this is no file",
-        "missing     ps1   0 / 15  NOT GRADED: cannot be opened: No such file or "
+        "anna        ps1     0 / 19  NOT GRADED: this is no notebook: not JSON",
+        "ben         ps1     0 / 19  NOT GRADED: this is no file",
+        "gone        ps1     0 / 19  NOT GRADED: cannot be opened: No such file or "
         "directory",
-        "lost.ipynb  ?     0 / 0   NOT GRADED: no problem set in its name: hand in as "
+        "lost.ipynb  ?       0 / 0   NOT GRADED: no problem set in its name: hand in as "
         "student/ps1/ps1.ipynb"]
     with open("g.csv", newline="") as file:
-        assert [(row["student"], row["score"]) for row in csv.DictReader(file)] == [
-            ("anna", "0"), ("ben", "0"), ("missing", "0"), ("", "0")]
-    assert len(list((tmp_path / "pages").rglob("*.html"))) == 5
+        assert [(row["student"], row["ps1"]) for row in csv.DictReader(file)] == [
+            ("anna", "0"), ("ben", "0"), ("gone", "0")]
+    assert len(list((tmp_path / "pages").rglob("*.html"))) == 4
 
 
 def test_the_same_command_again_grades_only_what_has_changed(capsys, bad, tmp_path):
@@ -234,7 +245,7 @@ def test_the_real_command_prints_its_lines_where_it_is_run(bad, tmp_path):
                                   "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and b"Traceback" not in done.stderr
     assert done.stdout.splitlines()[1:] == [
-        b"anna     ps1   0 / 15  NOT GRADED: this is no notebook: not JSON",
+        b"anna     ps1     0 / 19  NOT GRADED: this is no notebook: not JSON",
         b"1 notebooks, 0 of them graded before"]
 
 

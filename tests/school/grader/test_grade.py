@@ -1,7 +1,9 @@
 """A class is graded: everybody gets what the answers deserve, whatever they contain."""
 
+import csv
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -144,32 +146,44 @@ def a_class(folder, size):
     return paths
 
 
-def command(paths, csv):
-    return [sys.executable, "-m", "manual_dp", "grade", *paths, "--csv", str(csv)]
+def command(paths, csv, *more):
+    return [sys.executable, "-m", "manual_dp", "grade", *paths, "--csv", str(csv), *more]
 
 
 def lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_class_of_30_that_was_killed_half_way_gets_the_same_grades(
+def test_a_class_that_was_killed_at_five_random_moments_gets_the_same_grades(
         tmp_path, private):
-    paths, journal = a_class(tmp_path, 30), tmp_path / "grades.csv.journal"
-    first = subprocess.Popen(command(paths, tmp_path / "grades.csv"),
-                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    while lines(journal) < 15 and first.poll() is None:
-        time.sleep(0.02)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    before = lines(journal)
-    assert 15 <= before < 30 and not (tmp_path / "grades.csv").exists()
-    done = subprocess.run(command(paths, tmp_path / "grades.csv"), text=True,
-                          capture_output=True, check=True)
-    assert f"30 notebooks, {before} of them graded before" in done.stdout
-    keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()]
-    assert len(keys) == len(set(keys)) == 30
-    rows = (tmp_path / "grades.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[2] == "15" for row in rows] == [i % 3 == 0 for i in range(30)]
+    paths, table = a_class(tmp_path, 15), tmp_path / "grades.csv"
+    journal, draw = tmp_path / "grades.csv.journal", random.Random()
+    words, pages = tmp_path / "words.csv", tmp_path / "pages"
+    words.write_text("student,problem_set,question,points\ns001,ps1,words,3\n")
+    again = command(paths, table, "--words", str(words), "--html", str(pages))
+    before = []
+    for moment in sorted(draw.sample(range(1, 13), 5)):
+        grader = subprocess.Popen(again, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        while lines(journal) < moment and grader.poll() is None:
+            time.sleep(0.02)
+        time.sleep(draw.random() / 5)
+        grader.send_signal(signal.SIGKILL)
+        grader.wait()
+        assert lines(journal) >= moment
+        before.append(lines(journal))
+    done = subprocess.run(again, text=True, capture_output=True, check=True)
+    assert f"15 notebooks, {before[-1]} of them graded before" in done.stdout
+    keys = [json.loads(line)["key"] for line in journal.read_text().splitlines()
+            if line.endswith("}")]
+    assert len(keys) == len(set(keys)) == 15
+    subprocess.run(command(paths, tmp_path / "whole.csv", "--words", str(words)),
+                   check=True, capture_output=True)
+    assert table.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    right = [sum(int(row[name]) for name in exercises("ps1")) == 15 for row in rows]
+    assert right == [i % 3 == 0 for i in range(15)] and rows[1]["ps1/words"] == "3"
+    assert len(list(pages.glob("*.html"))) == 16
     # the killed grader's processes end by themselves
     end = time.monotonic() + 50
     while still_running(private) and time.monotonic() < end:

@@ -146,10 +146,13 @@ def test_a_last_line_without_its_end_is_whole(path):
 @pytest.mark.parametrize("line", [
     b"", b"nonsense", b"\xff\xfe", b"null", b"7", b'"text"', b"[]", b"{}", b"[[]]",
     b'{"checks": 1}', b'{"checks": "CHECKS"}', b'{"checks": "CHECKS", "key": []}',
-    b'{"key": "KEY"}', b'{"checks": "older", "key": "KEY", "score": 9}', b"\0" * 40])
+    b'{"key": "KEY"}', b'{"checks": "older", "key": "KEY", "file": "a", "score": 9}',
+    b'{"checks": "CHECKS", "key": "KEY", "score": 9}', b"\0" * 40])
 def test_a_line_of_another_form_is_passed_over(path, line):
     line = line.replace(b"CHECKS", journal._checks().encode())
-    line = line.replace(b"KEY", journal._key(path).encode())
+    memory = opened(path)
+    line = line.replace(b"KEY", memory.key(path).encode())
+    memory.close()
     path.with_name("journal").write_bytes(line + b"\n")
     assert found(path) is None
     remember(path, score=3)

@@ -9,7 +9,7 @@ import pytest
 
 from manual_dp.school.exercise import SETS
 from manual_dp.school.grader import submission
-from manual_dp.school.grader.submission import LARGEST, identify, read
+from manual_dp.school.grader.submission import LARGEST, identify
 
 
 def cell(grade_id, source, kind="code", **meta):
@@ -28,6 +28,13 @@ def file(tmp_path, content):
     else:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
+
+
+def read(path):
+    """Return the code and the words of a notebook."""
+    found = submission.read(path)
+    assert found["edited"] == []
+    return found["code"], found["words"]
 
 
 def notebook(tmp_path, *cells):
@@ -57,18 +64,20 @@ def notebook(tmp_path, *cells):
 def test_where_a_notebook_lies_says_whose_it_is(
         monkeypatch, tmp_path, path, student, problem_set):
     monkeypatch.chdir(tmp_path)
-    assert identify(path) == (student, problem_set)
-    assert identify(tmp_path / path) == (student, problem_set)
+    for way in (path, tmp_path / path):
+        folder, name = identify(way)
+        assert (folder.name, name) == (student, problem_set)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    assert identify(f"../{path}") == (student, problem_set)
+    assert identify(f"../{path}") == identify(tmp_path / path)
 
 
 def test_a_file_without_a_folder_belongs_to_the_folder_of_now(monkeypatch, tmp_path):
     for folder, student in [("anna", "anna"), ("ben/ps2", "ben")]:
         (tmp_path / folder).mkdir(parents=True)
         monkeypatch.chdir(tmp_path / folder)
-        assert identify("ps2.ipynb") == (student, "ps2")
+        home, name = identify("ps2.ipynb")
+        assert (home.name, name) == (student, "ps2")
 
 
 @pytest.mark.parametrize("path", ["anna/x.ipynb", "anna/PS1/x.ipynb", "x.ipynb", "",
@@ -84,7 +93,7 @@ def test_a_notebook_of_no_problem_set_is_refused(monkeypatch, tmp_path, path):
 
 def test_every_set_is_known():
     assert [identify(f"/anna/{name}/x.ipynb") for name in SETS] == [
-        ("anna", name) for name in SETS]
+        (Path("/anna"), name) for name in SETS]
 
 
 # read
@@ -105,9 +114,10 @@ def test_cells_that_are_no_answers_are_left_out(tmp_path):
                         {"sgd": "x = 1"}, {})
 
 
-def test_of_two_cells_with_one_grade_id_the_first_counts(tmp_path):
-    assert notebook(tmp_path, GOOD, cell("sgd", "x = 2"), cell("w", "1", "markdown"),
-                    cell("w", "2", "markdown")) == ({"sgd": "x = 1"}, {"w": "1"})
+def test_cells_with_one_grade_id_are_joined_in_their_order(tmp_path):
+    assert notebook(tmp_path, GOOD, cell("w", "1", "markdown"), cell("sgd", "y = 2"),
+                    cell("other", "z"), cell("w", "2", "markdown"), cell("sgd", "y")) == (
+                        {"sgd": "x = 1\ny = 2\ny", "other": "z"}, {"w": "1\n2"})
 
 
 @pytest.mark.parametrize("kind", ["markdown", "raw", None, 7, {}])
