@@ -17,11 +17,11 @@ import types
 from manual_dp.ranks.launch.processes import follow
 
 FILE = 16 * 2**20  # bytes
+OPENED = 256       # files at a time
 
 
 def answer(job, folder, pipe, hide):
     """Be the process of `job`; write to `pipe` what its answers return, and end."""
-    os.setsid()
     follow()
     os.closerange(3, pipe)
     os.closerange(pipe + 1, 1024)
@@ -68,6 +68,7 @@ def _limit(seconds, memory):
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPENED, OPENED))
     if sys.platform == "linux":  # what is mapped already comes on top
         with open("/proc/self/statm") as file:
             memory += int(file.read().split()[0]) * resource.getpagesize()

@@ -2,9 +2,11 @@
 
     python -I -S child.py SETTINGS     waits for jobs, as long as its worker lives
        fork
-       answer.py                       one a job: own session, limits, no course files
+       jail.py                         one a job: no other processes to be seen
           fork
-          a warden and its ranks       where an exercise asks for them: ranks.py
+          answer.py                    own session, limits, no course files
+             fork
+             a warden and its ranks    where an exercise asks for them: ranks.py
 
 `serve` gets jobs and sends replies, as JSON, over a socket, stdin. It has torch loaded,
 what OPEN and GIVEN list, under the names that it has in a notebook, and what runs and
@@ -17,9 +19,7 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import types
 from contextlib import suppress
 from functools import partial
@@ -30,6 +30,8 @@ OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
+# of grader/, too: what runs and watches answers
+BESIDE = ["usage", "landlock", "jail", "litter", "watch", "answer"]
 
 
 def serve(settings):
@@ -42,27 +44,27 @@ def serve(settings):
     line = Connection(os.dup(0))
     os.dup2(1, 0)  # to nowhere
     sys.path += settings["path"]
-    landlock, watch, answer = _load(settings["package"])
+    landlock, jail, litter, watch, answer = _load(settings["package"])
+    enclose = jail.enclose if jail.available() else jail.alone
+    litter.sweep(settings["folder"])
     os.dup2(1, 2)  # until here the worker listens
-    line.send_bytes(b"ready")
+    line.send_bytes(b"enclosed" if enclose is jail.enclose else b"open")
     while True:
         try:
             job = json.loads(line.recv_bytes())
         except EOFError:
             return
         _prepare(job["name"].partition("/")[0])
-        folder = tempfile.mkdtemp(prefix="manual_dp-grade-", dir=settings["folder"])
-        hide = partial(landlock.restrict, settings["readable"], folder)
-        run = partial(answer.answer, job, folder, hide=hide)
-        try:
-            reply = watch.watch(run, folder, job["seconds"])
-        finally:
-            _remove(folder)
+        with litter.folder(settings["folder"]) as folder:
+            hide = partial(landlock.restrict, settings["readable"], folder)
+            run = partial(answer.answer, job, folder, hide=hide)
+            reply = watch.watch(partial(enclose, run), folder, job["seconds"],
+                                job["memory"])
         line.send_bytes(json.dumps(reply).encode())
 
 
 def _load(package):
-    """Import torch and what an answer may see; return landlock, watch and answer."""
+    """Import torch and what an answer may see; return what runs and watches answers."""
     import torch
     import torch.distributed  # noqa: F401
     torch.set_num_threads(1)
@@ -83,14 +85,8 @@ def _load(package):
         _empty(f"manual_dp.school.{folder}")
         for file in files:
             _from_file(package, f"school.{folder}.{file}")
-    return [_from_file(package, f"school.grader.{file}")
-            for file in ("landlock", "watch", "answer")]
-
-
-def _remove(folder):
-    # shutil stops at a thousand folders, one in the other, or where nobody may enter
-    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        subprocess.run([*command, folder], stderr=subprocess.DEVNULL, check=False)
+    _empty("manual_dp.school.grader")
+    return [_from_file(package, f"school.grader.{file}") for file in BESIDE][1:]
 
 
 def _prepare(problem_set):

@@ -153,8 +153,11 @@ THINGS = {
         "import locale", "os.environ['LC_ALL'] = 'tr_TR.UTF-8'",
         "os.environ['TZ'] = 'Asia/Tokyo'", "time.tzset()",
         "locale.setlocale(locale.LC_ALL, '')"),
-    "the hostname": _once("system().sethostname(b'mdp_left', 8)"),
-    "the clock": _once("time.clock_settime(time.CLOCK_REALTIME, time.time())"),
+    "the hostname": _once(
+        "name = socket.gethostname().encode()",
+        "if system().sethostname(name, len(name)) == 0: os._exit(9)"),
+    "the clock": _once("time.clock_settime(time.CLOCK_REALTIME, time.time())",
+                       "os._exit(9)"),
     "control characters": _once(
         "print('\\x1b]0;mdp\\x07\\x1b[2J', flush=True)",
         "os.write(2, b'\\x1b[2J')"),
@@ -167,9 +170,9 @@ GREED = {
         "        hoard[::4096] = b'x' * len(hoard[::4096])", "        time.sleep(99)",
         "time.sleep(99)"),
     "memory in files without a name": _once(
-        "keep = []", "for _ in range(23):", "    fd = os.memfd_create('m')",
-        "    keep.append(fd)", "    for _ in range(12):",
-        "        os.write(fd, b'x' * 2**20 * 8)", "time.sleep(99)"),
+        "keep = []", "for _ in range(160):", "    fd = os.memfd_create('m')",
+        "    keep.append(fd)", "    os.write(fd, b'x' * 15 * 2**20)",
+        "time.sleep(99)"),
     "shared memory of children": _once(
         "import mmap", "for _ in range(4):", "    hoard = mmap.mmap(-1, 700 * 2**20)",
         "    if os.fork() == 0:", "        for at in range(0, len(hoard), 4096):",
@@ -190,7 +193,8 @@ GREED = {
         "keep = []", "for _ in range(5000): keep.append(open('/dev/null'))",
         "time.sleep(99)"),
     "a sparse file": _once(
-        "open('sparse', 'wb').truncate(2**44)", "time.sleep(99)"),
+        "for i in range(64):", "    open(f'sparse{i}', 'wb').truncate(2**24)",
+        "time.sleep(99)"),
     "memory in messages under way": _once(
         "keep = []", "for _ in range(400):",
         "    a, b = socket.socketpair(); keep += [a, b]",
