@@ -15,6 +15,7 @@ import traceback
 import types
 
 from manual_dp.ranks.launch.processes import follow
+from manual_dp.school.grader.apart import Told, programs
 
 FILE = 16 * 2**20  # bytes
 OPENED = 256       # files at a time
@@ -30,30 +31,37 @@ def answer(job, folder, pipe, hide):
     os.chdir(folder)
     tempfile.tempdir = None
     _limit(job["seconds"], job["memory"])
-    hide()
+    hide(folder)
     try:
-        text = json.dumps({"nonce": job["nonce"], "out": _run(job)})
+        text = json.dumps({"nonce": job["nonce"], "out": _run(job, hide)})
     except BaseException as error:
-        cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
-        text = json.dumps({"nonce": job["nonce"], "error": _describe(error, job),
-                           "blank": cause == "NotImplementedError"})
+        text = json.dumps({"nonce": job["nonce"], **_tell(error, job)})
     with os.fdopen(pipe, "w") as file:
         file.write(text)
     os._exit(0)
 
 
-def _run(job):
+def _run(job, hide):
+    """Return what the answers make of each case."""
     from manual_dp.school.tools.run import run
-    problem_set = job["name"].partition("/")[0]
-    given = sys.modules[f"manual_dp.school.{problem_set}.run"]
+    given = sys.modules[f"manual_dp.school.{job['name'].partition('/')[0]}.run"]
+    if getattr(given, "APART", False):
+        answers = [programs(job, lambda: _define(job, given)[0],
+                            lambda error: _tell(error, job), hide)]
+    else:
+        answers = _define(job, given)
+    return [run(job["name"], case, answers) for case in job["cases"]]
+
+
+def _define(job, given):
+    """Run the cells; return the answers that they define."""
     sys.modules["__main__"] = space = types.ModuleType("__main__")
     vars(space).update(given.START)
     for grade_id, source in job["cells"]:
         exec(_compile(source, _file(grade_id)), vars(space))
     if missing := [name for name in job["answers"] if not hasattr(space, name)]:
         raise NameError(f"the answer cells define no {missing[0]}")
-    answers = [getattr(space, name) for name in job["answers"]]
-    return [run(job["name"], case, answers) for case in job["cases"]]
+    return [getattr(space, name) for name in job["answers"]]
 
 
 def _compile(source, file):
@@ -73,6 +81,14 @@ def _limit(seconds, memory):
         with open("/proc/self/statm") as file:
             memory += int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def _tell(error, job):
+    """Return what the reply says of an error."""
+    if isinstance(error, Told):
+        return error.said
+    cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
+    return {"error": _describe(error, job), "blank": cause == "NotImplementedError"}
 
 
 def _describe(error, job):

@@ -31,7 +31,7 @@ GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
 # of grader/, too: what runs and watches answers
-BESIDE = ["usage", "landlock", "jail", "litter", "watch", "answer"]
+BESIDE = ["usage", "apart", "landlock", "jail", "litter", "watch", "answer"]
 
 
 def serve(settings):
@@ -46,6 +46,7 @@ def serve(settings):
     sys.path += settings["path"]
     landlock, jail, litter, watch, answer = _load(settings["package"])
     enclose = jail.enclose if jail.available() else jail.alone
+    hide = partial(landlock.restrict, settings["readable"])
     litter.sweep(settings["folder"])
     os.dup2(1, 2)  # until here the worker listens
     line.send_bytes(b"enclosed" if enclose is jail.enclose else b"open")
@@ -56,7 +57,6 @@ def serve(settings):
             return
         _prepare(job["name"].partition("/")[0])
         with litter.folder(settings["folder"]) as folder:
-            hide = partial(landlock.restrict, settings["readable"], folder)
             run = partial(answer.answer, job, folder, hide=hide)
             reply = watch.watch(partial(enclose, run), folder, job["seconds"],
                                 job["memory"])
@@ -86,7 +86,7 @@ def _load(package):
         for file in files:
             _from_file(package, f"school.{folder}.{file}")
     _empty("manual_dp.school.grader")
-    return [_from_file(package, f"school.grader.{file}") for file in BESIDE][1:]
+    return [_from_file(package, f"school.grader.{file}") for file in BESIDE][2:]
 
 
 def _prepare(problem_set):
