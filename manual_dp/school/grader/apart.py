@@ -10,18 +10,15 @@ no folder, no memory and no network with the others. What a program is given, yi
 leaves goes over a line as JSON; the process that counts runs none of its code.
 """
 
-import ctypes
 import json
 import os
-import sys
 from multiprocessing.connection import Pipe
 
 import torch
 
 from manual_dp.ranks.launch.processes import follow
+from manual_dp.school.grader.jail import cut_off, part
 from manual_dp.school.tools.plain import listed
-
-NEWUSER, NEWIPC, NEWNET = 0x10000000, 0x08000000, 0x40000000  # as in jail.py
 
 
 class Told(Exception):
@@ -41,6 +38,7 @@ def programs(job, define, describe, hide):
     """
     cases, lines = job.pop("cases"), []
     job["cases"] = []
+    cut_off()
     for rank in range(max(len(case["tensors"]) for case in cases)):
         ours, theirs = Pipe()
         if os.fork() == 0:
@@ -130,8 +128,7 @@ def _be(rank, line, define, describe, hide):
     os.mkdir(folder)
     os.chdir(folder)
     os.environ.update(HOME=folder, TMPDIR=folder)
-    if sys.platform == "linux":  # where there are no namespaces, this does nothing
-        ctypes.CDLL(None).unshare(NEWUSER | NEWIPC | NEWNET)
+    part()
     hide(folder)
     running, answer = {}, None
     while True:

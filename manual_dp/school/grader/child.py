@@ -31,7 +31,7 @@ GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
 # of grader/, too: what runs and watches answers
-BESIDE = ["usage", "apart", "landlock", "jail", "litter", "watch", "answer"]
+BESIDE = ["usage", "jail", "apart", "landlock", "litter", "watch", "answer"]
 
 
 def serve(settings):
@@ -44,7 +44,7 @@ def serve(settings):
     line = Connection(os.dup(0))
     os.dup2(1, 0)  # to nowhere
     sys.path += settings["path"]
-    landlock, jail, litter, watch, answer = _load(settings["package"])
+    _, jail, _, landlock, litter, watch, answer = _load(settings["package"])
     enclose = jail.enclose if jail.available() else jail.alone
     hide = partial(landlock.restrict, settings["readable"])
     litter.sweep(settings["folder"])
@@ -86,7 +86,7 @@ def _load(package):
         for file in files:
             _from_file(package, f"school.{folder}.{file}")
     _empty("manual_dp.school.grader")
-    return [_from_file(package, f"school.grader.{file}") for file in BESIDE][2:]
+    return [_from_file(package, f"school.grader.{file}") for file in BESIDE]
 
 
 def _prepare(problem_set):

@@ -3,6 +3,8 @@
     available   whether this system lets a process have some
     enclose     run a function as process 2 of a system of its own, and end as it does
     alone       run it without, where there are no namespaces
+    cut_off     leave this process, and those that it forks, no network
+    part        leave this process no memory that it could share by name
 
     child.py
        keeper      outside: it ends as the answer does, so that others see how
@@ -49,6 +51,8 @@ def alone(run, pipe):
     """Call `run(pipe)` in this process, in a session of its own."""
     os.setsid()
     follow()
+    if sys.platform == "linux":
+        drop_rights()  # root's
     run(pipe)
 
 
@@ -92,6 +96,19 @@ def _init(run, pipe, tell):
         if gone == pid:
             os.write(tell, b"%d" % os.waitstatus_to_exitcode(status))
             os._exit(0)
+
+
+def cut_off():
+    """Leave this process a network without even a loopback; nothing where it cannot."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).unshare(NEWUSER | NEWNET)
+
+
+def part():
+    """Part this process from those that it could share memory by name with."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).unshare(NEWIPC)
+        drop_rights()
 
 
 def _unshare():
