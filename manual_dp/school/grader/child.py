@@ -14,6 +14,7 @@ watches answers. Of the course it has nothing else: `-S` keeps the rest off the 
 landlock.py off the disk.
 """
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -56,6 +57,7 @@ def serve(settings):
         except EOFError:
             return
         _prepare(job["name"].partition("/")[0])
+        gc.freeze()  # or forks would go through what they share, and so copy it
         with litter.folder(settings["folder"]) as folder:
             run = partial(answer.answer, job, folder, hide=hide)
             reply = watch.watch(partial(enclose, run), folder, job["seconds"],
