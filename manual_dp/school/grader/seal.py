@@ -40,6 +40,8 @@ CELL = "<"  # how the names of cells begin, and of strings; files of libraries d
 class Sealed(RuntimeError):
     """An answer reached for what runs it."""
 
+    __module__ = "builtins"  # so that a message names it without its page
+
 
 def guard():
     """Refuse the ways into what runs an answer, wherever a cell's code asks."""

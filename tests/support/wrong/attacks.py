@@ -357,6 +357,76 @@ FORGED = {
         "    def __reduce__(self): return (os.system, ('touch /tmp/mdp_left',))",
         "return [Bad() for _ in params]"),
 }
+# the same in other words: no name of a way stands in the cell
+JOIN = FORM + """
+def name(*parts): return "".join(parts)
+def take(thing, *parts): return getattr(thing, name(*parts))
+def poison(space):
+    if "get_params" in space and "expect" in space:
+        space["expect"] = lambda value, *_: [
+            p.detach().clone().requires_grad_() for p in value]
+def climb(frame):
+    while frame:
+        poison(take(frame, "f_", "globals"))
+        frame = take(frame, "f_", "back")
+"""
+FORGED |= {
+    "the stack, in other words": _called("climb(take(sys, '_get', 'frame')())",
+                                         before=JOIN),
+    "the stack, by an error, in other words": _called(
+        "try: 1 / 0", "except ZeroDivisionError as error:",
+        "    climb(take(error.__traceback__, 'tb_', 'frame'))", before=JOIN),
+    "the stack, by attrgetter": _called(
+        "import operator", "try: 1 / 0", "except ZeroDivisionError as error:",
+        "    climb(operator.attrgetter(name('tb_', 'frame'))(error.__traceback__))",
+        before=JOIN),
+    "the stack, by inspect, in other words": _called(
+        "import inspect", "climb(inspect.currentframe())", before=JOIN),
+    "the stack, by inspect.stack": _called(
+        "import inspect", "climb(inspect.stack()[0].frame)", before=JOIN),
+    "the stack, by traceback": _called(
+        "import traceback", "for frame, _ in traceback.walk_stack(None): climb(frame)",
+        before=JOIN),
+    "the stack, by an error's traceback, walked": _called(
+        "import traceback", "try: 1 / 0", "except ZeroDivisionError as error:",
+        "    for frame, _ in traceback.walk_tb(error.__traceback__): climb(frame)",
+        before=JOIN),
+    "the stack, by torch": _called(
+        "from torch.utils import _pytree",
+        "for frame in _pytree.tree_map(sys._getframe, [2, 3]): climb(frame)",
+        before=JOIN),
+    "the stack, by a generator, in other words": _called(
+        "def step(): yield take(take(running, 'gi_', 'frame'), 'f_', 'back')",
+        "running = step()", "climb(next(running))", before=JOIN),
+    "the stack, by a trace, in other words": _run_first(
+        "def trace(frame, *_):", "    climb(frame)", "    return trace",
+        "take(sys, 'set', 'trace')(trace)", before=JOIN),
+    "the stack, by code that poses as a library": _called(
+        "source = 'import sys\\ndef look(): return sys._getframe(1)'", "space = {}",
+        "exec(compile(source, '/usr/lib/inspect.py', 'exec'), space)",
+        "climb(space['look']())", before=JOIN),
+    "the stack, by a string": _called(
+        "climb(eval('sys._get' + name('fra', 'me()')))", before=JOIN),
+    "all objects, in other words": _run_first(
+        "import gc", "gc.unfreeze()",
+        "for thing in take(gc, 'get_', 'objects')():",
+        "    if isinstance(thing, dict): poison(thing)", before=JOIN),
+    "who refers to torch, in other words": _run_first(
+        "import gc", "gc.unfreeze()",
+        "for thing in take(gc, 'get_', 'referrers')(torch):",
+        "    if isinstance(thing, dict): poison(thing)", before=JOIN),
+    "other code for a function, in other words": _run_first(
+        "import manual_dp.school.tools.plain as plain",
+        "code = take(lambda v, *_: [p.detach().clone() for p in v], '__co', 'de__')",
+        "setattr(plain.expect, name('__co', 'de__'), code)", before=JOIN),
+    "memory, by ctypes": _called(
+        "import ctypes", "ctypes.pythonapi.PyEval_GetFrame.restype = ctypes.py_object",
+        "climb(ctypes.pythonapi.PyEval_GetFrame())", before=JOIN),
+    "builtins' functions replaced once": _run_first(
+        "import builtins", "true, seen = zip, []",
+        "def zipped(*lists):", "    builtins.zip = true",
+        "    return true(*lists)", "builtins.zip = zipped"),
+}
 # the numbers of other ranks without a message: ps2
 LEAK = '''
 seen = {}
