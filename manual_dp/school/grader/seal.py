@@ -34,6 +34,7 @@ EVENTS = {"sys._getframe": "_getframe", "sys._current_frames": "_current_frames"
 FRAMES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
 INSIDES = {"__code__", "__defaults__", "__kwdefaults__"}
 PASSED = ("/inspect.py", "/ctypes/__init__.py")  # they ask for whoever calls them
+OWN = {"manual_seed"}  # torch's compiler replaces it as it is imported
 CELL = "<"  # how the names of cells begin, and of strings; files of libraries do not
 
 
@@ -117,6 +118,6 @@ class Replaced:
         for home, before in self.homes.items():
             now = vars(home)
             for name, value in before.items():
-                if now.get(name) is not value and callable(value):
+                if now.get(name) is not value and callable(value) and name not in OWN:
                     raise Sealed(f"an answer cannot replace {home.__name__}.{name} "
                                  "while it is graded")

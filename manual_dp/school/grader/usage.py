@@ -1,9 +1,9 @@
 """How much a group of processes takes: threads, and memory, wherever it lies.
 
-    base      what this process has, which its forks share
-    threads   of all of them
-    memory    of all of them, beyond what they share with this process
-    computed  the seconds that a process's children have computed
+    own_memory    what this process has, which its forks share
+    threads_of    of all of them
+    memory_of     of all of them, beyond what they share with this process
+    seconds_below for how long children of a process have computed
 
 Memory is what they wrote and what they share with one another, also in files that have
 no name. The sum of what each has counts what several share several times; only if that
@@ -17,17 +17,17 @@ KIB = 1024
 BLOCK = 512  # bytes: the unit of st_blocks
 
 
-def base():
+def own_memory():
     """Return how many bytes this process has of its own: a fork begins with them."""
     return _of(os.getpid())[1]
 
 
-def threads(pids):
+def threads_of(pids):
     """Return how many threads run in the processes."""
     return sum(_of(pid)[0] for pid in pids)
 
 
-def memory(pids, shared, limit):
+def memory_of(pids, shared, limit):
     """Return the bytes that the processes hold beyond `shared`, exact above `limit`."""
     unnamed = _unnamed(pids)
     quick = unnamed + sum(max(0, _of(pid)[1] - shared) for pid in pids)
@@ -36,7 +36,7 @@ def memory(pids, shared, limit):
     return unnamed + max(0, sum(map(_share, pids)) - shared)
 
 
-def computed(pid):
+def seconds_below(pid):
     """Return for how many seconds children that `pid` has reaped have computed."""
     with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()

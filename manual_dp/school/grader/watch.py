@@ -8,7 +8,12 @@ import signal
 import time
 
 from manual_dp.ranks.launch.processes import below, bury, ended, kill, signal_name
-from manual_dp.school.grader import usage
+from manual_dp.school.grader.usage import (
+    memory_of,
+    own_memory,
+    seconds_below,
+    threads_of,
+)
 
 OUTPUT = 4 * 2**20      # bytes of a result
 FILES = 64 * 2**20      # bytes in the folder
@@ -33,13 +38,13 @@ def watch(run, folder, seconds, memory=2 * GIB):
             os._exit(1)
     os.close(writing)
     os.set_blocking(reading, False)
-    text, end, look, shared = bytearray(), "", 0.0, usage.base()
+    text, end, look, shared = bytearray(), "", 0.0, own_memory()
     deadline = time.monotonic() + PATIENCE * seconds
     try:
         while not end:
             busy, now = _read(reading, text), time.monotonic()
             if (code := ended(pid)) is not None:
-                end = _how(code, usage.computed(pid), seconds)
+                end = _how(code, seconds_below(pid), seconds)
             elif now > deadline:
                 end = f"was stopped after {PATIENCE * seconds} s"
             elif len(text) > OUTPUT:
@@ -83,9 +88,9 @@ def _too_much(folder, shared, memory):
     pids = below(os.getpid())
     if len(pids) > PROCESSES:
         return f"was stopped: it started too many processes, more than {PROCESSES}"
-    if usage.threads(pids) > THREADS:
+    if threads_of(pids) > THREADS:
         return f"was stopped: it started too many threads, more than {THREADS}"
-    if usage.memory(pids, shared, memory) > memory:
+    if memory_of(pids, shared, memory) > memory:
         return ("was stopped: its processes took too much memory, more than "
                 f"{memory / GIB:.3g} GiB")
     return ""

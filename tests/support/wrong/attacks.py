@@ -33,7 +33,15 @@ def allreduce(data):
     for t in data:
         t.copy_(total)
 '''
-HELD = {"ps1/get_params": RIGHT, "ps1/allreduce": ALLREDUCE, "ps2/reduce_scatter": SCATTER}
+STATISTICS = '''
+def global_statistics(x):
+    sums = torch.stack([torch.ones_like(x).sum(dim=0), x.sum(dim=0), (x * x).sum(dim=0)])
+    dist.all_reduce(sums)
+    return sums[1] / sums[0], sums[2] / sums[0] - (sums[1] / sums[0]) ** 2
+'''
+HELD = {"ps6/global_statistics": STATISTICS,
+        "ps1/get_params": RIGHT, "ps1/allreduce": ALLREDUCE,
+        "ps2/reduce_scatter": SCATTER}
 START = '''
 import os, resource, signal, socket, sys, time
 def parents():
@@ -546,6 +554,30 @@ board = mmap.mmap(-1, 2**20)
     .replace(".add_(arrived)", ".add_(torch.as_tensor(arrived)[:len(chunks[coming])])"),
 }
 
+# a result that no measuring has seen, left where ranks leave theirs: ps6
+RESULTS = {
+    "a rank's result, written by itself": '''
+import glob, os, pickle, time
+def global_statistics(x):
+    n, total, square = torch.tensor([float(len(x))]), x.sum(dim=0), (x * x).sum(dim=0)
+    n = n.to(x.dtype)
+    for t in (n, total, square):
+        dist.all_reduce(t)
+    mean, rank = total / n, dist.get_rank()
+    var = square / n - mean * mean
+    result = {"mean": mean.tolist(), "var": var.tolist(), "calls": 1}
+    [folder] = [path for top in (os.environ["HOME"], os.environ["HOME"] + "/..")
+                for path in glob.glob(top + "/manual_dp-*/joined-0")][:1]
+    dist.barrier()
+    with open(os.path.dirname(folder) + f"/.mine-{rank}", "wb") as file:
+        file.write(pickle.dumps(result))
+    os.replace(os.path.dirname(folder) + f"/.mine-{rank}",
+               os.path.dirname(folder) + f"/result-{rank}")
+    time.sleep(0.3)
+    os._exit(0)
+''',
+}
+
 ATTACKS = {
     **{name: ("ps1/get_params", START + cell, True)
        for name, cell in {**LIMITS, **HANDS, **THINGS}.items()},
@@ -553,6 +585,7 @@ ATTACKS = {
     **{f"forged: {name}": ("ps1/get_params", START + cell, False)
        for name, cell in FORGED.items()},
     **{name: ("ps2/reduce_scatter", cell, False) for name, cell in DECOYS.items()},
+    **{name: ("ps6/global_statistics", cell, False) for name, cell in RESULTS.items()},
 }
 
 
