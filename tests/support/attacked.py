@@ -20,9 +20,9 @@ import psutil
 
 from manual_dp.school.exercise import find
 from manual_dp.school.grader.worker import Worker, grade
-from tests.support.wrong.attacks import ATTACKS, HELD, reach
+from tests.support.wrong.attacks import ATTACKS, GREED, HELD, reach
 
-SECONDS = 3  # that an answer has, instead of more
+SECONDS, LONG = 3, 60  # that an answer has; what is stopped for its size has time
 LIMITS = [value for name, value in vars(psutil).items() if name.startswith("RLIMIT_")]
 PLACES = ["/dev/shm", "/dev/mqueue", "/tmp", "/var/tmp", str(Path.home())]
 
@@ -78,7 +78,8 @@ def attacked(names):
         for name in names:
             exercise_name, cell, passes = ATTACKS[name]
             grade_id = exercise_name.partition("/")[2]
-            exercise = replace(find(exercise_name), seconds=SECONDS)
+            exercise = replace(find(exercise_name),
+                               seconds=LONG if name in GREED else SECONDS)
             child = [worker.process.pid] if worker.process else []
             everyone = [*pids, *child]
             before, lay = {pid: state(pid) for pid in everyone}, left()

@@ -12,6 +12,7 @@ from manual_dp.school.grader import jail, landlock
 from tests.support.wrong.attacks import ATTACKS, FORGED, GREED
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.xdist_group("attacks")  # they are all tried once
 # what only their own namespaces keep them from
 ENCLOSED = pytest.mark.skipif(not jail.available() or not landlock.available(),
                               reason="this system has no namespaces, or no Landlock")

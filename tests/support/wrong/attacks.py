@@ -175,40 +175,40 @@ GREED = {
     "memory of three children": _once(
         "for _ in range(3):", "    if os.fork() == 0:",
         "        hoard = bytearray(1200 * 2**20)",
-        "        hoard[::4096] = b'x' * len(hoard[::4096])", "        time.sleep(99)",
-        "time.sleep(99)"),
+        "        hoard[::4096] = b'x' * len(hoard[::4096])", "        time.sleep(999)",
+        "time.sleep(999)"),
     "memory in files without a name": _once(
         "keep = []", "for _ in range(160):", "    fd = os.memfd_create('m')",
         "    keep.append(fd)", "    os.write(fd, b'x' * 15 * 2**20)",
-        "time.sleep(99)"),
+        "time.sleep(999)"),
     "shared memory of children": _once(
         "import mmap", "for _ in range(4):", "    hoard = mmap.mmap(-1, 700 * 2**20)",
         "    if os.fork() == 0:", "        for at in range(0, len(hoard), 4096):",
-        "            hoard[at] = 1", "        time.sleep(99)", "time.sleep(99)"),
+        "            hoard[at] = 1", "        time.sleep(999)", "time.sleep(999)"),
     "three thousand threads": _once(
         "import threading", "threading.stack_size(2**16)",
         "for _ in range(3000):",
-        "    threading.Thread(target=time.sleep, args=(99,), daemon=True).start()",
-        "time.sleep(99)"),
+        "    threading.Thread(target=time.sleep, args=(999,), daemon=True).start()",
+        "time.sleep(999)"),
     "threads of many children": _once(
         "import threading", "for _ in range(20):", "    if os.fork() == 0:",
         "        for _ in range(60):",
-        "            threading.Thread(target=time.sleep, args=(99,)).start()",
-        "        time.sleep(99)", "time.sleep(99)"),
+        "            threading.Thread(target=time.sleep, args=(999,)).start()",
+        "        time.sleep(999)", "time.sleep(999)"),
     "all open files": _once(
         "resource.setrlimit(resource.RLIMIT_NOFILE, [resource.getrlimit("
         "resource.RLIMIT_NOFILE)[1]] * 2)",
         "keep = []", "for _ in range(5000): keep.append(open('/dev/null'))",
-        "time.sleep(99)"),
+        "time.sleep(999)"),
     "a sparse file": _once(
         "for i in range(64):", "    open(f'sparse{i}', 'wb').truncate(2**24)",
-        "time.sleep(99)"),
+        "time.sleep(999)"),
     "memory in messages under way": _once(
         "keep = []", "for _ in range(400):",
         "    a, b = socket.socketpair(); keep += [a, b]",
         "    a.setsockopt(1, 7, 2**24); a.setblocking(False)",
         "    try:", "        while True: a.send(b'x' * 2**16)",
-        "    except BlockingIOError: pass", "time.sleep(99)"),
+        "    except BlockingIOError: pass", "time.sleep(999)"),
 }
 # numbers that no answer has made: ps1
 FORM = '''
