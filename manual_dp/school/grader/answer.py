@@ -1,17 +1,18 @@
 """The process of one job: shut the doors, run the learner's cells, write the numbers.
 
 The job names an exercise, its cells and its cases. What comes out is JSON: {"nonce",
-"out": a result for each case} or {"nonce", "error", "blank"}. Whoever reads it decides;
-the exit code and what the cells print mean nothing.
+"out": a result for each case, "said": {}}; after an error the results of those before
+it, and said holds "error" and "blank". Whoever reads it decides; the exit code and what
+the cells print mean nothing.
 """
 
-import json
 import os
 import resource
 import sys
 import tempfile
 import traceback
 import types
+from json import dumps  # now: an answer may put another one there
 
 from manual_dp.ranks.launch.processes import follow
 from manual_dp.school.grader.apart import Told, programs
@@ -37,17 +38,22 @@ def answer(job, folder, pipe, hide, given, start):
     tempfile.tempdir = None
     _limit(job["seconds"], job["memory"])
     hide(folder)
+    out = []  # each as JSON: what comes before an error is judged all the same
     try:
-        text = json.dumps({"nonce": job["nonce"], "out": _run(job, hide, given, start)})
+        for result in _run(job, hide, given, start):
+            out.append(dumps(result))
+        said = {}
     except BaseException as error:
-        text = json.dumps({"nonce": job["nonce"], **_tell(error, job)})
+        said = _tell(error, job)
+    text = (f'{{"nonce": {dumps(job["nonce"])}, "out": [{", ".join(out)}], '
+            f'"said": {dumps(said)}}}')
     with os.fdopen(pipe, "w") as file:
         file.write(text)
     os._exit(0)
 
 
 def _run(job, hide, given, start):
-    """Return what the answers make of each case."""
+    """Yield what the answers make of each case."""
     torch_was = Replaced()
     if getattr(given, "APART", False):
         answers = [programs(job, lambda: _define(job, start)[0],
@@ -55,7 +61,8 @@ def _run(job, hide, given, start):
     else:
         answers = _define(job, start)
     measure = getattr(given, job["name"].partition("/")[2])
-    return [_measure(measure, case, answers, torch_was) for case in job["cases"]]
+    for case in job["cases"]:
+        yield _measure(measure, case, answers, torch_was)
 
 
 def _measure(measure, case, answers, torch_was):

@@ -117,7 +117,11 @@ class Replaced:
         """Raise Sealed if one of them is not what it was."""
         for home, before in self.homes.items():
             now = vars(home)
-            for name, value in before.items():
-                if now.get(name) is not value and callable(value) and name not in OWN:
-                    raise Sealed(f"an answer cannot replace {home.__name__}.{name} "
-                                 "while it is graded")
+            changed = [name for name, value in before.items() if callable(value)
+                       and now.get(name) is not value and name not in OWN]
+            # what a class has from another one can be covered
+            changed += [name for name in set(now) - set(before) for base in
+                        getattr(home, "__mro__", ())[1:] if name in vars(base)]
+            if changed:
+                raise Sealed(f"an answer cannot replace {home.__name__}.{changed[0]} "
+                             "while it is graded")

@@ -81,7 +81,7 @@ class Worker:
             self.enclosed = self._receive(START) == b"enclosed"
             reply = self._ask(PROBE)
             result = _read(reply["text"])
-            problem = "" if "out" in result else result.get("error", reply["end"])
+            problem = result.get("said", {"error": reply["end"]}).get("error", "")
         except LOST as error:
             self.process.kill()
             said = self.process.stderr.read().decode(errors="replace").strip()
@@ -130,17 +130,16 @@ def grade(worker, exercise, cells):
     result = _read(reply["text"])
     if result.get("nonce") != job["nonce"]:
         return f"The answer returned nothing: it {reply['end']}."
-    if result.get("blank") is True:
-        return "Not written yet: the cell still raises NotImplementedError."
-    if "error" in result:
-        return _explain(str(result["error"]))
-    out = result.get("out")
-    if not isinstance(out, list) or len(out) != len(job["cases"]):
+    out, said = result.get("out"), result.get("said")
+    if not isinstance(out, list) or not isinstance(said, dict) or not (
+            said or len(out) == len(job["cases"])):
         return "The answer returned something that cannot be read."
+    if said.get("blank") is True:
+        return "Not written yet: the cell still raises NotImplementedError."
     for case, got in zip(job["cases"], out):
         if problem := judge(exercise, case, got):
             return problem
-    return None
+    return _explain(str(said.get("error"))) if said else None
 
 
 def _read(text):

@@ -9,8 +9,10 @@ from manual_dp.school.grader.worker import grade
 from tests.support.answers import HINTS, WRONG, cells_of
 from tests.support.wrong import begins
 
+# it finds nothing there, which is an error in its own cell
+SHARED = "by a list that all ranks share"
 MISTAKES = [(name, mistake) for name, wrong in WRONG.items() if name.startswith("ps2/")
-            for mistake in wrong]
+            for mistake in wrong if mistake != SHARED]
 
 
 @pytest.mark.parametrize("name, mistake", MISTAKES)
@@ -19,6 +21,12 @@ def test_a_wrong_program_is_told_the_same_as_by_its_check(worker, name, mistake)
     message = grade(worker, find(name), cells)
     assert message.startswith("given ")
     assert begins(message.partition("\nperhaps ")[2], HINTS[name][mistake])
+
+
+def test_what_ranks_share_in_one_process_they_do_not_share_here(worker):
+    cell = WRONG["ps2/reduce_scatter"][SHARED]
+    message = grade(worker, find("ps2/reduce_scatter"), {"reduce_scatter": cell})
+    assert message.startswith("The answer raised KeyError")
 
 
 @pytest.mark.parametrize("body, message", [

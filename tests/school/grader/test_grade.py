@@ -144,7 +144,9 @@ def test_a_batch_in_which_others_were_touched_stops_and_keeps_nothing_doubtful(
         if len(calls) > 2:
             raise Doubtful("the cores of process 1 changed")
     monkeypatch.setattr(Others, "compare", touched)
-    assert main(["grade", *paths, "--csv", str(tmp_path / "grades.csv")]) == 2
+    with pytest.raises(SystemExit) as end:
+        main(["grade", *paths, "--csv", str(tmp_path / "grades.csv")])
+    assert end.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(
         "error: the cores of process 1 changed")
     assert lines(journal) == 1 and not (tmp_path / "grades.csv").exists()

@@ -358,6 +358,17 @@ FORGED = {
         "        return iter([p.detach().clone().requires_grad_() "
         "for p in list.__getitem__(self, slice(None))])",
         "return Fresh(params)"),
+    "tensors that lie": _called(
+        "return [p.detach().as_subclass(Liar) for p in params]", before="""
+class Liar(torch.Tensor):
+    more = 0
+    is_leaf = requires_grad = True
+    grad = None
+    def detach(self): return self
+    def cpu(self): return self
+    def add_(self, more): self.more = more
+    def tolist(self): return (self.as_subclass(torch.Tensor) + self.more).tolist()
+"""),
     "at exit": _run_first(
         "import atexit", "atexit.register(lambda: os.write(1, b'{}'))"),
     "an object that runs when it is read": _called(
