@@ -8,6 +8,9 @@
     feedback, pages, titles       a page for each student, one for the instructor
     mistakes                      what to teach again
     worker -> child -> answer     this side; the process beside; one job in a fork of it
-    watch, landlock, paths        limits: time, memory, files, what may be read
+    watch, usage, landlock, paths   limits: time, memory, files, what may be read
+    jail, limits                  no other process is seen; none was touched
+    apart, seal                   what measures answers is out of their reach
+    litter                        folders of jobs, gone with them
     ranks                         `run_ranks` as answers have it
 """

@@ -1,27 +1,34 @@
 """The process of one job: shut the doors, run the learner's cells, write the numbers.
 
 The job names an exercise, its cells and its cases. What comes out is JSON: {"nonce",
-"out": a result for each case} or {"nonce", "error", "blank"}. Whoever reads it decides;
-the exit code and what the cells print mean nothing.
+"out": a result for each case, "said": {}}; after an error the results of those before
+it, and said holds "error" and "blank". Whoever reads it decides; the exit code and what
+the cells print mean nothing.
 """
 
-import json
 import os
-import re
 import resource
 import sys
 import tempfile
 import traceback
 import types
+from json import dumps  # now: an answer may put another one there
 
 from manual_dp.ranks.launch.processes import follow
+from manual_dp.school.grader.apart import Told, programs
+from manual_dp.school.grader.seal import Replaced, guard, read
+from manual_dp.school.tools.plain import numbers
 
 FILE = 16 * 2**20  # bytes
+OPENED = 256       # files at a time
 
 
-def answer(job, folder, pipe, hide):
-    """Be the process of `job`; write to `pipe` what its answers return, and end."""
-    os.setsid()
+def answer(job, folder, pipe, hide, given, start):
+    """Be the process of `job`; write to `pipe` what its answers return, and end.
+
+    given: the page that measures answers to this set. start: the names that cells find;
+    what they can reach from there is not what measures them.
+    """
     follow()
     os.closerange(3, pipe)
     os.closerange(pipe + 1, 1024)
@@ -30,48 +37,69 @@ def answer(job, folder, pipe, hide):
     os.chdir(folder)
     tempfile.tempdir = None
     _limit(job["seconds"], job["memory"])
-    hide()
+    hide(folder)
+    out = []  # each as JSON: what comes before an error is judged all the same
     try:
-        text = json.dumps({"nonce": job["nonce"], "out": _run(job)})
+        for result in _run(job, hide, given, start):
+            out.append(dumps(result))
+        said = {}
     except BaseException as error:
-        cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
-        text = json.dumps({"nonce": job["nonce"], "error": _describe(error, job),
-                           "blank": cause == "NotImplementedError"})
+        said = _tell(error, job)
+    text = (f'{{"nonce": {dumps(job["nonce"])}, "out": [{", ".join(out)}], '
+            f'"said": {dumps(said)}}}')
     with os.fdopen(pipe, "w") as file:
         file.write(text)
     os._exit(0)
 
 
-def _run(job):
-    from manual_dp.school.tools.run import run
-    problem_set = job["name"].partition("/")[0]
-    given = sys.modules[f"manual_dp.school.{problem_set}.run"]
+def _run(job, hide, given, start):
+    """Yield what the answers make of each case."""
+    torch_was = Replaced()
+    if getattr(given, "APART", False):
+        answers = [programs(job, lambda: _define(job, start)[0],
+                            lambda error: _tell(error, job), hide)]
+    else:
+        answers = _define(job, start)
+    measure = getattr(given, job["name"].partition("/")[2])
+    for case in job["cases"]:
+        yield _measure(measure, case, answers, torch_was)
+
+
+def _measure(measure, case, answers, torch_was):
+    result = measure(case, *answers)
+    torch_was.refuse()
+    return numbers(result)
+
+
+def _define(job, start):
+    """Run the cells; return the answers that they define."""
     sys.modules["__main__"] = space = types.ModuleType("__main__")
-    vars(space).update(given.START)
+    vars(space).update(start)
+    guard()
     for grade_id, source in job["cells"]:
-        exec(_compile(source, _file(grade_id)), vars(space))
+        exec(read(source, _file(grade_id)), vars(space))
     if missing := [name for name in job["answers"] if not hasattr(space, name)]:
         raise NameError(f"the answer cells define no {missing[0]}")
-    answers = [getattr(space, name) for name in job["answers"]]
-    return [run(job["name"], case, answers) for case in job["cases"]]
-
-
-def _compile(source, file):
-    try:
-        return compile(source, file, "exec")
-    except SyntaxError:  # perhaps because of lines that are not Python but IPython's
-        plain = re.sub(r"^([ \t]*)[%!].*$", r"\1pass", source, flags=re.M)
-        return compile(plain, file, "exec")
+    return [getattr(space, name) for name in job["answers"]]
 
 
 def _limit(seconds, memory):
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPENED, OPENED))
     if sys.platform == "linux":  # what is mapped already comes on top
         with open("/proc/self/statm") as file:
             memory += int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def _tell(error, job):
+    """Return what the reply says of an error."""
+    if isinstance(error, Told):
+        return error.said
+    cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
+    return {"error": _describe(error, job), "blank": cause == "NotImplementedError"}
 
 
 def _describe(error, job):

@@ -2,9 +2,11 @@
 
     python -I -S child.py SETTINGS     waits for jobs, as long as its worker lives
        fork
-       answer.py                       one a job: own session, limits, no course files
+       jail.py                         one a job: no other processes to be seen
           fork
-          a warden and its ranks       where an exercise asks for them: ranks.py
+          answer.py                    own session, limits, no course files
+             fork
+             a warden and its ranks    where an exercise asks for them: ranks.py
 
 `serve` gets jobs and sends replies, as JSON, over a socket, stdin. It has torch loaded,
 what OPEN and GIVEN list, under the names that it has in a notebook, and what runs and
@@ -12,14 +14,13 @@ watches answers. Of the course it has nothing else: `-S` keeps the rest off the 
 landlock.py off the disk.
 """
 
+import gc
 import importlib
 import importlib.util
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import types
 from contextlib import suppress
 from functools import partial
@@ -30,11 +31,15 @@ OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
+# of grader/, too: what runs and watches answers
+BESIDE = ["usage", "jail", "apart", "seal", "landlock", "litter", "watch", "answer"]
+USED = ["jail", "landlock", "litter", "watch", "answer"]
+PROCESSES = "ranks.launch.processes"
 
 
 def serve(settings):
     """Run the jobs that arrive, one after another, until the worker hangs up."""
-    processes = _from_file(settings["package"], "ranks.launch.processes")
+    processes = _from_file(settings["package"], PROCESSES)
     processes.adopt()  # what jobs leave behind becomes ours, to be killed
     processes.follow(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's to handle
@@ -42,38 +47,61 @@ def serve(settings):
     line = Connection(os.dup(0))
     os.dup2(1, 0)  # to nowhere
     sys.path += settings["path"]
-    landlock, watch, answer = _load(settings["package"])
+    private = _load(settings["package"])
+    jail, landlock, litter, watch, answer = (private[f"manual_dp.school.grader.{file}"]
+                                             for file in USED)
+    enclose = jail.enclose if jail.available() else jail.alone
+    hide = partial(landlock.restrict, settings["readable"])
+    litter.sweep(settings["folder"])
     os.dup2(1, 2)  # until here the worker listens
-    line.send_bytes(b"ready")
+    line.send_bytes(b"enclosed" if enclose is jail.enclose else b"open")
     while True:
         try:
             job = json.loads(line.recv_bytes())
         except EOFError:
             return
-        _prepare(job["name"].partition("/")[0])
-        folder = tempfile.mkdtemp(prefix="manual_dp-grade-", dir=settings["folder"])
-        hide = partial(landlock.restrict, settings["readable"], folder)
-        run = partial(answer.answer, job, folder, hide=hide)
-        try:
-            reply = watch.watch(run, folder, job["seconds"])
-        finally:
-            _remove(folder)
+        page = f"manual_dp.school.{job['name'].partition('/')[0]}.run"
+        _prepare(private[page])
+        gc.freeze()  # or forks would go through what they share, and so copy it
+        with litter.folder(settings["folder"]) as folder:
+            run = partial(answer.answer, job, folder, hide=hide, given=private[page],
+                          start=sys.modules[page].START)
+            reply = watch.watch(partial(enclose, run), folder, job["seconds"],
+                                job["memory"])
         line.send_bytes(json.dumps(reply).encode())
 
 
 def _load(package):
-    """Import torch and what an answer may see; return landlock, watch and answer."""
+    """Import torch and what an answer may see; return what runs and measures answers.
+
+    That is the same pages twice: an answer can import, and change, what nobody uses.
+    """
     import torch
     import torch.distributed  # noqa: F401
     torch.set_num_threads(1)
     import cloudpickle  # noqa: F401  (or every job's first run_ranks would)
+    _course(package)
+    _empty("manual_dp.school.grader")
+    for file in BESIDE:
+        _from_file(package, f"school.grader.{file}")
+    private = {name: sys.modules.pop(name) for name in list(sys.modules)
+               if name.partition(".")[0] == "manual_dp"}
+    _course(package, private["manual_dp.ranks.launch.verdict"].RankError)
+    return private
+
+
+def _course(package, error=None):
+    """Load what OPEN and GIVEN list; `error` is its RankError, which processes send."""
     top = _empty("manual_dp")
     for file, words in OPEN.items():
         module = _from_file(package, file)
         vars(top).update((word, vars(module)[word]) for word in words)
     _empty("manual_dp.ranks")
     _empty("manual_dp.ranks.launch")
-    for file in ("verdict", "rank", "nursery"):
+    _from_file(package, PROCESSES)
+    verdict = _from_file(package, "ranks.launch.verdict")
+    verdict.RankError = error or verdict.RankError
+    for file in ("rank", "nursery"):
         _from_file(package, f"ranks.launch.{file}")
     _from_file(package, "ranks.launch", "ranks.launch.__init__")
     top.ranks = _from_file(package, "ranks", "school.grader.ranks")
@@ -83,19 +111,10 @@ def _load(package):
         _empty(f"manual_dp.school.{folder}")
         for file in files:
             _from_file(package, f"school.{folder}.{file}")
-    return [_from_file(package, f"school.grader.{file}")
-            for file in ("landlock", "watch", "answer")]
 
 
-def _remove(folder):
-    # shutil stops at a thousand folders, one in the other, or where nobody may enter
-    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        subprocess.run([*command, folder], stderr=subprocess.DEVNULL, check=False)
-
-
-def _prepare(problem_set):
+def _prepare(given):
     """Import what torch would import in every job of this set, at every job's cost."""
-    given = sys.modules[f"manual_dp.school.{problem_set}.run"]
     for name in getattr(given, "IMPORTS", ()):
         with suppress(ImportError):  # another torch: jobs import what they need
             importlib.import_module(name)

@@ -60,15 +60,19 @@ def add_parser(commands, count, file):
 
 def grade_command(args):
     """Grade; print a line for each notebook, write the tables and the pages."""
+    from manual_dp.school.grader import jail, landlock
     from manual_dp.school.grader.feedback import write_pages
     from manual_dp.school.grader.grade import grade_all
-    from manual_dp.school.grader.landlock import available
     if args.words and not args.csv:
         raise ValueError("--words needs --csv: there the points go")
     for path in args.notebooks:
         if not os.path.lexists(path):  # a shell hands on a pattern that fits nothing
             raise FileNotFoundError(f"no such notebook: {path}")
-    if not available():
+    if not jail.available():
+        print("Note: this system has no namespaces, so the answers can see your other "
+              "processes. They run one at a time. Grade in a container (--help).",
+              file=sys.stderr)
+    if not landlock.available():
         print("Note: this system has no Landlock, so the answers can read your files, "
               "the course among them. Grade in a container (--help).", file=sys.stderr)
     if args.html:  # before the work

@@ -8,15 +8,19 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 from manual_dp.school.checks import judge
+from manual_dp.school.grader.limits import Others
 from manual_dp.school.grader.paths import PACKAGE, readable, site
 from manual_dp.school.grader.watch import PATIENCE
 
 MEMORY = 2 * 2**30  # bytes for a job
 START, LATE = 120, 30  # seconds until torch is loaded; beyond a job's own limit
 LOST = OSError, ValueError, EOFError  # child.py was killed or stopped
+ALONE = threading.Lock()  # where answers see one another, they run one at a time
 # An answer that must run wherever answers can: it starts two ranks.
 PROBE = {
     "nonce": "", "name": "ps1/allreduce", "answers": ["allreduce"], "seconds": 20,
@@ -33,15 +37,22 @@ class Worker:
         self.stopped = False
 
     def run(self, job):
-        """Return the reply to `job`: what its process wrote, and how it ended."""
+        """Return the reply to `job`: what its process wrote, and how it ended.
+
+        Raises Doubtful if other processes are not as they were.
+        """
         for _ in range(2):  # a second time, in case something else took child.py away
             if self.stopped:
                 raise RuntimeError("the worker was stopped")
             if self.process is None:
                 self._start()
             try:
-                return self._ask(job)
+                with nullcontext() if self.enclosed else ALONE:
+                    reply = self._ask(job)
+                self.others.compare()
+                return reply
             except LOST:
+                self.others.compare()
                 self.close()
         return {"text": "", "end": "took the process that watches it along"}
 
@@ -67,10 +78,10 @@ class Worker:
                 start_new_session=True,
                 env={"PATH": os.defpath, "OMP_NUM_THREADS": "1"})
         try:
-            self._receive(START)  # it is ready
+            self.enclosed = self._receive(START) == b"enclosed"
             reply = self._ask(PROBE)
             result = _read(reply["text"])
-            problem = "" if "out" in result else result.get("error", reply["end"])
+            problem = result.get("said", {"error": reply["end"]}).get("error", "")
         except LOST as error:
             self.process.kill()
             said = self.process.stderr.read().decode(errors="replace").strip()
@@ -79,6 +90,7 @@ class Worker:
         if problem:
             self.close()
             raise RuntimeError(f"answers cannot be run on this system: {problem}")
+        self.others = Others(self.process.pid)
 
     def stop(self):
         """Have what is running now end at once; another thread may wait for it."""
@@ -118,17 +130,16 @@ def grade(worker, exercise, cells):
     result = _read(reply["text"])
     if result.get("nonce") != job["nonce"]:
         return f"The answer returned nothing: it {reply['end']}."
-    if result.get("blank") is True:
-        return "Not written yet: the cell still raises NotImplementedError."
-    if "error" in result:
-        return _explain(str(result["error"]))
-    out = result.get("out")
-    if not isinstance(out, list) or len(out) != len(job["cases"]):
+    out, said = result.get("out"), result.get("said")
+    if not isinstance(out, list) or not isinstance(said, dict) or not (
+            said or len(out) == len(job["cases"])):
         return "The answer returned something that cannot be read."
+    if said.get("blank") is True:
+        return "Not written yet: the cell still raises NotImplementedError."
     for case, got in zip(job["cases"], out):
         if problem := judge(exercise, case, got):
             return problem
-    return None
+    return _explain(str(said.get("error"))) if said else None
 
 
 def _read(text):

@@ -63,7 +63,7 @@ def expect(value, count, name):
         raise TypeError(f"{name} must return a list of tensors, "
                         f"got {type(value).__name__}")
     for i, part in enumerate(value):
-        if not isinstance(part, torch.Tensor):
+        if type(part) not in (torch.Tensor, torch.nn.Parameter):  # others can lie
             raise TypeError(f"{name} returned a {type(part).__name__} at [{i}], "
                             "not a tensor")
     if len(value) != count:

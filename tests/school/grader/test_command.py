@@ -12,7 +12,7 @@ import pytest
 
 from manual_dp.__main__ import main
 from manual_dp.school.grader import grade as grade_module
-from manual_dp.school.grader import landlock
+from manual_dp.school.grader import jail, landlock
 from manual_dp.school.grader.journal import Journal
 
 ROOT = Path(__file__).parents[3]
@@ -42,6 +42,7 @@ def graded(monkeypatch, tmp_path):
         monkeypatch.setattr(grade_module, "grade_all", grade_all)
         return calls
     monkeypatch.setattr(landlock, "available", lambda: True)
+    monkeypatch.setattr(jail, "available", lambda: True)
     return graded
 
 
@@ -53,6 +54,7 @@ def bad(tmp_path, monkeypatch):
     path.parent.mkdir(parents=True)
     path.write_text("nonsense")
     monkeypatch.setattr(landlock, "available", lambda: True)
+    monkeypatch.setattr(jail, "available", lambda: True)
     return "anna/ps1/ps1.ipynb"
 
 
@@ -121,6 +123,13 @@ def test_where_files_cannot_be_hidden_a_note_says_so(capsys, graded, monkeypatch
     assert code == 0 and "Note" not in out and err == (
         "Note: this system has no Landlock, so the answers can read your files, the "
         "course among them. Grade in a container (--help).\n")
+
+
+def test_where_processes_can_be_seen_a_note_says_so(capsys, graded, monkeypatch):
+    graded(record())
+    monkeypatch.setattr(jail, "available", lambda: False)
+    code, out, err = run(capsys, "x")
+    assert code == 0 and err.startswith("Note: this system has no namespaces, so the ")
 
 
 def test_help_says_what_it_is_not_and_gives_the_container(capsys):

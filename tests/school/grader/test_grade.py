@@ -16,9 +16,11 @@ import psutil
 import pytest
 
 import manual_dp
+from manual_dp.__main__ import main
 from manual_dp.school.exercise import exercises, find
 from manual_dp.school.grader import grade as page
 from manual_dp.school.grader.grade import grade_all
+from manual_dp.school.grader.limits import Doubtful, Others
 from manual_dp.school.grader.worker import grade
 from manual_dp.school.ps1 import judge
 from tests.support.answers import ALL, EXERCISES, READY, WRONG, cells_of
@@ -131,6 +133,26 @@ def test_a_file_that_is_no_notebook_stops_nothing(tmp_path, private):
     records, _ = grade_all(paths)
     assert [record["score"] for record in records] == [15, *[0] * 9, 15]
     assert [bool(record["note"]) for record in records] == [False, *[True] * 9, False]
+
+
+def test_a_batch_in_which_others_were_touched_stops_and_keeps_nothing_doubtful(
+        tmp_path, private, monkeypatch, capsys):
+    paths, journal = a_class(tmp_path, 3), tmp_path / "grades.csv.journal"
+    grade_all(paths[:1], journal)
+    calls = []
+
+    def touched(others):
+        calls.append(others)
+        if len(calls) > 2:
+            raise Doubtful("the cores of process 1 changed")
+    monkeypatch.setattr(Others, "compare", touched)
+    with pytest.raises(SystemExit) as end:
+        main(["grade", *paths, "--csv", str(tmp_path / "grades.csv")])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(
+        "error: the cores of process 1 changed")
+    assert lines(journal) == 1 and not (tmp_path / "grades.csv").exists()
+    assert still_running(private) == [] and list(private.iterdir()) == []
 
 
 # interrupted ones

@@ -13,17 +13,20 @@ import torch
 
 import manual_dp
 from manual_dp.school.exercise import find
+from manual_dp.school.grader import child
 from manual_dp.school.grader import worker as page
 from manual_dp.school.grader.child import GIVEN
 from manual_dp.school.grader.landlock import available
+from manual_dp.school.grader.limits import Doubtful
 from manual_dp.school.grader.worker import Worker, grade
 from tests.support.answers import EXERCISES, READY, cells_of
 
 COURSE = Path(manual_dp.__file__).parent
-# Looks everywhere for answers: on the disk, in modules, in all objects, in frames, in
-# the environment, in other processes. Says what it found in the text of an error.
+# Looks everywhere for answers: on the disk, in modules and what is in them, in the
+# environment, in other processes. Says what it found in the text of an error. That it
+# cannot look into the stack and among all objects: test_seal.py.
 SEARCH = '''
-import gc, json, os, re, sys, types
+import json, os, re, sys, types
 found = []
 
 def interesting(text):
@@ -42,22 +45,15 @@ def allreduce(data):
                         pass
     found.extend(("module", name, "") for name in sys.modules
                  if name.startswith("manual_dp") and name not in OPEN)
-    for thing in gc.get_objects():
-        if isinstance(thing, types.FunctionType):
-            path = thing.__code__.co_filename
-            if path.startswith(COURSE) and path not in FILES:
-                found.append(("function", path, thing.__code__.co_name))
-        elif isinstance(thing, dict):
-            for key, value in list(thing.items()):
-                for text in (key, value):
-                    if isinstance(text, str) and text is not MARKS and interesting(text):
-                        if "MA" "RKS" not in text:
-                            found.append(("object", str(key)[:20], text[:20]))
-    frame = sys._getframe()
-    while frame:
-        found.extend(("frame", name, "") for name in frame.f_locals
-                     if name in ("judge", "truth", "wanted", "exercise"))
-        frame = frame.f_back
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("manual_dp"):
+            for thing in list(vars(module).values()):
+                home = getattr(thing, "__module__", "") or ""
+                if home.startswith("manual_dp") and home not in OPEN:
+                    found.append(("function", home, str(thing)[:40]))
+                for text in (thing, getattr(thing, "__doc__", "")):
+                    if isinstance(text, str) and interesting(text):
+                        found.append(("text", module.__name__, text[:20]))
     for key, value in os.environ.items():
         found.extend(("environment", key, m) for m in interesting(key + value))
     try:
@@ -75,11 +71,12 @@ OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
         "manual_dp.ranks.launch.processes", "manual_dp.ranks.launch.rank",
         "manual_dp.ranks.launch.verdict",
         "manual_dp.school",
-        "manual_dp.school.checks", "manual_dp.school.grader.answer",
-        "manual_dp.school.grader.landlock", "manual_dp.school.grader.watch",
+        "manual_dp.school.checks",
         *(name for folder, files in GIVEN.items() for name in (
             f"manual_dp.school.{folder}",
             *(f"manual_dp.school.{folder}.{file}" for file in files)))]
+# what runs and measures answers, which they cannot import
+BESIDE = [f"manual_dp.school.grader.{file}" for file in child.BESIDE]
 # what stands in solutions, checks and named wrong answers, and nowhere else
 MARKS = ["### BEGIN" " SOLUTION", "requires_grad_() is missing: " "backward would",
          "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
@@ -87,8 +84,8 @@ MARKS = ["### BEGIN" " SOLUTION", "requires_grad_() is missing: " "backward woul
 FILES = [f"{COURSE}/{name}.py" for name in (
     "devices", "lenet", *(f"ranks/launch/{name}" for name in (
         "__init__", "nursery", "processes", "rank", "verdict")),
-    *(f"school/grader/{name}" for name in (
-        "child", "watch", "answer", "landlock", "ranks")),
+    "school/grader/child", "school/grader/ranks",
+    *(f"school/grader/{name}" for name in child.BESIDE),
     *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
 
 
@@ -155,7 +152,7 @@ def test_given_imports_nothing_that_a_graded_process_has_not():
     seen = set()
     for path in map(Path, FILES):
         found = re.findall(r"(?:from|import) (manual_dp[.\w]*)", path.read_text())
-        assert set(found) <= set(OPEN), path.name
+        assert set(found) <= {*OPEN, *BESIDE, "manual_dp.school.grader"}, path.name
         seen |= set(found)
     assert "manual_dp.ranks" in seen
 
@@ -258,6 +255,33 @@ def test_the_environment_is_not_handed_on(worker, monkeypatch):
     message = answer_of(worker, "import os\nraise ValueError(sorted(os.environ))")
     assert "PASSWORD" not in message and "OMP_NUM_THREADS" in message
     assert os.environ["PASSWORD"] == "secret"
+
+
+# what it touches
+
+def test_an_answer_that_changes_limits_of_others_stops_the_batch(fresh, monkeypatch):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(fresh, right) is None
+    other = psutil.Process(fresh.process.pid)
+    limits = other.rlimit(psutil.RLIMIT_FSIZE)
+    other.rlimit(psutil.RLIMIT_FSIZE, (2**40, 2**40))
+    with pytest.raises(Doubtful, match=f"the RLIMIT_FSIZE of process {other.pid} "
+                                       "changed while an answer ran: what ran"):
+        answer_of(fresh, right)
+    with pytest.raises(Doubtful):  # for good
+        answer_of(fresh, right)
+    assert limits != (2**40, 2**40)
+
+
+def test_where_answers_see_one_another_they_run_one_at_a_time(fresh, monkeypatch):
+    right = cells_of("ps1")["allreduce"]
+    assert answer_of(fresh, right) is None
+    for enclosed in (True, False):
+        fresh.enclosed, held = enclosed, []
+        monkeypatch.setattr(fresh, "_ask", lambda job, held=held: held.append(
+            page.ALONE.locked()) or {"text": "", "end": "ended"})
+        answer_of(fresh, right)
+        assert held == [not enclosed]
 
 
 def test_closing_ends_the_process_and_what_it_runs(worker):
