@@ -124,13 +124,6 @@ def allgather(rank, world_size, tensor):
         arrived = yield (rank - 1) % world_size, chunks[(rank + step) % world_size]
         chunks[(rank + step + 1) % world_size][:] = arrived
 """,
-        "to every other rank itself": """
-def allgather(rank, world_size, tensor):
-    chunks = tensor.tensor_split(world_size)
-    for shift in range(1, world_size):
-        arrived = yield (rank + shift) % world_size, chunks[rank]
-        chunks[(rank - shift) % world_size].copy_(arrived)
-""",
         "what came last goes on": """
 def allgather(rank, world_size, tensor):
     chunks, message = tensor.tensor_split(world_size), None
