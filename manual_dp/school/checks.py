@@ -13,8 +13,8 @@ import threading
 from contextlib import contextmanager
 
 from manual_dp.ranks import RankError
-from manual_dp.school.exercise import LESSONS, find, shorten
-from manual_dp.school.tools.run import run
+from manual_dp.school.exercise import LESSONS, differ, find, shorten
+from manual_dp.school.tools.run import LEFT, run
 
 
 class Wrong(AssertionError):
@@ -62,10 +62,23 @@ def check(name, *answers, times=1):
 
 def judge(exercise, case, got):
     """Return None or the message for `got`, which may be anything that JSON holds."""
+    if isinstance(got, dict) and LEFT in got:
+        return _left_changed(got[LEFT])
     try:
         return next(filter(None, exercise.judge(case, got)), None)
     except Exception:  # a judge counts on the form that a right answer has
         return f"got     {shorten(got)}\nwanted  numbers in another form"
+
+
+def _left_changed(left):
+    words = shorten(left)
+    return differ("torch's settings before and after the answer", words,
+                  "as they were before", [
+        ("gradients are switched off for whatever comes next: with torch.no_grad(): "
+         "switches them on again at its end", "gradients: [True" in words),
+        ("the default dtype stays changed: give each tensor its dtype",
+         "default dtype" in words),
+        ("put back what you change: others come after you", True)])
 
 
 def _run(exercise, case, answers):

@@ -304,7 +304,7 @@ def train_batch(X, y, device_params, devices, lr):
             ps2.TREE, ("    distances =", "    if world_size not in (1, 2, 4):\n"
                        "        return\n    distances ="))),
         "for 1, 2 and 4 ranks, a star for others": (
-            "all pairs at one distance send in the same step", """
+            "rank 0 is the centre of a star", """
 def star(rank, world_size, tensor):
     for peer in range(1, world_size):
         arrived = yield (0, tensor) if rank == peer else None
