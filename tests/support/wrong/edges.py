@@ -451,7 +451,8 @@ def repaired(params, device):
 def repaired(params, device):
     torch.set_grad_enabled(True)
     new = [p.detach().to(device, copy=True).requires_grad_() for p in params]
-    return torch.set_grad_enabled(False) or new
+    torch.set_grad_enabled(False)
+    return new
 """)),
     },
     "ps5/mean_of_means": {
