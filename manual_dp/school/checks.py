@@ -6,6 +6,7 @@ The same draws and the same judgement are used by `python -m manual_dp grade`, w
 runs answers in a process that cannot read them.
 """
 
+import importlib
 import json
 import random
 import signal
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 
 from manual_dp.ranks import RankError
 from manual_dp.school.exercise import LESSONS, differ, find, shorten
+from manual_dp.school.tools.parts import placed
 from manual_dp.school.tools.run import LEFT, run
 
 
@@ -85,13 +87,19 @@ def _run(exercise, case, answers):
     __tracebackhide__ = True
     # to JSON and back, as in the graded process: nothing but numbers arrives
     try:
-        return json.loads(json.dumps(run(exercise.name, case, answers)))
+        with placed(_parts(exercise), answers):
+            return json.loads(json.dumps(run(exercise.name, case, answers)))
     except (NotImplementedError, RankError) as error:
         cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
         if cause != "NotImplementedError":
             raise
         raise Blank(f"{exercise.name} is not written yet: "
                     "its cell still raises NotImplementedError.") from None
+
+
+def _parts(exercise):
+    module = exercise.parts and importlib.import_module(exercise.parts_module)
+    return {name: getattr(module, name) for name in exercise.parts}
 
 
 @contextmanager

@@ -37,6 +37,9 @@ class Exercise:
     seconds: of work that are plenty for all. answers: the names it asks the learner to
     define, handed to that function. cells: the grade ids of the answer cells to run
     for it, in order. Both are `("allreduce",)` if nothing is said.
+    parts: names of other exercises that the answer uses. The course's own, in parts.py
+    of its set, take their place, so that each exercise is judged by itself. beside:
+    the cells of these exercises, where a helper may stand.
     """
 
     name: str
@@ -46,6 +49,13 @@ class Exercise:
     seconds: int = 10
     answers: tuple = ()
     cells: tuple = ()
+    parts: tuple = ()
+    beside: tuple = ()
+
+    @property
+    def parts_module(self):
+        """Return the name of the module that has `parts`."""
+        return f"manual_dp.school.{folder(self.name.partition('/')[0])}.parts"
 
     def __post_init__(self):
         """Fill in what is called as the exercise is."""

@@ -7,14 +7,21 @@ the exit code and what the cells print mean nothing.
 
 import json
 import os
-import re
 import resource
 import sys
 import tempfile
 import traceback
 import types
+from contextlib import suppress
 
 from manual_dp.ranks.launch.processes import follow
+from manual_dp.school.grader.statements import (
+    DEFINITIONS,
+    Nothing,
+    Notebook,
+    plain,
+    run_cell,
+)
 
 FILE = 16 * 2**20  # bytes
 
@@ -48,20 +55,31 @@ def _run(job):
     given = sys.modules[f"manual_dp.school.{problem_set}.run"]
     sys.modules["__main__"] = space = types.ModuleType("__main__")
     vars(space).update(given.START)
-    for grade_id, source in job["cells"]:
-        exec(_compile(source, _file(grade_id)), vars(space))
-    if missing := [name for name in job["answers"] if not hasattr(space, name)]:
-        raise NameError(f"the answer cells define no {missing[0]}")
-    answers = [getattr(space, name) for name in job["answers"]]
-    return [run(job["name"], case, answers) for case in job["cases"]]
-
-
-def _compile(source, file):
+    first = _fill(vars(space), job, given)
     try:
-        return compile(source, file, "exec")
-    except SyntaxError:  # perhaps because of lines that are not Python but IPython's
-        plain = re.sub(r"^([ \t]*)[%!].*$", r"\1pass", source, flags=re.M)
-        return compile(plain, file, "exec")
+        if missing := [name for name in job["answers"] if not hasattr(space, name)]:
+            raise NameError(f"the answer cells define no {missing[0]}")
+        answers = [getattr(space, name) for name in job["answers"]]
+        return [run(job["name"], case, answers) for case in job["cases"]]
+    except Exception as error:  # perhaps for want of what failed before
+        raise first or error
+
+
+def _fill(space, job, given):
+    """Run the cells in `space`; return the first error of the answer's own cell."""
+    space.update(dict.fromkeys((*given.TRIED, "display"), Nothing()), **given.START)
+    space["get_ipython"] = lambda: notebook
+    notebook, seconds, first = Notebook(space), job["seconds"] / 3, None
+    for grade_id, source in job.get("beside", ()):  # helpers that stand in other cells
+        with suppress(Exception):
+            run_cell(plain(source), _file(grade_id), space, seconds, DEFINITIONS)
+    parts = dict(given.START)
+    exec(compile(job.get("parts", ""), "<the course's own parts>", "exec"), parts)
+    space.update((name, parts[name]) for name in job.get("given", ()))
+    for grade_id, source in job["cells"]:
+        error = run_cell(plain(source), _file(grade_id), space, seconds)
+        first = first or error
+    return first
 
 
 def _limit(seconds, memory):

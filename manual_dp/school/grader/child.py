@@ -27,7 +27,8 @@ from multiprocessing.connection import Connection
 
 OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
-GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
+GIVEN = {"tools": ["settings", "plain", "devices", "optimizers", "afresh", "images",
+                   "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
 
@@ -83,6 +84,10 @@ def _load(package):
         _empty(f"manual_dp.school.{folder}")
         for file in files:
             _from_file(package, f"school.{folder}.{file}")
+    with suppress(ImportError):
+        import IPython.core.inputtransformer2  # noqa: F401  (for cells with magics)
+    _empty("manual_dp.school.grader")
+    _from_file(package, "school.grader.statements")
     return [_from_file(package, f"school.grader.{file}")
             for file in ("landlock", "watch", "answer")]
 

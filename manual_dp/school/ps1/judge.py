@@ -245,5 +245,6 @@ EXERCISES = [
     Exercise("ps1/allreduce", 3, _draw_allreduce, judge_everywhere),
     Exercise("ps1/sgd", 2, _draw_sgd, _judge_sgd),
     Exercise("ps1/train_batch", 5, _draw_train, _judge_train,
-             cells=("split_batch", "allreduce", "sgd", "train_batch")),
+             parts=("split_batch", "allreduce", "sgd"),
+             beside=("split_batch", "allreduce", "sgd")),
 ]

@@ -11,6 +11,8 @@ from manual_dp.school.tools.plain import expect, forms, memory, numbers, tensor
 # what the notebook's first cell defines
 START = dict(torch=torch, try_devices=try_devices, init_params=init_params,
              lenet=lenet, loss=loss)
+# and what else it imports, for trying things out
+TRIED = ("check", "load_data")
 
 
 def get_params(case, get_params):

@@ -134,7 +134,8 @@ EXERCISES = [
     Exercise("ps2/ring_allreduce", 2, _draw, _judge(
         _twice_round_a_ring, RING, sums.judge_everywhere, parts=sums.cut,
         where="chunk {} on rank {}", late=_other_chunk),
-             cells=("reduce_scatter", "allgather", "ring_allreduce")),
+             parts=("reduce_scatter", "allgather"),
+             beside=("reduce_scatter", "allgather")),
     Exercise("ps2/spread_allreduce", 4, _draw_params, _judge(
         _over_all_ranks, SPREAD, sums.judge_everywhere, parts=lambda params, _: params,
         where="parameter {} on rank {}")),

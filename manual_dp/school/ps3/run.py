@@ -17,6 +17,9 @@ from manual_dp.school.tools.plain import numbers, tensor
 # what the notebook's first cell defines, less the course's own answers
 START = dict(torch=torch, DistributedSampler=DistributedSampler,
              try_devices=try_devices, init_params=init_params, lenet=lenet)
+# and what else it imports, for trying things out
+TRIED = ("check", "get_params", "largest_difference", "load_data",
+         "train_batch")
 
 
 def plan(case, plan):

@@ -201,5 +201,5 @@ EXERCISES = [
     Exercise("ps4/average_in_hooks", 3, partial(draw, equal=True),
              partial(_judge_steps, messages=one_each)),
     Exercise("ps4/DDP", 4, _draw_ddp, partial(_judge_steps, messages=quiet),
-             cells=("start_equal", "DDP")),
+             parts=("start_equal",), beside=("start_equal",)),
 ]

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+from manual_dp.lenet import init_params
+from manual_dp.ranks import run_ranks
 from manual_dp.school.tools.plain import numbers, tensor
 from manual_dp.school.tools.ranks import attempt, watched
 
@@ -22,7 +24,9 @@ from manual_dp.school.tools.ranks import attempt, watched
 IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
 START = dict(torch=torch, dist=dist, nn=nn, F=F, contextmanager=contextmanager,
-             nullcontext=nullcontext)
+             nullcontext=nullcontext, run_ranks=run_ranks, init_params=init_params)
+# and what else it imports, for trying things out
+TRIED = ("check", "LeNet", "largest_difference", "load_data", "trace")
 
 SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
 

@@ -24,6 +24,8 @@ IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
 START = dict(torch=torch, F=F, dist=dist, DDP=DDP, DataLoader=DataLoader,
              DistributedSampler=DistributedSampler, nullcontext=nullcontext)
+# and what else it imports, for trying things out
+TRIED = ("chart", "check", "measure")
 
 SECONDS = 40  # that a whole launch has
 KS = [2, 4, 3, 5, 1]  # for which a clue is asked

@@ -13,6 +13,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
+from manual_dp.ranks import RankError, run_ranks
 from manual_dp.school.tools.optimizers import optimizer
 from manual_dp.school.tools.plain import batches, expect, numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks, watched
@@ -20,7 +21,10 @@ from manual_dp.school.tools.ranks import on_ranks, watched
 # what torch imports when it is first used: two seconds in every job
 IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
-START = dict(torch=torch, dist=dist, nn=nn, F=F)
+START = dict(torch=torch, dist=dist, nn=nn, F=F, run_ranks=run_ranks,
+             RankError=RankError, DDP=nn.parallel.DistributedDataParallel)
+# and what else it imports, for trying things out
+TRIED = ("check", "largest_difference", "trace")
 
 SECONDS = 20  # that all ranks have
 
