@@ -17,8 +17,8 @@ from contextlib import suppress
 from manual_dp.ranks.launch.processes import follow
 from manual_dp.school.grader.statements import (
     DEFINITIONS,
-    Nothing,
     Notebook,
+    Nothing,
     plain,
     run_cell,
 )
@@ -62,7 +62,7 @@ def _run(job):
         answers = [getattr(space, name) for name in job["answers"]]
         return [run(job["name"], case, answers) for case in job["cases"]]
     except Exception as error:  # perhaps for want of what failed before
-        raise first or error
+        raise (first or error) from None
 
 
 def _fill(space, job, given):

@@ -10,6 +10,7 @@ long, does not keep the next ones from running.
 """
 
 import __future__
+
 import ast
 import re
 import signal

@@ -73,7 +73,8 @@ def _moved(who, got, wanted, how):
     if got == UNKNOWN:
         return None
     return differ(f"{who}; on which device is each?", got, wanted,
-                  [(f"move each tensor to the device that was given for it: {how}", True)])
+                  [(f"move each tensor to the device that was given for it: {how}",
+                    True)])
 
 
 def _draw_split(random):

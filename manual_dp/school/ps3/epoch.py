@@ -10,8 +10,8 @@ import torch
 
 from manual_dp.school.exercise import differ, flat
 
-HASHED = ("hash() of a text is another one in each process: Python salts it. Make a seed "
-          "of whole numbers")
+HASHED = ("hash() of a text is another one in each process: Python salts it. Make a "
+          "seed of whole numbers")
 MANY = 50  # rows: with fewer, two random orders may look alike by chance
 
 

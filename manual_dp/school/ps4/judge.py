@@ -147,8 +147,8 @@ def quiet(case, number, steps, truth):
         who = f"rank {rank} of {case['world_size']}, step {number + 1}"
         yield differ(f"{who}; a no_sync block raised InterruptedError: is the error "
                      "lost?", step["swallowed"], False, [
-            ("an error that ends the block must come out of it: finally without except, "
-             "and no return in it", True)])
+            ("an error that ends the block must come out of it: finally without "
+             "except, and no return in it", True)])
         yield differ(f"{who}; numbers in each all-reduce in no_sync", step["quiet"],
                      [], [("in no_sync nothing is sent", True)])
         for name in _sizes(case):

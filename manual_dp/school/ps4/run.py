@@ -82,8 +82,8 @@ def _train(case, wrap, after):
             loss.backward()
             after(module, *step.get("arguments", []))
         _sgd(params, case["lr"])
-        steps.append({"alone": kept, "swallowed": swallowed, "quiet": _sent(quiet), "messages": _sent(seen),
-                      "weights": state(module)})
+        steps.append({"alone": kept, "swallowed": swallowed, "quiet": _sent(quiet),
+                      "messages": _sent(seen), "weights": state(module)})
     return {"start": start, "steps": steps}
 
 

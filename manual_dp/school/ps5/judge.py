@@ -210,7 +210,8 @@ def _judge_stale(case, got):
 
 
 def _draw_scale(random, world_size, kind):
-    return {"lr": random.uniform(0.2, 1), "optimizer": kind, "params": draw_layer(random),
+    return {"lr": random.uniform(0.2, 1), "optimizer": kind,
+            "params": draw_layer(random),
             "steps": [[draw_batch(random, 3) for _ in range(world_size)]
                       for _ in range(2)]}
 
@@ -222,11 +223,11 @@ def _judge_scale(case, got):
     first, right = got["params"][0], numbers(wanted[0])
     factor = times(*(numbers([tensor(after) - tensor(p) for after, p in
                               zip(moved, params)]) for moved in (first, right)))
-    say = about(f"repaired_10, {len(steps[0])} shards of 3 rows, two steps of SGD with "
+    say = about(f"repaired_10, {len(steps[0])} shards of 3 rows, two steps with "
                 f"lr {lr:.3f}")
     if kind != "SGD":
-        yield about(f"repaired_10, {len(steps[0])} shards of 3 rows, two steps of {kind}")(
-            "the model after each", got["params"], wanted, STEPPED)
+        yield say(f"{kind}; the model after each", got["params"], wanted,
+                  STEPPED)
         return
     yield say("the model after each", got["params"], wanted, [
         ("the first step is right, the second is not", close(first, right)),

@@ -71,7 +71,8 @@ def _judge_double(say, problem, ranks):
 def _draw_no_sync(random, world_size, number):
     kind = "SGD" if world_size == 2 else ("SGD with momentum", "Adam")[number]
     return {"lr": random.uniform(0.2, 1), "params": draw_layer(random),
-            "optimizer": kind, "steps": [[[draw_batch(random, 2) for _ in range((1, 3)[number])]
+            "optimizer": kind,
+            "steps": [[[draw_batch(random, 2) for _ in range((1, 3)[number])]
                        for _ in range(2)] for _ in range(world_size)]}
 
 

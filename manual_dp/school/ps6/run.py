@@ -175,7 +175,7 @@ def _linear(case):
     model = nn.Linear(3, 4, bias=False, dtype=torch.float64)
     model.load_state_dict({"weight": tensor(case["weight"])})
     model.weight.grad = tensor(case["stale"])
-    return model, optimizer(case.get("optimizer", "SGD"), model.parameters(), case["lr"])
+    return model, optimizer(case["optimizer"], model.parameters(), case["lr"])
 
 
 def rows(case, shards):

@@ -1,4 +1,4 @@
-"""Are tensors moved to their devices? On one device, `meta` tells: it has no numbers."""
+"""Are tensors moved to their devices? On a CPU, `meta` tells: it has no numbers."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Have an answer use the course's own parts, where it names other exercises' answers."""
+"""Have an answer use the course's own parts, not the answers to other exercises."""
 
 import inspect
 from contextlib import contextmanager

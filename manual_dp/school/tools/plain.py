@@ -55,8 +55,7 @@ def numbers(value):
 
 
 def plainly(value):
-    """Return what `numbers` does; in place of what JSON cannot hold, of what type it is.
-    """
+    """Return what `numbers` does; what JSON cannot hold is told by its type."""
     value = numbers(value)
     if isinstance(value, list):
         return [plainly(part) for part in value]

@@ -156,7 +156,8 @@ class AllReduceSum(torch.autograd.Function):
     },
     "sync_batch_norm": {
         "mean first, then squares around it": _norm(),
-        "running statistics by lerp_": _norm("""self.running_mean.lerp_(mean.detach(), self.momentum)
+        "running statistics by lerp_": _norm(
+            """self.running_mean.lerp_(mean.detach(), self.momentum)
             self.running_var.lerp_((var * n / (n - 1)).detach(), self.momentum)"""),
         "copy_ into the running statistics": _norm("""with torch.no_grad():
                 m = self.momentum
@@ -213,7 +214,8 @@ class SyncBatchNorm(nn.BatchNorm1d):
         "numpy's numbers": _step(result="np.float64(total)", before="import numpy as np\n"),
         "numpy's float32": _step(result="np.float32(total)", before="import numpy as np\n"),
         "a Fraction": _step(result="Fraction(total)", before="from fractions import Fraction\n"),
-        "the loss a second time, without gradients": _step("""(loss(model(X), y) * len(y) / rows).backward()
+        "the loss a second time, without gradients": _step(
+            """(loss(model(X), y) * len(y) / rows).backward()
         with torch.no_grad():
             total += loss(model(X), y).item() * len(y) / rows"""),
         "gradients divided at the end": """
