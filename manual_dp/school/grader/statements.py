@@ -28,7 +28,7 @@ class TooLong(Exception):
 
 
 class Nothing:
-    """Stand for anything that is only used to try an answer: do nothing, hold nothing."""
+    """Stand for what is only used to try an answer: do nothing, hold nothing."""
 
     def __call__(self, *args, **kwargs):
         """Return the same."""

@@ -7,8 +7,8 @@ import pytest
 
 from manual_dp.school.grader.statements import (
     DEFINITIONS,
-    Nothing,
     Notebook,
+    Nothing,
     TooLong,
     plain,
     run_cell,

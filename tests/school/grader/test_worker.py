@@ -75,8 +75,9 @@ OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
         "manual_dp.ranks.launch.processes", "manual_dp.ranks.launch.rank",
         "manual_dp.ranks.launch.verdict",
         "manual_dp.school",
-        "manual_dp.school.checks", "manual_dp.school.grader.answer",
-        "manual_dp.school.grader.landlock", "manual_dp.school.grader.watch",
+        "manual_dp.school.checks", "manual_dp.school.grader",
+        "manual_dp.school.grader.answer", "manual_dp.school.grader.landlock",
+        "manual_dp.school.grader.statements", "manual_dp.school.grader.watch",
         *(name for folder, files in GIVEN.items() for name in (
             f"manual_dp.school.{folder}",
             *(f"manual_dp.school.{folder}.{file}" for file in files)))]
@@ -88,7 +89,7 @@ FILES = [f"{COURSE}/{name}.py" for name in (
     "devices", "lenet", *(f"ranks/launch/{name}" for name in (
         "__init__", "nursery", "processes", "rank", "verdict")),
     *(f"school/grader/{name}" for name in (
-        "child", "watch", "answer", "landlock", "ranks")),
+        "child", "watch", "answer", "statements", "landlock", "ranks")),
     *(f"school/{folder}/{file}" for folder, files in GIVEN.items() for file in files))]
 
 
@@ -191,7 +192,7 @@ def test_a_message_says_what_happened(worker, source, message):
 
 def test_a_missing_cell_is_named():
     message = grade(None, find("ps1/train_batch"), {"split_batch": "", "sgd": ""})
-    assert message == "The answer cell allreduce is missing."
+    assert message == "The answer cell train_batch is missing."
 
 
 def test_magics_of_the_notebook_do_no_harm(worker):
@@ -244,12 +245,14 @@ def test_each_job_starts_afresh(worker):
     right = cells_of("ps1")["allreduce"]
     assert answer_of(worker, "torch.Tensor.copy_ = None\n" + right) is not None
     assert answer_of(worker, "open('left', 'w').close()\n" + right) is None
-    assert answer_of(worker, "import os\nassert os.listdir('.') == []\n" + right) is None
+    look = "    import os\n    assert os.listdir('.') == []\n    for tensor in data[1:]"
+    assert answer_of(worker, right.replace("    for tensor in data[1:]", look, 1)) is None
 
 
 def test_the_clock_ends_an_answer_that_only_waits(worker):
     start = time.monotonic()
-    message = answer_of(worker, "import time\ntime.sleep(999)", seconds=1)
+    message = answer_of(worker, "def allreduce(data):\n    import time\n"
+                                "    time.sleep(999)", seconds=1)
     assert "was stopped after 3 s" in message and 3 <= time.monotonic() - start < 30
 
 

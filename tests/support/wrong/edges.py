@@ -447,13 +447,6 @@ def repaired(params, device):
         p.requires_grad_()
     return [p.detach().to(device, copy=True).requires_grad_() for p in params]
 """)),
-        "gradients off for ever": (OFF, _patient("aliasing", """
-def repaired(params, device):
-    torch.set_grad_enabled(True)
-    new = [p.detach().to(device, copy=True).requires_grad_() for p in params]
-    torch.set_grad_enabled(False)
-    return new
-""")),
     },
     "ps5/mean_of_means": {
         "the default dtype changed": (DTYPE, _patient("mean_of_means", """
