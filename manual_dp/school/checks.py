@@ -6,6 +6,7 @@ The same draws and the same judgement are used by `python -m manual_dp grade`, w
 runs answers in a process that cannot read them.
 """
 
+import importlib
 import json
 import random
 import signal
@@ -13,8 +14,9 @@ import threading
 from contextlib import contextmanager
 
 from manual_dp.ranks import RankError
-from manual_dp.school.exercise import LESSONS, find, shorten
-from manual_dp.school.tools.run import run
+from manual_dp.school.exercise import LESSONS, differ, find, shorten
+from manual_dp.school.tools.parts import placed
+from manual_dp.school.tools.run import LEFT, run
 
 
 class Wrong(AssertionError):
@@ -62,23 +64,42 @@ def check(name, *answers, times=1):
 
 def judge(exercise, case, got):
     """Return None or the message for `got`, which may be anything that JSON holds."""
+    if isinstance(got, dict) and LEFT in got:
+        return _left_changed(got[LEFT])
     try:
         return next(filter(None, exercise.judge(case, got)), None)
     except Exception:  # a judge counts on the form that a right answer has
         return f"got     {shorten(got)}\nwanted  numbers in another form"
 
 
+def _left_changed(left):
+    words = shorten(left)
+    return differ("torch's settings before and after the answer", words,
+                  "as they were before", [
+        ("gradients are switched off for whatever comes next: with torch.no_grad(): "
+         "switches them on again at its end", "gradients: [True" in words),
+        ("the default dtype stays changed: give each tensor its dtype",
+         "default dtype" in words),
+        ("put back what you change: others come after you", True)])
+
+
 def _run(exercise, case, answers):
     __tracebackhide__ = True
     # to JSON and back, as in the graded process: nothing but numbers arrives
     try:
-        return json.loads(json.dumps(run(exercise.name, case, answers)))
+        with placed(_parts(exercise), answers):
+            return json.loads(json.dumps(run(exercise.name, case, answers)))
     except (NotImplementedError, RankError) as error:
         cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
         if cause != "NotImplementedError":
             raise
         raise Blank(f"{exercise.name} is not written yet: "
                     "its cell still raises NotImplementedError.") from None
+
+
+def _parts(exercise):
+    module = exercise.parts and importlib.import_module(exercise.parts_module)
+    return {name: getattr(module, name) for name in exercise.parts}
 
 
 @contextmanager

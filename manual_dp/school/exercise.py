@@ -37,6 +37,9 @@ class Exercise:
     seconds: of work that are plenty for all. answers: the names it asks the learner to
     define, handed to that function. cells: the grade ids of the answer cells to run
     for it, in order. Both are `("allreduce",)` if nothing is said.
+    parts: names of other exercises that the answer uses. The course's own, in parts.py
+    of its set, take their place, so that each exercise is judged by itself. beside:
+    the cells of these exercises, where a helper may stand.
     """
 
     name: str
@@ -46,6 +49,13 @@ class Exercise:
     seconds: int = 10
     answers: tuple = ()
     cells: tuple = ()
+    parts: tuple = ()
+    beside: tuple = ()
+
+    @property
+    def parts_module(self):
+        """Return the name of the module that has `parts`."""
+        return f"manual_dp.school.{folder(self.name.partition('/')[0])}.parts"
 
     def __post_init__(self):
         """Fill in what is called as the exercise is."""
@@ -86,6 +96,7 @@ def find(name):
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
 LESSONS = ("02", "03", "04", "05", "06", "08", "09", "10")
+ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others
 
 
@@ -114,10 +125,11 @@ def differ(given, got, wanted, hints=(), tolerance=1e-9, whole=None):
     wanted = numbers(wanted)
     if close(got, wanted, tolerance):
         return None
-    lines = [f"given   {given}", f"got     {shorten(got)}",
-             f"wanted  {shorten(wanted)}"]
+    got_text, wanted_text = _apart(got, wanted)
+    lines = [f"given   {given}", f"got     {got_text}", f"wanted  {wanted_text}"]
     whole = got if whole is None else whole
-    for text, value in hints:
+    rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
+    for text, value in [*hints, (ROUNDED, rounded)]:
         if value is True or value is not False and close(
                 whole, numbers(value), tolerance):
             return "\n".join([*lines, f"perhaps {text}"])
@@ -162,9 +174,9 @@ def unequal(values):
     return any(not close(value, values[0]) for value in values)
 
 
-def shorten(value, width=300):
-    """Return `value` as text, numbers to five digits, cut at `width` characters."""
-    text = _text(value)
+def shorten(value, width=300, digits=5):
+    """Return `value` as text, numbers to `digits` digits, cut at `width` characters."""
+    text = _text(value, digits)
     return text if len(text) <= width else text[:width - 4] + " ..."
 
 
@@ -180,15 +192,38 @@ def flat(value):
     return [value]
 
 
-def _text(value, depth=0):
+def _apart(got, wanted):
+    """Return two values as texts that differ: with as many digits as that takes."""
+    for digits in (5, 9, 17):
+        texts = shorten(got, digits=digits), shorten(wanted, digits=digits)
+        if texts[0] != texts[1]:
+            return texts
+    place, one, other = _first_other(got, wanted)
+    return tuple(f"{shorten(value)}, at {place} {part!r}" if place else
+                 shorten(repr(part)) for value, part in ((got, one), (wanted, other)))
+
+
+def _first_other(got, wanted, place=""):
+    """Return where two values first differ, as an index, and what stands there."""
+    if type(got) is type(wanted) and isinstance(got, (list, dict)):
+        keys = range(min(len(got), len(wanted))) if isinstance(got, list) else [
+            key for key in got if key in wanted]
+        for key in keys:
+            if not close(got[key], wanted[key], 0):
+                return _first_other(got[key], wanted[key], f"{place}[{key!r}]")
+        return place, f"{len(got)} of them", f"{len(wanted)} of them"
+    return place, got, wanted
+
+
+def _text(value, digits, depth=0):
     if isinstance(value, float):
-        return f"{value:.5g}"
+        return f"{value:.{digits}g}"
     if depth > 9 and isinstance(value, (list, tuple, dict)):
         return "[...]"
     if isinstance(value, (list, tuple)):
-        inside = ", ".join(_text(part, depth + 1) for part in value[:40])
+        inside = ", ".join(_text(part, digits, depth + 1) for part in value[:40])
         return f"[{inside}{', ...' * (len(value) > 40)}]"
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_text(part, depth + 1)}"
+        return ", ".join(f"{key}: {_text(part, digits, depth + 1)}"
                          for key, part in value.items())
     return str(value)

@@ -3,6 +3,8 @@
     judge_everywhere  the sum of what all ranks held, on every rank, part by part
     judge_chunks      the sum of the chunks i, on rank i
     judge_copies      chunk i on every rank as rank i had it
+    in_place          is it in the memory that the tensors had?
+    met               did rows and weights meet on one device?
     cut, describe     chunks of a list; a case in words
 
 A case holds each rank's `tensors`, and `params` if these are lists of parameters. What
@@ -39,6 +41,23 @@ def judge_everywhere(case, got, parts=lambda tensor, _: [tensor],
               for i, part in enumerate(parts(row, k))]
     yield from _judge_places(case, places, early, late)
     yield differ(describe(case), got["tensors"], wanted)
+    if "memory" in got:
+        yield in_place(f"{describe(case)}; the tensors' memory", got["memory"], wanted)
+
+
+def in_place(given, got, wanted):
+    """Return None, or the message if the memory has not what the tensors have."""
+    return differ(given, got, wanted, [
+        ("its memory is as it was: x.data = ... and set_ put other memory under a "
+         "tensor, and whoever holds a view of it sees nothing; write into the old one, "
+         "with add_ or copy_", True)])
+
+
+def met(got):
+    """Return None, or the message if rows stayed on another device than the weights."""
+    return differ("two replicas on a device called meta, the minibatch on the CPU; do "
+                  "rows and weights meet on one device?", got, "yes", [
+        ("move each shard to its replica's device: X_shard.to(device)", True)])
 
 
 def judge_chunks(case, got, late):

@@ -225,3 +225,22 @@ def test_an_unknown_exercise_is_refused_with_the_names_there_are(name):
 def test_an_exercise_of_no_problem_set_is_refused(name):
     with pytest.raises(ValueError, match="no problem set is called"):
         find(name)
+
+
+@pytest.mark.parametrize("got, wanted, texts", [
+    ([0.1 + 1e-7], [0.1], ("[0.100000100]", "[0.1]")),
+    ([1 + 1e-12], [1.0], None), ("1", 1, ("'1'", "1")),
+    ([1.0] * 99 + [2.0], [1.0] * 100, ("at [99] 2.0", "at [99] 1.0")),
+    ({"a": [1, "2"]}, {"a": [1, 2]}, ("at ['a'][1] '2'", "at ['a'][1] 2"))])
+def test_what_would_print_alike_is_told_apart(got, wanted, texts):
+    message = differ("x", got, wanted, tolerance=1e-15)
+    lines = message.splitlines()
+    assert lines[1][8:] != lines[2][8:]
+    if texts:
+        assert texts[0].rstrip("0]") in lines[1] and texts[1] in lines[2]
+
+
+def test_what_was_rounded_is_guessed_last():
+    rounded = torch.tensor([1 / 3]).tolist()
+    assert "rounded, perhaps to float32" in differ("x", rounded, [1 / 3])
+    assert differ("x", rounded, [1 / 3], [("mine", True)]).endswith("perhaps mine")

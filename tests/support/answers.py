@@ -13,12 +13,14 @@ import linecache
 from pathlib import Path
 
 from manual_dp.school.exercise import SETS, exercises
-from tests.support.wrong import apart
+from tests.support.wrong import apart, edges
 
 EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
 READY = [name for name in SETS if (EXERCISES / "source" / name).is_dir()]
 ANSWERS = {f"{name}/{exercise}": wrong for name in READY for exercise, wrong in
            importlib.import_module(f"tests.support.wrong.{name}").ANSWERS.items()}
+for name, mistakes in edges.ANSWERS.items():
+    ANSWERS[name] = {**ANSWERS[name], **mistakes}
 WRONG, HINTS = apart(ANSWERS)
 ALL = [name for problem_set in READY for name in exercises(problem_set)]
 

@@ -12,12 +12,20 @@ import sys
 import tempfile
 import traceback
 import types
+from contextlib import suppress
 from json import dumps  # now: an answer may put another one there
 
 from manual_dp.ranks.launch.processes import follow
 from manual_dp.school.grader.apart import Told, programs
-from manual_dp.school.grader.seal import Replaced, guard, read
-from manual_dp.school.tools.plain import numbers
+from manual_dp.school.grader.seal import Replaced, guard, refuse
+from manual_dp.school.grader.statements import (
+    DEFINITIONS,
+    Notebook,
+    Nothing,
+    plain,
+    run_cell,
+)
+from manual_dp.school.tools.run import call
 
 FILE = 16 * 2**20  # bytes
 OPENED = 256       # files at a time
@@ -56,31 +64,51 @@ def _run(job, hide, given, start):
     """Yield what the answers make of each case."""
     torch_was = Replaced()
     if getattr(given, "APART", False):
-        answers = [programs(job, lambda: _define(job, start)[0],
+        answers = [programs(job, lambda: _define(job, start, given.TRIED)[0],
                             lambda error: _tell(error, job), hide)]
     else:
-        answers = _define(job, start)
+        answers = _define(job, start, given.TRIED)
     measure = getattr(given, job["name"].partition("/")[2])
     for case in job["cases"]:
         yield _measure(measure, case, answers, torch_was)
 
 
 def _measure(measure, case, answers, torch_was):
-    result = measure(case, *answers)
+    result = call(measure, case, answers)
     torch_was.refuse()
-    return numbers(result)
+    return result
 
 
-def _define(job, start):
+def _define(job, start, tried):
     """Run the cells; return the answers that they define."""
     sys.modules["__main__"] = space = types.ModuleType("__main__")
-    vars(space).update(start)
+    cells, beside = ([(_file(grade_id), plain(source))
+                      for grade_id, source in job.get(name, ())]
+                     for name in ("cells", "beside"))
     guard()
-    for grade_id, source in job["cells"]:
-        exec(read(source, _file(grade_id)), vars(space))
+    job["first"] = _fill(vars(space), job, start, tried, cells, beside)
     if missing := [name for name in job["answers"] if not hasattr(space, name)]:
         raise NameError(f"the answer cells define no {missing[0]}")
     return [getattr(space, name) for name in job["answers"]]
+
+
+def _fill(space, job, start, tried, cells, beside):
+    """Run the cells in `space`; return the first error of the answer's own."""
+    space.update(dict.fromkeys((*tried, "display"), Nothing()), **start)
+    space["get_ipython"] = lambda: notebook
+    notebook, seconds, first = Notebook(space), job["seconds"] / 3, None
+    for file, source in beside:  # helpers that stand in other cells
+        with suppress(Exception):
+            refuse(source, file)
+            run_cell(source, file, space, seconds, DEFINITIONS)
+    parts = dict(start)
+    exec(compile(job.get("parts", ""), "<the course's own parts>", "exec"), parts)
+    space.update((name, parts[name]) for name in job.get("given", ()))
+    for file, source in cells:
+        refuse(source, file)
+        error = run_cell(source, file, space, seconds)
+        first = first or error
+    return first
 
 
 def _limit(seconds, memory):
@@ -98,6 +126,8 @@ def _tell(error, job):
     """Return what the reply says of an error."""
     if isinstance(error, Told):
         return error.said
+    if isinstance(error, Exception):  # perhaps for want of what failed before
+        error = job.get("first") or error
     cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
     return {"error": _describe(error, job), "blank": cause == "NotImplementedError"}
 

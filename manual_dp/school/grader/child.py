@@ -28,11 +28,13 @@ from multiprocessing.connection import Connection
 
 OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
-GIVEN = {"tools": ["plain", "images", "ranks", "rounds", "run"], "ps1": ["run"],
+GIVEN = {"tools": ["settings", "plain", "devices", "optimizers", "afresh", "images",
+                   "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"]}
 # of grader/, too: what runs and watches answers
-BESIDE = ["usage", "jail", "apart", "seal", "landlock", "litter", "watch", "answer"]
+BESIDE = ["usage", "jail", "apart", "seal", "landlock", "litter", "watch",
+          "statements", "answer"]
 USED = ["jail", "landlock", "litter", "watch", "answer"]
 PROCESSES = "ranks.launch.processes"
 
@@ -80,6 +82,8 @@ def _load(package):
     import torch.distributed  # noqa: F401
     torch.set_num_threads(1)
     import cloudpickle  # noqa: F401  (or every job's first run_ranks would)
+    with suppress(ImportError):
+        import IPython.core.inputtransformer2  # noqa: F401  (for cells with magics)
     _course(package)
     _empty("manual_dp.school.grader")
     for file in BESIDE:

@@ -1,7 +1,7 @@
 """Keep what runs an answer, and reads its numbers, out of the answer's reach.
 
     guard     refuse from now on to show a cell the frames and objects that are not its
-    read      compile a cell; refuse one that names the ways into other functions
+    refuse    a cell that names the ways into other functions
     Replaced  notice that functions which read the numbers are others now
 
 An answer runs in one process with the code that measures it. That code is loaded twice:
@@ -12,7 +12,6 @@ insides, raw memory. A hook that no code can take away watches over them: PEP 57
 
 import builtins
 import json
-import re
 import sys
 import types
 
@@ -85,16 +84,11 @@ def _asked_by_cell(frame, name):
     return bool(name) and name not in frame.f_code.co_names
 
 
-def read(source, file):
-    """Return the code of a cell; raise Sealed if it names a way into functions."""
-    try:
-        code = compile(source, file, "exec")
-    except SyntaxError:  # perhaps because of lines that are not Python but IPython's
-        plain = re.sub(r"^([ \t]*)[%!].*$", r"\1pass", source, flags=re.M)
-        code = compile(plain, file, "exec")
+def refuse(source, file):
+    """Raise Sealed if a cell names a way into functions; SyntaxError if not Python."""
+    code = compile(source, file, "exec")
     if words := sorted(WORDS & set(_names(code))):
         raise Sealed(f"an answer cannot use {', '.join(words)} while it is graded")
-    return code
 
 
 def _names(code):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 from manual_dp.school.checks import judge
@@ -119,10 +120,14 @@ def grade(worker, exercise, cells):
     decides, compared here with what only this process knows.
     """
     missing = [grade_id for grade_id in exercise.cells if grade_id not in cells]
+    parts = exercise.parts and Path(import_module(exercise.parts_module).__file__)
     if missing:
         return f"The answer cell {missing[0]} is missing."
     job = {"nonce": secrets.token_hex(8), "name": exercise.name,
            "cells": [(grade_id, cells[grade_id]) for grade_id in exercise.cells],
+           "beside": [(grade_id, cells[grade_id]) for grade_id in exercise.beside
+                      if grade_id in cells],
+           "parts": parts.read_text() if parts else "", "given": exercise.parts,
            "answers": exercise.answers,
            "cases": list(exercise.draw(random.Random())),
            "seconds": exercise.seconds, "memory": MEMORY}
@@ -151,6 +156,8 @@ def _read(text):
 
 
 def _explain(error):
+    if "MemoryError" in error or "allocate memory" in error:
+        error += f"\nAn answer has {MEMORY // 2**30} GiB of memory."
     if error.startswith("NameError"):
         error += ("\nOnly the answer cells are graded, with the imports of the first "
                   "cell: put what an answer needs into its cell.")

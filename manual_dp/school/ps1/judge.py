@@ -7,11 +7,20 @@ mistakes. The truth of the last, a step of LeNet, is autograd on the unsplit min
 import torch
 
 from manual_dp.lenet import lenet, loss
-from manual_dp.school.exercise import Exercise, close, differ, shorten, so_many, unequal
+from manual_dp.school.exercise import (
+    Exercise,
+    close,
+    differ,
+    flat,
+    shorten,
+    so_many,
+    unequal,
+)
 from manual_dp.school.ps1.run import entries, network
-from manual_dp.school.sums import judge_everywhere
+from manual_dp.school.sums import in_place, judge_everywhere, met
+from manual_dp.school.tools.devices import UNKNOWN
 from manual_dp.school.tools.images import images
-from manual_dp.school.tools.plain import random_numbers, tensor
+from manual_dp.school.tools.plain import numbers, random_numbers, tensor
 
 SHAPES = [(), (1,), (5,), (3, 4)]
 
@@ -49,6 +58,23 @@ def _judge_params(case, got):
                  [case["trained"]] * len(params), [
         ("requires_grad_() was called on the parameters: call it on their copies",
          True)])
+    yield differ(f"{who}; the parameters' own gradients", got["source's gradients"],
+                 [torch.ones(shape) if case["trained"] else None for shape in SHAPES], [
+        ("leave the parameters' own gradients alone: they are in the middle of "
+         "training", True)])
+    yield differ(f"{who}; are these where they were in memory?", got["source stays"],
+                 [True] * len(params), [
+        ("the parameters were given other memory: p.data = ... moves them", True)])
+    yield _moved("a device called meta", got["homes"], ["meta"] * len(params),
+                 "detach().to(device, copy=True)")
+
+
+def _moved(who, got, wanted, how):
+    if got == UNKNOWN:
+        return None
+    return differ(f"{who}; on which device is each?", got, wanted,
+                  [(f"move each tensor to the device that was given for it: {how}",
+                    True)])
 
 
 def _draw_split(random):
@@ -62,8 +88,12 @@ def _judge_split(case, got):
     X, y, world_size = case["X"], case["y"], case["world_size"]
     given = f"{len(X)} rows, {len(y)} labels, {so_many(world_size, 'device')}"
     if len(X) != len(y):
-        yield differ(f"{given}; did it raise ValueError?", got, {"refused": True},
-                     [("compare len(X) with len(y) before you cut", True)])
+        yield differ(f"{given}, then the other way round; did it raise ValueError?",
+                     got["refused"], [True, True],
+                     [("compare len(X) with len(y) before you cut: either may be the "
+                       "longer one", True)])
+        yield _moved("devices meta, cpu, meta; X_shards and y_shards", got["homes"],
+                     [["meta", "cpu", "meta"]] * 2, "shard.to(device)")
         return
     rows = -(-len(X) // world_size)
     cuts = [slice(rank * rows, (rank + 1) * rows) for rank in range(world_size)]
@@ -77,19 +107,29 @@ def _judge_split(case, got):
     yield differ(f"{given}; y = {y}; y_shards", got["y"], [y[cut] for cut in cuts],
                  [("cut y where X is cut, and keep its order", True)])
     yield differ(f"{given}; X_shards", got["X"], [X[cut] for cut in cuts])
+    wanted = [[f"{dtype} of shape {(len(X[cut]), *shape)}" for cut in cuts]
+              for dtype, shape in (("torch.float64", (2,)), ("torch.int64", ()))]
+    yield differ(f"{given}; what each shard is, of X and of y", got["forms"], wanted, [
+        ("a shard is a tensor, not a list", "a list" in flat(got["forms"])),
+        ("a shard keeps its dtype: labels are whole numbers, int64", any(
+            mine.split()[0] != right.split()[0]
+            for mine, right in zip(flat(got["forms"]), flat(wanted)))),
+        ("an empty shard keeps the other dimensions: X[:0] does", True)])
 
 
 def _draw_allreduce(random):
-    for world_size in (3, 2, 4, 1):  # with one rank, few mistakes can be told apart
+    for world_size in (3, 2, 5, 1):  # with one rank, few mistakes can be told apart
         # no shape (): the book's data[0][:] += ... cannot index it
         for shape in [(random.randint(1, 5),), (random.randint(2, 4), 3)]:
             yield {"tensors": random_numbers(random, world_size, *shape)}
 
 
 def _draw_sgd(random):
-    for batch_size in random.sample(range(2, 50), 4):
+    for number, batch_size in enumerate(random.sample(range(2, 50), 4)):
         shapes = [(1,), (random.randint(1, 5),), (2, 3)]
-        yield {"lr": random.uniform(0.1, 1), "batch_size": batch_size,
+        # first a rate that // batch_size does not make 0
+        yield {"lr": random.uniform(0.1, 1) if number else 1.5 * batch_size + 0.25,
+               "batch_size": batch_size,
                "params": [random_numbers(random, *shape) for shape in shapes],
                "grads": [random_numbers(random, *shape) for shape in shapes]}
 
@@ -100,11 +140,16 @@ def _judge_sgd(case, got):
     def stepped(rate, form=torch.clone):
         return [tensor(p) - rate * form(tensor(grad))
                 for p, grad in zip(params, case["grads"])]
+    rounded = [tensor(p) - lr * tensor(grad) // batch_size
+               for p, grad in zip(params, case["grads"])]
     yield differ(f"lr {lr:.3f}, batch_size {batch_size}, parameters "
                  f"{shorten(params, 100)}, gradients {shorten(case['grads'], 100)}",
                  got["params"], stepped(lr / batch_size), [
         ("the gradients were zeroed before the step: zero them after it",
          close(got["params"], params) and got["gradients left"] == 0),
+        ("// rounds down: one / divides",
+         close(got["params"], numbers(stepped(lr // batch_size)))
+         or close(got["params"], numbers(rounded))),
         ("the parameters have not moved: p = p - ... makes a new tensor", params),
         ("the gradient is a sum over the batch: divide by batch_size", stepped(lr)),
         ("divide by batch_size, not by the number of parameters",
@@ -116,6 +161,11 @@ def _judge_sgd(case, got):
          any(close(p, old) for p, old in zip(got["params"], params)))])
     yield differ("the same; sum of |gradient| afterwards", got["gradients left"], 0.0,
                  [("gradients must be zeroed, or the next step adds to them", True)])
+    yield in_place("the same; the parameters' memory", got["memory"],
+                   stepped(lr / batch_size))
+    yield differ("the same; do the parameters still want gradients?",
+                 got["want gradients"], [True] * len(params), [
+        ("requires_grad_(False) stays in force: torch.no_grad() ends by itself", True)])
 
 
 def _draw_train(random):
@@ -143,7 +193,8 @@ def _judge_train(case, got):
     for number, (seed, rows) in enumerate(case["batches"]):
         X, y = images(seed, rows)
         losses, grads = loss(lenet(X, params), y), _grads(params, X, y)
-        mean_loss, parts = losses.mean(), losses.split(-(-rows // k))
+        size = -(-rows // k)
+        mean_loss, parts = losses.mean(), losses.split(size)
 
         def replicas(factor, grads=grads, params=params):
             moved = [p - factor * case["lr"] * g for p, g in zip(params, grads)]
@@ -165,16 +216,19 @@ def _judge_train(case, got):
             ("the first step is right, the second is not: gradients are left over",
              number == 1)])
         yield differ(f"{who}; the mean loss of the minibatch", step["loss"],
-                     mean_loss, [
+                     mean_loss, tolerance=1e-6, hints=[
             ("this is the sum; divide by the rows of the minibatch", rows * mean_loss),
             ("this is a mean of the shards' means",
              sum(part.mean() for part in parts) / len(parts)),
             ("this is one shard's part: add up those of all shards",
              any(close(step["loss"], float(part.sum()) / rows) for part in parts))])
-        yield differ(f"{given}; rows in each call of lenet, largest first",
-                     sorted(step["shards"], reverse=True), [len(p) for p in parts], [
-            ("call lenet once for each shard, on the rows of that shard alone", True)])
+        rows = [sorted(range(rows)[i * size:(i + 1) * size]) for i in range(k)]
+        yield differ(f"{given}; rows that went through each replica's weights, and "
+                     "through others", step["seen"], [*rows, []], [
+            ("other weights than device_params were used", bool(step["seen"][k])),
+            ("every replica works on its own shard, and on no other", True)])
         params = [p - case["lr"] * grad for p, grad in zip(params, grads)]
+    yield met(got["together"])
 
 
 def _differ_somewhere(who, got, wanted, hints):
@@ -192,6 +246,7 @@ EXERCISES = [
     Exercise("ps1/allreduce", 3, _draw_allreduce, judge_everywhere),
     Exercise("ps1/sgd", 2, _draw_sgd, _judge_sgd),
     Exercise("ps1/train_batch", 5, _draw_train, _judge_train,
-             cells=("split_batch", "allreduce", "sgd", "train_batch")),
+             parts=("split_batch", "allreduce", "sgd"),
+             beside=("split_batch", "allreduce", "sgd")),
 ]
 WORDS = {"words": 4}  # points that a person gives, by grade id

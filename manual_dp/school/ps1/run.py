@@ -4,20 +4,21 @@ import torch
 
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet, loss
-from manual_dp.school.tools.images import images, watched
-from manual_dp.school.tools.plain import expect, numbers, tensor
+from manual_dp.school.tools.devices import CPU, META, homes
+from manual_dp.school.tools.images import images, rows_seen, together, watched
+from manual_dp.school.tools.plain import expect, forms, memory, numbers, tensor
 
 # what the notebook's first cell defines
 START = dict(torch=torch, try_devices=try_devices, init_params=init_params,
              lenet=lenet, loss=loss)
+# and what else it imports, for trying things out
+TRIED = ("check", "load_data")
 
 
 def get_params(case, get_params):
     """Make replicas, then write into each: who shares memory with whom shows."""
-    source = [tensor(p) for p in case["params"]]
-    if case["trained"]:
-        for p in source:
-            p.requires_grad_().grad = torch.ones_like(p)
+    source = _source(case)
+    places = memory(source)
     replicas = [expect(get_params(source, device), len(source), "get_params")
                 for device in try_devices(case["world_size"])]
     made, ready = numbers(replicas), [[_ready(p) for p in rank] for rank in replicas]
@@ -25,7 +26,19 @@ def get_params(case, get_params):
         for p in params:
             p.detach().add_(10 ** (rank + 1))
     return {"made": made, "ready": ready, "written": replicas, "source": source,
-            "source wants gradients": [p.requires_grad for p in source]}
+            "source's gradients": [p.grad for p in source],
+            "source stays": [p.data_ptr() == place.data_ptr()
+                             for p, place in zip(source, places)],
+            "source wants gradients": [p.requires_grad for p in source],
+            "homes": homes(get_params, _source(case), META)}
+
+
+def _source(case):
+    source = [tensor(p) for p in case["params"]]
+    if case["trained"]:
+        for p in source:
+            p.requires_grad_().grad = torch.ones_like(p)
+    return source
 
 
 def _ready(p):
@@ -37,28 +50,37 @@ def _ready(p):
 
 
 def split_batch(case, split_batch):
-    """Split X and y; where they do not fit, return whether that was refused."""
+    """Split X and y; where they do not fit, return which lengths were refused."""
     X, y = tensor(case["X"]), tensor(case["y"], torch.int64)
     devices = try_devices(case["world_size"])
     if len(X) != len(y):
-        try:
-            split_batch(X, y, devices)
-        except ValueError:
-            return {"refused": True}
-        return {"refused": False}
+        rows = min(len(X), len(y))
+        return {"refused": [_refused(split_batch, *both, devices) for both in
+                            ((X, y[:rows]), (X[:rows], torch.arange(len(X))))],
+                "homes": homes(split_batch, X[:rows], y[:rows], [META, CPU, META])}
     result = split_batch(X, y, devices)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise TypeError("split_batch must return two lists: X_shards, y_shards")
-    return {"X": result[0], "y": result[1]}
+    X_shards, y_shards = result
+    return {"X": X_shards, "y": y_shards,
+            "forms": [forms(X_shards), forms(y_shards)]}
+
+
+def _refused(split_batch, *args):
+    try:
+        split_batch(*args)
+    except ValueError:
+        return True
+    return False
 
 
 def allreduce(case, allreduce):
     """Call allreduce; keep hold of the tensors and look at them afterwards."""
     # rows do not lie one behind the other
     kept = [tensor(lists).t().contiguous().t() for lists in case["tensors"]]
-    handed = list(kept)
+    handed, places = list(kept), memory(kept)
     returned = allreduce(handed)
-    return {"tensors": kept, "list": handed,
+    return {"tensors": kept, "list": handed, "memory": places,
             "returned": returned if isinstance(returned, (list, tuple)) else []}
 
 
@@ -67,9 +89,11 @@ def sgd(case, sgd):
     params = [tensor(p).requires_grad_() for p in case["params"]]
     for p, grad in zip(params, case["grads"]):
         p.grad = tensor(grad)
+    places = memory(params)
     sgd(params, case["lr"], case["batch_size"])
     left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
-    return {"params": params, "gradients left": left}
+    return {"params": params, "memory": places, "gradients left": left,
+            "want gradients": [p.requires_grad for p in params]}
 
 
 def train_batch(case, train_batch):
@@ -80,12 +104,18 @@ def train_batch(case, train_batch):
                 for device in devices]
     steps = []
     for seed, rows in case["batches"]:
+        X, y = images(seed, rows)
         with watched() as calls:
-            mean_loss = train_batch(*images(seed, rows), replicas, devices, case["lr"])
-        steps.append({"loss": numbers(mean_loss),
-                      "shards": [len(pixels) for _, pixels in calls],
+            mean_loss = train_batch(X, y, replicas, devices, case["lr"])
+        # a second look at the loss, without gradients, may be anybody's
+        calls = [call for call in calls if call.gradients]
+        seen = [sorted(set(rows)) for rows in rows_seen(calls, replicas, X)]
+        steps.append({"loss": numbers(mean_loss), "seen": seen,
                       "weights": [entries(r, case["places"]) for r in replicas]})
-    return {"steps": steps}
+
+    def step(*args):
+        train_batch(*args, case["lr"])
+    return {"steps": steps, "together": together(step, params)}
 
 
 def network(case):

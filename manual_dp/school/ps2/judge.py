@@ -11,7 +11,7 @@ from manual_dp.school.tools.plain import random_numbers
 # ranks, how often they go into the numbers, and whether some numbers are left over.
 # Three ranks come first: of two, each is the other's left and right neighbour.
 SIZES = [(3, 2, False), (2, 2, True), (1, 4, False), (3, 1, True), (4, 2, True),
-         (4, 0, True), (5, 2, True), (7, 2, True), (7, 0, True), (8, 1, True),
+         (4, 0, True), (5, 2, True), (7, 2, True), (7, 0, True), (6, 1, True),
          (8, 2, False)]
 PARAMS = [(3, 6), (2, 3), (1, 3), (3, 5), (3, 2), (4, 6), (4, 8), (5, 7), (7, 4),
           (8, 9)]
@@ -134,7 +134,8 @@ EXERCISES = [
     Exercise("ps2/ring_allreduce", 2, _draw, _judge(
         _twice_round_a_ring, RING, sums.judge_everywhere, parts=sums.cut,
         where="chunk {} on rank {}", late=_other_chunk),
-             cells=("reduce_scatter", "allgather", "ring_allreduce")),
+             parts=("reduce_scatter", "allgather"),
+             beside=("reduce_scatter", "allgather")),
     Exercise("ps2/spread_allreduce", 4, _draw_params, _judge(
         _over_all_ranks, SPREAD, sums.judge_everywhere, parts=lambda params, _: params,
         where="parameter {} on rank {}")),

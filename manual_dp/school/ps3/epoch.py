@@ -5,10 +5,13 @@ from itertools import combinations
 from operator import itemgetter
 from random import Random
 
+import numpy as np
 import torch
 
 from manual_dp.school.exercise import differ, flat
 
+HASHED = ("hash() of a text is another one in each process: Python salts it. Make a "
+          "seed of whole numbers")
 MANY = 50  # rows: with fewer, two random orders may look alike by chance
 
 
@@ -29,8 +32,8 @@ def judge(case, got):
     who = f"{sizes}, seed {seed}"
     for epoch, shards, others in zip(epochs, got["shards"], got["other seed"],
                                      strict=True):
-        yield from _judge_rows(f"{who}, epoch {epoch}", n, k, shards)
-        yield from _judge_rows(f"{sizes}, seed {seed + 1}, epoch {epoch}", n, k, others)
+        for given, rows in ((who, shards), (f"{sizes}, seed {seed + 1}", others)):
+            yield from _judge_rows(f"{given}, epoch {epoch}", n, k, rows, got["hashed"])
         if n > MANY and shards == others:
             yield differ(f"{who} and {seed + 1}, epoch {epoch}; rank 0 begins with",
                          _first([shards[0], others[0]]),
@@ -40,7 +43,8 @@ def judge(case, got):
     if got["again"] != got["shards"][0]:
         yield differ(f"{who}, epoch 0, asked for a second time; the ranks begin with",
                      _first(got["again"]),
-                     f"as the first time, {_first(got['shards'][0])}")
+                     f"as the first time, {_first(got['shards'][0])}",
+                    [(HASHED, got["hashed"] is True)])
     if n > MANY:
         for old, now in combinations(zip(epochs, got["shards"]), 2):
             yield from _judge_epochs(who, *old, *now)
@@ -54,7 +58,7 @@ def tally(shards, n):
             "never": [row for row in range(n) if row not in counts]}
 
 
-def _judge_rows(who, n, k, shards):
+def _judge_rows(who, n, k, shards, hashed):
     for rank, rows in enumerate(shards):
         if not isinstance(rows, list) or any(type(row) is not int for row in rows):
             yield differ(f"{who}, rank {rank}", rows, "a list of whole numbers", [
@@ -75,6 +79,7 @@ def _judge_rows(who, n, k, shards):
         ("rows are numbered from 0 to n - 1", bool(strange)),
         ("rows are drawn one by one, with repeats: draw a permutation",
          any(len(set(rows)) < len(rows) for rows in shards)),
+        (HASHED, hashed is True),
         ("ranks shuffle differently: the permutation must come from seed and epoch "
          "alone, not from the rank, nor from torch's shared generator", True)])
     rising = sum(a < b for rows in shards for a, b in zip(rows, rows[1:]))
@@ -119,3 +124,8 @@ def _judge_after(who, noise, after):
                  [Random(seed).random() for seed in seeds], [
         ("random.seed changes what everybody else draws: make a random.Random of your "
          "own", True)])
+    yield differ(f"{who}; numpy's next random numbers, after each call",
+                 [numbers[2] for numbers in after],
+                 [np.random.RandomState(seed).random_sample() for seed in seeds], [
+        ("np.random.seed changes what everybody else draws: make one of your own by "
+         "np.random.default_rng", True)])

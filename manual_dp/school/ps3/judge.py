@@ -14,6 +14,7 @@ from manual_dp.lenet import lenet
 from manual_dp.school.exercise import Exercise, about, close, differ, flat, so_many
 from manual_dp.school.ps3 import epoch
 from manual_dp.school.ps3.run import network
+from manual_dp.school.sums import met
 from manual_dp.school.tools.images import images
 
 KEYS = ["batch_size", "lr", "rows", "steps"]
@@ -70,7 +71,8 @@ def _judge_plan(case, got):
         ("one step takes the place of world_size steps: the linear rule multiplies the "
          "rate", lr),
         ("the square root is a rule for Adam; this is SGD", lr * k ** 0.5),
-        ("the rate is not shared out: a larger minibatch gets a larger rate", lr / k)])
+        ("the rate is not shared out: a larger minibatch gets a larger rate", lr / k)],
+        tolerance=1e-6)  # it may be a float32
     yield say("steps", got["steps"], -(-n // whole), [
         ("the minibatch is larger now: fewer steps", not stays and -(-n // b)),
         ("the last minibatch may be short, and is a step too", n // whole),
@@ -194,6 +196,7 @@ def _judge_accuracy(case, got):
                   shares, f"at most {', '.join(map(str, most))} on one device",
                   [("one device does all the work", sum(map(bool, seen)) == 1),
                    ("each minibatch is to be cut over the devices", True)])
+    yield met(got["together"])
 
 
 def _parts(hits, k, total):

@@ -4,17 +4,22 @@ import operator
 import random
 from contextlib import ExitStack
 
+import numpy as np
 import torch
 from torch.utils.data import DistributedSampler
 
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet
-from manual_dp.school.tools.images import images, watched
+from manual_dp.school.tools.afresh import Afresh
+from manual_dp.school.tools.images import images, rows_seen, together, watched
 from manual_dp.school.tools.plain import numbers, tensor
 
 # what the notebook's first cell defines, less the course's own answers
 START = dict(torch=torch, DistributedSampler=DistributedSampler,
              try_devices=try_devices, init_params=init_params, lenet=lenet)
+# and what else it imports, for trying things out
+TRIED = ("check", "get_params", "largest_difference", "load_data",
+         "train_batch")
 
 
 def plan(case, plan):
@@ -37,24 +42,30 @@ def learning_rate(case, learning_rate):
 def shard_indices(case, shard_indices):
     """Ask every rank for its rows, in some epochs; then what random draws come next.
 
-    The shared generators are in another state at each call, as they are on ranks.
+    The shared generators are in another state at each call, as they are on ranks, and
+    nothing is remembered.
     """
     epochs, ranks, after = case["epochs"], range(case["world_size"]), []
+    answer = Afresh(shard_indices)
 
     def ask(rank, seed, epoch):
         torch.manual_seed(case["noise"] + len(after))
         random.seed(case["noise"] + len(after))
-        rows = _rows(shard_indices(case["n"], case["world_size"], rank, seed, epoch))
-        after.append([float(torch.rand((), dtype=torch.float64)), random.random()])
+        np.random.seed(case["noise"] + len(after))
+        rows = _rows(answer(case["n"], case["world_size"], rank, seed, epoch))
+        after.append([float(torch.rand((), dtype=torch.float64)), random.random(),
+                      np.random.random()])
         return rows
     with ExitStack() as stack, torch.random.fork_rng(devices=[]):
         stack.callback(random.setstate, random.getstate())
+        stack.callback(np.random.set_state, np.random.get_state())
         shards = [[ask(rank, case["seed"], epoch) for rank in ranks]
                   for epoch in epochs]
         again = [ask(rank, case["seed"], epochs[0]) for rank in reversed(ranks)]
         other = [[ask(rank, case["seed"] + 1, epoch) for rank in ranks]
                  for epoch in epochs]
-    return {"shards": shards, "again": again[::-1], "other seed": other, "after": after}
+    return {"shards": shards, "again": again[::-1], "other seed": other, "after": after,
+            "hashed": answer.hashed}
 
 
 def _rows(value):
@@ -72,24 +83,14 @@ def evaluate_accuracy(case, evaluate_accuracy):
                 for device in devices]
     data = [(images(seed, len(y))[0], tensor(y, torch.int64))
             for seed, y in case["data"]]
+    X = torch.cat([X for X, _ in data])
     with watched() as calls:
         accuracy = evaluate_accuracy(replicas, iter(data), devices)
-    return {"accuracy": accuracy, "seen": _seen(calls, replicas, data)}
 
-
-def _seen(calls, replicas, data):
-    """Return the rows that each replica worked on, and as a last list all others'.
-
-    A row is known by the first pixel of its image, a replica by where its first
-    weights lie.
-    """
-    order = [pixel for X, _ in data for pixel in X[:, 0, 0, 0].tolist()]
-    places = [params[0].data_ptr() for params in replicas]
-    seen = [[] for _ in range(len(replicas) + 1)]
-    for place, pixels in calls:
-        rank = places.index(place) if place in places else -1
-        seen[rank] += [order.index(pixel) for pixel in pixels]
-    return seen
+    def work(X, y, replicas, devices):
+        evaluate_accuracy(replicas, iter([(X, y)]), devices)
+    return {"accuracy": accuracy, "seen": rows_seen(calls, replicas, X),
+            "together": together(work, params)}
 
 
 def network(seed):

@@ -145,6 +145,10 @@ def quiet(case, number, steps, truth):
     """Compare with nothing in no_sync, and gradients there with their sums."""
     for rank, step in enumerate(steps):
         who = f"rank {rank} of {case['world_size']}, step {number + 1}"
+        yield differ(f"{who}; a no_sync block raised InterruptedError: is the error "
+                     "lost?", step["swallowed"], False, [
+            ("an error that ends the block must come out of it: finally without "
+             "except, and no return in it", True)])
         yield differ(f"{who}; numbers in each all-reduce in no_sync", step["quiet"],
                      [], [("in no_sync nothing is sent", True)])
         for name in _sizes(case):
@@ -197,6 +201,6 @@ EXERCISES = [
     Exercise("ps4/average_in_hooks", 3, partial(draw, equal=True),
              partial(_judge_steps, messages=one_each)),
     Exercise("ps4/DDP", 4, _draw_ddp, partial(_judge_steps, messages=quiet),
-             cells=("start_equal", "DDP")),
+             parts=("start_equal",), beside=("start_equal",)),
 ]
 WORDS = {"words": 4}  # points that a person gives, by grade id

@@ -7,7 +7,7 @@
     gradients  those that it has, by name
 """
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+from manual_dp.lenet import init_params
+from manual_dp.ranks import run_ranks
 from manual_dp.school.tools.plain import numbers, tensor
 from manual_dp.school.tools.ranks import attempt, watched
 
@@ -22,7 +24,9 @@ from manual_dp.school.tools.ranks import attempt, watched
 IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
 START = dict(torch=torch, dist=dist, nn=nn, F=F, contextmanager=contextmanager,
-             nullcontext=nullcontext)
+             nullcontext=nullcontext, run_ranks=run_ranks, init_params=init_params)
+# and what else it imports, for trying things out
+TRIED = ("check", "LeNet", "largest_difference", "load_data", "trace")
 
 SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
 
@@ -72,17 +76,24 @@ def _train(case, wrap, after):
                     for X, y in alone:
                         _loss(model, X, y, step, world_size).backward()
                         kept.append(gradients(module))
-            if "interrupted" in step:
-                with suppress(InterruptedError), model.no_sync():
-                    raise InterruptedError  # what ends a block half-way
+            swallowed = "interrupted" in step and _swallows(model.no_sync())
         loss = _loss(model, *last, step, world_size)
         with watched() as seen:
             loss.backward()
             after(module, *step.get("arguments", []))
         _sgd(params, case["lr"])
-        steps.append({"alone": kept, "quiet": _sent(quiet), "messages": _sent(seen),
-                      "weights": state(module)})
+        steps.append({"alone": kept, "swallowed": swallowed, "quiet": _sent(quiet),
+                      "messages": _sent(seen), "weights": state(module)})
     return {"start": start, "steps": steps}
+
+
+def _swallows(block):
+    try:
+        with block:
+            raise InterruptedError  # what ends a block half-way
+    except InterruptedError:
+        return False
+    return True
 
 
 def _sent(calls):
@@ -128,26 +139,31 @@ class Network(nn.Module):
         self.frozen.weight.requires_grad = False
         self.side = nn.Linear(7, 7, bias=False)
         self.spare = nn.Linear(3, 1, bias=False)  # no row passes it
+        self.norm = nn.BatchNorm1d(7, affine=False).eval()  # its statistics are fixed
         self.last = nn.Linear(7, 2)
+        self.register_buffer("scale", torch.ones(2), persistent=False)
 
     def forward(self, X):
         """Send all rows through, and those that begin above 0 through `side`."""
         h = torch.tanh(self.first(X - self.shift))
         h = torch.tanh(self.again(torch.tanh(self.middle(h))))
-        h = torch.tanh(self.frozen(h))
+        h = self.norm(torch.tanh(self.frozen(h)))
         few = X[:, :1] > 0
         if few.any():
             h = h + few * self.side(h)
-        return self.last(h)
+        return self.last(h) * self.scale
 
 
 def network(seed, spare=True):
     """Draw a network; without `spare`, some row above 0 uses every parameter."""
     generator = torch.Generator().manual_seed(seed)
     module = Network().double()
-    for p in [*module.parameters(), module.shift]:
-        p.data.copy_(torch.rand(p.shape, dtype=p.dtype, generator=generator) - 0.5)
-    module.count.fill_(seed % 1000)
+    for p in [*module.parameters(), *module.buffers()]:
+        if p.is_floating_point():
+            p.data.copy_(torch.rand(p.shape, dtype=p.dtype, generator=generator) - 0.5)
+        else:
+            p.fill_(seed % 1000)
+    module.norm.running_var += 1
     if not spare:
         module.spare = None
     return module
@@ -164,8 +180,9 @@ def row_loss(model, X, y, rows, world_size):
 
 def state(module):
     """Return all parameters and buffers by name, tied ones under both names."""
-    return {name: numbers(tensor.flatten())
-            for name, tensor in module.state_dict().items()}
+    # not state_dict, which leaves out buffers that are not to be saved
+    return {name: numbers(tensor.flatten()) for name, tensor in
+            [*module.named_parameters(remove_duplicate=False), *module.named_buffers()]}
 
 
 def gradients(module):

@@ -65,8 +65,8 @@ def alone(case):
 
 def _grads(module, X, y, rows, world_size):
     """Return flat gradients by the names that `state` uses, zeros for none."""
-    grads = {name: torch.zeros(t.numel(), dtype=torch.float64)
-             for name, t in module.state_dict().items()}
+    grads = {name: torch.zeros(len(values), dtype=torch.float64)
+             for name, values in state(module).items()}
     wanting = {name: p for name, p in module.named_parameters() if p.requires_grad}
     loss = row_loss(module, tensor(X), tensor(y), rows, world_size)
     found = torch.autograd.grad(loss, list(wanting.values()), materialize_grads=True)
@@ -79,10 +79,11 @@ def begin(case, ranks, called):
     """Yield how networks after `called`, at the start, are not rank 0's."""
     k = case["world_size"]
     own = [state(network(seed, case["spare"])) for seed in case["seeds"]]
-    for name in sorted(own[0], key=("shift", "count").__contains__):  # buffers last
+    buffers = [name for name, _ in network(0).named_buffers()]
+    for name in sorted(own[0], key=buffers.__contains__):  # these last
         got = each(each(ranks, "start"), name)
         wanted, mine = own[0][name], [tensor(rank[name]) for rank in own]
-        kind = ("buffers are sent too" if name in ("shift", "count") else
+        kind = ("buffers are sent too" if name in buffers else
                 "frozen weights are sent too" if name == "frozen.weight" else
                 "was it sent? And written into the parameter?")
         yield some(f"{so_many(k, 'rank')}; {name} on every rank after {called}", got,

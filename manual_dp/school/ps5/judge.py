@@ -6,12 +6,16 @@
 Here: the clues, and six of the repairs; the four that need ranks are in ranks.py.
 """
 
+import torch
 from torch.nn import functional as F
 
 from manual_dp.school.exercise import Exercise, about, close, differ, shorten, times
 from manual_dp.school.ps5.ranks import RANKS
 from manual_dp.school.ps5.run import KS
-from manual_dp.school.tools.linear import descend, draw_batch, draw_layer
+from manual_dp.school.sums import in_place
+from manual_dp.school.tools.devices import UNKNOWN
+from manual_dp.school.tools.linear import STEPPED, descend, draw_batch, draw_layer
+from manual_dp.school.tools.optimizers import KINDS
 from manual_dp.school.tools.plain import numbers, random_numbers, tensor
 
 SHAPES = [(3,), (2, 3)]
@@ -82,6 +86,8 @@ def _judge_rebinding(case, got):
         ("the sum never leaves rank 0", [total, *tensors[1:]]),
         ("this is the mean; the sum is wanted", [total / k] * k),
         ("the tensors hold what they held", tensors)])
+    yield in_place(f"repaired_1, {k} ranks; the tensors' memory", got["memory"],
+                   [total] * k)
     yield say("then 10 was added to rank 0's tensor, 100 to rank 1's, ...",
               got["written"], [total + 10 ** (rank + 1) for rank in range(k)],
               [("ranks share memory: copy the numbers, not the tensor", True)])
@@ -109,6 +115,18 @@ def _judge_aliasing(case, got):
     yield say("then 10 was added to replica 0, 100 to replica 1, ...", got["written"],
               [[tensor(p) + 10 ** (rank + 1) for p in params]
                for rank in range(len(pulls))], [("replicas share memory", True)])
+    yield say("the parameters' own gradients", got["source's gradients"],
+              [torch.ones(shape) if case["trained"] else None for shape in SHAPES], [
+        ("leave the parameters' own gradients alone: they are in the middle of "
+         "training", True)])
+    yield say("do the parameters want gradients now?", got["source wants gradients"],
+              [case["trained"]] * len(params), [
+        ("requires_grad_() was called on the parameters: call it on their copies",
+         True)])
+    if got["homes"] != UNKNOWN:
+        yield say("then once more, with a device called meta; on which device is each?",
+                  got["homes"], ["meta"] * len(params), [
+            ("move each tensor to the device: detach().to(device, copy=True)", True)])
 
 
 def _draw_epochs(random, world_size, rows):
@@ -162,8 +180,8 @@ def _judge_means(case, got):
         ("this is the sum of the means", sum(means))])
 
 
-def _draw_stale(random, accumulate):
-    return {"accumulate": accumulate, "lr": random.uniform(0.2, 1),
+def _draw_stale(random, accumulate, kind):
+    return {"accumulate": accumulate, "lr": random.uniform(0.2, 1), "optimizer": kind,
             "params": draw_layer(random),
             "batches": [draw_batch(random, 2) for _ in range(2 * accumulate)]}
 
@@ -175,6 +193,10 @@ def _judge_stale(case, got):
     early = descend(params, [[first]], lr / n)[0]
     say = about(f"repaired_6, {2 * n} microbatches of 2 rows, accumulate {n}, "
                 f"lr {lr:.3f}")
+    if (kind := case["optimizer"]) != "SGD":
+        yield say(f"the model afterwards, with {kind}", got["params"],
+                  descend(params, steps, lr, kind)[-1], STEPPED)
+        return
     yield say("the model afterwards", got["params"], descend(params, steps, lr)[-1], [
         ("nothing has moved", params),
         (f"steps are {n} times too large: the mean over {n} microbatches is wanted",
@@ -183,24 +205,30 @@ def _judge_stale(case, got):
          descend(early, [others[:n]], lr)[0]),
         ("gradients go into more than one step, or are lost: one step and one "
          "zero_grad for every group", True)])
-    yield say("rows in each call of the model", got["rows"], [2] * (2 * n), [
+    yield say("most rows in a call of the model", max(got["rows"]), 2, [
         ("more rows at once need more memory: call the model on one microbatch", True)])
 
 
-def _draw_scale(random, world_size):
-    return {"lr": random.uniform(0.2, 1), "params": draw_layer(random),
+def _draw_scale(random, world_size, kind):
+    return {"lr": random.uniform(0.2, 1), "optimizer": kind,
+            "params": draw_layer(random),
             "steps": [[draw_batch(random, 3) for _ in range(world_size)]
                       for _ in range(2)]}
 
 
 def _judge_scale(case, got):
     steps, lr, params = case["steps"], case["lr"], case["params"]
-    wanted = descend(params, steps, lr)
+    kind = case["optimizer"]
+    wanted = descend(params, steps, lr, kind)
     first, right = got["params"][0], numbers(wanted[0])
     factor = times(*(numbers([tensor(after) - tensor(p) for after, p in
                               zip(moved, params)]) for moved in (first, right)))
-    say = about(f"repaired_10, {len(steps[0])} shards of 3 rows, two steps of SGD with "
+    say = about(f"repaired_10, {len(steps[0])} shards of 3 rows, two steps with "
                 f"lr {lr:.3f}")
+    if kind != "SGD":
+        yield say(f"{kind}; the model after each", got["params"], wanted,
+                  STEPPED)
+        return
     yield say("the model after each", got["params"], wanted, [
         ("the first step is right, the second is not", close(first, right)),
         ("only the last shard counts",
@@ -217,8 +245,8 @@ HERE = {"rebinding": ([[number] for number in range(8)],
                       _draw_epochs, _judge_epochs),
         "mean_of_means": ([[4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1], [5]],
                           _draw_means, _judge_means),
-        "stale_gradients": ([[2], [3], [4], [1]], _draw_stale, _judge_stale),
-        "adam_hides": ([[2], [3], [4], [1]], _draw_scale, _judge_scale)}
+        "stale_gradients": (list(zip((2, 3, 4, 1), KINDS)), _draw_stale, _judge_stale),
+        "adam_hides": (list(zip((2, 3, 4, 1), KINDS)), _draw_scale, _judge_scale)}
 
 
 def _exercise(number, name):

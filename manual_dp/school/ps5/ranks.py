@@ -6,7 +6,13 @@
 from functools import partial
 
 from manual_dp.school.exercise import about, close, each, unequal
-from manual_dp.school.tools.linear import descend, draw_batch, draw_layer, gradients
+from manual_dp.school.tools.linear import (
+    STEPPED,
+    descend,
+    draw_batch,
+    draw_layer,
+    gradients,
+)
 from manual_dp.school.tools.plain import tensor
 
 
@@ -63,7 +69,9 @@ def _judge_double(say, problem, ranks):
 
 
 def _draw_no_sync(random, world_size, number):
+    kind = "SGD" if world_size == 2 else ("SGD with momentum", "Adam")[number]
     return {"lr": random.uniform(0.2, 1), "params": draw_layer(random),
+            "optimizer": kind,
             "steps": [[[draw_batch(random, 2) for _ in range((1, 3)[number])]
                        for _ in range(2)] for _ in range(world_size)]}
 
@@ -72,10 +80,15 @@ def _judge_no_sync(say, problem, ranks):
     steps, lr, got = problem["steps"], problem["lr"], each(ranks, "params")
     k, count = len(ranks), len(steps[0][0])
 
+    kind = problem["optimizer"]
+
     def after(factor, first=0):
         batches = [[batch for rank in step for batch in rank[first:]]
                    for step in zip(*steps)]
-        return [descend(problem["params"], batches, lr * factor)[-1]] * k
+        return [descend(problem["params"], batches, lr * factor, kind)[-1]] * k
+    if kind != "SGD":
+        yield say(f"two steps of {kind} with {count} microbatches, lr {lr:.3f}; the "
+                  "model on every rank", got, after(1), STEPPED)
     yield say(f"two steps of {count} microbatches, lr {lr:.3f}; the model on every "
               "rank", got, after(1), [
         (f"steps are {count} times too large: the mean over the microbatches is "
@@ -83,8 +96,8 @@ def _judge_no_sync(say, problem, ranks):
         ("only the last microbatch counts", after(1, count - 1)),
         ("replicas differ: the last microbatch must send", unequal(got))])
     yield _sent(say, ranks)
-    yield say(f"two steps of {count} microbatches of 2 rows; rows in each call of the "
-              "model on rank 0", ranks[0]["rows"], [2] * (2 * count), [
+    yield say(f"two steps of {count} microbatches of 2 rows; most rows in a call of "
+              "the model on rank 0", max(ranks[0]["rows"]), 2, [
         ("more rows at once need more memory: call the model on one microbatch", True)])
 
 

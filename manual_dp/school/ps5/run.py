@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from manual_dp.devices import try_devices
 from manual_dp.school.ps5.roll import Roll
-from manual_dp.school.tools.plain import batches, numbers, tensor
+from manual_dp.school.tools.devices import META, homes
+from manual_dp.school.tools.optimizers import optimizer as optimizer_of
+from manual_dp.school.tools.plain import batches, memory, numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks
 
 # what torch imports when it is first used: two seconds in every job
@@ -22,6 +24,8 @@ IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
 START = dict(torch=torch, F=F, dist=dist, DDP=DDP, DataLoader=DataLoader,
              DistributedSampler=DistributedSampler, nullcontext=nullcontext)
+# and what else it imports, for trying things out
+TRIED = ("chart", "check", "measure")
 
 SECONDS = 40  # that a whole launch has
 KS = [2, 4, 3, 5, 1]  # for which a clue is asked
@@ -30,9 +34,10 @@ KS = [2, 4, 3, 5, 1]  # for which a clue is asked
 def rebinding(case, clue_1, repaired_1):
     """Keep hold of the tensors; look at them afterwards, then write into each."""
     kept = [tensor(lists) for lists in case["tensors"]]
-    handed = list(kept)
+    handed, places = list(kept), memory(kept)
     repaired_1(handed)
-    result = {"tensors": numbers(kept), "list": numbers(handed)}
+    result = {"tensors": numbers(kept), "list": numbers(handed),
+              "memory": numbers(places)}
     for rank, t in enumerate(kept):
         t += 10 ** (rank + 1)
     return {**result, "written": kept, "clues": _clues(clue_1)}
@@ -40,7 +45,7 @@ def rebinding(case, clue_1, repaired_1):
 
 def aliasing(case, clue_2, repaired_2):
     """Let each replica have a gradient of its own; then write into each."""
-    source = [tensor(p).requires_grad_(case["trained"]) for p in case["params"]]
+    source = _source(case)
     replicas = [repaired_2(source, device)
                 for device in try_devices(len(case["pulls"]))]
     made = numbers(replicas)
@@ -53,7 +58,17 @@ def aliasing(case, clue_2, repaired_2):
         for p in params:
             p.detach().add_(10 ** (rank + 1))
     return {"clues": _clues(clue_2), "made": made, "grads": grads,
-            "written": replicas, "source": source}
+            "written": replicas, "source": source,
+            "source's gradients": [p.grad for p in source],
+            "source wants gradients": [p.requires_grad for p in source],
+            "homes": homes(repaired_2, _source(case), META)}
+
+
+def _source(case):
+    source = [tensor(p).requires_grad_(case["trained"]) for p in case["params"]]
+    for p in source:
+        p.grad = torch.ones_like(p) if case["trained"] else None
+    return source
 
 
 def hook(case, clue_3, repaired_3):
@@ -90,7 +105,7 @@ def mean_of_means(case, clue_5, repaired_5):
 def stale_gradients(case, clue_6, repaired_6):
     """Train a linear model on microbatches with SGD; return what became of it."""
     model = _linear(case["params"])
-    optimizer, rows = _sgd(model, case["lr"]), _rows_at_once(model)
+    optimizer, rows = _optimizer(model, case), _rows_at_once(model)
     repaired_6(model, optimizer, batches(case["batches"]), case["accumulate"])
     return {"clues": _clues(clue_6), "params": list(model.parameters()),
             "rows": rows}
@@ -109,7 +124,7 @@ def no_sync(case, clue_8, repaired_8):
     """Take steps of several microbatches each with a model in DDP."""
     def work(problem, rank):
         model = DDP(_linear(problem["params"]))
-        optimizer, rows = _sgd(model, problem["lr"]), _rows_at_once(model)
+        optimizer, rows = _optimizer(model, problem), _rows_at_once(model)
         for microbatches in problem["steps"][rank]:
             repaired_8(model, optimizer, batches(microbatches))
         return {"params": list(model.parameters()), "rows": rows}
@@ -126,9 +141,9 @@ def rank_zero_only(case, clue_9, repaired_9):
 
 
 def adam_hides(case, clue_10, repaired_10):
-    """Take steps with SGD, not Adam; return the model after each."""
+    """Take steps, with SGD and others; return the model after each."""
     model, params = _linear(case["params"]), []
-    optimizer = _sgd(model, case["lr"])
+    optimizer = _optimizer(model, case)
     for shards in case["steps"]:
         repaired_10(model, optimizer, *zip(*batches(shards)))
         params.append(numbers(list(model.parameters())))
@@ -157,8 +172,8 @@ def _linear(params):
     return model
 
 
-def _sgd(model, lr):
-    return torch.optim.SGD(model.parameters(), lr)
+def _optimizer(model, case):
+    return optimizer_of(case["optimizer"], model.parameters(), case["lr"])
 
 
 def _shards(case):

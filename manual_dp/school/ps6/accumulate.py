@@ -8,14 +8,21 @@ The truth is a step of SGD with the gradient of the mean loss of all rows at onc
 """
 
 from manual_dp.school.exercise import about, each, unequal
-from manual_dp.school.tools.linear import draw_batch, gradients, loss
+from manual_dp.school.tools.linear import (
+    STEPPED,
+    descend,
+    draw_batch,
+    gradients,
+    loss,
+)
+from manual_dp.school.tools.optimizers import KINDS
 from manual_dp.school.tools.plain import random_numbers, tensor
 
 
 def draw(random):
     """Draw weights, and two minibatches in pieces of different sizes."""
-    for pieces in (2, 3, 4, 1):
-        yield {**_draw_weights(random),
+    for pieces, kind in zip((2, 3, 4, 1), KINDS):
+        yield {**_draw_weights(random), "optimizer": kind,
                "steps": [[draw_batch(random, size)
                           for size in random.sample(range(1, 7), pieces)]
                          for _ in range(2)]}
@@ -23,9 +30,9 @@ def draw(random):
 
 def draw_ranks(random):
     """Draw the same for each rank; in a step all have equally many microbatches."""
-    for world_size in (2, 3, 4, 1):
+    for world_size, kind in zip((2, 3, 4, 1), KINDS):
         pieces = [random.choice([2, 3]), 1 if world_size % 2 else 2]
-        yield {**_draw_weights(random),
+        yield {**_draw_weights(random), "optimizer": kind,
                "steps": [[[draw_batch(random, random.randint(1, 6))
                            for _ in range(number)] for _ in range(world_size)]
                          for number in pieces]}
@@ -38,9 +45,26 @@ def _draw_weights(random):
 
 def judge(judge_step, case, got):
     """Compare every step, by `judge_step`, with one on all rows, from right weights."""
+    if (kind := case.get("optimizer", "SGD")) != "SGD":
+        yield from _judge_kind(case, kind, got)
+        return
     weight = tensor(case["weight"])
     for number, (step, result) in enumerate(zip(case["steps"], got, strict=True)):
         weight = yield from judge_step(case, number, step, weight, result)
+
+
+def _judge_kind(case, kind, got):
+    """Compare the weights after each step with those of another optimizer than SGD."""
+    on_ranks = isinstance(got[0], list)  # so a step is a list for each rank
+    steps = [sum(step, []) if on_ranks else step for step in case["steps"]]
+
+    def whole(pieces):
+        return [1 / sum(len(y) for _, y in pieces)] * len(pieces)
+    wanted = descend([case["weight"]], steps, case["lr"], kind, whole)
+    for number, (result, (weight,)) in enumerate(zip(got, wanted, strict=True)):
+        yield about(f"{kind}, lr {case['lr']:.3f}, step {number + 1}")(
+            "the weights", each(result, "weight") if on_ranks else result["weight"],
+            [weight] * len(result) if on_ranks else weight, STEPPED)
 
 
 def judge_step(case, number, pieces, weight, got):
@@ -87,6 +111,10 @@ def judge_step(case, number, pieces, weight, got):
         ("all rows go through at once: there is no memory for that",
          f"forward {total}" in got["events"]),
         ("call backward after each forward: until then its graph is kept", True)])
+    yield say("tensors that autograd still holds when the next forward begins",
+              got["kept"], 0, [
+        ("the graph of a microbatch is still there: no retain_graph, one backward each",
+         True)])
     return right
 
 

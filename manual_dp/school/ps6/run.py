@@ -5,18 +5,26 @@
     accumulate_ddp                                       with torch's own DDP
 """
 
+import weakref
+
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
+from manual_dp.ranks import RankError, run_ranks
+from manual_dp.school.tools.optimizers import optimizer
 from manual_dp.school.tools.plain import batches, expect, numbers, tensor
 from manual_dp.school.tools.ranks import on_ranks, watched
 
 # what torch imports when it is first used: two seconds in every job
 IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines
-START = dict(torch=torch, dist=dist, nn=nn, F=F)
+START = dict(torch=torch, dist=dist, nn=nn, F=F, run_ranks=run_ranks,
+             RankError=RankError, DDP=nn.parallel.DistributedDataParallel)
+# and what else it imports, for trying things out
+TRIED = ("check", "largest_difference", "trace")
 
 SECONDS = 20  # that all ranks have
 
@@ -87,19 +95,54 @@ def layer(case, BatchNorm, *more):
 
 def accumulate(case, accumulate):
     """Take steps; note when the model is called, with how many rows, and backward."""
-    (model, optimizer), events, steps = _linear(case), [], []
+    (model, optimizer), events, kept, steps = _linear(case), [], [], []
+    graph = Graph()
 
     def note(module, args, y_hat):
-        events.append(f"forward {len(y_hat)}")
         if y_hat.requires_grad:
+            events.append(f"forward {len(y_hat)}")
             y_hat.register_hook(lambda gradient: events.append("backward"))
+        elif len(y_hat) > most:  # a second look at the loss needs memory, too
+            events.append(f"forward {len(y_hat)}")
+    model.register_forward_pre_hook(lambda *_: kept.append(graph.tensors()))
     model.register_forward_hook(note)
     for step in case["steps"]:
-        result = accumulate(model, F.cross_entropy, batches(step), optimizer)
+        most = max(len(y) for _, y in step)
+        with graph:
+            result = accumulate(model, F.cross_entropy, batches(step), optimizer)
         steps.append({"weight": numbers(model.weight), "loss": numbers(result),
-                      "events": list(events)})
+                      "events": list(events), "kept": max(kept, default=0)})
         events.clear()
+        kept.clear()
     return steps
+
+
+class Box:
+    """Hold a tensor; autograd lets go of the box together with the graph."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def open(self):
+        """Return the tensor."""
+        return self.tensor
+
+
+class Graph(saved_tensors_hooks):
+    """Know which of the tensors that autograd has saved in a block are still there."""
+
+    def __init__(self):
+        self.saved = []
+        super().__init__(self._pack, Box.open)
+
+    def _pack(self, tensor):
+        box = Box(tensor)
+        self.saved.append(weakref.ref(box))
+        return box
+
+    def tensors(self):
+        """Return how many there are."""
+        return sum(box() is not None for box in self.saved)
 
 
 def accumulate_ddp(case, accumulate_ddp):
@@ -132,7 +175,7 @@ def _linear(case):
     model = nn.Linear(3, 4, bias=False, dtype=torch.float64)
     model.load_state_dict({"weight": tensor(case["weight"])})
     model.weight.grad = tensor(case["stale"])
-    return model, torch.optim.SGD(model.parameters(), lr=case["lr"])
+    return model, optimizer(case["optimizer"], model.parameters(), case["lr"])
 
 
 def rows(case, shards):

@@ -4,13 +4,19 @@
     draw_batch   rows and labels
     loss         of batches, each with a factor
     gradients    of that, by autograd
-    descend      the parameters after each step of SGD
+    descend      the parameters after each step of SGD, or of another optimizer
+    STEPPED      what to say if that is right with plain SGD only
 """
 
 import torch
 from torch.nn import functional as F
 
+from manual_dp.school.tools.optimizers import optimizer
 from manual_dp.school.tools.plain import random_numbers, tensor
+
+STEPPED = [("the step is the optimizer's, whichever it is: see that p.grad holds the "
+            "gradient of the mean, then call optimizer.step() once, and leave its rate "
+            "alone", True)]
 
 
 def draw_layer(random, inputs=3, outputs=4):
@@ -46,10 +52,18 @@ def gradients(params, batches, factors=None):
     return torch.autograd.grad(loss(leaves, batches, factors), leaves)
 
 
-def descend(params, steps, lr):
-    """Return the parameters after each of `steps`, which are lists of batches."""
-    after = [[torch.as_tensor(p, dtype=torch.float64) for p in params]]
+def descend(params, steps, lr, kind="SGD", factors=None):
+    """Return the parameters after each of `steps`, which are lists of batches.
+
+    kind: of the optimizer. factors(batches): those of `loss`, if they are others.
+    """
+    now = [tensor(p) if isinstance(p, list) else p.detach().clone() for p in params]
+    for p in now:
+        p.requires_grad_()
+    rule, after = optimizer(kind, now, lr), []
     for batches in steps:
-        grads = gradients(after[-1], batches)
-        after.append([p - lr * grad for p, grad in zip(after[-1], grads)])
-    return after[1:]
+        for p, grad in zip(now, gradients(now, batches, factors and factors(batches))):
+            p.grad = grad
+        rule.step()
+        after.append([p.detach().clone() for p in now])
+    return after

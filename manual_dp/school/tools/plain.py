@@ -4,12 +4,15 @@
     tensor           a new tensor, from lists
     batches          pairs of tensors, from pairs of lists
     numbers          lists, from tensors
-    plainly          the same of what may be anything
+    plainly          the same of what may be anything: only what JSON can hold
     listed           a list, or one thing as a list
     expect           refuse what is not a list of so many tensors
+    forms            dtype and shape of each tensor of a list
+    memory           another look at each tensor's memory
 """
 
-import json
+from decimal import Decimal
+from numbers import Integral, Real
 
 import torch
 
@@ -32,24 +35,34 @@ def batches(pairs):
 
 
 def numbers(value):
-    """Return a tensor, or lists or a dict of tensors, as nested lists of numbers."""
+    """Return a tensor, or lists or a dict of tensors, as nested lists of numbers.
+
+    Numbers of other kinds (numpy's, Fraction, Decimal) become Python's own.
+    """
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().tolist()
     if isinstance(value, (list, tuple)):
         return [numbers(part) for part in value]
     if isinstance(value, dict):
         return {str(key): numbers(part) for key, part in value.items()}
-    return value
+    if isinstance(value, (bool, int, float)):
+        return value
+    if hasattr(type(value), "tolist"):  # numpy's arrays and numbers, without numpy
+        return numbers(value.tolist())
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, (Real, Decimal)) else value
 
 
 def plainly(value):
-    """Return what `numbers` does if JSON can hold it, else of what type it is."""
+    """Return what `numbers` does; what JSON cannot hold is told by its type."""
     value = numbers(value)
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        return f"a {type(value).__name__}"
-    return value
+    if isinstance(value, list):
+        return [plainly(part) for part in value]
+    if isinstance(value, dict):
+        return {key: plainly(part) for key, part in value.items()}
+    known = value is None or isinstance(value, (bool, int, float, str))
+    return value if known else f"a {type(value).__name__}"
 
 
 def listed(value):
@@ -69,3 +82,15 @@ def expect(value, count, name):
     if len(value) != count:
         raise ValueError(f"{name} returned {len(value)} tensors, not {count}")
     return value
+
+
+def forms(tensors):
+    """Return dtype and shape of each tensor, in words; of what is none, its type."""
+    return [f"{part.dtype} of shape {tuple(part.shape)}"
+            if isinstance(part, torch.Tensor) else f"a {type(part).__name__}"
+            for part in tensors]
+
+
+def memory(tensors):
+    """Return another tensor for the memory of each: p.data = ... does not reach it."""
+    return [tensor.detach() for tensor in tensors]

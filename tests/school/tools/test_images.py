@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from manual_dp.lenet import init_params, lenet
-from manual_dp.school.tools.images import images, watched
+from manual_dp.school.tools.images import images, rows_seen, together, watched
 
 
 def test_images_are_distinct_and_the_same_for_the_same_seed():
@@ -24,7 +24,27 @@ def test_each_call_is_noted_with_its_weights_and_first_pixels():
         lenet(X[:0], params)  # no rows, no note
     lenet(X, params)  # no longer
     first = X[:, 0, 0, 0].tolist()
-    assert calls == [(params[0].data_ptr(), first[:3]), (other[0].data_ptr(), first[3:])]
+    assert calls == [(params[0].data_ptr(), first[:3], True, True),
+                     (other[0].data_ptr(), first[3:], True, True)]
+    assert rows_seen(calls, [params], X) == [[0, 1, 2], [3, 4]]
+
+
+def test_a_call_without_gradients_is_noted_as_such():
+    X, params = images(0, 2)[0], init_params("he", dtype=torch.float64)
+    with watched() as calls, torch.no_grad():
+        lenet(X, params)
+    assert [call.gradients for call in calls] == [False]
+
+
+@pytest.mark.parametrize("form, met", [
+    (lambda X, device: X.to(device), "yes"), (lambda X, device: X, "no"),
+    (lambda X, device: X.to(device).item(), "yes")])  # cannot be told: it fails before
+def test_images_and_weights_meet_on_one_device_or_not(form, met):
+    def work(X, y, replicas, devices):
+        torch.set_grad_enabled(False)
+        lenet(form(X, devices[0]), replicas[0])
+    assert together(work, init_params("he", dtype=torch.float64)) == met
+    assert torch.is_grad_enabled()
 
 
 def test_the_watch_ends_with_the_block_also_after_an_error():

@@ -2,14 +2,19 @@
 
 import json
 import random
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
 from manual_dp.school.tools.plain import (
     batches,
     expect,
+    forms,
     listed,
+    memory,
     numbers,
     plainly,
     random_numbers,
@@ -43,7 +48,30 @@ def test_tensors_in_lists_and_dicts_become_lists():
 
 def test_what_json_cannot_hold_is_told_by_its_type():
     assert plainly([torch.ones(2), (3, None)]) == [[1.0, 1.0], [3, None]]
-    assert plainly(object()) == "a object" and plainly([len]) == "a list"
+    assert plainly(object()) == "a object"
+    assert plainly({"a": [1, {2}]}) == {"a": [1, "a set"]}
+
+
+def test_numbers_of_other_kinds_become_pythons_own():
+    kinds = [np.int64(3), np.float32(0.5), np.bool_(True), Fraction(1, 4), Decimal("0.5"),
+             np.array([1, 2]), torch.tensor(3)]
+    plain = [3, 0.5, True, 0.25, 0.5, [1, 2], 3]
+    assert numbers(kinds) == plain
+    assert list(map(type, numbers(kinds))) == list(map(type, plain))
+
+
+def test_dtype_and_shape_are_told_and_what_is_no_tensor():
+    assert forms([torch.ones(0, 2), torch.tensor(1), [3]]) == [
+        "torch.float32 of shape (0, 2)", "torch.int64 of shape ()", "a list"]
+
+
+@pytest.mark.parametrize("change, seen", [
+    (lambda t: t.add_(1), [2.0]), (lambda t: setattr(t, "data", t + 1), [1.0])])
+def test_the_memory_of_a_tensor_shows_what_was_written_into_it(change, seen):
+    tensor = torch.ones(1)
+    (look,) = memory([tensor])
+    change(tensor)
+    assert (tensor.tolist(), look.tolist()) == ([2.0], seen)
 
 
 def test_rows_are_floats_and_labels_are_whole_numbers():

@@ -1,1 +1,1 @@
-"""Right answers as different people write them."""
+"""Right answers as different people write them: {exercise: {style: cell}} a file."""

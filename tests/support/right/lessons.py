@@ -179,8 +179,8 @@ def split_batch(X, y, devices):
         raise ValueError("lengths differ")
     size = -(-len(X) // len(devices))
     owner = torch.arange(len(X)) // size
-    return ([X[owner == r] for r in range(len(devices))],
-            [y[owner == r] for r in range(len(devices))])
+    return ([X[owner == r].to(device) for r, device in enumerate(devices)],
+            [y[owner == r].to(device) for r, device in enumerate(devices)])
 """,
     },
     "05/sgd": {
@@ -201,7 +201,7 @@ def sgd(params, lr, batch_size):
         "by .data, gradients filled with zeros": """
 def sgd(params, lr, batch_size):
     for p in params:
-        p.data = p.data - lr * p.grad.data / batch_size
+        p.data -= lr * p.grad.data / batch_size
     for p in params:
         p.grad = torch.zeros_like(p.grad)
 """,
@@ -282,8 +282,9 @@ def evaluate_accuracy(device_params, data, devices):
     guesses, labels = [], []
     with torch.no_grad():
         for X, y in data:
-            for part, params in zip(X.tensor_split(len(devices)), device_params):
-                guesses.append(lenet(part, params).max(dim=1).indices)
+            parts = X.tensor_split(len(devices))
+            for part, device, params in zip(parts, devices, device_params):
+                guesses.append(lenet(part.to(device), params).max(dim=1).indices.cpu())
             labels.append(y)
     hits = torch.cat(guesses) == torch.cat(labels)
     return hits.double().mean()

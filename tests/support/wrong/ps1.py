@@ -314,7 +314,7 @@ CHANGES = {
         "STEP": "[sgd(q, lr, len(X)) for q in device_params]; "
                 "[p.grad.copy_(g) for q, n in zip(device_params, now) "
                 "for p, g in zip(q, n)]"}),
-    "every device does the whole minibatch": ("call lenet once for each shard", {
+    "every device does the whole minibatch": ("every replica works on its own shard", {
         "PREPARE": "k = len(devices); whole = X, y",
         "REDUCE": ".sum() * 0 + loss(lenet(whole[0], params), whole[1]).sum() / k"}),
 }
