@@ -1,6 +1,7 @@
 """What an exercise is, and how a check says what is wrong.
 
     Exercise   its name, points, answers; how to draw inputs and how to judge numbers
+    Partly     a message for an answer that is right in parts
     close      are these the numbers that were wanted?
     differ     what to tell a learner whose numbers are others
     about      the same, for many numbers of which the same was given
@@ -54,6 +55,12 @@ class Exercise:
                 object.__setattr__(self, field, (self.name.partition("/")[2],))
 
 
+class Partly(str):
+    """A message that leaves some `points`, to an answer that is right in parts."""
+
+    points = 0
+
+
 def exercises(problem_set):
     """Return the exercises of a problem set such as "ps1", in order, by name.
 
@@ -76,7 +83,7 @@ def find(name):
     return found[name]
 
 
-SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
+SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7")
 LESSONS = ("02", "03", "04", "05", "06", "08", "09", "10")
 WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others
 
