@@ -37,7 +37,8 @@ class Exercise:
     messages for the learner, or None; the first message counts.
     seconds: of work that are plenty for all. answers: the names it asks the learner to
     define, handed to that function. cells: the grade ids of the answer cells to run
-    for it, in order. Both are `("allreduce",)` if nothing is said.
+    for it, in order. Both are `("allreduce",)` if nothing is said. inputs: what is
+    drawn, in words; a case that holds several has their number as `case.inputs`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Exercise:
     seconds: int = 10
     answers: tuple = ()
     cells: tuple = ()
+    inputs: str = "random inputs"
 
     def __post_init__(self):
         """Fill in what is called as the exercise is."""

@@ -5,7 +5,14 @@
 
 import torch
 
-from manual_dp.school.ps7.given import clear, copy_params, cut, descend, loss, sum_gradients
+from manual_dp.school.ps7.given import (
+    clear,
+    copy_params,
+    cut,
+    descend,
+    loss,
+    sum_gradients,
+)
 
 
 def mean_of_means(params, batches, k):

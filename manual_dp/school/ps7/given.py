@@ -17,8 +17,10 @@ from torch.nn import functional as F
 def draw_params(seed, dtype=torch.float64):
     """Return the weights and biases of two layers: 5 numbers in, 3 classes out."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.rand(shape, dtype=torch.float64, generator=generator).sub(0.5).to(dtype)
-            for shape in ((4, 5), (4,), (3, 4), (3,))]
+    shapes = (4, 5), (4,), (3, 4), (3,)
+    numbers = [torch.rand(shape, dtype=torch.float64, generator=generator) - 0.5
+               for shape in shapes]
+    return [part.to(dtype) for part in numbers]
 
 
 def draw_batch(rows, seed, dtype=torch.float64):

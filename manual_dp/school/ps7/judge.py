@@ -13,8 +13,16 @@ import textwrap
 from functools import partial
 
 from manual_dp.school.exercise import Exercise, Partly, about, failed, so_many
-from manual_dp.school.ps7 import (broken_trainers, charts, checkpoints, machines,
-                                  more_steps, ranked, scripts, trainers)
+from manual_dp.school.ps7 import (
+    broken_trainers,
+    charts,
+    checkpoints,
+    machines,
+    more_steps,
+    ranked,
+    scripts,
+    trainers,
+)
 
 A_BUG = 0.25  # points
 WORLD_SIZE = 3
@@ -29,6 +37,11 @@ class Case(dict):
     """A case with a `truth` of its own, which JSON leaves out: no answer gets it."""
 
     truth = ()
+
+    @property
+    def inputs(self):
+        """Return how many programs there are to judge."""
+        return len(self["programs"])
 
 
 def _of_functions(functions):
@@ -51,7 +64,8 @@ def _of_classes(changes):
 
 PLANTED = {  # {exercise: (right, bugs)}, each {source: words}
     "same_step": (_of_functions(more_steps.RIGHT), _of_functions(more_steps.BUGS)),
-    "same_weights": (_of_functions(trainers.RIGHT), _of_functions(broken_trainers.BUGS)),
+    "same_weights": (_of_functions(trainers.RIGHT),
+                     _of_functions(broken_trainers.BUGS)),
     "same_on_ranks": (_of_functions(ranked.RIGHT), _of_functions(ranked.BUGS)),
     "assert_same": (_of_functions(scripts.RIGHT), _of_functions(scripts.BUGS)),
     "same_after_kill": (_of_classes(checkpoints.RIGHT), _of_classes(checkpoints.BUGS)),
@@ -184,7 +198,8 @@ def _begin(words):
 
 
 def _exercise(name, points, draw, judge, seconds=20):
-    return Exercise(f"ps7/{name}", points, draw, partial(judge, points), seconds)
+    return Exercise(f"ps7/{name}", points, draw, partial(judge, points), seconds,
+                    inputs="programs")
 
 
 EXERCISES = [

@@ -20,15 +20,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.devices import try_devices
 from manual_dp.school.ps5.roll import Roll
 from manual_dp.school.ps7 import given
 from manual_dp.school.ps7.clock import Machine
 from manual_dp.school.tools.ranks import COLLECTIVES, attempt
 
 # what the notebook's first cell defines
-START = dict(hashlib=hashlib, torch=torch, dist=dist, nn=nn, F=F, math=math, random=random, os=os,
-             statistics=statistics, tempfile=tempfile, try_devices=try_devices,
+START = dict(hashlib=hashlib, statistics=statistics, torch=torch, dist=dist,
              draw_params=given.draw_params, draw_batch=given.draw_batch,
              copy_params=given.copy_params, loss=given.loss, spread=given.spread)
 
@@ -48,18 +46,15 @@ def same_weights(case, same_weights):
 def same_on_ranks(case, same_on_ranks):
     """Ask on every rank about functions that take a step on ranks."""
     def work():
-        verdicts = []
-        with Roll() as roll:
-            for source in case["programs"]:
-                step = _define(source)
-                verdict = roll.call(lambda step=step: _plain(same_on_ranks(step)))
-                verdicts.append("left" if roll.absent and verdict is None else verdict)
-        return verdicts
+        def ask(step):
+            return _plain(same_on_ranks(step))
+        with Roll() as roll:  # a rank that is left waiting for others says None
+            return [roll.call(ask, _define(source)) for source in case["programs"]]
     return attempt(work, case["world_size"], SECONDS)
 
 
 def assert_same(case, assert_same):
-    """Change a model on every rank; see whether the answer raises, and what it sends."""
+    """Change a model on every rank; see if the answer raises, and what it sends."""
     def work():
         found = []
         with Roll() as roll:

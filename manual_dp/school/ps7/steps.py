@@ -8,7 +8,14 @@ one by one, without its name and its docstring.
 
 import torch
 
-from manual_dp.school.ps7.given import clear, copy_params, cut, descend, loss, sum_gradients
+from manual_dp.school.ps7.given import (
+    clear,
+    copy_params,
+    cut,
+    descend,
+    loss,
+    sum_gradients,
+)
 
 
 def sums(X, y, device_params, devices, lr):

@@ -9,7 +9,14 @@ minibatches. Rates are the programs' own; one is far too high.
 import torch
 from torch.nn import functional as F
 
-from manual_dp.school.ps7.given import clear, copy_params, cut, descend, loss, sum_gradients
+from manual_dp.school.ps7.given import (
+    clear,
+    copy_params,
+    cut,
+    descend,
+    loss,
+    sum_gradients,
+)
 
 
 def plain(params, batches, k):

@@ -345,8 +345,8 @@ def _changed(exercise, parts):
     cell, right = PARTS[exercise]
     for _ in range(2):  # a part may name another
         for part in right:
-            cell = re.sub(rf"\b{part}\b", lambda _, new=parts.get(part, right[part]): new,
-                          cell)
+            new = parts.get(part, right[part])
+            cell = re.sub(rf"\b{part}\b", new.replace("\\", r"\\"), cell)
     return cell
 
 
