@@ -40,7 +40,7 @@ class Training:
         state = {"params": self.params, "speeds": self.speeds, "order": self.order,
                  "generator": self.generator.get_state(), "place": self.place,
                  "steps": self.steps, "torch": torch.get_rng_state(),
-                 "random": random.getstate()}
+                 "random": torch.tensor(random.getstate()[1])}
         SAVE
         torch.save(state, path)
         SAVED
@@ -53,7 +53,7 @@ class Training:
         self.generator.set_state(state["generator"])
         self.steps = state["steps"]
         torch.set_rng_state(state["torch"])
-        random.setstate(state["random"])
+        random.setstate((3, tuple(state["random"].tolist()), None))
         LOADED
 '''
 PLACES = {"BEGIN": "pass", "RATE": "0.5 * 0.9 ** self.steps", "SAVE": "pass",
@@ -82,7 +82,8 @@ BUGS = {
     "forgets how many steps the rate has fallen": {"LOADED": "self.steps = 0"},
     "forgets torch's random numbers": {
         "LOAD": "state['torch'] = torch.get_rng_state()"},
-    "forgets Python's random numbers": {"LOAD": "state['random'] = random.getstate()"},
+    "forgets Python's random numbers": {
+        "LOAD": "state['random'] = torch.tensor(random.getstate()[1])"},
     "forgets what draws the order of the epochs to come": {
         "LOAD": "state['generator'] = self.generator.get_state()"},
     "begins the epoch anew": {"LOADED": "self.place = 0"},

@@ -6,7 +6,8 @@
     loss          the loss of each row
     spread        a function's verdict from all ranks, on all ranks
 
-and the parts that programs are made of: cut, clear, sum_gradients, descend.
+and the parts that programs are made of: cut, clear, sum_gradients, sum_over_ranks,
+descend.
 """
 
 import torch
@@ -66,6 +67,14 @@ def sum_gradients(replicas):
         total = sum(p.grad for p in same)
         for p in same:
             p.grad = total.clone()
+
+
+def sum_over_ranks(params):
+    """Replace the gradients by their sums over ranks, in one message."""
+    bucket = torch.cat([p.grad.flatten() for p in params])
+    dist.all_reduce(bucket)
+    for p, part in zip(params, bucket.split([p.numel() for p in params])):
+        p.grad = part.view_as(p)
 
 
 @torch.no_grad()

@@ -123,7 +123,8 @@ def _judge(points, case, got, verdicts=None):
     """Yield what the test accused although it is right, else what got away."""
     verdicts = got["verdicts"] if verdicts is None else verdicts
     said = list(zip(case.truth, verdicts, strict=True))
-    accused = [words for (words, right), same in said if right and same is not True]
+    accused = sorted(words for (words, right), same in said
+                     if right and same is not True)
     away = sorted(words for (words, right), same in said if not right and same is True)
     yield _say(points, case, accused, away)
 
@@ -159,11 +160,11 @@ def _judge_causes(points, case, got):
     unknown = sorted({name for _, name in said} - set(charts.CAUSES))
     yield about(_given(case))("a cause", unknown[:1], [], [
         ("there is no such cause; there are " + ", ".join(charts.CAUSES), True)])
-    accused = [words for (words, _), name in said
-               if (words not in charts.CAUSES) and name != "healthy"]
-    away = [f"{words} (called {name})" for (words, right), name in said
-            if not right and name != words]
-    yield _say(points, case, accused, sorted(away))
+    accused = sorted(words for (words, right), name in said
+                     if right and name != "healthy")
+    away = sorted(f"{words} (called {name})" for (words, right), name in said
+                  if not right and name != words)
+    yield _say(points, case, accused, away)
 
 
 def _say(points, case, accused, away):

@@ -118,7 +118,7 @@ def same_after_kill(Training, path):
     resumed.run(LATER)
     ends = ENDS
     return all(SAME for end in ends for p, q in zip(end, wanted))
-""", {"FIRST": "4", "LATER": "7", "ONCE": "saving.run(2); saving.save(path)",
+""", {"FIRST": "4", "LATER": "4", "ONCE": "saving.run(2); saving.save(path)",
       "TWICE": "pass", "ON": "saving.run(LATER)",
       "ENDS": "[saving.weights(), resumed.weights()]",
       "SAME": "p.numpy().tobytes() == q.numpy().tobytes()"}),
@@ -153,7 +153,7 @@ CHANGES = {
         # away: last parameter, never cleared, one memory
         "the first parameter after one step": (AWAY, 3.25, {
             "PAIRS": "list(zip(replica, one))[:1]", "STEPS": "1"}),
-        # away: half precision, little decay
+        # away: three digits, little decay
         "a tolerance of 0.01": (AWAY, 3.5, {
             "SAME": "torch.allclose(p, q, rtol=0, atol=1e-2)"}),
         # away: uphill, never cleared, one memory
@@ -200,7 +200,7 @@ CHANGES = {
             "CASES": "[(2, [8, 4, 6]), (3, [9, 6, 3]), (4, [8, 4, 8])]"}),
         # away: all but the replica that rests, every second sum
         "are the replicas equal?": (AWAY, 0.5, {"REFERENCE": "replicas[0]"}),
-        # away: half precision
+        # away: three digits
         "a tolerance of 0.001": (AWAY, 2.75, {"TOLERANCE": "1e-3"}),
         # away: as for one minibatch, and the replica that rests
         "the first replica after one minibatch": (AWAY, 1.75, {
@@ -217,7 +217,7 @@ CHANGES = {
         "rank 0 after one step": (AWAY, 2.25, {
             "STEPS": "1", "RESULT": "spread(same or rank > 0)"}),
         # away: sum, mean of means, rank 0 for all, never cleared, rows dropped, last
-        # rank twice, half precision
+        # rank twice, three digits
         "are the replicas equal?": (AWAY, 1.25, {
             "REFERENCE": "one = [p.detach().clone() for p in own]; "
                          "[dist.broadcast(p, 0) for p in one]; "
@@ -228,7 +228,7 @@ CHANGES = {
         "equal shards": (AWAY, 2.25, {"ROWS": "(2 * k,)"}),
         # away: mean of nothing
         "no empty shard": (AWAY, 2.75, {"ROWS": "(2 * k + 1,)"}),
-        # away: half precision, apart by a little
+        # away: three digits, apart by a little
         "a tolerance of 0.001": (AWAY, 2.5, {
             "SAME": "torch.allclose(p, q, rtol=0, atol=1e-3)"}),
         "bit for bit": (FALSE, 0, {"SAME": "torch.equal(p, q)"}),
