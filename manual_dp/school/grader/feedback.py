@@ -112,7 +112,7 @@ def _digest(text):
 
 
 def _cell(value):
-    if isinstance(value, int):
+    if isinstance(value, (int, float)):
         return value
     text = re.sub(r"[\0-\x1f\x7f-\x9f]", " ", _printable(value))  # stay in the row
     # a spreadsheet would take these for a formula; the last four are the wide ones
