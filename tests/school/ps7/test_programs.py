@@ -9,8 +9,16 @@ import random
 import pytest
 import torch
 
-from manual_dp.school.ps7 import (broken_trainers, charts, machines, more_steps, ranked,
-                                  scripts, steps, trainers)
+from manual_dp.school.ps7 import (
+    broken_trainers,
+    charts,
+    machines,
+    more_steps,
+    ranked,
+    scripts,
+    steps,
+    trainers,
+)
 from manual_dp.school.ps7.clock import Machine
 from manual_dp.school.ps7.given import copy_params, draw_batch, draw_params, loss
 
