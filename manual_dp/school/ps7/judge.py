@@ -152,6 +152,11 @@ def _judge_assert(points, case, got):
               sum(any(ranks) != all(ranks) for ranks in raised), 0, [
         ("a rank that goes on alone waits for ever in the next collective: every rank "
          "has to raise", True)])
+    crash = next((text for (_, right), ranks in zip(case.truth, raised) if right
+                  for text in ranks if text), "")
+    if not crash.startswith("AssertionError"):
+        yield say("raised where all ranks hold the same", crash, "", [
+            ("this is no verdict, it is an error in the answer itself", True)])
     yield from _judge(points, case, got, [not any(ranks) for ranks in raised])
 
 

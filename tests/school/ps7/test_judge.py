@@ -16,6 +16,7 @@ from manual_dp.school.grader.worker import grade
 from manual_dp.school.ps7 import judge
 from manual_dp.school.tools.run import run
 from tests.support.answers import cells_of, define
+from tests.support.right import ps7 as right
 from tests.support.wrong import ps7 as wrong
 
 NAMES = list(exercises("ps7"))
@@ -51,6 +52,13 @@ def test_a_wrong_test_gets_what_its_catch_deserves(exercise, mistake):
 def test_the_test_that_wrong_ones_are_made_of_is_right(exercise):
     message = try_out(f"ps7/{exercise}", answer_of(exercise, wrong.RIGHT[exercise]), 1)
     assert message is None
+
+
+@pytest.mark.parametrize("exercise, style", [
+    (exercise, style) for exercise, styles in right.ANSWERS.items() for style in styles])
+def test_a_right_test_in_another_style_is_not_refused(exercise, style):
+    answer = answer_of(exercise, right.ANSWERS[exercise][style])
+    assert try_out(f"ps7/{exercise}", answer, 2) is None
 
 
 def test_there_are_thirty_wrong_tests_and_more_with_points_of_many_kinds():
@@ -102,12 +110,12 @@ def test_one_right_program_accused_takes_all_points():
     case, = exercise.draw(random.Random(0))
     got = run("ps7/same_step", case, [same_step])
     assert checks.judge(exercise, case, got) is None
-    right = next(i for i, (_, is_right) in enumerate(case.truth) if is_right)
-    got["verdicts"][right] = False
+    one = next(i for i, (_, is_right) in enumerate(case.truth) if is_right)
+    got["verdicts"][one] = False
     message = checks.judge(exercise, case, got)
     assert message.points == 0
     assert "16 bugs caught, 1 right program accused: 0 of 4 points" in message
-    assert f"accused, and right: {judge._begin(case.truth[right][0])}" in message
+    assert f"accused, and right: {judge._begin(case.truth[one][0])}" in message
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -144,8 +152,8 @@ def test_a_verdict_is_true_or_false(exercise, verdict, problem):
 
 def test_a_verdict_may_be_a_tensor():
     import torch
-    right, = define("ps7/same_step")
-    assert try_out("ps7/same_step", lambda step: torch.tensor(right(step))) is None
+    solution, = define("ps7/same_step")
+    assert try_out("ps7/same_step", lambda step: torch.tensor(solution(step))) is None
 
 
 def test_a_rank_that_has_its_verdict_early_does_not_leave_the_others_waiting():

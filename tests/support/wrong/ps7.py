@@ -272,6 +272,8 @@ CHANGES = {
         "NaN is never equal": (FALSE, 0, {
             "WRONG": "len(set(digests)) > 1 or any(p.isnan().any() "
                      "for p in model.parameters())"}),
+        "forgets to detach": ("this is no verdict, it is an error", 0, {
+            "BYTES": "b'none' if t is None else t.numpy().tobytes()"}),
         "never raises": (NOTHING, 0, {"WRONG": "False"}),
     },
     "cause": {
