@@ -1,6 +1,7 @@
 """What an exercise is, and how a check says what is wrong.
 
     Exercise   its name, points, answers; how to draw inputs and how to judge numbers
+    Partly     a message for an answer that is right in parts
     close      are these the numbers that were wanted?
     differ     what to tell a learner whose numbers are others
     about      the same, for many numbers of which the same was given
@@ -39,7 +40,8 @@ class Exercise:
     for it, in order. Both are `("allreduce",)` if nothing is said.
     parts: names of other exercises that the answer uses. The course's own, in parts.py
     of its set, take their place, so that each exercise is judged by itself. beside:
-    the cells of these exercises, where a helper may stand.
+    the cells of these exercises, where a helper may stand. inputs: what is drawn, in
+    words; a case that holds several has their number as `case.inputs`.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Exercise:
     cells: tuple = ()
     parts: tuple = ()
     beside: tuple = ()
+    inputs: str = "random inputs"
 
     @property
     def parts_module(self):
@@ -62,6 +65,12 @@ class Exercise:
         for field in ("answers", "cells"):
             if not getattr(self, field):
                 object.__setattr__(self, field, (self.name.partition("/")[2],))
+
+
+class Partly(str):
+    """A message that leaves some `points`, to an answer that is right in parts."""
+
+    points = 0
 
 
 def exercises(problem_set):
@@ -94,7 +103,7 @@ def find(name):
     return found[name]
 
 
-SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6")
+SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7")
 LESSONS = ("02", "03", "04", "05", "06", "08", "09", "10")
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others

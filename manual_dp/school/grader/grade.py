@@ -80,7 +80,8 @@ def grade_one(path, worker):
         return {**record, "note": str(error)}
     for name, exercise in wanted.items():
         message = grade(worker, exercise, record["code"])
-        record["exercises"][name] = [0 if message else exercise.points, message or ""]
+        points = getattr(message, "points", 0) if message else exercise.points
+        record["exercises"][name] = [points, message or ""]
     record["score"] = sum(points for points, _ in record["exercises"].values())
     record["code"] = {grade_id: source[:LONGEST] for grade_id, source in
                       record["code"].items() if any(grade_id in exercise.cells
