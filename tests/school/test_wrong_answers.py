@@ -68,6 +68,18 @@ def test_a_wrong_answer_is_rejected_with_its_numbers_and_its_hint(
         assert begins(str(caught.value).partition("\nperhaps ")[2], HINTS[name][mistake])
 
 
+def test_an_allreduce_that_slices_cannot_take_a_tensor_without_dimensions():
+    book = define("ps1/allreduce", {"allreduce": """
+def allreduce(data):
+    for tensor in data[1:]:
+        data[0][:] += tensor
+    for tensor in data[1:]:
+        tensor[:] = data[0]
+"""})
+    with pytest.raises(IndexError, match="0-dim tensor"):
+        check("ps1/allreduce", *book)
+
+
 @pytest.mark.parametrize("hint, wanted, same", [
     ("", None, True), ("a b", None, False), ("a b", "a", True), ("", "a", False),
     ("a b", {"c", "a"}, True), ("", {"a", None}, True), ("b", {"a", None}, False)])
