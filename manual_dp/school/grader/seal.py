@@ -29,7 +29,8 @@ EVENTS = {"sys._getframe": "_getframe", "sys._current_frames": "_current_frames"
           "sys.addaudithook": "addaudithook", "gc.get_objects": "get_objects",
           "gc.get_referrers": "get_referrers", "gc.get_referents": "get_referents",
           "ctypes.dlopen": "_dlopen", "ctypes.dlsym": "", "ctypes.string_at": "",
-          "ctypes.cdata": "", "code.__new__": "", "marshal.loads": ""}
+          "ctypes.cdata": "", "code.__new__": "", "marshal.loads": "",
+          "resource.prlimit": ""}  # where other processes can be seen
 FRAMES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame"}
 INSIDES = {"__code__", "__defaults__", "__kwdefaults__"}
 PASSED = ("/inspect.py", "/ctypes/__init__.py")  # they ask for whoever calls them
