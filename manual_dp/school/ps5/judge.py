@@ -86,11 +86,11 @@ def _judge_rebinding(case, got):
         ("the sum never leaves rank 0", [total, *tensors[1:]]),
         ("this is the mean; the sum is wanted", [total / k] * k),
         ("the tensors hold what they held", tensors)])
-    yield in_place(f"repaired_1, {k} ranks; the tensors' memory", got["memory"],
-                   [total] * k)
     yield say("then 10 was added to rank 0's tensor, 100 to rank 1's, ...",
               got["written"], [total + 10 ** (rank + 1) for rank in range(k)],
               [("ranks share memory: copy the numbers, not the tensor", True)])
+    yield in_place(f"repaired_1, {k} ranks; the tensors' memory", got["memory"],
+                   [total] * k)
 
 
 def _draw_aliasing(random, world_size):
@@ -123,7 +123,7 @@ def _judge_aliasing(case, got):
               [case["trained"]] * len(params), [
         ("requires_grad_() was called on the parameters: call it on their copies",
          True)])
-    if got["homes"] != UNKNOWN:
+    if len(pulls) > 1 and got["homes"] != UNKNOWN:
         yield say("then once more, with a device called meta; on which device is each?",
                   got["homes"], ["meta"] * len(params), [
             ("move each tensor to the device: detach().to(device, copy=True)", True)])
