@@ -105,6 +105,13 @@ def test_a_students_page_says_points_messages_answers_and_words(tmp_path):
     assert kinds == ["quiet", "right", "quiet", "wrong", "quiet", "quiet"]
 
 
+def test_parts_of_a_point_are_short_numbers(tmp_path):
+    page = said(pages(tmp_path, record(score=0.1 + 0.2, exercises={
+        "ps1/sgd": [1.2 / 4, "Half of it."], "ps1/allreduce": [3.0, ""]}))["anna.html"])
+    assert "ps1 0.3 to be read 0.3 19" in page and "ps1/sgd 0.3 of 2" in page
+    assert "ps1/allreduce 3 of 3" in page
+
+
 def test_a_text_with_points_and_one_that_was_not_written(tmp_path):
     book = Gradebook([record(), record("ben", words={})])
     text = book.works[book.students.find("anna")]["ps1"].texts["words"]
