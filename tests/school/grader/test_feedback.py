@@ -266,8 +266,12 @@ def test_messages_that_differ_in_a_number_are_one(tmp_path):
 
 
 def test_what_could_not_be_graded_teaches_nothing(tmp_path):
-    bad = record("x", note="this is no file", exercises={"ps1/sgd": [0, "Not graded."]})
+    file = tmp_path / "x" / "ps1" / "ps1.ipynb"  # one that is gone would be left out
+    file.mkdir(parents=True)
+    bad = record("x", note="this is no file", exercises={"ps1/sgd": [0, "Not graded."]},
+                 file=str(file))
     text = said(pages(tmp_path, bad, record(exercises={"ps1/sgd": [2, ""]}))["index.html"])
+    assert "2 students" in text and "ps1: not graded: this is no file" in text
     assert "Nothing: all that was handed in is right." in text
 
 
