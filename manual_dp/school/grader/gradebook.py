@@ -131,7 +131,7 @@ def write_csv(path, book):
                "note": sheet.plain("; ".join(book.notes(folder)))}
         for name, work in works.items():
             row[name] = work.points
-            row |= {part: points for part, (points, _) in
+            row |= {part: number(points) for part, (points, _) in
                     work.record["exercises"].items()}
             row |= {f"{name}/{question}": number(text.points or 0) for question, text
                     in work.texts.items() if text.points is not None or not text.text}

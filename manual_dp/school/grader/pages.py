@@ -42,7 +42,7 @@ STUDENT = """{% extends "page" %}{% block body %}
 <th class="number">points</th><th class="number">of</th></tr>
 {% for name, work in works.items() %}
 <tr><td><a href="#{{ name }}">{{ name }}</a></td>
-<td class="number">{{ work.record.score }}</td>
+<td class="number">{{ work.record.score | number }}</td>
 <td class="number">{% for text in work.texts.values() %}
 {{ (text.points or 0) | number if not text.waits else "to be read" }}
 {% endfor %}</td>
@@ -57,7 +57,7 @@ STUDENT = """{% extends "page" %}{% block body %}
 {% else %}
 {% for exercise, (points, message) in work.record.exercises.items() %}
 <h3>{{ heading(exercise) }} <span class="quiet">{{ exercise }}</span>
-<span class="{{ "wrong" if message else "right" }}">{{ points }} of
+<span class="{{ "wrong" if message else "right" }}">{{ points | number }} of
 {{ most(exercise) }}</span></h3>
 <pre>{{ message or "Right." }}</pre>
 {% set source = work.record.code.get(exercise.partition("/")[2]) %}

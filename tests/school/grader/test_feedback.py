@@ -105,6 +105,13 @@ def test_a_students_page_says_points_messages_answers_and_words(tmp_path):
     assert kinds == ["quiet", "right", "quiet", "wrong", "quiet", "quiet"]
 
 
+def test_parts_of_a_point_are_short_numbers(tmp_path):
+    page = said(pages(tmp_path, record(score=0.1 + 0.2, exercises={
+        "ps1/sgd": [1.2 / 4, "Half of it."], "ps1/allreduce": [3.0, ""]}))["anna.html"])
+    assert "ps1 0.3 to be read 0.3 19" in page and "ps1/sgd 0.3 of 2" in page
+    assert "ps1/allreduce 3 of 3" in page
+
+
 def test_a_text_with_points_and_one_that_was_not_written(tmp_path):
     book = Gradebook([record(), record("ben", words={})])
     text = book.works[book.students.find("anna")]["ps1"].texts["words"]
@@ -259,8 +266,12 @@ def test_messages_that_differ_in_a_number_are_one(tmp_path):
 
 
 def test_what_could_not_be_graded_teaches_nothing(tmp_path):
-    bad = record("x", note="this is no file", exercises={"ps1/sgd": [0, "Not graded."]})
+    file = tmp_path / "x" / "ps1" / "ps1.ipynb"  # one that is gone would be left out
+    file.mkdir(parents=True)
+    bad = record("x", note="this is no file", exercises={"ps1/sgd": [0, "Not graded."]},
+                 file=str(file))
     text = said(pages(tmp_path, bad, record(exercises={"ps1/sgd": [2, ""]}))["index.html"])
+    assert "2 students" in text and "ps1: not graded: this is no file" in text
     assert "Nothing: all that was handed in is right." in text
 
 
