@@ -25,7 +25,7 @@ help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
 	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
 	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
-	@echo 'make audits   every program that the audit is tried on: right ones, broken ones'
+	@echo 'make audits   all programs, answers and attacks that audit and grader are tried on'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
 	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
@@ -43,7 +43,8 @@ test: lint
 	$(PYTEST) $(NBVAL) notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb
 
 audits: $(STAMP)
-	$(PYTEST) --all-programs tests/audit/test_programs.py tests/audit/test_scripts.py
+	$(PYTEST) --all-programs tests/audit/test_programs.py tests/audit/test_scripts.py \
+		tests/school/test_right_answers.py tests/school/grader/test_attacks.py
 
 refresh: $(STAMP)
 	@$(COURSE) --refresh $(LESSON_FLAG)

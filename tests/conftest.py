@@ -19,8 +19,8 @@ settings.load_profile("course")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all-programs", action="store_true", help="audit all programs of "
-                     "tests/support, not every fourth")
+    parser.addoption("--all-programs", action="store_true", help="try all programs, right "
+                     "answers and attacks of tests/support, not every fourth")
 
 
 def programs(config, cases):
@@ -33,8 +33,10 @@ TOGETHER = """audit/test_audit lab/ledger/test_compare lab/test_torchrun
     notebooks/test_book notebooks/test_course notebooks/test_lab
     notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
     notebooks/test_settings ranks/live/test_live ranks/live/test_magics
-    ranks/live/test_warden school/grader/test_grade school/grader/test_landlock
-    school/grader/test_ranks school/grader/test_worker test_equivalence""".split()
+    ranks/live/test_warden school/grader/test_apart school/grader/test_attacks
+    school/grader/test_grade school/grader/test_landlock school/grader/test_ranks
+    school/grader/test_seal school/grader/test_statements school/grader/test_worker
+    school/ps7/test_hostile school/test_right_answers test_equivalence""".split()
 
 
 def together(nodeid):

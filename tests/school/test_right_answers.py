@@ -1,7 +1,7 @@
 """Right answers in other styles pass: in a notebook as it is run there, and graded.
 
 They stand in right/, under the name of their style; they try themselves in their own
-cells, as learners do.
+cells, as learners do. Every fourth is tried, all with `--all-programs` (`make audits`).
 """
 
 import importlib
@@ -14,6 +14,7 @@ from manual_dp.school import checks
 from manual_dp.school.checks import check
 from manual_dp.school.exercise import find
 from manual_dp.school.grader.worker import Worker, grade
+from tests.conftest import programs
 from tests.support.answers import ALL, READY, cells_of
 from tests.support.notebook import answers_of
 
@@ -23,6 +24,11 @@ RIGHT = {f"{name}/{exercise}": cells for name in READY if name != "ps7"
 STYLES = [(name, style) for name, cells in RIGHT.items() for style in cells]
 
 
+def pytest_generate_tests(metafunc):
+    if "style" in metafunc.fixturenames:
+        metafunc.parametrize("name, style", programs(metafunc.config, STYLES))
+
+
 @pytest.fixture(scope="module")
 def worker():
     worker = Worker()
@@ -30,7 +36,6 @@ def worker():
     worker.close()
 
 
-@pytest.mark.parametrize("name, style", STYLES)
 def test_a_right_answer_in_another_style_passes_in_a_notebook(
         name, style, capsys, monkeypatch):
     monkeypatch.setattr(checks, "_time_limit", lambda *_: nullcontext())  # on any machine
@@ -40,7 +45,6 @@ def test_a_right_answer_in_another_style_passes_in_a_notebook(
     assert f"{name}: right, on " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name, style", STYLES)
 def test_a_right_answer_in_another_style_gets_its_points(worker, name, style):
     exercise = replace(find(name), seconds=60)  # on any machine
     cells = {**cells_of(name.partition("/")[0]), exercise.cells[-1]: RIGHT[name][style]}
