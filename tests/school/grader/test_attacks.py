@@ -56,8 +56,9 @@ def found(tmp_path_factory, pytestconfig):
         # a shell that waits: the grader's parent, which is attacked too
         ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m",
          "tests.support.attacked", *tried(pytestconfig)], cwd=folder, timeout=1500,
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
-                        "TMPDIR": str(folder / "temporary")})
+        capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+             "TMPDIR": str(folder / "temporary")})
     assert (done.returncode, done.stderr) == (0, "")
     return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
 
