@@ -19,6 +19,8 @@ import torch
 from manual_dp.ranks.launch.processes import follow
 from manual_dp.school.grader.jail import cut_off, part
 from manual_dp.school.tools.plain import listed
+from manual_dp.school.tools.run import LEFT
+from manual_dp.school.tools.settings import changed, put, settings
 
 
 class Told(Exception):
@@ -54,15 +56,15 @@ def programs(job, define, describe, hide):
     def program(rank, world_size, own):
         line = lines[rank]
         started = _ask(line, {"start": [rank, world_size, pack(own)]})
-        return _other(started) if "strange" in started else _Program(line, own)
+        return _other(started) if "strange" in started else _Program(line, own, job)
     return program
 
 
 class _Program:
-    """Stand for a generator in another process."""
+    """Stand for a generator in another process; what it changes there is in `job`."""
 
-    def __init__(self, line, own):
-        self.line, self.own = line, own
+    def __init__(self, line, own, job):
+        self.line, self.own, self.job = line, own, job
 
     def send(self, arrived):
         """Return what the program yields next, as rounds.py asks for it."""
@@ -70,6 +72,8 @@ class _Program:
         if "left" not in reply:
             return _wish(reply["wish"])
         left = reply["left"]
+        if left["changed"]:
+            self.job[LEFT] = left["changed"]
         for mine, other in zip(listed(self.own), listed(unpack(left["own"]))):
             if mine.shape == other.shape:
                 mine.copy_(other)
@@ -130,12 +134,15 @@ def _be(rank, line, define, describe, hide):
     os.environ.update(HOME=folder, TMPDIR=folder)
     part()
     hide(folder)
-    running, answer = {}, None
+    running, answer, before = {}, None, settings()
     while True:
         message = json.loads(line.recv_bytes())
         try:
             answer = answer or define()
             reply = _move(message, answer, running)
+            if "left" in reply:
+                reply["left"]["changed"] = changed(before)
+                put(before)
         except BaseException as error:
             reply = describe(error)
         line.send_bytes(json.dumps(reply).encode())
