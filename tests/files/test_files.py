@@ -8,7 +8,7 @@ import pytest
 from manual_dp.files import write_json
 
 
-@pytest.mark.parametrize("stage", ["write_text", "replace"])
+@pytest.mark.parametrize("stage", ["write_bytes", "replace"])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage, error):
     path = tmp_path / "out.json"
@@ -18,7 +18,7 @@ def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage, error
         def fail(part, *args, **kwargs):
             Path(part).touch()
             raise error
-        patch.setattr(*((Path, "write_text") if stage == "write_text" else
+        patch.setattr(*((Path, "write_bytes") if stage == "write_bytes" else
                         (os, "replace")), fail)
         with pytest.raises(type(error)):
             write_json(path, {"new": 2})

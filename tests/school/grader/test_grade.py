@@ -242,7 +242,7 @@ def test_a_notebook_that_has_changed_is_graded_anew(tmp_path, private):
     journal = tmp_path / "journal"
     [record], new = grade_all([path], journal)
     again, none = grade_all([path], journal)
-    assert (record["score"], new, again, none) == (8, 1, [record], 0)
+    assert (record["score"], new, again, none) == (13, 1, [record], 0)
     Path(path).write_bytes(Path(hand_in(tmp_path, "b", cells_of("ps1"))).read_bytes())
     [record], new = grade_all([path], journal)
     assert (record["score"], new) == (15, 1)

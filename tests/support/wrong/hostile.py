@@ -77,8 +77,9 @@ HOSTILE = {
         "get_params", "import sys\nsys.path.insert(0, 'COURSE/..')\n"
         "from manual_dp.params import get_params", False),
     "runs another Python that has it": (
-        "get_params", "import subprocess, sys\nsubprocess.run([sys.executable, '-c', "
-        "'import manual_dp.params'], check=True)\n" + RIGHT, False),
+        "get_params", "import subprocess, sys" + RIGHT.replace(
+            "    return", "    subprocess.run([sys.executable, '-c', "
+            "'import manual_dp.params'], check=True)\n    return"), False),
     "kills its parent": ("get_params", "import os\nos.kill(os.getppid(), 9)\n" + LAZY,
                          False),
     "kills whatever it can": ("get_params", "import os\nos.kill(-1, 9)\n" + LAZY, False),
