@@ -4,6 +4,7 @@
     write_text       the same for a text; write_json  for what JSON can hold
     sealed           files that outlive a crash and notice a flipped bit
     fashion_mnist    a data set's four files: found or fetched, checked, read
+    cifar10          another's, in two forms: found or fetched, checked, read
     vision           torchvision, also beside a torch without GPUs
 """
 
