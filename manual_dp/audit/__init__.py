@@ -20,7 +20,7 @@ planted bugs that sees 5, and the accuracy 2.
 From a run to the report, each file a part of the way:
 
     measure script                in a rank: take the steps of an audit, follow a script
-    hooks clipping batch          what goes in, comes back, is clipped, is applied
+    hooks clipping closure batch  what goes in, comes back, is clipped, is applied
     exact oracle                  float64 and no dropout; the loss, run once more
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run

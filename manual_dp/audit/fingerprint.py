@@ -5,6 +5,7 @@
     bit_hashes  such a number for each tensor of a list
     row_hashes  such a number for each row
     here        a tensor's part on this rank
+    holds       whether a tensor has anything but zeros there
     whole       all of a tensor that ranks share out
 
 A sketch is linear: whatever holds between gradients (this one is the mean of those, or
@@ -28,6 +29,12 @@ ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large od
 def here(tensor):
     """Return the part of a tensor that this rank holds."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def holds(tensor):
+    """Return whether there is anything but zero in the tensor, as far as it is here."""
+    tensor = here(tensor)
+    return bool(tensor._nnz() if tensor.is_sparse else tensor.any())
 
 
 def whole(tensor):

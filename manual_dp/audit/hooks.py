@@ -22,8 +22,9 @@ from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
+from manual_dp.audit.closure import at_update
 from manual_dp.audit.exact import random_states
-from manual_dp.audit.fingerprint import Sketch, bit_hashes, here, row_hashes, whole
+from manual_dp.audit.fingerprint import Sketch, bit_hashes, holds, row_hashes, whole
 from manual_dp.audit.plain import caller
 from manual_dp.audit.records import Forward, Sampler, Step
 from manual_dp.audit.setup import named_parameters, rates, snapshot, unwrapped
@@ -106,7 +107,7 @@ class Watch:
         sums, reduce, order = dist.all_reduce, dist.reduce, DistributedSampler.__iter__
         draw = torch.manual_seed
         yield from (optim.register_optimizer_step_pre_hook(
-            lambda optimizer, *_: self._update(optimizer)),
+            lambda *call: at_update(self._update, *call)),
             optim.register_optimizer_step_post_hook(
                 lambda optimizer, *_: self._updated(optimizer)),
             mock.patch.object(dist, "all_reduce", lambda tensor, *args, **kwargs: (
@@ -204,7 +205,7 @@ class Watch:
             self.note.inside = True
             return
         held = self.params[i].grad
-        held = None if held is None or not _any(held) else held
+        held = None if held is None or not holds(held) else held
         if i not in self.came:  # the first since the last update
             self.left[i] = None if held is None else self.sketch.row(held)
         if i not in self.came or held is None:
@@ -293,8 +294,3 @@ class Watch:
                           and i not in self.pieces and i not in self.came
                           ] if self.pieces else []
         return note
-
-
-def _any(tensor):
-    tensor = here(tensor)
-    return bool(tensor._nnz() if tensor.is_sparse else tensor.any())
