@@ -1,6 +1,6 @@
 """What ranks told each other: each rank's number, and what every message carried.
 
-    draw    a panel for each run; on each arrow its messages in order    lesson 17
+    draw    a panel for each run; on each arrow its messages in order    lesson 22
 """
 
 from manual_dp.lab.figures import svg

@@ -1,6 +1,6 @@
 """Who sends how many bytes to whom: devices, and an arrow for each way.
 
-    draw    a panel for each way of training, on one scale     lessons 07, 17
+    draw    a panel for each way of training, on one scale     lessons 07, 22
     way     an arrow from one box to another
 
 A star stands as a star and a ring as a ring, because the sends have it so.
