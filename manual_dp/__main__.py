@@ -1,14 +1,17 @@
-"""The command line: `python -m manual_dp train`, compare, bench, audit and grade."""
+"""The command line: `python -m manual_dp train`, compare, plan, bench, audit, grade."""
 
 import argparse
 import math
+import os
 import sys
 from itertools import product
 from pathlib import Path
 
 from manual_dp.audit import command as audit_command
 from manual_dp.files import write_json
+from manual_dp.lab.network import command as plan_command
 from manual_dp.lab.progress import bar
+from manual_dp.lab.trainer import command as trainer_command
 from manual_dp.school.grader.command import add_parser
 
 
@@ -26,6 +29,8 @@ def main(argv=None):
 
 def train_command(args):
     """Train once for each seed, world size and rate; print a table, write JSON."""
+    if not trainer_command.by_hand(args):
+        return train_on_ranks(args)
     from manual_dp.data import load_data
     from manual_dp.devices import try_devices
     from manual_dp.train import train
@@ -43,6 +48,25 @@ def train_command(args):
         if args.out:
             write_json(args.out, {"settings": settings, "runs": runs})
     print(table(runs))
+
+
+def train_on_ranks(args):
+    """Train any network by any method; print what the runs say, write JSON."""
+    from manual_dp.lab import trainer
+    if trainer.joined.inside():
+        runs = trainer.joined.train(args)
+        if os.environ["RANK"] == "0":
+            print(trainer.table(trainer.summary(runs)))
+        return
+    plans = trainer.plans(args)
+    old = trainer.kept(args.out) if args.go_on and args.out else []
+    runs = [run for run in old if not any(trainer.done(plan, [run]) for plan in plans)]
+    keeper = trainer.checkpointed(args)
+    for plan in plans:
+        runs.append(trainer.done(plan, old) or trainer.run(plan, keeper))
+        if args.out:
+            write_json(args.out, trainer.report(runs))
+    print(trainer.table(trainer.summary(runs)))
 
 
 def table(runs):
@@ -69,7 +93,14 @@ def compare_command(args):
 
 
 def bench_command(args):
-    """Print the course's figures as ratios, each from one run."""
+    """Print the course's figures as ratios, or what the GPUs can show."""
+    if args.gpu:
+        from manual_dp.lab.gpu import bench as gpu
+        report = gpu.run(args.only)
+        print(gpu.table(report))
+        if args.out:
+            write_json(args.out, report)
+        return int(any("failed" in row for row in report["rows"].values()))
     from manual_dp.lab.bench import bench
     report = bench(args.only, args.repeat, args.data_dir)
     if args.out:
@@ -82,14 +113,12 @@ def _parser():
         description="Train one network on many devices, by hand.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train LeNet on one device, on two, ...",
+    train = commands.add_parser("train", help="train on one device, on two, ...",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    train.add_argument("--world-size", type=_count, nargs="+", default=[1, 2],
-                       metavar="N", help="numbers of devices, one run for each")
-    train.add_argument("--data", choices=["digits", "fashion-mnist"], default="digits",
-                       help="what to train on")
-    train.add_argument("--data-dir", type=Path, metavar="DIR",
-                       help="folder of Fashion-MNIST's four .gz files")
+    train.add_argument("--world-size", type=_count, nargs="+", metavar="N",
+                       default=trainer_command.SIZES,
+                       help="numbers of devices, one run for each")
+    trainer_command.add_arguments(train, _count, _rate, _file)
     train.add_argument("--epochs", type=_count, default=10, metavar="N", help="epochs")
     train.add_argument("--batch-size", type=_count, default=256, metavar="N",
                        help="examples in a minibatch, over all devices")
@@ -123,12 +152,15 @@ def _parser():
     bench = commands.add_parser("bench", help="time what the course claims, as ratios",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     bench.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
+    bench.add_argument("--gpu", action="store_true",
+                       help="what this machine's GPUs can show, in place of the ratios")
     bench.add_argument("--repeat", type=_count, default=15, metavar="N",
                        help="timed runs of each pair")
     bench.add_argument("--data-dir", type=Path, metavar="DIR",
                        help="folder of Fashion-MNIST's four .gz files")
     bench.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     bench.set_defaults(command=bench_command)
+    plan_command.add_parser(commands, _count, _file)
     audit_command.add_parser(commands, _count, _file)
     add_parser(commands, _count, _file)
     return parser

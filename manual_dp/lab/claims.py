@@ -1,7 +1,8 @@
 """What is said about data-parallel training, and what two runs say of it.
 
     Claim       source, place, the words that stand there, question, condition
-    CLAIMS      those of lesson 16, numbered from 1
+    CLAIMS      those of lesson 20, numbered from 1
+    PROMISES    of speed, and of a trainer: those of lesson 21
     Verdicts    take two runs for each claim: true, false, or true if; print the table
 
     verdict = Verdicts()
@@ -14,7 +15,7 @@ it, then as a control: a case in which the same measurement must answer the oppo
 
 Sources: Book = d2l.ai, section 12.5. U-Net, Deep Dive, Blog, ResNet-50 = four articles
 on the web. Torch = documentation of DistributedDataParallel in torch 2.13. Guide =
-LambdaLabs' distributed-training-guide. Lesson 16 has their titles.
+LambdaLabs' distributed-training-guide. Lesson 20 has their titles.
 """
 
 import textwrap
@@ -22,7 +23,7 @@ from collections import namedtuple
 
 Claim = namedtuple("Claim", "source place words question condition", defaults=[""])
 
-CLAIMS = [  # in the order of lesson 16
+CLAIMS = [  # in the order of lesson 20
     Claim("Book", "12.5.6", "copy all the model parameters to all the devices",
           "Is the result a tensor of its own?",
           "the parameters are not on that device yet"),
@@ -111,12 +112,19 @@ CLAIMS = [  # in the order of lesson 16
     Claim("ResNet-50", "Example 2",
           "Important for shuffle across multiple epochs with DDP",
           "Does the order change from epoch to epoch?"),
+    Claim("ResNet-50", "Example 2", "print every 200 mini-batches (rank 0)",
+          "Does rank 0 print a line in an epoch of CIFAR-10?",
+          "a GPU has 200 steps in an epoch, or more"),
     Claim("Blog", "strategies",
           "the data is only shuffled within the subset, not across the subsets",
           "Does rank 0 see the same rows in every epoch?"),
     Claim("Deep Dive", "pitfall 2",
           "Set different seeds [...] to ensure each GPU gets unique data batches.",
           "Does each row go to one GPU only in an epoch?"),
+    Claim("Deep Dive", "pitfall 2",
+          "Not setting different random seeds per GPU leading to identical data "
+          "batches.",
+          "Do all GPUs get the same batches from equal seeds?", "there is no sampler"),
     Claim("Blog", "causes, 1",
           "Larger effective batch sizes produce different batch statistics",
           "Do the statistics differ from those of one GPU alone?"),
@@ -133,6 +141,54 @@ CLAIMS = [  # in the order of lesson 16
     Claim("ResNet-50", "Example 3",
           "The key is to call .zero_grad() less frequently than calling .step().",
           "Do eight backwards move the weight as two large minibatches do?"),
+]
+
+PROMISES = [  # in the order of lesson 21
+    Claim("ResNet-50", "second paragraph",
+          "we must ensure the weights are synchronized, or the training will not "
+          "converge effectively",
+          "Without any exchange, is every rank right on less than 80 %?"),
+    Claim("ResNet-50", "fourth paragraph",
+          "the larger the dataset [...], the more dominant communication overhead "
+          "becomes",
+          "Does a rank send more bytes for each operation?"),
+    Claim("ResNet-50", "fourth paragraph", "the larger the model",
+          "Does a rank send more bytes for each operation?",
+          "a row uses each new weight less often than the old ones"),
+    Claim("Deep Dive", "step 5",
+          "This reduces bottlenecks compared to DataParallel.",
+          "Do fewer bytes go in and out of the busiest device, by a tenth or more?",
+          "there are more than two devices"),
+    Claim("Deep Dive", "myth 2", "More GPUs always speed up training proportionally.",
+          "Are N ranks at least 0.8 N times as fast as one?"),
+    Claim("Deep Dive", "myth 4",
+          "Model parallelism is always superior because it handles bigger models.",
+          "Is there room for stages, but not for replicas?",
+          "no device has room for the whole model"),
+    Claim("Blog", "causes, 3",
+          "Different synchronization strategies can affect weight updates and "
+          "convergence patterns.",
+          "Do the weights differ by more than 1e-12, in float64?",
+          "a strategy leaves out exchanges"),
+    Claim("Blog", "reproducibility",
+          "by default, the seed is [...] not automatically propagated to worker "
+          "processes or DataLoader generators",
+          "Do two runs draw differently?"),
+    Claim("Blog", "reproducibility",
+          "in the CLI config you cannot specify workers=True",
+          "Is the seed kept from the workers?"),
+    Claim("Blog", "the data module",
+          "Lightning needs the following things: [...] train_loader()",
+          "Does Lightning train with a data module of this function?"),
+    Claim("Blog", "lightning_train.py",
+          'Options include "dp" (data parallel), "ddp" (distributed data parallel), '
+          '"auto"',
+          "Does the Trainer take all of them?"),
+    Claim("Blog", "appendix, 2", "Train/eval mode switching",
+          "Is every step in its own mode?"),
+    Claim("Blog", "appendix, 9",
+          "Performs sanity validation batch before training to catch errors early",
+          "Does an error in validation come before the first training step?"),
 ]
 
 

@@ -82,8 +82,12 @@ class Meter(TorchDispatchMode):
 
 
 def home(tensor):
-    """Return the address of the memory that a tensor and its views share."""
-    return tensor.untyped_storage().data_ptr()
+    """Return the address of the memory that a tensor and its views share.
+
+    Without any, as on the device "meta", that of what stands for it.
+    """
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() or storage._cdata
 
 
 def _tensors(values):

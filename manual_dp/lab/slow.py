@@ -2,10 +2,11 @@
 
     slow_wire      let each all-reduce of this rank take as long as its bytes would
     Late           the work of such an all-reduce: it ends when the wire is done
-    slow_network   layers whose backward takes so long each
+    slow_network   layers whose forward and backward take so long each
 
-The real all-reduce starts at once, in the order of the program. A thread of its own
-then lets the time pass, one message after the other, while the rank computes.
+The real all-reduce starts at once, in the order of the program. When all ranks have
+sent theirs, a thread of its own lets the time pass, one message after the other, while
+the rank computes.
 """
 
 import time
@@ -44,10 +45,10 @@ class Late:
         self.work, self.future = work, torch.futures.Future()
 
     def carry(self, seconds):
-        """Let `seconds` pass and end; an error of the real work is passed on."""
+        """Let the real work end, and `seconds` pass; an error of it is passed on."""
         try:
-            time.sleep(seconds)
             self.work.wait()
+            time.sleep(seconds)
         except RuntimeError as error:
             self.future.set_exception(error)
         else:
@@ -66,12 +67,14 @@ class Late:
         return self.future
 
 
-def slow_network(layers, seconds, width=64):
+def slow_network(layers, seconds, width=64, forward=0):
     """Return `layers` linear layers without bias; each one's backward sleeps first.
 
     They are named "layer 1" and so on, and hold `width` * `width` numbers each.
+    seconds: that each backward sleeps. forward: seconds that each forward sleeps.
     """
     def slow(layer, X, y_hat):
+        time.sleep(forward)
         y_hat.register_hook(lambda grad: time.sleep(seconds))
     network = nn.Sequential()
     for i in range(layers):

@@ -1,9 +1,13 @@
 """Run a program under torchrun from a cell, as a terminal does; never hang.
 
     torchrun   start it, wait, return the lines that it printed
+    at_once    the same for several programs that run side by side
 
-torchrun and the program's ranks start below one rank of `run_ranks`. So the deadline
-ends them all, and so does an interrupt or the end of the kernel: nothing stays behind.
+Each torchrun, with its program's ranks, starts below a rank of `run_ranks`. So the
+deadline ends them all, and so does an interrupt or the end of the kernel: nothing
+stays behind.
+Each rank's lines go to a file of its own, as `--redirects` does it, in a folder that is
+removed: two ranks that print at once into one pipe would break each other's lines.
 The ranks talk over loopback. torchrun's own store, where they meet, listens on every
 interface while it runs, at a port that the system chooses: torch cannot bind it.
 """
@@ -11,6 +15,10 @@ interface while it runs, at a port that the system chooses: torch cannot bind it
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+
+import torch.distributed as dist
 
 from manual_dp.ranks import RankError, run_ranks
 
@@ -20,32 +28,60 @@ def torchrun(program, *options, ranks, timeout=200):
 
     It is what this line does in a terminal, with the same Python:
         torchrun --standalone --nproc_per_node=<ranks> <program> <options>
-    timeout: seconds until it must have ended. Ranks print in any order.
+    timeout: seconds until it must have ended. The lines of rank 0 come first.
     Raises RankError if it takes longer; RuntimeError, with the last line of the first
     rank's traceback, if it fails; FileNotFoundError if there is no such file.
     """
-    if not os.path.exists(program):
-        raise FileNotFoundError(f"there is no program {program}")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               "--local-addr=localhost", f"--nproc_per_node={ranks}", str(program),
-               *map(str, options)]
-    try:
-        code, out, err = run_ranks(_start, 1, command, timeout=timeout)[0]
-    except RankError as error:
-        if error.kind != "hung":
-            raise
-        raise RankError(f"{program} was still running after {timeout} s; it was ended, "
-                        "with all its ranks", kind="hung") from None
-    if code:
-        raise RuntimeError(f"{program} failed: {_reason(err)}")
-    return out.splitlines()
+    return at_once([(ranks, program, *options)], timeout)[0]
 
 
-def _start(command):
+def at_once(runs, timeout=200):
+    """Start programs side by side; return the lines of each, in the order of `runs`.
+
+    runs: for each the number of its ranks, its file and its options. What is raised is
+    what `torchrun` raises, for the first that fails.
+    """
+    for _, program, *_ in runs:
+        if not os.path.exists(program):
+            raise FileNotFoundError(f"there is no program {program}")
+    programs = [str(program) for _, program, *_ in runs]
+    with tempfile.TemporaryDirectory(prefix="manual_dp-") as folder:
+        logs = [os.path.join(folder, str(i)) for i in range(len(runs))]
+        try:
+            ended = run_ranks(_start, len(runs), [_command(log, *run) for log, run
+                                                  in zip(logs, runs)], timeout=timeout)
+        except RankError as error:
+            if error.kind != "hung":
+                raise
+            raise RankError(f"{' or '.join(dict.fromkeys(programs))} was still running "
+                            f"after {timeout} s; it was ended, with all its ranks",
+                            kind="hung") from None
+        for program, (code, err) in zip(programs, ended):
+            if code:
+                raise RuntimeError(f"{program} failed: {_reason(err)}")
+        return [_lines(log, ranks) for log, (ranks, *_) in zip(logs, runs)]
+
+
+def _command(log, ranks, program, *options):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone",
+            "--local-addr=localhost", f"--nproc_per_node={ranks}",
+            f"--log-dir={log}", "--redirects=1", str(program), *map(str, options)]
+
+
+def _start(commands):
+    command = commands[dist.get_rank()]
     environ = {**os.environ, "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"]}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True,
-                          errors="replace")
-    return done.returncode, done.stdout, done.stderr
+    done = subprocess.run(command, env=environ, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True, errors="replace")
+    return done.returncode, done.stderr
+
+
+def _lines(log, ranks):
+    """Return what the ranks printed, rank by rank; torchrun names the folders."""
+    printed = [path for rank in range(ranks)
+               for path in Path(log).glob(f"*/attempt_0/{rank}/stdout.log")]
+    return [line for path in printed
+            for line in path.read_text(errors="replace").splitlines()]
 
 
 def _reason(err):

@@ -6,27 +6,31 @@ from pathlib import Path
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.lab.claims import CLAIMS, Claim, Verdicts
+from manual_dp.lab.claims import CLAIMS, PROMISES, Claim, Verdicts
 
-LESSON = Path(__file__).parents[2] / "notebooks" / "16_claims_tested.ipynb"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+LESSONS = [("20_claims_tested", CLAIMS), ("21_promises_tested", PROMISES)]
+of_each_lesson = pytest.mark.parametrize("lesson, claims", LESSONS,
+                                         ids=[name for name, _ in LESSONS])
 THREE = [Claim("Book", "page 1", "one and one is two", "Is it 2?"),
          Claim("Blog", "page 2", "two is odd", "Is the rest 1?"),
          Claim("Torch", "a note", "a row is a rank's", "Is it?", "there is one rank")]
 YES, NO = (True, "it is"), (False, "it is not")
 
 
-def cells(kind):
-    lesson = json.loads(LESSON.read_text(encoding="utf-8"))["cells"]
-    return ["".join(cell["source"]) for cell in lesson if cell["cell_type"] == kind]
+def cells(lesson, kind):
+    nb = json.loads((NOTEBOOKS / f"{lesson}.ipynb").read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in nb["cells"] if cell["cell_type"] == kind]
 
 
-def lesson_code():
-    return ast.parse("\n".join(cells("code")).replace("%matplotlib inline", ""))
+def code_of(lesson):
+    code = "\n".join(cells(lesson, "code"))
+    return ast.parse(code.replace("%matplotlib inline", ""))
 
 
-def calls_of_verdict():
+def calls_of_verdict(lesson):
     """Return (number, run, control) of each call in the lesson, as syntax."""
-    return [node.args for node in ast.walk(lesson_code()) if isinstance(node, ast.Call)
+    return [node.args for node in ast.walk(code_of(lesson)) if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name) and node.func.id == "verdict"]
 
 
@@ -102,21 +106,28 @@ def test_a_run_says_what_was_found(found):
     assert verdict.given == {}
 
 
-# the lesson's claims
+# the lessons' claims
 
-def test_claims_differ_and_fit_in_a_narrow_page():
-    assert len({claim.words for claim in CLAIMS}) == len(CLAIMS)
-    assert max(map(len, Verdicts().table().splitlines())) <= 100
+@of_each_lesson
+def test_claims_differ_and_fit_in_a_narrow_page(lesson, claims):
+    assert len({claim.words for claim in claims}) == len(claims)
+    assert max(map(len, Verdicts(claims).table().splitlines())) <= 100
 
 
-def test_every_source_of_a_claim_is_explained():
+def test_no_claim_is_decided_in_both_lessons():
+    assert {claim.words for claim in CLAIMS} & {claim.words for claim in PROMISES} == set()
+
+
+@of_each_lesson
+def test_every_source_of_a_claim_is_explained(lesson, claims):
     import manual_dp.lab.claims as file
     names = file.__doc__.split("Sources:")[1]
-    assert [claim.source for claim in CLAIMS if claim.source not in names] == []
+    assert [claim.source for claim in claims if claim.source not in names] == []
 
 
-def test_every_claim_is_a_question_and_has_a_place():
-    assert [claim for claim in CLAIMS if not claim.place
+@of_each_lesson
+def test_every_claim_is_a_question_and_has_a_place(lesson, claims):
+    assert [claim for claim in claims if not claim.place
             or not claim.question.endswith("?") or claim.condition.endswith(".")] == []
 
 
@@ -131,32 +142,36 @@ def test_what_torch_says_it_says_in_these_words():
             for part in claim.words.split(" [...] ") if plain(part) not in page] == []
 
 
-def test_every_claim_is_quoted_before_it_is_run():
-    text = plain(" ".join(cells("markdown")))
-    assert [claim.words for claim in CLAIMS if plain(claim.words) not in text] == []
+@of_each_lesson
+def test_every_claim_is_quoted_before_it_is_run(lesson, claims):
+    text = plain(" ".join(cells(lesson, "markdown")))
+    assert [claim.words for claim in claims if plain(claim.words) not in text] == []
 
 
-def test_the_lesson_decides_every_claim_once():
-    numbers = [number.value for number, *_ in calls_of_verdict()]
-    assert numbers == list(range(1, len(CLAIMS) + 1))
+@of_each_lesson
+def test_the_lesson_decides_every_claim_once(lesson, claims):
+    numbers = [number.value for number, *_ in calls_of_verdict(lesson)]
+    assert sorted(numbers) == list(range(1, len(claims) + 1))
 
 
-def test_no_answer_of_the_lesson_is_written_by_hand():
+@of_each_lesson
+def test_no_answer_of_the_lesson_is_written_by_hand(lesson, claims):
     # both runs of a claim are computed: a function's, or from something with a name
-    for number, run, control in calls_of_verdict():
+    for number, run, control in calls_of_verdict(lesson):
         for part in (run, control):
             holds = part.elts[0] if isinstance(part, ast.Tuple) else part
             names = [node for node in ast.walk(holds) if isinstance(node, ast.Name)]
             assert names, f"claim {number.value}"
 
 
-def test_no_function_of_the_lesson_answers_with_a_literal():
+@of_each_lesson
+def test_no_function_of_the_lesson_answers_with_a_literal(lesson, claims):
     # `return True, "so"` would decide a claim without a run; whether ranks wait, in
     # `waits`, is said by the error that run_ranks raises or does not
-    asked = {node.func.id for call in calls_of_verdict() for part in call[1:]
+    asked = {node.func.id for call in calls_of_verdict(lesson) for part in call[1:]
              for node in ast.walk(part) if isinstance(node, ast.Call)
              and isinstance(node.func, ast.Name)}
-    for node in ast.walk(lesson_code()):
+    for node in ast.walk(code_of(lesson)):
         if isinstance(node, ast.FunctionDef) and node.name in asked - {"waits"}:
             answers = [part.value.elts[0] for part in ast.walk(node)
                        if isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple)]

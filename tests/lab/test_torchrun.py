@@ -1,28 +1,19 @@
 """Programs under torchrun: what they print, how they fail, that nothing stays behind."""
 
 import os
+import tempfile
 import threading
 import time
 
 import pytest
 
-from manual_dp.lab.torchrun import torchrun
-from manual_dp.ranks import RankError, launch
-from tests.support.launches import MARK, alive, until
+from manual_dp.lab.torchrun import at_once, torchrun
+from manual_dp.ranks import RankError
+from tests.support.launches import until
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 LONG = 250  # seconds for torch to be imported once or twice on a busy machine
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    launch._nursery.cache_clear()
-    os.environ[MARK] = f"{os.getpid()} {time.time()}"
-    yield
-    launch._nursery.cache_clear()
-    gone = until(lambda: alive() == [])
-    left = alive()
-    del os.environ[MARK]
-    assert gone, left
 
 
 @pytest.fixture
@@ -35,11 +26,20 @@ def program(tmp_path):
 
 
 def test_every_rank_runs_the_program_with_its_number_and_the_options(program):
-    path = program("import os, sys\nprint(os.environ['RANK'], os.environ['LOCAL_RANK'],"
-                   " os.environ['WORLD_SIZE'], os.environ['GLOO_SOCKET_IFNAME'],"
-                   " *sys.argv[1:])")
+    path = program("import os, sys\nnames = 'RANK', 'LOCAL_RANK', 'WORLD_SIZE',"
+                   " 'GLOO_SOCKET_IFNAME'\n"
+                   "said = [*(os.environ[name] for name in names), *sys.argv[1:]]\n"
+                   "print(*said)")
     lines = torchrun(path, "--lr", 0.5, ranks=2, timeout=LONG)
-    assert sorted(lines) == ["0 0 2 lo --lr 0.5", "1 1 2 lo --lr 0.5"]
+    assert lines == ["0 0 2 lo --lr 0.5", "1 1 2 lo --lr 0.5"]
+
+
+def test_lines_that_ranks_print_at_once_are_whole(program, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = program("import os\nfor i in range(300):\n    print(os.environ['RANK'], i)")
+    assert torchrun(path, ranks=2, timeout=LONG) == [
+        f"{rank} {i}" for rank in (0, 1) for i in range(300)]
+    assert os.listdir(tmp_path) == ["program.py"]
 
 
 def test_a_program_that_raises_is_named_with_its_own_error(program):
@@ -47,6 +47,25 @@ def test_a_program_that_raises_is_named_with_its_own_error(program):
                    "if os.environ['RANK'] == '1':\n    raise ValueError('boom')")
     with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):
         torchrun(path, ranks=2, timeout=LONG)
+
+
+def test_several_run_at_once_and_each_one_s_lines_come_in_order(program, tmp_path):
+    # each waits for the other's file: one after the other would never end
+    path = program("import os, sys, time\nmine, other = sys.argv[1:]\n"
+                   "open(mine, 'w').close()\n"
+                   "while not os.path.exists(other):\n    time.sleep(0.1)\n"
+                   "name = os.path.basename(mine)\n"
+                   "print(name, os.environ['WORLD_SIZE'])")
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert at_once([(1, path, a, b), (2, path, b, a)], timeout=LONG) == [
+        ["a 1"], ["b 2", "b 2"]]
+
+
+def test_of_several_the_one_that_fails_is_named(program, tmp_path):
+    right = tmp_path / "right.py"
+    right.write_text("print('right')")
+    with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):
+        at_once([(1, right), (1, program("raise ValueError('boom')"))], timeout=LONG)
 
 
 def started(folder):

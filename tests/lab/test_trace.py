@@ -45,6 +45,16 @@ def test_sizes_of_messages_are_noted_while_the_block_runs():
     assert run_ranks(rank_function, 2) == [([3], [5])] * 2
 
 
+def test_something_else_of_each_message_is_noted_where_it_is_asked_for():
+    def rank_function():
+        with trace.all_reduces(note=lambda tensor: (str(tensor.dtype), tensor.nbytes)) as sent:
+            dist.all_reduce(torch.ones(3))
+            dist.all_reduce(torch.ones(3, dtype=torch.float16))
+        return sent
+    assert run_ranks(rank_function, 2) == [[("torch.float32", 12),
+                                            ("torch.float16", 6)]] * 2
+
+
 @pytest.mark.parametrize("kind", [BucketDDP, DDP])
 def test_each_gradient_and_bucket_is_noted_once_and_in_order_of_time(kind):
     for events in run_ranks(recorded, 2, kind):
@@ -83,6 +93,15 @@ def test_runs_are_repeated_until_two_agree_in_ticks():
     runs = iter(late)
     assert trace.agreed(lambda: next(runs), 0.1) == at(1, 2)
     assert len(list(runs)) == 1  # the fourth agreed with the first
+
+
+def test_a_run_that_is_as_expected_needs_no_second_one():
+    runs = iter([at(0.1), at(0.2), at(0.3), at(0.2)])
+    assert trace.agreed(lambda: next(runs), 0.1, known=at(2)) == at(2)
+    assert next(runs) == at(0.3)
+    runs = iter([at(0.1), at(0.2), at(0.1), at(0.1), at(0.7)])  # three that are alike
+    assert trace.agreed(lambda: next(runs), 0.1, known=at(7)) == at(1)
+    assert next(runs) == at(0.7)
 
 
 def test_runs_of_which_no_two_agree_are_an_error():

@@ -31,6 +31,19 @@ def alive():
     return [process for process in found if process.pid not in idle]
 
 
+@pytest.fixture
+def nothing_is_left():
+    """Fail if a process that the test has started, or one of theirs, outlives it."""
+    launch._nursery.cache_clear()
+    os.environ[MARK] = f"{os.getpid()} {time.time()}"
+    yield
+    launch._nursery.cache_clear()
+    gone = until(lambda: alive() == [])
+    left = alive()
+    del os.environ[MARK]
+    assert gone, left
+
+
 def until(condition, seconds=LATE):
     """Wait until condition() holds; return whether it does."""
     end = time.monotonic() + seconds

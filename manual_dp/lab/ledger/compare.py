@@ -26,18 +26,19 @@ BOUND = 1e-12
 ZERO = 1e-18  # where the figure has its 0
 
 
-def compare(world_size=2, steps=100, batch_size=24, seed=0, lr=LR):
+def compare(world_size=2, steps=100, batch_size=24, seed=0, lr=LR, device=None):
     """Train by every method from the same weights on the same minibatches.
 
     Twice: on minibatches whose shards are equal, batch_size rows or a little less, and
     on some that are world_size - 1 rows smaller, which no split makes equal. In one
     process the last shard is then the small one; over processes rank 0 gets three
-    times as many rows as the others. seed: draws weights and minibatches.
+    times as many rows as the others. seed: draws weights and minibatches. device: the
+    one that all ranks share; without it GPUs are dealt out, or all are on the CPU.
     Returns a dict that JSON can hold. Seconds are of the even minibatches, with one
     thread a process; methods run one after another, so on a busy machine they mislead.
     """
     _check(world_size, steps, batch_size)
-    plans = _plans(world_size, steps, batch_size, seed, lr)
+    plans = _plans(world_size, steps, batch_size, seed, lr, device)
     runs, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # as every rank does
     try:
@@ -57,13 +58,13 @@ def compare(world_size=2, steps=100, batch_size=24, seed=0, lr=LR):
                  for name, run in runs.items()]}
 
 
-def _plans(world_size, steps, batch_size, seed, lr):
+def _plans(world_size, steps, batch_size, seed, lr, device):
     even = batch_size - batch_size % world_size
     odd = even - (world_size - 1)
     one = odd // (world_size + 2)
     shares = {"even": [even // world_size] * world_size,
               "uneven": [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
-    return {kind: Plan(world_size, steps, sum(share), share, seed, lr)
+    return {kind: Plan(world_size, steps, sum(share), share, seed, lr, device)
             for kind, share in shares.items()}
 
 

@@ -27,9 +27,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
-from manual_dp.devices import try_devices
 from manual_dp.lab.cost import busiest, traffic
-from manual_dp.lab.ledger.plan import follow, sgd_step, start
+from manual_dp.lab.ledger.plan import follow, places, sgd_step, start
 from manual_dp.lab.same import most, nudge
 from manual_dp.lab.trace import all_reduces
 from manual_dp.models.lenet import LeNet
@@ -44,14 +43,14 @@ BUCKET_MB = 0.5  # two buckets: linear layers, convolutions
 
 def single(plan):
     """Train on one device: nothing is split, nothing summed over ranks."""
-    [device] = try_devices(1)
+    [device] = places(plan, 1)
     run = _follow(plan, LeNet(start(plan)).to(device), device)
     return {**run, "sent": 0, "counted": True}
 
 
 def nudged(plan):
     """Train one device from a start that differs in the last place of one weight."""
-    [device] = try_devices(1)
+    [device] = places(plan, 1)
     run = _follow(plan, LeNet(nudge(start(plan))).to(device), device)
     return {**run, "sent": 0, "counted": True}
 
@@ -62,7 +61,7 @@ def _follow(plan, net, device):
 
 def by_hand(allreduce, plan):
     """Train replicas in this process: `train_batch` with an all-reduce of a list."""
-    devices = try_devices(plan.world_size)
+    devices = places(plan, plan.world_size)
     device_params = [get_params(start(plan), device) for device in devices]
 
     def step(X, y):
@@ -74,7 +73,7 @@ def by_hand(allreduce, plan):
 
 def data_parallel(plan):
     """Train one module through `DataParallel` by hand."""
-    devices = try_devices(plan.world_size)
+    devices = places(plan, plan.world_size)
     return _through(DataParallel(LeNet(start(plan)), devices), devices, plan)
 
 
@@ -98,12 +97,16 @@ def _through(net, devices, plan):
 def over_processes(wrap, plan):
     """Train with a process for each rank: on a GPU each if there are so many.
 
-    wrap: called in each rank with the module; returns what to call for the scores,
-    what to call after backward, and the factor for the loss.
+    Where the plan has a device, all ranks share that one. wrap: called in each rank
+    with the module; returns what to call for the scores, what to call after backward,
+    and the factor for the loss. The ring on isend and irecv stays on the CPU: gloo
+    sends no GPU's tensor from one rank to another.
     """
-    gpus = torch.cuda.device_count() >= plan.world_size and wrap is not ring
-    runs = run_ranks(_rank, plan.world_size, wrap, plan, gpus,
-                     timeout=60 + 2 * plan.steps, backend="nccl" if gpus else "gloo")
+    shared = torch.device("cpu") if wrap is ring else plan.device
+    if shared is None and torch.cuda.device_count() < plan.world_size:
+        shared = torch.device("cpu")
+    runs = run_ranks(_rank, plan.world_size, wrap, plan, shared,
+                     timeout=60 + 2 * plan.steps, backend="gloo" if shared else "nccl")
     weights = {mark: [run["weights"][mark][0] for run in runs]
                for mark in runs[0]["weights"]}
     return {"weights": weights, "seconds": max(run["seconds"] for run in runs),
@@ -126,9 +129,9 @@ def ddp(kind, module, **options):
     return kind(module, **options), None, dist.get_world_size()
 
 
-def _rank(wrap, plan, gpus):
+def _rank(wrap, plan, shared):
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    device = torch.device("cuda", rank) if gpus else torch.device("cpu")
+    device = shared or torch.device("cuda", rank)
     module = LeNet(start(plan)).to(device)
     net, after_backward, factor = wrap(module)
     step = sgd_step(net, plan, after_backward, factor)

@@ -1,6 +1,7 @@
 """What all methods of methods.py share: weights, minibatches, a step, taking notes.
 
     Plan          what a run is told
+    places        the devices of replicas in one process
     start         the initial weights
     minibatches   the minibatches
     sgd_step      a step of a module, by torch's own SGD
@@ -17,11 +18,19 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
+from manual_dp.devices import try_devices
 from manual_dp.lab.same import apart, most
 from manual_dp.lenet import init_params, lenet
 
 # rows: of a minibatch. shares: how many of them each rank has, over processes.
-Plan = namedtuple("Plan", "world_size steps rows shares seed lr")
+# device: where all ranks are, if they are to share one; None: as `try_devices` says.
+Plan = namedtuple("Plan", "world_size steps rows shares seed lr device",
+                  defaults=[None])
+
+
+def places(plan, count):
+    """List a device for each of `count` replicas in one process."""
+    return try_devices(count) if plan.device is None else [plan.device] * count
 
 
 def start(plan):

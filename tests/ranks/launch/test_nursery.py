@@ -14,7 +14,7 @@ import pytest
 import torch.distributed as dist
 
 from manual_dp.ranks import launch, run_ranks
-from tests.support.launches import LATE, SOON, alive, error_of, until
+from tests.support.launches import LATE, SOON, alive, error_of, nursery, until
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -143,3 +143,10 @@ def test_a_launch_inside_a_rank_leaves_nothing_either(tmp_path):
     # it starts a nursery of its own, which imports torch
     error = error_of(outer, str(tmp_path), world_size=1, timeout=100)
     assert (str(error), error.details) == ("rank 0 exited with code 1", "[0, 1]\n")
+
+
+def test_asking_the_nursery_for_gpus_opens_none():
+    run_ranks(int, 1)
+    environment = psutil.Process(nursery().pid).environ()
+    # a GPU that was opened before the fork is lost to the ranks
+    assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"

@@ -1,0 +1,102 @@
+"""ZeRO, stage 1, by hand: each rank keeps the optimizer's state of its own shard only.
+
+    ShardedOptimizer   reduce-scatter gradients, step on one shard, all-gather weights
+    state_bytes        what an optimizer keeps between steps, in bytes
+    zero_bytes         what a rank keeps, by formula: stages 0 to 3
+
+All weights form one flat tensor, cut into a chunk for each rank. A rank needs the mean
+gradient of its own chunk only, so a reduce-scatter is enough. An all-gather then brings
+it the other ranks' new weights. Together they move the bytes of one all-reduce. Adam's
+two moments are kept once over all ranks, no longer once in each of them.
+
+Source: Rajbhandari et al. 2020, ZeRO.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+from manual_dp.ranks.collectives import allgather, reduce_scatter
+
+
+class ShardedOptimizer:
+    """Take the steps of an optimizer whose state is shared out between the ranks.
+
+    make(tensors) returns the optimizer of a list with one flat tensor; it must treat
+    every number alike, as SGD and Adam do. All ranks must begin with equal weights, of
+    one dtype. Call it after backward on a module without DDP: it takes the mean itself.
+    """
+
+    def __init__(self, params, make):
+        self.params = list(params)
+        world_size = _check(self.params)
+        flat = torch.cat([p.detach().flatten() for p in self.params])
+        flat = F.pad(flat, (0, -len(flat) % world_size))  # chunks of one length
+        self.chunks = list(flat.chunk(world_size))
+        self.shard = nn.Parameter(self.chunks[dist.get_rank()].clone())
+        self.optimizer = make([self.shard])
+
+    @torch.no_grad()
+    def step(self):
+        """Move the weights by the mean of all ranks' gradients; a missing one is 0."""
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        grads = torch.zeros(len(self.shard) * world_size, dtype=self.shard.dtype)
+        for part, p in zip(self._parts(grads), self.params):
+            if p.grad is not None:
+                part.copy_(p.grad)
+        sums = list(grads.chunk(world_size))
+        reduce_scatter(sums)
+        self.shard.grad = sums[rank] / world_size
+        self.optimizer.step()
+        self.chunks[rank].copy_(self.shard)
+        allgather(self.chunks)
+        for part, p in zip(self._parts(torch.cat(self.chunks)), self.params):
+            p.copy_(part)
+
+    def zero_grad(self):
+        """Forget all gradients."""
+        for p in self.params:
+            p.grad = None
+
+    def _parts(self, flat):
+        """Return views of `flat`, one of each parameter's shape."""
+        sizes = [p.numel() for p in self.params]
+        return [part.view_as(p) for part, p in
+                zip(flat[:sum(sizes)].split(sizes), self.params)]
+
+
+def state_bytes(optimizer):
+    """Return the bytes of all tensors with more than one number that it keeps."""
+    return sum(t.nbytes for state in optimizer.state.values() for t in state.values()
+               if isinstance(t, torch.Tensor) and t.numel() > 1)
+
+
+def zero_bytes(params, world_size, stage):
+    """Return the bytes of `params` weights on a rank: Adam, mixed precision.
+
+    2 bytes for a weight and 2 for its gradient, both in 16 bits; 12 for Adam: the
+    weight in 32 bits and two moments. Stage 0 keeps all of them on each rank. Stage 1
+    shards Adam's 12, stage 2 the gradients, too, stage 3 the weights as well.
+    """
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"stage must be 0, 1, 2 or 3, got {stage!r}")
+    if world_size < 1:
+        raise ValueError(f"world_size must be 1 or more, got {world_size!r}")
+    weights, gradients, adam = 2 * params, 2 * params, 12 * params
+    if stage >= 1:
+        adam /= world_size
+    if stage >= 2:
+        gradients /= world_size
+    if stage >= 3:
+        weights /= world_size
+    return weights + gradients + adam
+
+
+def _check(params):
+    dtypes = {p.dtype for p in params}
+    if len(dtypes) != 1:
+        raise TypeError(f"params must have one dtype, got {sorted(map(str, dtypes))}")
+    if not dist.is_initialized():
+        raise ValueError("no process group: run this on ranks, as run_ranks does")
+    return dist.get_world_size()
