@@ -13,7 +13,7 @@ from manual_dp.school.grader.cells import join
 c = get_config()  # noqa: F821, nbgrader defines it
 
 c.CourseDirectory.course_id = "manual_dp"
-c.Execute.timeout = 60  # seconds a cell; a check of an endless loop ends by itself
+c.Execute.timeout = 400  # seconds a cell; a check of an endless loop ends by itself
 
 
 

@@ -91,7 +91,7 @@ def test_what_an_answer_raises_itself_is_passed_on(error):
     ("ps1/sgd", [], r"ps1/sgd checks sgd; got 0 arguments"),
     ("ps1/sgd", [manual_dp.sgd] * 2, r"ps1/sgd checks sgd; got 2 arguments"),
     ("ps1/fly", [manual_dp.sgd], r"no exercise is called 'ps1/fly'"),
-    ("ps9/sgd", [manual_dp.sgd], r"no problem set is called 'ps9'")])
+    ("ps99/sgd", [manual_dp.sgd], r"no problem set is called 'ps99'")])
 def test_a_check_that_is_called_wrongly_says_how(name, given, message):
     with pytest.raises(ValueError, match=message):
         check(name, *given)

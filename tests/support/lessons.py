@@ -19,7 +19,10 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 LESSONS = ["00_start_here", "01_split_the_work", "02_replicas", "03_allreduce",
            "04_split_the_batch", "05_one_step", "06_train", "07_dataparallel",
            "08_processes", "09_ddp_by_hand", "10_ddp", "11_is_it_correct",
-           "16_claims_tested", "17_wrong_on_purpose", "18_your_own_script"]
+           "12_resnet_cifar10", "13_how_often", "14_precision_and_memory",
+           "15_lightning", "16_predict_before_you_pay", "17_the_clock",
+           "18_keep_only_a_part", "19_many_machines", "20_claims_tested",
+           "21_promises_tested", "22_wrong_on_purpose", "23_your_own_script"]
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 

@@ -41,7 +41,8 @@ def answer(job, folder, pipe, hide, given, start):
     os.closerange(3, pipe)
     os.closerange(pipe + 1, 1024)
     os.environ.clear()
-    os.environ.update(HOME=folder, TMPDIR=folder, OMP_NUM_THREADS="1")
+    os.environ.update(HOME=folder, TMPDIR=folder, OMP_NUM_THREADS="1",
+                      CUDA_VISIBLE_DEVICES="")
     os.chdir(folder)
     tempfile.tempdir = None
     _limit(job["seconds"], job["memory"])
@@ -62,13 +63,13 @@ def answer(job, folder, pipe, hide, given, start):
 
 def _run(job, hide, given, start):
     """Yield what the answers make of each case."""
-    torch_was = Replaced()
-    if getattr(given, "APART", False):
+    torch_was, name = Replaced(), job["name"].partition("/")[2]
+    if name in getattr(given, "APART", ()):
         answers = [programs(job, lambda: _define(job, start, given.TRIED)[0],
                             lambda error: _tell(error, job), hide)]
     else:
         answers = _define(job, start, given.TRIED)
-    measure = getattr(given, job["name"].partition("/")[2])
+    measure = getattr(given, name)
     for case in job["cases"]:
         result = call(measure, case, answers)
         torch_was.refuse()

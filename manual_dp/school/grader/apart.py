@@ -53,9 +53,9 @@ def programs(job, define, describe, hide):
         lines.append(ours)
     job["cases"] = cases
 
-    def program(rank, world_size, own):
+    def program(rank, world_size, own, *more):
         line = lines[rank]
-        started = _ask(line, {"start": [rank, world_size, pack(own)]})
+        started = _ask(line, {"start": [rank, world_size, pack(own), *more]})
         return _other(started) if "strange" in started else _Program(line, own, job)
     return program
 
@@ -151,10 +151,10 @@ def _be(rank, line, define, describe, hide):
 def _move(message, answer, running):
     """Begin a program, or let the running one take a step; return what to say of it."""
     if "start" in message:
-        rank, world_size, own = message["start"]
+        rank, world_size, own, *more = message["start"]
         kept = unpack(own)
         own = list(kept) if isinstance(kept, list) else kept
-        program = answer(rank, world_size, own)
+        program = answer(rank, world_size, own, *more)
         if not hasattr(program, "send"):
             return {"strange": type(program).__name__}
         running.update(program=program, kept=kept, own=own)

@@ -26,13 +26,15 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 
-OPEN = {"devices": ["try_devices"], "lenet": ["init_params", "lenet", "loss"]}
+OPEN = {"files.vision": ["ensure_torchvision"], "devices": ["try_devices"],
+        "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
 GIVEN = {"tools": ["settings", "plain", "devices", "optimizers", "afresh", "images",
                    "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"],
-         "ps7": ["given", "clock", "run"]}
+         "ps7": ["given", "clock", "run"], "ps8": ["trainer", "run"],
+         "ps9": ["run"]}
 # of grader/, too: what runs and watches answers
 BESIDE = ["usage", "jail", "apart", "seal", "landlock", "litter", "watch",
           "statements", "answer"]
@@ -98,6 +100,7 @@ def _load(package):
 def _course(package, error=None):
     """Load what OPEN and GIVEN list; `error` is its RankError, which processes send."""
     top = _empty("manual_dp")
+    _empty("manual_dp.files")
     for file, words in OPEN.items():
         module = _from_file(package, file)
         vars(top).update((word, vars(module)[word]) for word in words)
@@ -122,7 +125,7 @@ def _prepare(given):
     """Import what torch would import in every job of this set, at every job's cost."""
     for name in getattr(given, "IMPORTS", ()):
         with suppress(ImportError):  # another torch: jobs import what they need
-            importlib.import_module(name)
+            name() if callable(name) else importlib.import_module(name)
 
 
 def _empty(name):

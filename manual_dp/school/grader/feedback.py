@@ -20,6 +20,8 @@ from manual_dp.school.grader.mistakes import troubles
 from manual_dp.school.grader.sheet import printable
 from manual_dp.school.grader.titles import titles
 
+MARK = re.compile(rb'<meta name="student" content="([0-9a-f]{16})">')
+
 
 def write_pages(folder, book):
     """Write a page for each student and `index.html`; return the path of that."""
@@ -30,14 +32,31 @@ def write_pages(folder, book):
         page = _place(book.students.names[home], written)
         written[page] = home
         write_text(folder / page, html.get_template("student").render(
-            title=book.students.names[home], works=works))
+            title=book.students.names[home], works=works, mark=_mark(home)))
     del written["index.html"]
+    _clear(folder, written)
     to_read = sum(work.to_read for works in book.works.values()
                   for work in works.values())
     write_text(folder / "index.html", html.get_template("class").render(
         title="Grades", pages=written, book=book, names=book.students.names,
         sets=book.sets, troubles=troubles(book), to_read=to_read))
     return folder / "index.html"
+
+
+def _clear(folder, written):
+    """Remove pages that a student of the book had under another name."""
+    marks, now = {_mark(home) for home in written.values()}, {*map(str.lower, written)}
+    for path in folder.glob("*.html"):
+        if path.is_file() and path.name.lower() not in now | {"index.html"}:
+            with open(path, "rb") as file:
+                found = MARK.search(file.read(1000))
+            if found and found[1].decode() in marks:
+                path.unlink()
+
+
+def _mark(home):
+    """Return what a student's page is known by, whatever its name."""
+    return _digest(str(home))[:16]
 
 
 def _environment():

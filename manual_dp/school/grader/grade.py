@@ -41,12 +41,12 @@ def grade_all(paths, journal=None, jobs=2):
 def _in_parallel(paths, jobs):
     """Yield (path, record) as they come; leave no process behind, whatever happens."""
     workers = [Worker() for _ in range(jobs)]
-    free = list(workers)
+    free, known = list(workers), {}
 
     def work(path):
         worker = free.pop()
         try:
-            return path, grade_one(path, worker)
+            return path, grade_one(path, worker, known)
         finally:
             free.append(worker)
     before = torch.get_num_threads()
@@ -65,8 +65,11 @@ def _in_parallel(paths, jobs):
         torch.set_num_threads(before)
 
 
-def grade_one(path, worker):
-    """Return the record of the notebook at `path`; a bad file gets 0 and a note."""
+def grade_one(path, worker, known=None):
+    """Return the record of the notebook at `path`; a bad file gets 0 and a note.
+
+    known: verdicts on answers, by their text: see worker.grade.
+    """
     record = {"student": "", "problem_set": "", "score": 0, "max_score": 0,
               "exercises": {}, "words": {}, "code": {}, "edited": [], "note": ""}
     try:
@@ -79,7 +82,7 @@ def grade_one(path, worker):
     except ValueError as error:
         return {**record, "note": str(error)}
     for name, exercise in wanted.items():
-        message = grade(worker, exercise, record["code"])
+        message = grade(worker, exercise, record["code"], known)
         points = getattr(message, "points", 0) if message else exercise.points
         record["exercises"][name] = [points, message or ""]
     record["score"] = sum(points for points, _ in record["exercises"].values())

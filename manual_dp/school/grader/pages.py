@@ -30,6 +30,7 @@ ul { margin: 0; padding-left: 1.2rem }
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+{% if mark %}<meta name="student" content="{{ mark }}">{% endif %}
 <title>{{ title }}</title><style>""" + STYLE + """</style></head><body>
 <h1>{{ title }}</h1>
 {% block body %}{% endblock %}

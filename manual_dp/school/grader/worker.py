@@ -77,7 +77,8 @@ class Worker:
                  json.dumps(settings)],
                 stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 start_new_session=True,
-                env={"PATH": os.defpath, "OMP_NUM_THREADS": "1"})
+                env={"PATH": os.defpath, "OMP_NUM_THREADS": "1",
+                     "CUDA_VISIBLE_DEVICES": ""})  # a GPU wants more than their memory
         try:
             self.enclosed = self._receive(START) == b"enclosed"
             reply = self._ask(PROBE)
@@ -113,35 +114,49 @@ class Worker:
             process.wait()
 
 
-def grade(worker, exercise, cells):
+def grade(worker, exercise, cells, known=None):
     """Return None if the answer in `cells` is right, else the message for the learner.
 
     cells: {grade id: source} of a submission. Nothing but the numbers that come back
     decides, compared here with what only this process knows.
+    known: a dict of the verdicts so far, by text. An answer that was right once, or
+    wrong twice, is not run again: on a busy machine a right one may fail, no wrong one
+    passes.
     """
     missing = [grade_id for grade_id in exercise.cells if grade_id not in cells]
-    parts = exercise.parts and Path(import_module(exercise.parts_module).__file__)
     if missing:
         return f"The answer cell {missing[0]} is missing."
-    job = {"nonce": secrets.token_hex(8), "name": exercise.name,
-           "cells": [(grade_id, cells[grade_id]) for grade_id in exercise.cells],
-           "beside": [(grade_id, cells[grade_id]) for grade_id in exercise.beside
-                      if grade_id in cells],
-           "parts": parts.read_text() if parts else "", "given": exercise.parts,
-           "answers": exercise.answers,
+    own, beside = ([(name, cells[name]) for name in names if name in cells]
+                   for names in (exercise.cells, exercise.beside))
+    known = {} if known is None else known
+    before = known.setdefault((exercise.name, *own, *beside), [])
+    if None in before or len(before) > 1:
+        return None if None in before else before[-1]
+    parts = exercise.parts and Path(import_module(exercise.parts_module).__file__)
+    job = {"nonce": secrets.token_hex(8), "name": exercise.name, "cells": own,
+           "beside": beside, "parts": parts.read_text() if parts else "",
+           "given": exercise.parts, "answers": exercise.answers,
            "cases": list(exercise.draw(random.Random())),
            "seconds": exercise.seconds, "memory": MEMORY}
     reply = worker.run(job)
     result = _read(reply["text"])
     if result.get("nonce") != job["nonce"]:
-        return f"The answer returned nothing: it {reply['end']}."
+        verdict = f"The answer returned nothing: it {reply['end']}."
+    else:
+        verdict = _verdict(exercise, job["cases"], result)
+    before.append(verdict)
+    return verdict
+
+
+def _verdict(exercise, cases, result):
+    """Return None if what an answer returned for `cases` is right, else a message."""
     out, said = result.get("out"), result.get("said")
     if not isinstance(out, list) or not isinstance(said, dict) or not (
-            said or len(out) == len(job["cases"])):
+            said or len(out) == len(cases)):
         return "The answer returned something that cannot be read."
     if said.get("blank") is True:
         return "Not written yet: the cell still raises NotImplementedError."
-    for case, got in zip(job["cases"], out):
+    for case, got in zip(cases, out):
         if problem := judge(exercise, case, got):
             return problem
     return _explain(str(said.get("error"))) if said else None
@@ -161,6 +176,9 @@ def _explain(error):
     if error.startswith("NameError"):
         error += ("\nOnly the answer cells are graded, with the imports of the first "
                   "cell: put what an answer needs into its cell.")
+    if error.startswith("PermissionError"):
+        error += ("\nWhile an answer is graded, it writes in its own folder alone, and "
+                  "starts no processes by multiprocessing: num_workers=0.")
     if "manual_dp" in error.partition("\n")[0] and error.startswith(
             ("ImportError", "ModuleNotFoundError")):
         error += "\nWhile an answer is graded, it cannot use the course's own solution."

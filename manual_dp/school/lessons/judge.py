@@ -1,14 +1,22 @@
 """The exercises of the lessons: each asks for the function that the lesson then shows.
 
 Most are judged as in a problem set. The two halves of the ring are functions of all
-ranks' chunks here, programs of one rank in problem set 2. Those of lessons 08 to 10 are
-in files of their own.
+ranks' chunks here, programs of one rank in problem set 2. Those of lessons 08 to 10
+and 16 to 19 are in files of their own.
 """
 
 from dataclasses import replace
 
 from manual_dp.school.exercise import Exercise, find
-from manual_dp.school.lessons import gradients, messages, training
+from manual_dp.school.lessons import (
+    gradients,
+    memory,
+    messages,
+    prices,
+    rows,
+    scaling,
+    training,
+)
 from manual_dp.school.sums import judge_chunks, judge_copies
 from manual_dp.school.tools.plain import random_numbers
 
@@ -73,4 +81,8 @@ EXERCISES = [
     _hook(),
     *gradients.EXERCISES,
     *training.EXERCISES,
+    *prices.EXERCISES,
+    *scaling.EXERCISES,
+    *memory.EXERCISES,
+    *rows.EXERCISES,
 ]

@@ -2,7 +2,11 @@
 
 from manual_dp.school.exercise import flat
 from manual_dp.school.lessons.gradients import accumulate, bucket  # noqa: F401
+from manual_dp.school.lessons.memory import zero_bytes  # noqa: F401
 from manual_dp.school.lessons.messages import exchange, open_group, ring  # noqa: F401
+from manual_dp.school.lessons.prices import seconds  # noqa: F401
+from manual_dp.school.lessons.rows import rows_to_go  # noqa: F401
+from manual_dp.school.lessons.scaling import amdahl  # noqa: F401
 from manual_dp.school.lessons.training import (  # noqa: F401
     evaluate,
     resume,

@@ -6,18 +6,27 @@ from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet, loss
 from manual_dp.school.tools.devices import CPU, META, homes
 from manual_dp.school.tools.images import images, rows_seen, together, watched
-from manual_dp.school.tools.plain import expect, forms, memory, numbers, tensor
+from manual_dp.school.tools.plain import (
+    expect,
+    forms,
+    memory,
+    numbers,
+    params_of,
+    tensor,
+)
 
 # what the notebook's first cell defines
 START = dict(torch=torch, try_devices=try_devices, init_params=init_params,
              lenet=lenet, loss=loss)
 # and what else it imports, for trying things out
+# what torch imports when images go through a network that has no numbers: two seconds
+IMPORTS = ["torch._dynamo"]
 TRIED = ("check", "load_data")
 
 
 def get_params(case, get_params):
     """Make replicas, then write into each: who shares memory with whom shows."""
-    source = _source(case)
+    source = params_of(case)
     places = memory(source)
     replicas = [expect(get_params(source, device), len(source), "get_params")
                 for device in try_devices(case["world_size"])]
@@ -30,15 +39,7 @@ def get_params(case, get_params):
             "source stays": [p.data_ptr() == place.data_ptr()
                              for p, place in zip(source, places)],
             "source wants gradients": [p.requires_grad for p in source],
-            "homes": homes(get_params, _source(case), META)}
-
-
-def _source(case):
-    source = [tensor(p) for p in case["params"]]
-    if case["trained"]:
-        for p in source:
-            p.requires_grad_().grad = torch.ones_like(p)
-    return source
+            "homes": homes(get_params, params_of(case), META)}
 
 
 def _ready(p):

@@ -93,7 +93,7 @@ def _up_and_down_a_tree(k, sizes):
     return 2 * levels, levels * sum(sizes), 2 * (k - 1)
 
 
-def _judge(bounds, hints, numbers, **how):
+def judge_programs(bounds, hints, numbers, **how):
     """Return the judge of programs: they end, with right numbers, within bounds."""
     def judge(case, got):
         if "stopped" in got:
@@ -127,19 +127,19 @@ def _counts(case, got, numel, bounds, hints):
 
 
 EXERCISES = [
-    Exercise("ps2/reduce_scatter", 4, _draw, _judge(
+    Exercise("ps2/reduce_scatter", 4, _draw, judge_programs(
         _round_a_ring, RING, sums.judge_chunks, late=_other_chunk)),
-    Exercise("ps2/allgather", 2, _draw, _judge(
+    Exercise("ps2/allgather", 2, _draw, judge_programs(
         _round_a_ring, RING, sums.judge_copies, late=_other_chunk)),
-    Exercise("ps2/ring_allreduce", 2, _draw, _judge(
+    Exercise("ps2/ring_allreduce", 2, _draw, judge_programs(
         _twice_round_a_ring, RING, sums.judge_everywhere, parts=sums.cut,
         where="chunk {} on rank {}", late=_other_chunk),
              parts=("reduce_scatter", "allgather"),
              beside=("reduce_scatter", "allgather")),
-    Exercise("ps2/spread_allreduce", 4, _draw_params, _judge(
+    Exercise("ps2/spread_allreduce", 4, _draw_params, judge_programs(
         _over_all_ranks, SPREAD, sums.judge_everywhere, parts=lambda params, _: params,
         where="parameter {} on rank {}")),
-    Exercise("ps2/tree_allreduce", 4, _draw, _judge(
+    Exercise("ps2/tree_allreduce", 4, _draw, judge_programs(
         _up_and_down_a_tree, TREE, sums.judge_everywhere)),
 ]
 WORDS = {"words": 4}  # points that a person gives, by grade id

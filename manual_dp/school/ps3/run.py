@@ -14,6 +14,8 @@ from manual_dp.school.tools.afresh import Afresh
 from manual_dp.school.tools.images import images, rows_seen, together, watched
 from manual_dp.school.tools.plain import numbers, tensor
 
+# what torch imports when images go through weights that have no numbers: two seconds
+IMPORTS = ["torch._dynamo"]
 # what the notebook's first cell defines, less the course's own answers
 START = dict(torch=torch, DistributedSampler=DistributedSampler,
              try_devices=try_devices, init_params=init_params, lenet=lenet)

@@ -16,7 +16,7 @@ from manual_dp.devices import try_devices
 from manual_dp.school.ps5.roll import Roll
 from manual_dp.school.tools.devices import META, homes
 from manual_dp.school.tools.optimizers import optimizer as optimizer_of
-from manual_dp.school.tools.plain import batches, memory, numbers, tensor
+from manual_dp.school.tools.plain import batches, memory, numbers, params_of, tensor
 from manual_dp.school.tools.ranks import on_ranks
 
 # what torch imports when it is first used: two seconds in every job
@@ -45,7 +45,7 @@ def rebinding(case, clue_1, repaired_1):
 
 def aliasing(case, clue_2, repaired_2):
     """Let each replica have a gradient of its own; then write into each."""
-    source = _source(case)
+    source = params_of(case)
     replicas = [repaired_2(source, device)
                 for device in try_devices(len(case["pulls"]))]
     made = numbers(replicas)
@@ -61,14 +61,7 @@ def aliasing(case, clue_2, repaired_2):
             "written": replicas, "source": source,
             "source's gradients": [p.grad for p in source],
             "source wants gradients": [p.requires_grad for p in source],
-            "homes": homes(repaired_2, _source(case), META)}
-
-
-def _source(case):
-    source = [tensor(p).requires_grad_(case["trained"]) for p in case["params"]]
-    for p in source:
-        p.grad = torch.ones_like(p) if case["trained"] else None
-    return source
+            "homes": homes(repaired_2, params_of(case), META)}
 
 
 def hook(case, clue_3, repaired_3):

@@ -147,35 +147,52 @@ class Graph(saved_tensors_hooks):
 
 def accumulate_ddp(case, accumulate_ddp):
     """Take steps on ranks with torch's DDP; count how often it averages gradients."""
-    import torch._dynamo  # noqa: F401  (what the first DDP imports: here for all ranks)
+    def step(model, own, rows, number, optimizer):
+        accumulate_ddp(model, F.cross_entropy, own, rows, optimizer)
+    return list(zip(*on_ranks(lambda: ddp_steps(case, step),
+                              len(case["steps"][0]), SECONDS)))
+
+
+def ddp_steps(case, step, layer=None):
+    """Take the steps of a case on this rank; return weights and messages after each.
+
+    step(model, microbatches, rows, number, optimizer) takes one; `model` is torch's DDP
+    around a linear layer, `rows` are those of all ranks. layer: a function of the case
+    that makes the layer, with old gradients.
+    """
+    import torch._dynamo  # noqa: F401  (the first DDP needs it; the grader has it)
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-    def work():
-        (module, optimizer), averaged, steps = _linear(case), [], []
-        model = nn.parallel.DistributedDataParallel(module)
+    module = (layer or _layer)(case)
+    rule = optimizer(case["optimizer"], module.parameters(), case["lr"])
+    averaged, steps = [], []
+    model = nn.parallel.DistributedDataParallel(module)
 
-        def note(state, bucket):
-            averaged.append(bucket.index())
-            return allreduce_hook(None, bucket)
-        model.register_comm_hook(None, note)
-        for step in case["steps"]:
-            rows = sum(len(y) for rank in step for _, y in rank)
-            with watched() as calls:
-                accumulate_ddp(model, F.cross_entropy,
-                               batches(step[dist.get_rank()]), rows, optimizer)
-            steps.append({"weight": numbers(module.weight), "averaged": len(averaged),
-                          "others": len(calls) - len(averaged)})
-            averaged.clear()
-        return steps
-    return list(zip(*on_ranks(work, len(case["steps"][0]), SECONDS)))
+    def note(state, bucket):
+        averaged.append(bucket.index())
+        return allreduce_hook(None, bucket)
+    model.register_comm_hook(None, note)
+    for number, pieces in enumerate(case["steps"]):
+        rows = sum(len(y) for rank in pieces for _, y in rank)
+        with watched() as calls:
+            step(model, batches(pieces[dist.get_rank()]), rows, number, rule)
+        steps.append({"weight": numbers(module.weight), "averaged": len(averaged),
+                      "others": len(calls) - len(averaged)})
+        averaged.clear()
+    return steps
 
 
 def _linear(case):
     """Return a model that has a gradient already, and its optimizer."""
+    model = _layer(case)
+    return model, optimizer(case["optimizer"], model.parameters(), case["lr"])
+
+
+def _layer(case):
     model = nn.Linear(3, 4, bias=False, dtype=torch.float64)
     model.load_state_dict({"weight": tensor(case["weight"])})
     model.weight.grad = tensor(case["stale"])
-    return model, optimizer(case["optimizer"], model.parameters(), case["lr"])
+    return model
 
 
 def rows(case, shards):

@@ -6,6 +6,7 @@
 import torch
 
 from manual_dp.school.ps7.given import (
+    backward,
     clear,
     copy_params,
     cut,
@@ -35,9 +36,7 @@ def rate_for_k(params, batches, k):
     """Multiply the rate by k, though the minibatch is the same."""
     replicas = [copy_params(params) for _ in range(k)]
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas:
             descend(own, 0.1 * k / len(X))
@@ -83,9 +82,7 @@ def every_second_sum(params, batches, k):
     """Synchronise the replicas in every second step alone."""
     replicas = [copy_params(params) for _ in range(k)]
     for t, (X, y) in enumerate(batches):
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         if t % 2 == 0:
             sum_gradients(replicas)
         for own in replicas:
@@ -115,9 +112,7 @@ def last_replica_rests(params, batches, k):
     """Leave the last replica as it is."""
     replicas = [copy_params(params) for _ in range(k)]
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas[:max(1, k - 1)]:
             descend(own, 0.5 / len(X))
@@ -142,9 +137,7 @@ def rate_falls_by_rank(params, batches, k):
     """Lower the rate once for every rank, not once for every step."""
     replicas, rate = [copy_params(params) for _ in range(k)], 0.5
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas:
             descend(own, rate / len(X))
@@ -158,9 +151,7 @@ def small_batches_dropped(params, batches, k):
     for X, y in batches:
         if len(X) < k:
             continue
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas:
             descend(own, 0.5 / len(X))
@@ -171,9 +162,7 @@ def two_at_most(params, batches, k):
     """Add up the first two ranks' gradients, and forget any third."""
     replicas = [copy_params(params) for _ in range(k)]
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         for same in zip(*replicas):
             total = sum(p.grad for p in same[:2])
             for p in same:
@@ -187,9 +176,7 @@ def three_digits(params, batches, k):
     """Round the gradients to three digits when there are several ranks."""
     replicas = [copy_params(params) for _ in range(k)]
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas:
             for p in own:

@@ -6,8 +6,8 @@
     loss          the loss of each row
     spread        a function's verdict from all ranks, on all ranks
 
-and the parts that programs are made of: cut, clear, sum_gradients, sum_over_ranks,
-descend.
+and the parts that programs are made of: cut, clear, backward, sum_gradients,
+sum_over_ranks, descend.
 """
 
 import torch
@@ -59,6 +59,14 @@ def clear(params):
     """Forget the gradients."""
     for p in params:
         p.grad = None
+
+
+def backward(replicas, X, y):
+    """Give every replica the gradient of the summed loss of its shard."""
+    k = len(replicas)
+    for params, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
+        clear(params)
+        loss(params, X_shard, y_shard).sum().backward()
 
 
 def sum_gradients(replicas):

@@ -6,7 +6,14 @@
 import torch
 
 from manual_dp.school.ps7 import steps
-from manual_dp.school.ps7.given import clear, cut, descend, loss, sum_gradients
+from manual_dp.school.ps7.given import (
+    backward,
+    clear,
+    cut,
+    descend,
+    loss,
+    sum_gradients,
+)
 
 
 def labels_of_others(X, y, device_params, devices, lr):
@@ -60,10 +67,7 @@ def mean_of_nothing(X, y, device_params, devices, lr):
 
 def uphill(X, y, device_params, devices, lr):
     """Go up the gradient, not down."""
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     sum_gradients(device_params)
     for params in device_params:
         descend(params, -lr / len(X))
@@ -84,10 +88,7 @@ def three_digits(X, y, device_params, devices, lr):
 
 def little_decay(X, y, device_params, devices, lr):
     """Shrink the weights a little, which nobody asked for."""
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     sum_gradients(device_params)
     for params in device_params:
         for p in params:
@@ -109,10 +110,7 @@ def filled_up(X, y, device_params, devices, lr):
 
 def one_memory(X, y, device_params, devices, lr):
     """Let all replicas share one memory after the step."""
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     sum_gradients(device_params)
     for params in device_params:
         descend(params, lr / len(X))

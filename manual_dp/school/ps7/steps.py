@@ -9,6 +9,7 @@ one by one, without its name and its docstring.
 import torch
 
 from manual_dp.school.ps7.given import (
+    backward,
     clear,
     copy_params,
     cut,
@@ -20,10 +21,7 @@ from manual_dp.school.ps7.given import (
 
 def sums(X, y, device_params, devices, lr):
     """Sum over shards, and divide by all rows."""
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     sum_gradients(device_params)
     for params in device_params:
         descend(params, lr / len(X))
@@ -141,10 +139,7 @@ def own_gradient(X, y, device_params, devices, lr):
 
 def sum_on_rank_0(X, y, device_params, devices, lr):
     """Give the sum to replica 0 alone; the others keep their own."""
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     for same in zip(*device_params):
         same[0].grad = sum(p.grad for p in same)
     for params in device_params:
@@ -154,10 +149,7 @@ def sum_on_rank_0(X, y, device_params, devices, lr):
 def never_cleared(X, y, device_params, devices, lr):
     """Keep the gradients of the steps before."""
     old = [[p.grad for p in params] for params in device_params]
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     sum_gradients(device_params)
     for params, before in zip(device_params, old):
         for p, grad in zip(params, before):
@@ -179,10 +171,7 @@ def last_rows_dropped(X, y, device_params, devices, lr):
 
 def last_parameter_forgotten(X, y, device_params, devices, lr):
     """Never move the last parameter."""
-    for params, X_shard, y_shard in zip(device_params, cut(X, len(devices)),
-                                        cut(y, len(devices))):
-        clear(params)
-        loss(params, X_shard, y_shard).sum().backward()
+    backward(device_params, X, y)
     sum_gradients(device_params)
     for params in device_params:
         descend(params[:-1], lr / len(X))

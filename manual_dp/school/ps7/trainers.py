@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from manual_dp.school.ps7.given import (
+    backward,
     clear,
     copy_params,
     cut,
@@ -23,9 +24,7 @@ def plain(params, batches, k):
     """Train with SGD."""
     replicas = [copy_params(params) for _ in range(k)]
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas:
             descend(own, 0.5 / len(X))
@@ -112,9 +111,7 @@ def with_weight_decay(params, batches, k):
     """Train with weight decay and clip the whole gradient."""
     replicas = [copy_params(params) for _ in range(k)]
     for X, y in batches:
-        for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
-            loss(own, X_shard, y_shard).sum().backward()
+        backward(replicas, X, y)
         sum_gradients(replicas)
         for own in replicas:
             norm = torch.cat([p.grad.flatten() for p in own]).norm() / len(X)

@@ -3,6 +3,7 @@
     random_numbers   distinct, continuous, as nested lists
     tensor           a new tensor, from lists
     batches          pairs of tensors, from pairs of lists
+    params_of        a case's parameters, in the middle of training or not
     numbers          lists, from tensors
     plainly          the same of what may be anything: only what JSON can hold
     listed           a list, or one thing as a list
@@ -32,6 +33,14 @@ def tensor(lists, dtype=torch.float64):
 def batches(pairs):
     """Turn pairs of lists into pairs of tensors: rows and labels."""
     return [(tensor(X), tensor(y, torch.int64)) for X, y in pairs]
+
+
+def params_of(case):
+    """Return new parameters; if they are being trained, with gradients that are 1."""
+    params = [tensor(p).requires_grad_(case["trained"]) for p in case["params"]]
+    for p in params:
+        p.grad = torch.ones_like(p) if case["trained"] else None
+    return params
 
 
 def numbers(value):

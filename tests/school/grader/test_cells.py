@@ -8,7 +8,7 @@ import re
 import pytest
 
 from manual_dp.school.exercise import exercises, find
-from manual_dp.school.grader.cells import checksum, edited, join, source
+from manual_dp.school.grader.cells import checksum, edited, join, source, together
 from manual_dp.school.grader.submission import read
 from manual_dp.school.grader.worker import grade
 from tests.support.answers import EXERCISES, READY, cells_of
@@ -82,6 +82,42 @@ def test_old_attempts_above_the_answer_cost_nothing(tmp_path, worker):
     code = code_of(tmp_path, answered("ps1", get_params=[
         old["wants no gradient"], old["rounded to float32"], cells_of("ps1")["get_params"]]))
     assert grade(worker, find("ps1/get_params"), code) is None
+
+
+HALF_WRITTEN = "def sgd(params, lr, batch_size):\n    for p in params"
+RIGHT = cells_of("ps1")["sgd"].strip("\n")
+
+
+@pytest.mark.parametrize("parts, gone", [
+    ([HALF_WRITTEN, RIGHT], [1]), ([RIGHT, HALF_WRITTEN], [2]),
+    ([HALF_WRITTEN, HALF_WRITTEN, RIGHT, "x ="], [1, 2, 4]),
+    ([HALF_WRITTEN, *halves(RIGHT, 2)], [1]), ([*halves(RIGHT, 2), "print(sgd"], [3]),
+    (["!ls\nx = 1", "def broken(:", RIGHT], [2])])
+def test_an_old_attempt_that_is_not_python_costs_nothing(tmp_path, worker, parts, gone):
+    code = code_of(tmp_path, answered("ps1", sgd=parts))
+    assert grade(worker, find("ps1/sgd"), code) is None
+    assert re.findall(r"# cell (\d) of (\d) of this answer is left out", code["sgd"]) == [
+        (str(place), str(len(parts))) for place in gone]
+
+
+@pytest.mark.parametrize("parts", [
+    [HALF_WRITTEN], [HALF_WRITTEN, "x ="], halves(RIGHT, 2), ["%matplotlib inline", "!ls"],
+    [HALF_WRITTEN, "x" * 20_000 + " = 1"], [HALF_WRITTEN] + ["x = 1"] * 12])
+def test_otherwise_every_part_is_kept(parts):
+    assert together(parts) == "\n".join(parts)
+
+
+def test_without_a_part_that_is_python_the_answer_is_told_its_first_error(
+        tmp_path, worker):
+    code = code_of(tmp_path, answered("ps1", sgd=[HALF_WRITTEN, "x ="]))
+    message = grade(worker, find("ps1/sgd"), code)
+    assert "<cell sgd>" in message and "SyntaxError" in message
+
+
+@pytest.mark.parametrize("text", ["(" * 19_000, "1" + "+1" * 9_000, "-" * 19_000 + "1",
+                                  "\0", "\ud800", "a" + ".b" * 9_000])
+def test_a_part_that_no_parser_likes_is_left_out_or_kept(text):
+    assert RIGHT in together([text, RIGHT])
 
 
 def test_a_wrong_answer_below_the_right_one_is_what_counts(tmp_path, worker):

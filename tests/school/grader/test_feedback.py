@@ -291,6 +291,27 @@ def test_the_class_page_has_points_by_student_and_set_and_texts_to_read(tmp_path
 
 # files
 
+def test_a_page_under_a_name_that_a_student_had_is_gone(tmp_path):
+    here, there = (record(file=f"{group}/anna/ps1/ps1.ipynb") for group in "ab")
+    carl = record("carl")
+    folder = tmp_path / "class" / "fb"
+    assert set(pages(tmp_path, here, carl)) == {"index.html", "anna.html", "carl.html"}
+    for name in ("notes.html", "anna.css"):  # somebody else's
+        (folder / name).write_text('<meta name="student">')
+    new = set(pages(tmp_path, here, there))
+    assert len(new) == 2 and not new & {"anna.html", "carl.html"}
+    assert {path.name for path in folder.iterdir()} == {
+        *new, "index.html", "carl.html", "notes.html", "anna.css"}
+
+
+def test_a_page_stays_where_its_name_goes_to_another_student(tmp_path):
+    folder = tmp_path / "class" / "fb"
+    pages(tmp_path, record(file="a/anna/ps1/ps1.ipynb"))
+    pages(tmp_path, record(file="b/anna/ps1/ps1.ipynb", words={"words": "Other."}))
+    assert {path.name for path in folder.iterdir()} == {"index.html", "anna.html"}
+    assert "Other." in (folder / "anna.html").read_text()
+
+
 def test_an_old_page_is_replaced_as_a_whole_or_stays(tmp_path, monkeypatch):
     def write(text):
         write_pages(tmp_path, Gradebook([record(words={"words": text})]))

@@ -252,8 +252,8 @@ def test_a_notebook_that_changes_while_it_is_graded_is_graded_anew(
         tmp_path, monkeypatch):
     path, journal = hand_in(tmp_path, "anna", cells_of("ps1")), tmp_path / "journal"
 
-    def grade_then_change(path, worker, grade_one=page.grade_one):
-        record = grade_one(path, worker)
+    def grade_then_change(path, worker, known, grade_one=page.grade_one):
+        record = grade_one(path, worker, known)
         with open(path, "a") as file:
             file.write(" ")
         return record

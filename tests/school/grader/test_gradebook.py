@@ -120,11 +120,11 @@ def test_a_run_that_breaks_off_keeps_what_was_graded_of_all_sets(classroom, monk
     paths = [classroom.hand_in(f"s{i}", name) for i in range(4) for name in ("ps1", "ps2")]
     right, done = grade_module.grade_one, []
 
-    def broken(path, worker):
+    def broken(path, worker, known):
         if len(done) == 5:
             raise KeyboardInterrupt
         done.append(path)
-        return right(path, worker)
+        return right(path, worker, known)
     with monkeypatch.context() as patch:
         patch.setattr(grade_module, "grade_one", broken)
         assert classroom.grade(*paths, "--jobs", "1")[0] == 130

@@ -81,7 +81,7 @@ def test_a_file_without_a_folder_belongs_to_the_folder_of_now(monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize("path", ["anna/x.ipynb", "anna/PS1/x.ipynb", "x.ipynb", "",
-                                  "anna/ps9/x.ipynb", "anna/ps1x/x.ipynb", "../x.ipynb",
+                                  "anna/ps99/x.ipynb", "anna/ps1x/x.ipynb", "../x.ipynb",
                                   "a\0b/x.ipynb"])
 def test_a_notebook_of_no_problem_set_is_refused(monkeypatch, tmp_path, path):
     (tmp_path / "class").mkdir()

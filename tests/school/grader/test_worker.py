@@ -66,7 +66,8 @@ def allreduce(data):
         pass
     raise ValueError(json.dumps([f"{a} {b} {c}" for a, b, c in sorted(set(found))][:8]))
 '''
-OPEN = ["manual_dp", "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
+OPEN = ["manual_dp", "manual_dp.files", "manual_dp.files.vision",
+        "manual_dp.devices", "manual_dp.lenet", "manual_dp.ranks",
         "manual_dp.ranks.launch", "manual_dp.ranks.launch.nursery",
         "manual_dp.ranks.launch.processes", "manual_dp.ranks.launch.rank",
         "manual_dp.ranks.launch.verdict",
@@ -82,7 +83,7 @@ MARKS = ["### BEGIN" " SOLUTION", "requires_grad_() is missing: " "backward woul
          "puts the sum into " "the list", "Replace every tensor by " "the sum over ranks"]
 # whose functions a graded process holds: none knows an answer
 FILES = [f"{COURSE}/{name}.py" for name in (
-    "devices", "lenet", *(f"ranks/launch/{name}" for name in (
+    "files/vision", "devices", "lenet", *(f"ranks/launch/{name}" for name in (
         "__init__", "nursery", "processes", "rank", "verdict")),
     "school/grader/child", "school/grader/ranks",
     *(f"school/grader/{name}" for name in child.BESIDE),
@@ -208,6 +209,38 @@ def test_a_lost_process_is_replaced_and_the_answer_run_again(worker):
     assert answer_of(worker, right) is None
 
 
+def graded(worker, sources, known):
+    """Grade answers to ps1/allreduce; return which are right, and how many were run."""
+    runs = []
+
+    class Counted:
+        @staticmethod
+        def run(job):
+            runs.append(job)
+            return worker.run(job)
+    return [grade(Counted, find("ps1/allreduce"), {"allreduce": source}, known) is None
+            for source in sources], len(runs)
+
+
+def test_a_right_answer_that_is_known_is_not_run_again(worker):
+    right, known = cells_of("ps1")["allreduce"], {}
+    assert graded(worker, [right] * 3, known) == ([True] * 3, 1)
+    assert graded(worker, [right + "  # mine"], known) == ([True], 1)
+    assert graded(worker, [right] * 2, None) == ([True] * 2, 2)
+
+
+def test_a_wrong_answer_is_known_when_two_runs_agree(worker):
+    wrong = "def allreduce(data):\n    pass"
+    assert graded(worker, [wrong] * 4, {}) == ([False] * 4, 2)
+
+
+def test_an_answer_that_failed_once_can_still_be_right(worker):
+    right, known = cells_of("ps1")["allreduce"], {}
+    busy = replace(find("ps1/allreduce"), seconds=0)  # over before it began
+    assert "returned nothing" in grade(worker, busy, {"allreduce": right}, known)
+    assert graded(worker, [right] * 3, known) == ([True] * 3, 1)
+
+
 def test_where_answers_cannot_run_nobody_gets_a_zero_for_it(monkeypatch):
     worker = Worker()
     monkeypatch.setattr(page, "site", lambda: [])  # so child.py finds no torch
@@ -292,3 +325,9 @@ def test_closing_ends_the_process_and_what_it_runs(worker):
     worker.close()
     worker.close()  # twice does no harm
     assert not process.is_running()
+
+
+def test_an_answer_finds_no_gpu_which_would_not_start_within_its_memory(worker):
+    message = answer_of(worker, "import os\nraise ValueError(os.environ['CUDA_VISIBLE_"
+                                "DEVICES'] + '; no GPU')")
+    assert "ValueError: ; no GPU" in message

@@ -303,6 +303,69 @@ def evaluate_accuracy(device_params, data, devices):
     return sum(count) / sum(seen)
 """,
     },
+    "19/rows_to_go": {
+        "one slice": """
+def rows_to_go(order, seen, rank, world_size):
+    return order[seen + rank::world_size]
+""",
+        "a loop": """
+def rows_to_go(order, seen, rank, world_size):
+    rows = []
+    for place in range(seen, len(order)):
+        if (place - seen) % world_size == rank:
+            rows.append(order[place])
+    return rows
+""",
+        "a tensor's": """
+def rows_to_go(order, seen, rank, world_size):
+    return torch.tensor(order, dtype=torch.int64)[seen:][rank::world_size].tolist()
+""",
+    },
+    "18/zero_bytes": {
+        "three numbers of bytes": """
+def zero_bytes(params, world_size, stage):
+    return params * (2 / (world_size if stage > 2 else 1)
+                     + 2 / (world_size if stage > 1 else 1)
+                     + 12 / (world_size if stage > 0 else 1))
+""",
+        "the paper's fractions": """
+def zero_bytes(params, world_size, stage):
+    parts = [16, 4 + 12 / world_size, 2 + 14 / world_size, 16 / world_size]
+    return parts[stage] * params
+""",
+        "whole bytes, rounded up": """
+def zero_bytes(params, world_size, stage):
+    import math
+    share = math.ceil(params / world_size)
+    kept = [params] * 3
+    for i in range(stage):
+        kept[i] = params / world_size
+    adam, gradients, weights = kept
+    return 12 * adam + 2 * gradients + 2 * weights
+""",
+    },
+    "17/amdahl": {
+        "the parts, then the quotient": """
+def amdahl(serial, world_size):
+    parallel = 1 - serial
+    time = serial + parallel / world_size
+    return 1 / time
+""",
+        "in one fraction": """
+def amdahl(serial, world_size):
+    return world_size / (1 + serial * (world_size - 1))
+""",
+        "as a tensor": """
+def amdahl(serial, world_size):
+    serial = torch.tensor(serial, dtype=torch.float64)
+    return (serial + (1 - serial) / world_size).reciprocal()
+""",
+        "added up, rank by rank": """
+def amdahl(serial, world_size):
+    slots = [serial] + [(1 - serial) / world_size]
+    return float(sum(slots)) ** -1
+""",
+    },
     "06/learning_rate": {
         "an if": """
 def learning_rate(step, base_lr, world_size, warmup_steps):
@@ -325,6 +388,31 @@ def learning_rate(step, base_lr, world_size, warmup_steps):
     top = base_lr * world_size
     ramp = torch.linspace(base_lr, top, warmup_steps + 1, dtype=torch.float64).tolist()
     return ramp[step] if step < warmup_steps else top
+""",
+    },
+    "16/seconds": {
+        "a sum": """
+def seconds(steps, link):
+    return sum(link.alpha + max(step) / link.bandwidth for step in steps)
+""",
+        "a loop": """
+def seconds(steps, link):
+    total = 0.0
+    for step in steps:
+        slowest = 0.0
+        for message in step:
+            slowest = max(slowest, link.alpha + message / link.bandwidth)
+        total += slowest
+    return total
+""",
+        "both parts apart": """
+def seconds(steps, link):
+    return len(steps) * link.alpha + sum(map(max, steps)) / link.bandwidth
+""",
+        "tensors": """
+def seconds(steps, link):
+    longest = torch.tensor([max(step) for step in steps], dtype=torch.float64)
+    return (link.alpha + longest / link.bandwidth).sum()
 """,
     },
 }

@@ -103,6 +103,34 @@ GATHERS = {
     for step in range"""),
 }
 
+SECONDS = """
+def seconds(steps, link):
+    return sum(link.alpha + max(step) / link.bandwidth for step in steps)
+"""
+PRICES = {
+    "all messages one after the other": (
+        "every message is counted", "link.alpha + max(step) / link.bandwidth",
+        "sum(link.alpha + size / link.bandwidth for size in step)"),
+    "the sum of a step": ("a step's messages travel at the same time", "max(step)",
+                          "sum(step)"),
+    "the shortest": ("a step takes as long as its longest message, not its shortest",
+                     "max(step)", "min(step)"),
+    "the mean": ("a step takes as long as its longest message, not the mean",
+                 "max(step)", "sum(step) / len(step)"),
+    "alpha once": ("alpha is paid once in each step",
+                   "sum(link.alpha + max(step) / link.bandwidth for step in steps)",
+                   "link.alpha + sum(map(max, steps)) / link.bandwidth"),
+    "no alpha": ("alpha is left out", "link.alpha + ", ""),
+    "no bytes": ("the bytes are left out", "link.alpha + max(step) / link.bandwidth",
+                 "link.alpha"),
+    "times the bandwidth": ("bandwidth is bytes a second", "/ link", "* link"),
+    "in bits": ("the sizes are bytes", "max(step)", "8 * max(step)"),
+    "the longest step of all": (
+        "steps follow each other",
+        "sum(link.alpha + max(step) / link.bandwidth for step in steps)",
+        "max((link.alpha + max(s) / link.bandwidth for s in steps), default=0)"),
+}
+
 
 def _changed(cell, old, new):
     if old not in cell:
@@ -110,7 +138,98 @@ def _changed(cell, old, new):
     return cell.replace(old, new, 1)
 
 
+ZERO = """
+def zero_bytes(params, world_size, stage):
+    weights, gradients, adam = 2, 2, 12
+    if stage >= 1:
+        adam /= world_size
+    if stage >= 2:
+        gradients /= world_size
+    if stage >= 3:
+        weights /= world_size
+    return params * (weights + gradients + adam)
+"""
+KEPT = {
+    "nothing shared out": ("nothing is shared out", "stage >= ", "stage > 3 + "),
+    "all at stage 1": ("stage 1 shares out Adam's 12 bytes only", ZERO[ZERO.index("    if"):
+                       ZERO.index("    return")], """\
+    if stage:
+        return 16 * params / world_size
+"""),
+    "one thing at a time": ("each stage shares out one thing more", "stage >= ", "stage == "),
+    "one stage early": ("here stage 0 is what", "stage >= ", "stage + 1 >= "),
+    "Adam's two means only": ("Adam has 12 bytes", "12", "8"),
+    "all in 32 bits": ("weights and gradients have 16 bits", "2, 2, 12", "4, 4, 8"),
+    "of all ranks": ("this is the memory of all ranks", "return ", "return world_size * "),
+    "in gigabytes": ("this is in gigabytes", "return ", "return 1e-9 * "),
+    "of one weight": ("this is for one weight", "params * (", "("),
+    "nothing": ("return the bytes", "return ", "_ = "),
+}
+
+
+def _kept(hint, old, new):
+    if old not in ZERO:
+        raise ValueError(f"no {old!r} to change")
+    return hint, ZERO.replace(old, new)
+
+
+AMDAHL = """
+def amdahl(serial, world_size):
+    return RETURN
+"""
+SPEEDUPS = {
+    "the time": ("this is the time of a step", "serial + (1 - serial) / world_size"),
+    "the ranks": ("the serial part is divided, too", "world_size"),
+    "the parts swapped": ("the parts have changed places",
+                          "1 / (1 - serial + serial / world_size)"),
+    "the efficiency": ("this is the efficiency",
+                       "1 / (serial + (1 - serial) / world_size) / world_size"),
+    "all is divided": ("what is divided by the ranks is 1 - serial",
+                       "1 / (serial + 1 / world_size)"),
+    "the work grows": ("here the work grows", "serial + (1 - serial) * world_size"),
+    "the limit": ("the number of ranks does not matter", "1 / serial"),
+    "divides by the serial part": (
+        "with `serial` 0", "1 / serial / (1 + (1 - serial) / serial / world_size)"),
+    "cut off": ("this is a whole number",
+                "int(1 / (serial + (1 - serial) / world_size))"),
+    "rounded": (None, "round(1 / (serial + (1 - serial) / world_size), 2)"),
+    "nothing": ("return the speed-up", "None"),
+}
+
+ROWS = """
+def rows_to_go(order, seen, rank, world_size):
+    left = order[seen:]
+    return RETURN
+"""
+TO_GO = {
+    "from the front": ("these begin at the front again", "order[rank::world_size]"),
+    "seen by each": ("`seen` counts the rows of all ranks",
+                     "order[seen * world_size:][rank::world_size]"),
+    "each leaves out its own": ("`seen` counts the rows of all ranks",
+                                "order[rank::world_size][seen:]"),
+    "everything": ("every rank gets all that is left", "left"),
+    "from its own number on": ("each rank skips as far as its own number", "left[rank:]"),
+    "blocks": ("no row is lost or read twice, but these are blocks",
+               "left[rank * -(-len(left) // world_size):]"
+               "[:-(-len(left) // world_size)]"),
+    "loses the last": ("the last rows are lost where they do not divide",
+                       "left[:len(left) // world_size * world_size][rank::world_size]"),
+    "fills up": ("some rows are read twice, to give each rank as many",
+                 "(left + (left * world_size)[:-len(left) % world_size])"
+                 "[rank::world_size]"),
+    "places": ("these are places in the order",
+               "list(range(seen + rank, len(order), world_size))"),
+    "sorted": ("these rows are sorted", "sorted(left)[rank::world_size]"),
+    "counts from one": (None, "left[rank + 1::world_size]"),
+    "nothing": ("return the list of rows", "None"),
+}
+
 ANSWERS = {
+    "19/rows_to_go": {name: (hint, ROWS.replace("RETURN", change))
+                      for name, (hint, change) in TO_GO.items()},
+    "18/zero_bytes": {name: _kept(*change) for name, change in KEPT.items()},
+    "17/amdahl": {name: (hint, AMDAHL.replace("RETURN", change))
+                  for name, (hint, change) in SPEEDUPS.items()},
     "02/get_params": ps1.ANSWERS["get_params"],
     "03/allreduce": ps1.ANSWERS["allreduce"],
     "03/reduce_scatter": {name: (hint, _changed(REDUCE_SCATTER, *change))
@@ -122,4 +241,6 @@ ANSWERS = {
     "05/train_batch": ps1.ANSWERS["train_batch"],
     "06/evaluate_accuracy": ps3.ANSWERS["evaluate_accuracy"],
     "06/learning_rate": ps3.ANSWERS["learning_rate"],
+    "16/seconds": {name: (hint, _changed(SECONDS, *change))
+                   for name, (hint, *change) in PRICES.items()},
 }
