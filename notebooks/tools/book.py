@@ -29,7 +29,8 @@ from whole import write_text
 
 BOOK = Path(__file__).parents[1] / "book"
 # the number of the first lesson of each part
-PARTS = {0: "One process, by hand", 8: "A process for each rank", 11: "Is it correct?"}
+PARTS = {0: "One process, by hand", 8: "A process for each rank", 11: "Is it correct?",
+         12: "Real models", 16: "Many devices, many machines", 20: "Claims and faults"}
 # in the side bar, where a page's own title would not say what it is
 TITLES = {"exercises/README.md": "About them", "module/index.md": "The module",
           "readme.md": "README"}
@@ -71,7 +72,7 @@ def collect(notebooks):
     """Return {page: file} for the project around `notebooks`, in the book's order."""
     root, found = notebooks.parent, {"index.md": BOOK / "index.md"}
     for pattern in ("[0-9][0-9]_*.ipynb", "exercises/README.md",
-                    "exercises/release/*/*.ipynb", "glossary.md"):
+                    "exercises/release/*/*.ipynb", "glossary.md", "clusters/README.md"):
         for file in sorted(notebooks.glob(pattern)):
             found[file.relative_to(notebooks).as_posix()] = file
     for pattern in ("*.py", "ranks/*.py", "models/*.py"):

@@ -1,4 +1,4 @@
-"""Decide the claims of lesson 16 again, with other seeds and sizes.
+"""Decide the claims of lesson 20 again, with other seeds and sizes.
 
     python notebooks/tools/claims.py [--seeds 5]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 import nbformat
 from settings import read
 
-LESSON = Path("notebooks/16_claims_tested.ipynb")
+LESSON = Path("notebooks/20_claims_tested.ipynb")
 VERDICT = re.compile(r"^ *(\d+) (true if|true|false) ", re.MULTILINE)
 
 

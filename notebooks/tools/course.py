@@ -161,7 +161,7 @@ def arguments(argv):
     parser.add_argument("--out", type=Path, default="build/course")
     parser.add_argument("--repository", default="", metavar="ADDRESS",
                         help="of a public copy: adds buttons for Binder and Colab")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds a cell")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds a cell")
     args = parser.parse_args(argv)
     if args.repository and not re.fullmatch(ADDRESS, args.repository):
         parser.error("--repository is no https://github.com/owner/name")

@@ -30,7 +30,8 @@ def copy_lessons(notebooks, folder):
     """Copy the lessons and what they link to; return how many are new, how many kept."""
     new, kept = 0, 0
     for pattern in ("[0-9][0-9]_*.ipynb", "exercises/release/*/*.ipynb",
-                    "exercises/README.md", "glossary.md", "results/*", "programs/*.py"):
+                    "exercises/README.md", "glossary.md", "results/*", "programs/*.py",
+                    "programs/article/*.py", "config/*.yaml"):
         for path in sorted(notebooks.glob(pattern)):
             copy = folder / path.relative_to(notebooks)
             if path.suffix in (".ipynb", ".py"):  # a learner's own from now on

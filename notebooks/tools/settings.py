@@ -184,7 +184,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser("settings.py")
     parser.add_argument("--lesson", nargs="+", help="numbers (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds a cell")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds a cell")
     args = parser.parse_args(argv)
     numbers = args.lesson and {number.zfill(2) for number in args.lesson}
     paths = [path for path in sorted(args.notebooks.resolve().glob("[0-9][0-9]_*.ipynb"))

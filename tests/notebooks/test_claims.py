@@ -1,4 +1,4 @@
-"""notebooks/tools/claims.py: the verdicts of lesson 16, decided again.
+"""notebooks/tools/claims.py: the verdicts of lesson 20, decided again.
 
 The program runs on a planted lesson of four cells.
 """
@@ -21,7 +21,7 @@ SAID = """\
     verdict  source  words
   1 true     Book    "4 < 9"
   2 false    Blog    "2 is odd"
-checkpoint 16.1: 2 claims
+checkpoint 20.1: 2 claims
 """
 
 

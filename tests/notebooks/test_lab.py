@@ -32,11 +32,13 @@ def test_every_lesson_and_what_it_links_to_is_copied(copies):
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert {"00_start_here.ipynb", "exercises/release/ps1/ps1.ipynb", "glossary.md",
             "exercises/README.md", "results/fashion-mnist.json",
-            "programs/train_ddp.py"} <= names
+            "programs/train_ddp.py", "config/lightning.yaml"} <= names
     own = [name for name in names if name.endswith((".ipynb", ".py"))]
     assert new == len(own) > 15 and kept == 0
     programs = {name for name in own if name.endswith(".py")}
-    assert programs == {"programs/train_ddp.py", "programs/watched.py"}
+    assert programs == {f"programs/{name}.py" for name in (
+        "article/example_1", "article/example_2", "as_printed", "resnet_ddp", "train_ddp",
+        "watched")}
     assert not any("source" in name for name in names)
 
 

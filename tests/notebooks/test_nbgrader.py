@@ -2,7 +2,8 @@
 
 Four learners hand in: `right` has the solutions, `blank` what was handed out, `split`
 the solutions in cells that JupyterLab split and copied, and `wrong` one wrong answer,
-with an edited check below it that would let it pass.
+with an edited check below it that would let it pass. Problem set 8, which starts ranks
+and trains with Lightning, takes minutes: with `--all-programs` (`make audits`) alone.
 """
 
 import copy
@@ -17,23 +18,24 @@ from pathlib import Path
 
 import pytest
 
+from manual_dp.school.exercise import exercises
 from tests.support.wrong.ps1 import WRONG
 
 EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
 MISTAKE = "to without a copy"
 
 
-def notebook(folder):
-    return json.loads((EXERCISES / folder / "ps1" / "ps1.ipynb").read_text())
+def notebook(folder, name="ps1"):
+    return json.loads((EXERCISES / folder / name / f"{name}.ipynb").read_text())
 
 
 def cells(nb):
     return {cell["metadata"]["nbgrader"]["grade_id"]: cell for cell in nb["cells"]}
 
 
-def solved():
+def solved(name="ps1"):
     """Return what was handed out, with the solutions written into it."""
-    nb, source = notebook("release"), cells(notebook("source"))
+    nb, source = notebook("release", name), cells(notebook("source", name))
     for name, cell in cells(nb).items():
         if cell["metadata"]["nbgrader"]["solution"]:
             text = "".join(source[name]["source"])
@@ -49,7 +51,7 @@ def with_a_mistake():
 
 
 def split():
-    """Return the solutions, each in two cells, a check twice, an old attempt above."""
+    """Return the solutions, each in two cells, a check twice, old attempts above."""
     nb = solved()
     for name, cell in cells(nb).items():
         place = nb["cells"].index(cell)
@@ -57,7 +59,7 @@ def split():
             nb["cells"].insert(place, {**copy.deepcopy(cell), "id": "again"})
         elif name in WRONG:
             lines = "".join(cell["source"]).splitlines(keepends=True)
-            texts = [WRONG[name][next(iter(WRONG[name]))],
+            texts = [WRONG[name][next(iter(WRONG[name]))], f"def {name}(x:",
                      *map("".join, (lines[:2], lines[2:]))]
             nb["cells"][place:place + 1] = [
                 {**copy.deepcopy(cell), "id": f"{name}-{i}".replace("_", "-"),
@@ -77,29 +79,39 @@ def commands():
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
     """The course's folder, copied, after an instructor's four commands."""
-    home = tmp_path_factory.mktemp("home")
+    return graded(tmp_path_factory.mktemp("home"), "ps1",
+                  {learner: make() for learner, make in HANDED_IN.items()})
+
+
+def graded(home, name, handed_in, seconds=400):
+    """Say the four commands for a set in a copy of the course's folder; return that."""
     folder = home / "exercises"
     # what is handed out is made here, from the source alone
     shutil.copytree(EXERCISES, folder, ignore=shutil.ignore_patterns(
-        "release", "submitted", "autograded", "feedback", "grade*", "ps[2-9]"))
-    for learner, make in HANDED_IN.items():
-        place = folder / "submitted" / learner / "ps1"
+        "release", "submitted", "autograded", "feedback", "grade*",
+        f"ps[!{name[2:]}]"))
+    for learner, nb in handed_in.items():
+        place = folder / "submitted" / learner / name
         place.mkdir(parents=True)
-        (place / "ps1.ipynb").write_text(json.dumps(make()))
+        (place / f"{name}.ipynb").write_text(json.dumps(nb))
     # a path without .venv: the settings find what nbgrader calls by name
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))}
     environment |= {"HOME": str(home), "PATH": os.defpath, "OMP_NUM_THREADS": "1"}
     for line in commands():
-        subprocess.run([sys.executable, "-m", *line.split()], cwd=folder,
-                       env=environment, check=True, timeout=400,
+        subprocess.run([sys.executable, "-m", *line.replace("ps1", name).split()],
+                       cwd=folder, env=environment, check=True, timeout=seconds,
                        capture_output=True)
     return folder
 
 
 @pytest.fixture(scope="module")
 def grades(course):
-    with open(course / "nbgrader.csv", newline="") as file:
+    return table(course)
+
+
+def table(folder):
+    with open(folder / "nbgrader.csv", newline="") as file:
         return {row["student_id"]: row for row in csv.DictReader(file)}
 
 
@@ -144,3 +156,17 @@ def test_feedback_says_what_the_checks_said(course):
 def test_nbgrader_hands_out_what_is_stored(course):
     assert ((course / "release" / "ps1" / "ps1.ipynb").read_bytes()
             == (EXERCISES / "release" / "ps1" / "ps1.ipynb").read_bytes())
+
+
+def test_a_set_with_ranks_and_lightning_goes_the_same_way(tmp_path, pytestconfig):
+    if not pytestconfig.getoption("--all-programs"):
+        pytest.skip("it takes minutes: --all-programs")
+    folder = graded(tmp_path, "ps8", {"right": solved("ps8"),
+                                      "blank": notebook("release", "ps8")}, 3000)
+    rows = table(folder)
+    assert {name: float(row["score"]) for name, row in rows.items()} == {
+        "right": 25, "blank": 0}
+    assert float(rows["right"]["max_score"]) == 29
+    said = (folder / "feedback" / "right" / "ps8" / "ps8.html").read_text()
+    assert all(re.search(rf"{name}: right, on \d+ random inputs", said)
+               for name in exercises("ps8"))

@@ -1,11 +1,9 @@
 """The programs that lessons run under torchrun: what a learner may take away works."""
 
-import importlib.util
 import io
 import os
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +15,8 @@ from torch.utils.data import TensorDataset
 from manual_dp.lab.torchrun import torchrun
 from manual_dp.params import largest_difference
 from manual_dp.ranks import run_ranks
+from tests.support.loaded import PROGRAMS, loaded
 
-PROGRAMS = Path(__file__).parents[2] / "notebooks/programs"
 PROGRAM = PROGRAMS / "train_ddp.py"
 LONG = 200  # seconds for some Pythons to import torch on a busy machine
 
@@ -26,13 +24,6 @@ LONG = 200  # seconds for some Pythons to import torch on a busy machine
 def train_ddp():
     """Return the program as a module; it is in no package."""
     return loaded(PROGRAM)
-
-
-def loaded(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(ranks, epochs, checkpoint):
