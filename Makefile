@@ -12,7 +12,7 @@ REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 # Three workers, also on two cores: a test of a hang or a deadline mostly waits.
 PYTEST := $(PY) -m pytest -n 3 --dist loadgroup
 # loadfile: cells of one notebook must stay together
-NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=300
+NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600
 
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
@@ -44,7 +44,8 @@ test: lint
 
 audits: $(STAMP)
 	$(PYTEST) --all-programs tests/audit/test_programs.py tests/audit/test_scripts.py \
-		tests/school/test_right_answers.py tests/school/grader/test_attacks.py
+		tests/school/test_right_answers.py tests/school/grader/test_attacks.py \
+		tests/notebooks/test_nbgrader.py tests/lab/hosts/test_kills.py
 
 refresh: $(STAMP)
 	@$(COURSE) --refresh $(LESSON_FLAG)

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from manual_dp import get_params, init_params
 from manual_dp.ranks import launch
+from tests.support.launches import nothing_is_left  # noqa: F401, a fixture
 
 # Two threads on two busy cores wait for each other: a step took 20 times as long.
 torch.set_num_threads(1)
@@ -36,7 +37,8 @@ TOGETHER = """audit/test_audit lab/ledger/test_compare lab/test_torchrun
     ranks/live/test_warden school/grader/test_apart school/grader/test_attacks
     school/grader/test_grade school/grader/test_landlock school/grader/test_ranks
     school/grader/test_seal school/grader/test_statements school/grader/test_worker
-    school/ps7/test_hostile school/test_right_answers test_equivalence""".split()
+    school/ps7/test_hostile school/ps8/test_hostile school/test_right_answers
+    test_equivalence""".split()
 
 
 def together(nodeid):

@@ -276,7 +276,7 @@ def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
     asked = make(folder, "test")[2][2:]
     assert asked[:2] == LINT
     assert asked[2].startswith("-m pytest") and asked[2].endswith(" tests")
-    assert "--nbval --nbval-current-env --nbval-cell-timeout=300" in asked[3]
+    assert "--nbval --nbval-current-env --nbval-cell-timeout=600" in asked[3]
     assert asked[3].endswith(
         " notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")
     # cells of one notebook that part ways over two workers fail; the last word counts

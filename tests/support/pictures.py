@@ -6,8 +6,10 @@ Run as a file, it prints what each one's bytes come to, for a test in another pr
 import hashlib
 
 from manual_dp import allreduce, ring_allreduce, tree_allreduce
+from manual_dp.lab import replay
 from manual_dp.lab.figures import (
     buckets,
+    budget,
     clock,
     distances,
     memory,
@@ -18,9 +20,13 @@ from manual_dp.lab.figures import (
     shards,
     split,
     step,
+    timeline,
     traffic,
+    turns,
     weights,
 )
+from manual_dp.lab.timeline.pace import Pace
+from manual_dp.lab.timeline.predict import predict
 from manual_dp.lab.trace import Event
 from manual_dp.lab.wire import Sent
 
@@ -108,6 +114,27 @@ def pictures():
             "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
             "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
                          for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
+    for workers, slow in ((4, 4), (4, 8), (8, 4), (8, 8)):
+        paces, ticks = [1] * (workers - 1) + [slow], 4 * slow
+        made[f"turns of {workers}, {slow}"] = turns.draw({
+            "all wait": replay.together(paces, ticks),
+            "nobody waits": replay.alone(paces, ticks)}, workers, ticks)
+    for wire in (5, 8):
+        pace = Pace(1, 1, 1, 1, wire)
+        made[f"timeline, wire {wire}"] = timeline.draw({
+            "one device, 4 rows": predict(pace, 1, 4),
+            "two ranks, 2 rows each": predict(pace, 2, 2)}, "ticks")
+    for n, slow in ((2, 2), (4, 4)):
+        made[f"timeline of {n}, slow"] = timeline.draw({
+            "equal ranks": predict(Pace(), n, 2),
+            "the last one is slow": predict(Pace(), n, 2, slow={n - 1: slow})}, "ticks")
+    made["timeline of buckets"] = timeline.draw(
+        {"three": predict(Pace(1, 1, 2, 1, 6), 2, 3, 2, layers=3)}, "ticks")
+    made["budget"] = budget.draw({
+        "256 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
+                     "kept for backward": 22_000_000},
+        "8 times 32 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
+                            "kept for backward": 2_800_000}})
     made["traffic, one row"] = traffic.draw({"a star": [], "a ring": ring(8)}, 8)
     return list(made.items())
 
