@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -138,13 +139,13 @@ def test_chunks_are_those_of_tensor_split(parts):
             len(part) for part in torch.zeros(numbers).tensor_split(parts)]
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is Linux's")
 def test_all_ways_at_4096_ranks_fit_into_500_megabytes():
-    code = ("import resource\n"
-            "from manual_dp.lab.network.schedules import SCHEDULES, run\n"
+    # not ru_maxrss: it begins with the peak of the process that started this one
+    code = ("from manual_dp.lab.network.schedules import SCHEDULES, run\n"
             "for way in SCHEDULES:\n"
             "    run(way, 4096, 2_500_000_000, per_node=8)\n"
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           timeout=300, check=True)
-    unit = 1 if sys.platform == "darwin" else 1000  # bytes there, kB here
-    assert int(done.stdout) * unit <= 500e6
+    assert 50e6 <= int(done.stdout) * 1024 <= 500e6
