@@ -1,10 +1,13 @@
 """The progress bar of long commands."""
 
 
-def bar(items, label):
-    """Wrap `items` in a progress bar that shows on a terminal only."""
+def bar(items, label, total=None):
+    """Wrap `items` in a progress bar that shows on a terminal only.
+
+    total: how many they are, where they do not know it.
+    """
     try:
         from tqdm import tqdm
     except ImportError:  # the core needs torch only
         return items
-    return tqdm(items, desc=label, leave=False, disable=None)
+    return tqdm(items, desc=label, total=total, leave=False, disable=None)

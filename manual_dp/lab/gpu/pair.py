@@ -9,7 +9,6 @@ Each takes the devices, and without them those of `gpus`. Two times the CPU will
 run them, through gloo: the numbers then say nothing of GPUs.
 """
 
-import time
 from statistics import median
 
 import torch
@@ -19,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.lab.gpu import sharing
-from manual_dp.lab.gpu.speed import NETS
+from manual_dp.lab.gpu.speed import NETS, timed
 from manual_dp.lab.gpu.timeline import wait
 from manual_dp.ranks import run_ranks
 
@@ -55,7 +54,7 @@ def _times(devices, numbers, count):
     def step():
         dist.all_reduce(tensor)
         wait(device)
-    return _timed(step, count)
+    return timed(step, count)
 
 
 def peer(devices=None, numbers=2**26, count=10):
@@ -72,7 +71,7 @@ def peer(devices=None, numbers=2**26, count=10):
         there.copy_(here)
         wait(source)
         wait(target)
-    seconds = _timed(copy, count)
+    seconds = timed(copy, count)
     direct = (source.type == "cuda"
               and torch.cuda.can_device_access_peer(source.index, target.index))
     return {"right": torch.equal(here.cpu(), there.cpu()), "direct": direct,
@@ -92,7 +91,7 @@ def wrappers(devices=None, name="ResNet-18", rows=256, count=10):
                         "DataParallel": lambda net: nn.DataParallel(net, ids or None)}
     for label, wrap in wraps.items():
         step = _step(wrap(make().to(device)), rows, shape, devices)
-        found[label] = median(_timed(step, count))
+        found[label] = median(timed(step, count))
     through = "nccl" if ids else "gloo"
     ranks = run_ranks(_ddp, 2, devices, name, rows // 2, count, backend=through,
                       timeout=sharing.TIMEOUT)
@@ -103,7 +102,7 @@ def _ddp(devices, name, rows, count):
     device = devices[dist.get_rank()]
     make, shape = NETS[name]
     model = DistributedDataParallel(make().to(device))
-    return _timed(_step(model, rows, shape, [device]), count)
+    return timed(_step(model, rows, shape, [device]), count)
 
 
 def _step(model, rows, shape, devices):
@@ -119,13 +118,3 @@ def _step(model, rows, shape, devices):
         for device in devices:
             wait(device)
     return step
-
-
-def _timed(step, count):
-    """Return the seconds of `count` steps, after two that warm up."""
-    seconds = []
-    for _ in range(count + 2):
-        begin = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - begin)
-    return seconds[2:]

@@ -1,6 +1,7 @@
 """Images a second: is the device faster than the CPU, and in which conditions?
 
     images   of a network in training, in full or in mixed precision
+    timed    the seconds of some steps
 
 A GPU wants much work at once: each operation must be launched, which takes the CPU some
 microseconds, however few numbers it is about. So time it with few rows, and with many.
@@ -36,13 +37,21 @@ def images(device, name="LeNet", rows=256, steps=10, mixed=False):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     X = torch.rand(rows, *shape, device=device)
     y = torch.randint(10, (rows,), device=device)
-    seconds = []
-    for _ in range(steps + 2):
-        begin = time.perf_counter()
+
+    def step():
         optimizer.zero_grad()
         scaler.scale(F.cross_entropy(model(X), y)).backward()
         scaler.step(optimizer)
         scaler.update()
         wait(device)
+    return rows / median(timed(step, steps))
+
+
+def timed(step, count):
+    """Return the seconds of `count` calls of step(), after two that warm up."""
+    seconds = []
+    for _ in range(count + 2):
+        begin = time.perf_counter()
+        step()
         seconds.append(time.perf_counter() - begin)
-    return rows / median(seconds[2:])
+    return seconds[2:]

@@ -17,6 +17,7 @@ from manual_dp.files import write_json
 from manual_dp.lab.hosts.agents import on_hosts
 from manual_dp.lab.hosts.reasons import reason
 from manual_dp.lab.hosts.saved import saved, until_saved
+from manual_dp.lab.progress import bar
 
 STEPS = 11  # of an epoch: 1,438 digits, 120 a step
 TRAIN = ["-m", "manual_dp", "train", "--method", "ddp", "--float64", "--epochs", "1",
@@ -80,7 +81,7 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, required=True, help="write JSON here")
     args = parser.parse_args(argv)
     runs = []
-    for run in kills(args.times, args.seed):
+    for run in bar(kills(args.times, args.seed), "kills", args.times):
         runs.append(run)
         write_json(args.out, {"seed": args.seed, "runs": runs})
     good = all(run["finished"] and run["equal"] for run in runs)

@@ -17,7 +17,7 @@ gradient, and what Adam keeps), a number that is sent or kept takes 4.
 
 from collections import namedtuple
 
-from manual_dp.lab.network.price import of_way
+from manual_dp.lab.network.price import message, of_way
 
 Layer = namedtuple("Layer", "name flops weights outputs")
 Device = namedtuple("Device", "speed launch memory link")
@@ -88,7 +88,7 @@ def by_layer(layers, rows, world_size, device):
     stages = cut(layers, world_size)
     times = [_compute(stage, piece, device) for stage in stages]
     arithmetic, launches = max(times, key=sum)
-    sends = max((2 * _message(device.link, piece * stage[-1].outputs * NUMBER)
+    sends = max((2 * message(piece * stage[-1].outputs * NUMBER, device.link)
                  for stage in stages[:-1]), default=0.0)
     memory = max(_sum(stage, "weights") * WEIGHT
                  + rows * _sum(stage, "outputs") * NUMBER for stage in stages)
@@ -104,8 +104,8 @@ def inside_a_layer(layers, rows, world_size, device):
     """
     thin = [layer._replace(flops=layer.flops / world_size) for layer in layers]
     arithmetic, launches = _compute(thin, rows, device)
-    sends = sum(2 * (world_size - 1) * _message(
-        device.link, rows * layer.outputs * NUMBER / world_size) for layer in layers)
+    sends = sum(2 * (world_size - 1) * message(
+        rows * layer.outputs * NUMBER / world_size, device.link) for layer in layers)
     memory = (_sum(layers, "weights") * WEIGHT / world_size
               + rows * _sum(layers, "outputs") * NUMBER)
     return _cost(arithmetic, launches, sends, 0.0, memory)
@@ -154,10 +154,6 @@ def _compute(layers, rows, device):
     """Return (arithmetic, launches): seconds, and what launches add to them."""
     parts = [layer.flops * rows / device.speed for layer in layers]
     return (3 * sum(parts), 3 * sum(max(0.0, device.launch - part) for part in parts))
-
-
-def _message(link, size):
-    return link.alpha + size / link.bandwidth
 
 
 def _sum(layers, field):

@@ -3,6 +3,7 @@
     seconds    of a `Ledger`, or of the phases of a closed form
     of_way     of a way by its closed form
     cheapest   the way that takes least
+    message    of one message on a link
 
 A step takes as long as its slowest message. Messages inside a node have a link each.
 All that leaves a node in a step, or enters it, shares that node's one link. Adding the
@@ -18,8 +19,8 @@ def seconds(steps, link, between=None):
     link: of ranks on one node. between: of a node and the others, `link` if not said.
     """
     between = between or link
-    return sum(getattr(step, "steps", 1) * max(_message(step.inside, link),
-                                               _message(step.between, between))
+    return sum(getattr(step, "steps", 1) * max(message(step.inside, link),
+                                               message(step.between, between))
                for step in steps)
 
 
@@ -37,5 +38,6 @@ def cheapest(ways, world_size, size, link, between=None, per_node=None):
                for way in ways)
 
 
-def _message(size, link):
+def message(size, link):
+    """Return the seconds of a message of `size` bytes; None is no message."""
     return 0.0 if size is None else link.alpha + size / link.bandwidth

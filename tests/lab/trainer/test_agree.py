@@ -25,13 +25,20 @@ def test_one_rank_tells_and_the_others_end_without_a_word():
         def some():
             if dist.get_rank() > 0:
                 raise OSError(f"disk {dist.get_rank()}")
+        agree(some)
+    assert run_ranks(ending(fail), 3, timeout=SOON) == [2, "disk 1", 2]
+
+
+def ending(function):
+    """Return a function that tells how `function` ends: by which status, or error."""
+    def on_rank(*args):
         try:
-            agree(some)
+            function(*args)
         except SystemExit as end:
             return end.code
         except OSError as error:
             return str(error)
-    assert run_ranks(fail, 3, timeout=SOON) == [2, "disk 1", 2]
+    return on_rank
 
 
 def hosts_of_two(function):
@@ -73,13 +80,8 @@ def test_a_download_that_fails_on_one_host_ends_all_ranks():
         def fail():
             if rank == 2:
                 raise FileNotFoundError("no network on this host")
-        try:
-            once_a_host(fail)
-        except SystemExit as end:
-            return end.code
-        except FileNotFoundError as error:
-            return str(error)
-    assert hosts_of_two(fetch) == [2, 2, "no network on this host", 2]
+        once_a_host(fail)
+    assert hosts_of_two(ending(fetch)) == [2, 2, "no network on this host", 2]
 
 
 def test_an_error_that_nobody_catches_is_the_launchs():

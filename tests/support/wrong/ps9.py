@@ -58,14 +58,15 @@ def halving_doubling(rank, world_size, tensor):
         if arrived is not None:
             tensor.copy_(arrived)
 """
-LEVELS = """
+RING = """
 def ring(rank, ranks, chunks, first, write):
     size, place = len(ranks), ranks.index(rank)
     for step in range(size - 1):
         leaving = (place + first - step) % size
         arrived = yield ranks[(place + 1) % size], chunks[leaving]
         write(chunks[(leaving - 1) % size], arrived)
-
+"""
+LEVELS = RING + """
 def two_level(rank, world_size, tensor, per_node):
     node, i = divmod(rank, per_node)
     inside = [node * per_node + place for place in range(per_node)]
@@ -395,14 +396,7 @@ def two_level(rank, world_size, tensor, per_node):
         "the whole ring in each node once more": level("all nodes go round at once", (
             "    yield from ring(rank, inside, chunks, 0, torch.Tensor.copy_)\n",
             "    yield from ring(rank, inside, chunks, 0, torch.Tensor.copy_)\n" * 2)),
-        "one rank speaks for a node": ("inside a node chunks of the tensor go round", """
-def ring(rank, ranks, chunks, first, write):
-    size, place = len(ranks), ranks.index(rank)
-    for step in range(size - 1):
-        leaving = (place + first - step) % size
-        arrived = yield ranks[(place + 1) % size], chunks[leaving]
-        write(chunks[(leaving - 1) % size], arrived)
-
+        "one rank speaks for a node": ("inside a node chunks of the tensor go round", RING + """
 def two_level(rank, world_size, tensor, per_node):
     node, i = divmod(rank, per_node)
     leaders = list(range(0, world_size, per_node))
