@@ -11,8 +11,9 @@ nominal speed. Inside Horovod's servers the source names no link: PCIe 3 is assu
 Li et al. 32 rows are assumed. Everything else is the plan's model; nothing is fitted.
 
 Each figure is a number that its source states in words or in a table; none is read off
-a plot. Those of PyTorch and Horovod were read again in their texts (Horovod's 79 % on
-128 GPUs in its early README); the others are quoted as they are widely cited.
+a plot, so figures 7 and 8 of Li et al., seconds by bucket size, are not here. Those of
+PyTorch and Horovod were read again in their texts (Horovod's 79 % on 128 GPUs in its
+early README); the others are quoted as they are widely cited.
 """
 
 from collections import namedtuple
