@@ -32,7 +32,7 @@ def buckets(layers, cap):
 
 def even(size, pieces=200):
     """Return layers of equal work and bytes, for a network that is not known better."""
-    pieces = max(1, min(pieces, size))
+    pieces = max(1, int(min(pieces, size)))
     return [(1 / pieces, size / pieces)] * pieces
 
 

@@ -30,6 +30,13 @@ def test_even_layers_are_the_whole():
     assert sum(size for _, size in layers) == pytest.approx(1000)
 
 
+@pytest.mark.parametrize("size", [0.5, 4.0, 5.5])
+def test_a_network_of_few_bytes_has_fewer_layers(size):
+    layers = even(size)
+    assert len(layers) == max(1, int(size))
+    assert sum(size for _, size in layers) == pytest.approx(size)
+
+
 def test_a_dear_message_wants_a_large_bucket_and_a_cheap_one_a_small():
     layers = even(100e6)
     dear = best(layers, 1.0, lambda size: 1.0 + size / 1e9)
