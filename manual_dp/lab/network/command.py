@@ -14,7 +14,7 @@ Predict a step of data parallel training on more devices, before paying for them
 
 It counts what the all-reduces send, prices it by the links, and lets it run beside
 backward, bucket by bucket. It leaves out loading, the update, and the wait for slower
-ranks: a prediction is what is possible at best.
+ranks: a prediction is about the best to hope for.
 """
 
 

@@ -10,7 +10,7 @@ The model: forward takes a third of the arithmetic and backward two thirds, at t
 that the device reaches. Gradients are ready at an even pace during backward. Each
 bucket's all-reduce begins when the bucket is full and the one before it has arrived.
 What is still under way when backward ends is waited for. Loading, the update, and the
-wait for slower ranks are left out, so a prediction is what is possible at best.
+wait for slower ranks are left out, so a prediction is about the best to hope for.
 """
 
 from collections import namedtuple
