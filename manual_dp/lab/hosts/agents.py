@@ -78,11 +78,16 @@ class Hosts:
         return self.run(command, environ)
 
     def run(self, command, environ=()):
-        """Start a whole command, as it stands; return its number."""
+        """Start a whole command, as it stands; return its number.
+
+        It sees no GPU: each host would take the first one, and nccl refuses two ranks
+        on one.
+        """
         number = len(self.running)
         given = {name: value for name, value in os.environ.items()
                  if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
                  and (name != "GLOO_SOCKET_IFNAME" or not self.own_networks)}
+        given["CUDA_VISIBLE_DEVICES"] = ""
         with (open(f"{self.folder}/out-{number}", "wb") as out,
               open(f"{self.folder}/err-{number}", "wb") as err):
             self.running.append(subprocess.Popen(

@@ -168,6 +168,16 @@ def test_each_meeting_place_is_free_and_a_new_one(own):
     assert len(set(on_hosts(1, places, own=own, timeout=LONG))) == 3
 
 
+@pytest.mark.parametrize("given, seen", [((), ""), ([("CUDA_VISIBLE_DEVICES", "1")], "1")])
+def test_hosts_of_one_machine_see_no_gpu_that_they_are_not_given(monkeypatch, given, seen):
+    def look(hosts):
+        hosts.run([sys.executable, "-c", "import os; print(os.environ"
+                   "['CUDA_VISIBLE_DEVICES'])"], given)
+        return [told.out.strip() for told in hosts.wait()]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert on_hosts(1, look, own=False, timeout=LONG) == [seen]
+
+
 def test_no_rank_of_a_torchrun_that_has_ended_can_be_killed():
     def late(hosts):
         number = hosts.run([sys.executable, "-c", ""])
