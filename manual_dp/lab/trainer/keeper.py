@@ -111,7 +111,8 @@ def _lasting(plan):
 
 
 def _unpack(data):
-    return torch.load(io.BytesIO(data), weights_only=True)
+    # not where it was: a GPU that is not here, or rank 0's, for all ranks
+    return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
 
 
 def _place(data):

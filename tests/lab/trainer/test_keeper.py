@@ -123,6 +123,32 @@ def test_fewer_ranks_take_over_the_losses_of_all(tmp_path):
     assert run_ranks(on_rank, 3, path, True, timeout=SOON) == [1001.0, 10.0, 100.0]
 
 
+def test_a_checkpoint_of_a_gpu_goes_on_where_there_is_none(tmp_path):
+    def on_rank(path):
+        import torch
+
+        from manual_dp.lab.trainer.keeper import Keeper
+        from manual_dp.ranks import load, save
+        net = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+        given = {}, net, optimizer, torch.amp.GradScaler("cpu", enabled=False)
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        keeper = Keeper(path, job="a")
+        keeper.keep(*given, (0, 1), 3.0, {})
+        state = load(path)
+        # now the file says of every tensor that it was on the first GPU
+        torch.serialization.register_package(0, lambda storage: "cuda:0", lambda *_: None)
+        save(path, state)
+        kept = net.weight.detach().clone()
+        with torch.no_grad():
+            net.weight.fill_(-1)
+        return keeper.go_on(*given)[:2], torch.equal(net.weight, kept)
+    path = tmp_path / "run.pt"
+    assert run_ranks(on_rank, 1, str(path), timeout=SOON) == [(((0, 1), 3.0), True)]
+    assert b"cuda:0" in path.read_bytes()
+
+
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_torchs_buckets_are_chosen_before_the_first_step(batch_norm):
     def packings(batch_norm):
