@@ -8,10 +8,13 @@ The numbers are computed on the CPU. A tensor's memory is marked with the device
 was moved to; `.device` and `.to` go by the mark, results take it over, and an operation
 on tensors of two devices is refused as torch refuses it. `.numpy()` of such a tensor is
 refused too. Not pretended: what a GPU's arithmetic makes of the last place, streams and
-timing, nccl, `nn.DataParallel`, and other processes: a rank sees no pretended GPU.
+timing, nccl, `nn.DataParallel` on two GPUs, and other processes: a rank sees no
+pretended GPU.
 """
 
+import os
 import threading
+from types import SimpleNamespace
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -180,10 +183,15 @@ def scatter(X, devices, dim=0):
 
 
 def install(count):
-    """Let this process see `count` GPUs, in this thread and in those that it starts."""
-    torch.cuda.device_count = lambda: count
-    torch.cuda.is_available = lambda: count > 0
+    """Let this process see `count` GPUs, in this thread and in those that it starts.
+
+    Where the environment hides all GPUs, it hides these.
+    """
+    torch.cuda.device_count = lambda: count * (os.environ.get("CUDA_VISIBLE_DEVICES") != "")
+    torch.cuda.is_available = lambda: torch.cuda.device_count() > 0
     torch.cuda._lazy_init = torch.cuda.synchronize = lambda *_: None
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(
+        total_memory=1, multi_processor_count=1)
     torch.nn.parallel.scatter = scatter
     run = threading.Thread.run
 
