@@ -80,12 +80,13 @@ def follow(plan, step, replicas, device):
     replica ended from one device that took this step from the first replica's weights.
     """
     weights, seconds, stepwise = {}, [], []
+    devices = {device, *(p.device for params in replicas for p in params)}
     for number, (X, y) in enumerate(minibatches(plan), 1):
         X, y = X.to(device), y.to(device)
         one = alone([p.to(device) for p in replicas[0]], X, y, plan.lr)
-        begin = _clock(device)
+        begin = _clock(devices)
         step(X, y)
-        seconds.append(_clock(device) - begin)
+        seconds.append(_clock(devices) - begin)
         stepwise.append(most([apart(replica, one) for replica in replicas]))
         if number in (1, 10, 100, plan.steps):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
@@ -93,7 +94,8 @@ def follow(plan, step, replicas, device):
     return {"weights": weights, "seconds": median(seconds), "stepwise": most(stepwise)}
 
 
-def _clock(device):
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+def _clock(devices):
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -22,6 +22,8 @@ from manual_dp import (
     try_devices,
 )
 from manual_dp.lab.gpu import equal, mixed, pair
+from manual_dp.lab.ledger import methods
+from manual_dp.lab.ledger.plan import Plan
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
 from tests.conftest import programs
@@ -100,6 +102,14 @@ def what_the_bench_calls():
         assert pair.gpus()[1] == torch.device("cuda", 1)
 
 
+def the_clock_of_the_ledger():
+    waited, wait = set(), torch.cuda.synchronize
+    torch.cuda.synchronize = lambda device=None: waited.add(device)
+    methods.METHODS["ring"](Plan(2, 1, 4, [2, 2], 0, 0.05))
+    torch.cuda.synchronize = wait
+    assert waited == set(try_devices(2))  # not for the first GPU alone
+
+
 def the_articles_programs():
     page = runpy.run_path(str(ROOT / "notebooks/programs/as_printed.py"))
     assert torch.cuda.is_available()
@@ -110,7 +120,7 @@ def the_articles_programs():
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_module_runs_on_pretended_gpus(count):
     begin(count, tensors_that_do_not_meet, gradients_that_come_back, the_core,
-          what_the_bench_calls, the_articles_programs)
+          what_the_bench_calls, the_clock_of_the_ledger, the_articles_programs)
 
 
 def test_a_tensor_that_stays_behind_is_found():
