@@ -182,6 +182,12 @@ def scatter(X, devices, dim=0):
     return tuple(part.to(device) for part, device in zip(X.chunk(len(devices), dim), devices))
 
 
+def scatter_to_one(net, inputs, kwargs, devices):
+    """Do what nn.DataParallel does with its inputs where it has one GPU."""
+    [gpu] = devices
+    return [tuple(X.to(gpu) for X in inputs)], [kwargs]
+
+
 def install(count):
     """Let this process see `count` GPUs, in this thread and in those that it starts.
 
@@ -193,6 +199,7 @@ def install(count):
     torch.cuda.get_device_properties = lambda *_: SimpleNamespace(
         total_memory=1, multi_processor_count=1)
     torch.nn.parallel.scatter = scatter
+    torch.nn.DataParallel.scatter = scatter_to_one
     run = threading.Thread.run
 
     def run_pretending(thread):
