@@ -2,6 +2,7 @@
 
     meet      open it, through the network that leads to the other hosts
     settled   agree with the others on a word that only these starts of ranks know
+    common    agree on a backend: hosts may have different numbers of GPUs
 
 After a restart torchrun hands out the store of the first start, with all that the ended
 ranks have left in it (torch 2.13; pytorch issue 135712). gloo would read their
@@ -26,16 +27,29 @@ PAUSE = 0.05          # seconds between two looks
 def meet(backend, timeout):
     """Open the process group, with what torchrun has put into the environment.
 
-    timeout: a timedelta, for the meeting and for every collective after it. Raises
-    RuntimeError, as torch does, if the others cannot be reached, or TimeoutError.
+    backend: what this rank's host would take, "nccl" or "gloo". timeout: a timedelta,
+    for the meeting and for every collective after it. Raises RuntimeError, as torch
+    does, if the others cannot be reached, or TimeoutError.
     """
     address = os.environ["MASTER_ADDR"]
     if "GLOO_SOCKET_IFNAME" not in os.environ and (name := _interface_to(address)):
         os.environ["GLOO_SOCKET_IFNAME"] = name
     store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
     word = settled(store, rank, world_size, timeout.total_seconds())
-    dist.init_process_group(backend, store=dist.PrefixStore(word, store), rank=rank,
-                            world_size=world_size, timeout=timeout)
+    store = dist.PrefixStore(word, store)
+    dist.init_process_group(common(store, rank, world_size, backend), store=store,
+                            rank=rank, world_size=world_size, timeout=timeout)
+
+
+def common(store, rank, world_size, backend):
+    """Return "nccl" if every rank asks for it, else "gloo"; the same on all ranks.
+
+    Where one host has fewer GPUs than ranks, its ranks are on the CPU, and nccl takes
+    no CPU's tensors.
+    """
+    store.set(f"backend {rank}", backend)
+    asked = {store.get(f"backend {other}").decode() for other in range(world_size)}
+    return "gloo" if "gloo" in asked else backend
 
 
 def settled(store, rank, world_size, seconds):

@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch.distributed as dist
 
-from manual_dp.lab.trainer.meeting import settled
+from manual_dp.lab.trainer.meeting import common, settled
 
 
 @pytest.fixture
@@ -56,3 +56,19 @@ def test_a_rank_that_nobody_meets_says_so(store):
     store.set("list", '["another", "start"]')
     with pytest.raises(TimeoutError, match="the 2 ranks did not meet within 0.3 s"):
         settled(store, 1, 2, 0.3)
+
+
+@pytest.mark.parametrize("asked, taken", [
+    (["nccl", "nccl", "nccl"], "nccl"), (["gloo", "gloo"], "gloo"),
+    (["nccl", "nccl", "gloo"], "gloo"), (["gloo", "nccl"], "gloo")])
+def test_one_host_with_too_few_gpus_decides_for_all(store, asked, taken):
+    found = [None] * len(asked)
+
+    def rank(number):
+        found[number] = common(store, number, len(asked), asked[number])
+    threads = [threading.Timer(0.2 * number, rank, [number]) for number in range(len(asked))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert found == [taken] * len(asked)
