@@ -63,10 +63,11 @@ def answer(job, folder, pipe, hide, given, start):
 
 def _run(job, hide, given, start):
     """Yield what the answers make of each case."""
-    torch_was, name = Replaced(), job["name"].partition("/")[2]
+    torch_was, name, again = Replaced(), job["name"].partition("/")[2], None
     if name in getattr(given, "APART", ()):
-        answers = [programs(job, lambda: _define(job, start, given.TRIED)[0],
-                            lambda error: _tell(error, job), hide)]
+        program, again = programs(job, lambda: _define(job, start, given.TRIED)[0],
+                                  lambda error: _tell(error, job), hide)
+        answers = [program]
     else:
         answers = _define(job, start, given.TRIED)
     measure = getattr(given, name)
@@ -75,6 +76,8 @@ def _run(job, hide, given, start):
         torch_was.refuse()
         left = job.pop(LEFT, None)  # by a rank's process
         yield {LEFT: left} if left else result
+    if again:
+        again()
 
 
 def _define(job, start, tried):

@@ -5,6 +5,7 @@
     alone       run it without, where there are no namespaces
     cut_off     leave this process, and those that it forks, no network
     part        leave this process no memory that it could share by name
+    clear       end all other processes in here
 
     child.py
        keeper      outside: it ends as the answer does, so that others see how
@@ -25,6 +26,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 
 from manual_dp.ranks.launch.processes import follow
 
@@ -109,6 +111,16 @@ def part():
     if sys.platform == "linux":
         ctypes.CDLL(None).unshare(NEWIPC)
         drop_rights()
+
+
+def clear():
+    """End all processes in here but this one, if it is process 2, and process 1."""
+    while (os.getpid(), os.getppid()) == (2, 1):
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        time.sleep(0.001)
 
 
 def _unshare():

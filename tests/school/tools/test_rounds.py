@@ -323,3 +323,23 @@ def test_a_program_that_is_not_written_yet_says_so():
         raise NotImplementedError()
     with pytest.raises(NotImplementedError):
         run_rounds(program, ranks(2))
+
+
+@pytest.mark.parametrize("message, problem", [
+    (torch.zeros(0, 9), r"step 1: rank 0 sends a tensor of shape \(0, 9\)"),
+    ([torch.zeros(5), torch.zeros(0, 0, 0)], r"of shape \(0, 0, 0\): it holds no numbers"),
+    ([torch.zeros(0)] * 4, "sends 4 tensors that hold no numbers; .* of 3 ranks")])
+def test_what_holds_no_numbers_tells_no_numbers(message, problem):
+    def program(rank, world_size, tensor):
+        yield (1, message) if rank == 0 else None
+    with pytest.raises(RoundsError, match=problem) as caught:
+        run_rounds(program, [torch.zeros(5)] * 3)
+    assert caught.value.kind == "no message"
+
+
+@pytest.mark.parametrize("message", [
+    torch.zeros(0), torch.zeros(0, 5), [torch.zeros(0)] * 3, [torch.zeros(1), torch.zeros(0)]])
+def test_empty_chunks_may_be_sent(message):
+    def program(rank, world_size, tensor):
+        yield (1, message) if rank == 0 else None
+    assert run_rounds(program, [torch.zeros(5)] * 3)["steps"] == 1
