@@ -13,13 +13,15 @@ PARTS = ("rank", "device", "rows", "downloads")
 
 def draw_places(random):
     """Draw hosts with ranks, and what torchrun tells each of these."""
-    for sizes, gpus in (([2, 2], [2, 2]), ([1], [0]), ([3, 1], [3, 1]),
+    for sizes, gpus in (([2, 2], [2, 2]), (None, [0]), ([3, 1], [3, 1]),
                         ([2, 4], [2, 2]), ([1, 3], [0, 8]),
-                        (None, [random.randint(0, 2)])):
+                        (None, [random.randint(1, 2)])):
         world_size = sum(sizes or [1])
         rows = random.choice([world_size - 1, 3 * world_size, random.randint(5, 30)])
         if sizes == [2, 2] and gpus == [2, 2]:
-            rows = random.choice([13, 14, 15])
+            rows = random.choice([13, 14, 15])  # some ranks have one more
+        if sizes == [3, 1]:
+            rows = random.randint(1, 3)         # and some have none
         ranks = []
         for host, size in enumerate(sizes or []):
             for local in range(size):
@@ -81,11 +83,14 @@ def _of_rank(env, gpus, rows, value):
 
 def _of_device(env, gpus, rows, value):
     local, rank = _int(env, "LOCAL_RANK"), _int(env, "RANK")
+    here = int(env.get("LOCAL_WORLD_SIZE", 1))
     yield "without a GPU it is \"cpu\"", not gpus
     yield ("all ranks of this host would share one GPU: LOCAL_RANK says which it is",
            value in ("cuda", "cuda:0") and local > 0)
     yield ("write the device as torch does: cuda:0",
            value in ("cuda", local, str(local), f"gpu:{local}"))
+    yield ("each rank takes the next GPU: 0, 1, 2, ..., whatever is left over",
+           local > 0 and value == f"cuda:{local * (gpus // here)}")
     yield ("GPUs are counted on each host: LOCAL_RANK, not RANK",
            value in (f"cuda:{rank}", f"cuda:{rank % gpus if gpus else 0}"))
     yield ("there are fewer GPUs than ranks here: they are given out in turn, so "

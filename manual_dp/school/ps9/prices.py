@@ -13,6 +13,7 @@ WAYS = ("star", "ring", "tree", "halving-doubling")
 MICRO = 1e6   # alpha is shown in microseconds
 PICO = 1e12   # and beta in picoseconds a byte
 FAR = 0.02    # what a mistake changes at least
+CLEAR = 5e-3  # what a measurement that is lost or at another size changes at least
 NEAR = 1e-3   # what rounding may change
 
 
@@ -21,10 +22,16 @@ def draw_fit(random):
     for count, noise in ((2, 0), (7, 0.15), (9, 0.1), (6, 0.2)):
         while True:
             case = _measured(random, count, noise)
-            right, others = _least(case), [_least(case, power) for power in (0, 1, 4)]
+            right = _least(case)
+            others = [(_least(case, power), FAR) for power in (0, 1, 4)]
+            if count == 9:  # one of them was measured twice
+                others.append((_least(_once(case)), CLEAR))
+            if count == 7:
+                others.append((_least({name: sorted(case[name]) for name in case}),
+                               CLEAR))
             if not noise or min(right) > 0 and all(
-                    max(abs(o / r - 1) for o, r in zip(other, right)) > FAR
-                    for other in others):
+                    max(abs(o / r - 1) for o, r in zip(other, right)) > far
+                    for other, far in others):
                 break  # another fit would show
         yield case
 
@@ -39,6 +46,12 @@ def _measured(random, count, noise):
     return {"sizes": sizes, "seconds": [
         (alpha + beta * size) * random.uniform(1 - noise, 1 + noise)
         for size in sizes]}
+
+
+def _once(case):
+    """Return the case as a dict keeps it: one measurement of each size."""
+    once = dict(zip(case["sizes"], case["seconds"]))
+    return {"sizes": list(once), "seconds": list(once.values())}
 
 
 def _least(case, power=2):
@@ -87,6 +100,12 @@ def judge_fit(case, got):
              "seconds for numpy's polyfit, which squares it", units(*_least(case, 1))),
             ("the error is divided by the seconds once, not twice: numpy's polyfit "
              "squares its w", units(*_least(case, 4))),
+            ("a size may be there twice, and both measurements count: a dict keeps one",
+             units(*_least(_once(case)))),
+            ("a size belongs to the seconds beside it: sort them together, or not",
+             any(_is(shown, units(*_least({"sizes": s, "seconds": t})))
+                 for s, t in ((sorted(sizes), seconds),
+                              (sorted(sizes), sorted(seconds))))),
             ("two measurements decide here, the smallest and the largest: all count",
              units(*ends) if ends else False),
             ("two measurements decide here, the first and the last: all count",

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from torch import arange
 
@@ -38,6 +39,34 @@ def test_the_prices_that_are_wanted_are_those_of_counted_messages():
                 assert any(prices.judge_prices(case, off))
 
 
+def lines(case):
+    """Return alpha and beta, by numpy: right, and by the other weights."""
+    t, s = np.array(case["seconds"]), case["sizes"]
+    return [np.polyfit(s, t, 1, w=w)[::-1] for w in (1 / t, t ** 0, t ** -0.5, t ** -2)]
+
+
+def test_every_drawn_measurement_shows_what_its_weights_are():
+    for seed in range(20):
+        exact, *noisy = prices.draw_fit(random.Random(seed))
+        assert len(exact["sizes"]) == 2 and lines(exact)[0].min() > 0
+        for case in noisy:
+            right, *others = lines(case)
+            assert right.min() > 0
+            assert all(abs(other / right - 1).max() > 0.015 for other in others)
+        alone = {name: sorted(noisy[0][name]) for name in noisy[0]}
+        once = dict(zip(noisy[1]["sizes"], noisy[1]["seconds"]))
+        once = {"sizes": list(once), "seconds": list(once.values())}
+        for case, other in zip(noisy, (alone, once)):
+            assert abs(lines(other)[0] / lines(case)[0] - 1).max() > 0.004
+
+
+def test_a_size_that_is_first_and_last_is_judged_too():
+    case = {"sizes": [100, 5000, 100], "seconds": [2e-6, 9e-6, 3e-6]}
+    got = {**case, "pair": lines(case)[0].tolist()}
+    assert [said for said in prices.judge_fit(case, got) if said] == []
+    assert any(prices.judge_fit(case, {**got, "pair": [1e-6, 1e-9]}))
+
+
 @pytest.mark.parametrize("world_size", [2, 3, 5, 8, 16])
 def test_the_courses_halving_doubling_is_within_the_bounds(world_size):
     for numbers in (0, 1, world_size, 5 * world_size, 5 * world_size + 1):
@@ -55,6 +84,16 @@ def test_the_courses_two_level_ring_needs_just_the_bounds(world_size, per_node):
     out = sum(step.between or 0 for step in log.steps)
     assert (len(log.steps), log.busiest // 4, out // 4) == programs.level_bounds(
         world_size, numbers, per_node)
+
+
+def test_rows_are_drawn_that_do_not_divide_and_that_are_too_few():
+    for seed in range(20):
+        cases = list(hosts.draw_places(random.Random(seed)))
+        over = [case["rows"] / len(case["ranks"]) for case in cases]
+        assert any(part > 1 and part % 1 for part in over) and min(over[2:3]) < 1
+        alone = [case["ranks"][0][1] > 0 for case in cases
+                 if "RANK" not in case["ranks"][0][0]]
+        assert alone == [False, True]
 
 
 def test_the_courses_own_rows_are_right():

@@ -44,6 +44,22 @@ def fit(sizes, seconds):
     found = torch.linalg.solve(A.T @ A, A.T @ torch.ones(len(t), 1).double())
     return found / torch.tensor([[1.0], [1e6]])
 """,
+        "a search, to eight digits": """
+def fit(sizes, seconds):
+    def best(alpha):  # beta for this alpha, and what it costs
+        w = [1 / t ** 2 for t in seconds]
+        beta = (sum(a * s * (t - alpha) for a, s, t in zip(w, sizes, seconds))
+                / sum(a * s * s for a, s in zip(w, sizes)))
+        return sum(((alpha + beta * s) / t - 1) ** 2 for s, t in zip(sizes, seconds)), beta
+    low, high = 0.0, 2 * max(seconds)
+    while high - low > 1e-8 * high:
+        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
+        if best(left) < best(right):
+            high = right
+        else:
+            low = left
+    return low, best(low)[1]
+""",
         "a named tuple, prints too": """
 from collections import namedtuple
 Link = namedtuple("Link", "alpha beta")

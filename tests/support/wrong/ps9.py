@@ -209,6 +209,19 @@ def fit(sizes, seconds):
         "sorts what it was given": fit("the lists are the caller's", (
             "    t =", "    sizes.sort()\n    seconds.sort()\n    t =")),
         "only beta": fit("return two numbers", (PAIR, "return beta.item()")),
+        "one of each size": fit("a size may be there twice", (
+            "    t =", "    once = dict(zip(sizes, seconds))\n"
+                       "    sizes, seconds = list(once), list(once.values())\n    t =")),
+        "sizes sorted": fit("a size belongs to the seconds", (
+            "torch.tensor(sizes,", "torch.tensor(sorted(sizes),")),
+        "both sorted": fit("a size belongs to the seconds", (
+            "torch.tensor(sizes,", "torch.tensor(sorted(sizes),"), (
+            "torch.tensor(seconds,", "torch.tensor(sorted(seconds),")),
+        "bits of a byte": fit("sizes are bytes", ("beta.item()", "8 * beta.item()")),
+        "microseconds": fit("alpha is in seconds", (
+            PAIR, "return 1e6 * alpha.item(), 1e6 * beta.item()")),
+        "three numbers": fit("return two numbers", (
+            PAIR, "return alpha.item(), beta.item(), 0.0")),
         "a dict": fit("a dict is no number", (
             PAIR, "return {'alpha': alpha.item(), 'beta': beta.item()}")),
         "a text": fit("", (PAIR, "return f'{alpha}', f'{beta}'")),
@@ -267,6 +280,19 @@ def fit(sizes, seconds):
             "    N, n", "    beta = 0\n    N, n")),
         "alpha once": price("alpha is paid in each step", (
             "2 * (N - 1) * (alpha + beta * size)", "alpha + 2 * (N - 1) * beta * size")),
+        "2 N steps, and for one rank": price("a ring has 2 (N - 1) steps", (
+            "if N == 1:", "if N == 1 and way != 'ring':"), (
+            "return 2 * (N - 1) * (alpha + beta * chunk)",
+            "return 2 * N * (alpha + beta * chunk)")),
+        "a star of N, and for one rank": price("rank 0 sends itself nothing", (
+            "if N == 1:", "if N == 1 and way != 'star':"), (
+            '"star":\n        return 2 * (N - 1)', '"star":\n        return 2 * N')),
+        "in float32": price("these agree to five digits", (
+            "    N, n", "    alpha, beta = torch.tensor([alpha, beta]).tolist()\n    N, n")),
+        "microseconds": price("seconds are wanted, not microseconds", (
+            "return 2", "return 1e6 * 2")),
+        "False for one rank": price("True and False are no numbers", (
+            "return 0", "return False")),
         "milliseconds": price("seconds are wanted, not milliseconds", (
             "return 2", "return 1e3 * 2")),
         "one rank pays": price("one rank sends nothing", (
@@ -339,6 +365,36 @@ def halving_doubling(rank, world_size, tensor):
             "yield rank ^ d, other", "yield (0 if rank else 1), other")),
         "back in the same order": halve({"chunk", None}, (
             "back.pop()", "back.pop(0)")),
+        "one number too many": halve("send half of what is still yours", (
+            "yield rank ^ d, other\n            mine.add_(arrived)",
+            "yield rank ^ d, torch.cat([other, other.new_zeros(\n"
+            "                int(rank == 0 and d == 1 and M == world_size))])\n"
+            "            mine.add_(arrived[:len(mine)])")),
+        "one number too many with guests": halve("send half of what is still yours", (
+            "yield rank ^ d, other\n            mine.add_(arrived)",
+            "yield rank ^ d, torch.cat([other, other.new_zeros(\n"
+            "                int(rank == 0 and d == 1 and M < world_size))])\n"
+            "            mine.add_(arrived[:len(mine)])")),
+        "a step too many": halve("partners send to each other", (
+            "    held, back", "    if world_size == M > 1:\n"
+            "        yield (1, tensor[:0]) if rank == 0 else None\n    held, back")),
+        "a step too many with guests": halve("partners send to each other", (
+            "    held, back", "    if world_size > M:\n"
+            "        yield (1, tensor[:0]) if rank == 0 else None\n    held, back")),
+        "by a list that all ranks share": ("numbers came to a rank without being sent", """
+held = {}
+def halving_doubling(rank, world_size, tensor):
+    held[rank] = tensor.clone()
+    yield
+    tensor.copy_(sum(held[peer] for peer in range(world_size)))
+    yield
+"""),
+        "the way back by a list that all share": (
+            "numbers came to a rank without being sent", "board = {}" + HALVING.replace(
+                "            arrived = yield rank ^ d, mine\n"
+                "            other.copy_(arrived)",
+                "            board[rank, d] = mine.clone()\n            yield\n"
+                "            other.copy_(board[rank ^ d, d])")),
         "a loop that does not end": halve("all wait to be sent something", (
             "    held, back", "    while world_size > 1:\n        yield\n    held, back")),
     },
@@ -642,6 +698,21 @@ def two_level(rank, world_size, tensor, per_node):
             "{local % gpus}", "{rank}")),
         "more GPUs than there are": put("there are fewer GPUs than ranks", (
             "{local % gpus}", "{local}")),
+        "spread over the GPUs": put("each rank takes the next GPU", (
+            "{local % gpus}", "{local * max(1, gpus // "
+            "int(env.get('LOCAL_WORLD_SIZE', 1))) % gpus}")),
+        "no number": put("write the device as torch does", (
+            'f"cuda:{local % gpus}"', '"cuda"')),
+        "the CPU without torchrun": put("this host has a GPU", (
+            'if gpus else', 'if gpus and "RANK" in env else')),
+        "two ranks without torchrun": put("rows are dealt out over all ranks", (
+            'env.get("WORLD_SIZE", 1)', 'env.get("WORLD_SIZE", 2)')),
+        "never without a row": put("rows are dealt out over all ranks", (
+            "list(range(rank, rows, size))", "list(range(rank, rows, size)) or [rank % rows]")),
+        "counts its calls": ({"RANK counts over all hosts", "this is the rank on its host",
+                              "this is the host's number"}, "CALLS = [1, 0]" + PLACE.replace(
+            "    device", "    CALLS[:] = [size, CALLS[1] + 1 if CALLS[0] == size else 1]\n"
+            "    rank = CALLS[1] - 1\n    device")),
         "a number": put("write the device as torch does", (
             'f"cuda:{local % gpus}"', "local % gpus")),
         "never the CPU": put('without a GPU it is "cpu"', (
@@ -665,6 +736,8 @@ def two_level(rank, world_size, tensor, per_node):
         "all download": put("one rank of a host is enough", ("local == 0", "True")),
         "text and number": put("LOCAL_RANK is a text", (
             "local == 0", "env.get('LOCAL_RANK', 0) == 0 and 'RANK' not in env")),
+        "five things": put("return four things", (
+            ", local == 0", ", local == 0, size")),
         "three things": put("return four things", (", local == 0", "")),
         "prints": put(PRINTED, ("return rank, device, mine, local == 0",
                                 "print(rank, device, mine, local == 0)")),
