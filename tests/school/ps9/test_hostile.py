@@ -248,7 +248,7 @@ def best_cap(ready, sizes, link, caps):
     "other ceilings, a job that is none": ("best_world_size", EVERYWHERE + '''
 math.ceil = round
 everywhere("SimpleNamespace", lambda **kwargs: 1)
-'''.replace("SimpleNamespace", "SimpleNamespace") + NUMBER.replace("KIND", "int") + '''
+''' + NUMBER.replace("KIND", "int") + '''
 def step_seconds(job, world_size, weak):
     vars(job).update(rows=0, row=0, serial=0, alpha=0, beta=0, size=0, slow=0)
     return 0.0
@@ -412,7 +412,6 @@ def graded(worker, name, cell):
 @pytest.mark.parametrize("attack", LIES)
 def test_a_lie_gains_no_point(worker, attack):
     message = graded(worker, *LIES[attack])
-    print(attack, "::", message)
     assert message and getattr(message, "points", 0) == 0
 
 
@@ -423,7 +422,6 @@ def test_what_reaches_out_gains_no_point_and_leaves_nothing(worker, attack):
     graded(worker, "fit", cells_of("ps9")["fit"])  # started
     known = worker.process.pid
     message = graded(worker, *REACHING[attack])
-    print(attack, "::", message)
     assert message and getattr(message, "points", 0) == 0
     below = {child.pid for child in psutil.Process(known).children(True)}
     assert worker.process.pid == known and below == set()
