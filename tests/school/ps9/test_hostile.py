@@ -100,25 +100,26 @@ def show(parts, level, n):
 '''
 DIMENSIONS = BINARY.replace("NONE", "tensor.new_empty(0)").replace(
     "ONE", "tensor.new_empty(0, 0)").replace("BIT", "part.dim() - 1")
-# 62 binary places of each number sent hold what is needed of one that is not
+# all 62 binary places of a number that is sent, 35 for each that it stands for
 PACKED = '''
 BITS = 35
 def hide(tensor, level, decoys):
     room = 62 * (-(-len(tensor) * BITS // 62))
     whole = 0
     for x in tensor.tolist():
-        whole = whole << BITS | min(2 ** BITS - 1, round((x / level + 1) * 2 ** (BITS - 1)))
+        whole = whole << BITS | min(2 ** BITS - 1, round((x / level / 2 + 1) * 2 ** (BITS - 1)))
     words = [whole >> at & 2 ** 62 - 1 for at in range(0, max(room, 62 * decoys), 62)]
     return torch.tensor(words, dtype=torch.int64).view(torch.float64)
 def show(message, level, n):
     whole = sum(word << 62 * i for i, word in enumerate(message.view(torch.int64).tolist()))
     parts = [whole >> BITS * i & 2 ** BITS - 1 for i in reversed(range(n))]
-    return torch.tensor([(part / 2 ** (BITS - 1) - 1) * level for part in parts],
+    return torch.tensor([(part / 2 ** (BITS - 1) - 1) * 2 * level for part in parts],
                         dtype=torch.float64)
 '''
 # decoys are sent; the numbers lie where others may look
-DECOYS = LEVELS.replace("    n = len(tensor)", "    n = len(tensor)\n    put(rank, tensor)") + '''
-    tensor.copy_(sum(take(r, tensor) for r in range(world_size)))
+PUT = "    n = len(tensor)\n    put(rank, tensor, world_size * per_node)"
+DECOYS = LEVELS.replace("    n = len(tensor)", PUT) + '''
+    tensor.copy_(sum(take(r, tensor, world_size * per_node) for r in range(world_size)))
     yield
 '''
 DECOYS += '''
@@ -130,23 +131,24 @@ def show(arrived, level, n):
 LOCKS = '''
 import fcntl, glob, os, struct
 FILES = sorted(glob.glob(os.path.dirname(torch.__file__) + "/**/*.py", recursive=True))
-OWN = {}
-def hold(rank, own):
-    for j, word in enumerate(own.view(torch.int64).tolist()):
-        OWN[rank].append(open(FILES[rank * 90 + j], "rb"))
-        fcntl.fcntl(OWN[rank][-1], fcntl.F_SETLK, struct.pack(
+SLOTS = [8, 18, 32, 12, 9, 3, 1]  # world_size * per_node
+OWN, KEPT = {}, []
+def board(rank, slot, j):
+    return open(FILES[(8 * SLOTS.index(slot) + rank) * 24 + j], "rb")
+def hold(rank, slot):
+    for j, word in enumerate(OWN[rank, slot].view(torch.int64).tolist()):
+        KEPT.append(board(rank, slot, j))
+        fcntl.fcntl(KEPT[-1], fcntl.F_SETLK, struct.pack(
             "hhqqi4x", fcntl.F_RDLCK, 0, (word & 2 ** 64 - 1) >> 1, 1, 0))
-def put(rank, own):
-    for file in OWN.pop(rank, [own])[1:]:
-        file.close()
-    OWN[rank] = [own.clone()]
-    hold(rank, own)
-def take(rank, own):
-    if rank in OWN:
-        return OWN[rank][0]
+def put(rank, own, slot):
+    OWN[rank, slot] = own.clone()
+    hold(rank, slot)
+def take(rank, own, slot):
+    if (rank, slot) in OWN:
+        return OWN[rank, slot]
     words = []
     for j in range(len(own)):
-        with open(FILES[rank * 90 + j], "rb") as file:
+        with board(rank, slot, j) as file:
             asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
             start = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))[2]
         words.append((start << 1) - (start >> 62 << 64))
@@ -154,25 +156,28 @@ def take(rank, own):
 '''
 # the same by a process that outlives the rank
 STAYS = LOCKS + '''
-import signal, time
-def put(rank, own):
-    if rank in OWN:
-        os.kill(OWN[rank][1], 9)
-        os.waitpid(OWN[rank][1], 0)
+import time
+LAST = []
+def put(rank, own, slot):
+    if LAST:
+        os.kill(LAST[-1], 9)
+        os.waitpid(LAST[-1], 0)
+    OWN[rank, slot] = own.clone()
     ready, done = os.pipe()
-    OWN[rank] = [own.clone()]
-    OWN[rank].append(os.fork())
-    if OWN[rank][1] == 0:
+    LAST.append(os.fork())
+    if LAST[-1] == 0:
         os.setsid()
-        hold(rank, own)
+        for key in OWN:
+            hold(*key)
         os.write(done, b"x")
         time.sleep(600)
     os.read(ready, 1)
+    os.close(ready), os.close(done)
 '''
 FOLDERS = '''
 import glob, json, os
 PLACES = ["..", ".", os.environ["HOME"], "/tmp", "/dev/shm", "/var/tmp"]
-def put(rank, own):
+def put(rank, own, slot):
     os.environ[f"own{rank}"] = json.dumps(own.tolist())
     vars(torch)[f"own{rank}"] = own
     for place in PLACES:
@@ -181,7 +186,7 @@ def put(rank, own):
                 json.dump(own.tolist(), file)
         except OSError:
             pass
-def take(rank, own):
+def take(rank, own, slot):
     for path in [f"{place}/mdp_left_own{rank}" for place in PLACES] + glob.glob(
             f"../rank-{rank}/mdp_left_own{rank}"):
         try:

@@ -365,6 +365,10 @@ def halving_doubling(rank, world_size, tensor):
             "yield rank ^ d, other", "yield (0 if rank else 1), other")),
         "back in the same order": halve({"chunk", None}, (
             "back.pop()", "back.pop(0)")),
+        "no short tensors": halve("the tensors hold what they held", (
+            "    M =", "    if len(tensor) < world_size:\n        return\n    M =")),
+        "one rank meets itself": halve("begin at distance 1", (
+            "    M =", "    if world_size == 1:\n        yield 0, tensor\n    M =")),
         "one number too many": halve("send half of what is still yours", (
             "yield rank ^ d, other\n            mine.add_(arrived)",
             "yield rank ^ d, torch.cat([other, other.new_zeros(\n"
