@@ -18,6 +18,7 @@ from manual_dp.lab.progress import bar
 KNOWN = [2**12, 2**18, 2**24]                    # bytes, to fit by
 OTHERS = [2**13, 2**15, 2**20, 2**21, 2**23]     # to predict
 WORLD_SIZES = (2, 4)
+REPEAT = 15                                      # times that a size is timed
 
 
 def once(world_size):
@@ -25,7 +26,7 @@ def once(world_size):
 
     The Fit is by the sizes of KNOWN, the error that of OTHERS, in the median.
     """
-    took = fit.measure(world_size, sorted(KNOWN + OTHERS), function=dist.all_reduce)
+    took = fit.measure(world_size, sorted(KNOWN + OTHERS), REPEAT, dist.all_reduce)
     found = fit.fit({size: took[size] for size in KNOWN}, world_size)
     new = {size: took[size] for size in OTHERS}
     return took, found, fit.error(found, world_size, new)

@@ -17,7 +17,7 @@ def measured(monkeypatch):
     """Let each size take what an alpha and a beta say; those to predict take longer."""
     asked = []
 
-    def measure(world_size, sizes, function):
+    def measure(world_size, sizes, repeat, function):
         asked.append((world_size, sizes))
         longer = {size: 1.25 for size in fits.OTHERS}
         return {size: longer.get(size, 1) * predict(Fit(1e-4, 1e-9), world_size, size)

@@ -208,7 +208,9 @@ split_batch??
 ?torch.chunk
 """,
     },
-    "allreduce": {name: cell for name, cell in lessons.ANSWERS["03/allreduce"].items()} | {
+    # the book's slices, `data[0][:]`, and here a tensor may have no dimensions
+    "allreduce": {name: cell for name, cell in lessons.ANSWERS["03/allreduce"].items()
+                  if "as in the book" not in name} | {
         "a halving tree": """
 def allreduce(data):
     n, d = len(data), 1
