@@ -7,7 +7,7 @@
     links       what a message costs on PCIe, NVLink, Ethernet, InfiniBand: sources
     price       seconds, from counts and links
     fit         alpha and beta of this machine, measured on ranks
-    fits        such fits again and again: how far their predictions are off
+    trials      such fits again and again: how far their predictions are off
     overlap     an all-reduce that runs while backward does; the best bucket
     plan        step time, efficiency, memory and cost for each number of devices
     cuts        the three cuts of lesson 1, priced

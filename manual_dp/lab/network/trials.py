@@ -1,9 +1,9 @@
 """One fit may be luck: fit alpha and beta again and again, and keep the errors.
 
     once    measure, fit by three sizes, predict five others
-    fits    the same on 2 ranks and on 4, several times: the errors
+    trials  the same on 2 ranks and on 4, several times: the errors
 
-    python -m manual_dp.lab.network.fits --times 20 --out fits.json
+    python -m manual_dp.lab.network.trials --times 20 --out fits.json
 """
 
 import argparse
@@ -32,7 +32,7 @@ def once(world_size):
     return took, found, fit.error(found, world_size, new)
 
 
-def fits(times):
+def trials(times):
     """Yield for each time {"2 ranks": error, "4 ranks": error}."""
     for _ in range(times):
         yield {f"{n} ranks": round(once(n)[2], 3) for n in WORLD_SIZES}
@@ -40,12 +40,12 @@ def fits(times):
 
 def main(argv=None):
     """Read the command line, fit, and write the errors after each time."""
-    parser = argparse.ArgumentParser("python -m manual_dp.lab.network.fits")
+    parser = argparse.ArgumentParser("python -m manual_dp.lab.network.trials")
     parser.add_argument("--times", type=int, default=20, help="for each world size")
     parser.add_argument("--out", type=Path, required=True, help="write JSON here")
     args = parser.parse_args(argv)
     errors = []
-    for found in bar(fits(args.times), "fits", args.times):
+    for found in bar(trials(args.times), "trials", args.times):
         errors.append(found)
         write_json(args.out, {"known": KNOWN, "others": OTHERS, "errors": errors})
 
