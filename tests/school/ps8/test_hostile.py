@@ -4,12 +4,6 @@ Each is wrong, and tries to be taken for right. Where answers would see what run
 them (no namespaces, no Landlock) those that reach out are not tried.
 """
 
-import glob
-import os
-import tempfile
-from pathlib import Path
-
-import psutil
 import pytest
 import torch
 
@@ -17,6 +11,7 @@ from manual_dp.school.exercise import find
 from manual_dp.school.grader import jail, landlock
 from manual_dp.school.grader.worker import grade
 from tests.support.answers import cells_of
+from tests.support.hostile import gains_no_point, left_files, left_processes
 
 LIAR = '''
 class Liar(torch.Tensor):
@@ -181,7 +176,6 @@ def once(function, path):
             pass
 '''),
 }
-PLACES = ("/tmp", "/var/tmp", "/dev/shm", str(Path.home()), tempfile.gettempdir())
 
 
 def graded(worker, name, cell):
@@ -201,8 +195,7 @@ def test_what_compares_the_liars_themselves_would_believe_them():
 
 @pytest.mark.parametrize("attack", LIES)
 def test_a_lie_gains_no_point(worker, attack):
-    message = graded(worker, *LIES[attack])
-    assert message and getattr(message, "points", 0) == 0
+    assert gains_no_point(graded(worker, *LIES[attack]))
 
 
 @pytest.mark.skipif(not jail.available() or not landlock.available(),
@@ -210,13 +203,10 @@ def test_a_lie_gains_no_point(worker, attack):
 @pytest.mark.parametrize("attack", REACHING)
 def test_what_reaches_out_gains_no_point_and_leaves_nothing(worker, attack):
     graded(worker, "schedule_steps", cells_of("ps8")["schedule_steps"])  # started
-    known = {worker.process.pid}
-    assert graded(worker, *REACHING[attack])
-    below = {child.pid for child in psutil.Process(worker.process.pid).children(True)}
-    assert worker.process.pid in known and below == set()
-    assert [path for place in PLACES for path in glob.glob(f"{place}/mdp_left_of_ps8")
-            ] == []
-    assert not os.path.exists("mdp_left_of_ps8")
+    known = worker.process.pid
+    assert gains_no_point(graded(worker, *REACHING[attack]))
+    assert worker.process.pid == known and left_processes(worker) == []
+    assert left_files() == []
 
 
 def test_a_loader_that_starts_processes_is_told_so(worker):

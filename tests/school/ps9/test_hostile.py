@@ -4,18 +4,15 @@ Each is wrong, and tries to be taken for right. Where answers would see what run
 them (no namespaces, no Landlock) those that reach out are not tried.
 """
 
-import glob
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
-import psutil
 import pytest
 
 from manual_dp.school.exercise import find
 from manual_dp.school.grader import jail, landlock
 from manual_dp.school.grader.worker import grade
 from tests.support.answers import cells_of
+from tests.support.hostile import gains_no_point, left_files, left_processes
 
 NUMBER = '''
 class Any(KIND):
@@ -399,14 +396,13 @@ def best_cap(ready, sizes, link, caps):
     return caps[0]
 '''),
 }
-PLACES = ("/tmp", "/var/tmp", "/dev/shm", str(Path.home()), tempfile.gettempdir(), ".")
 
 
 @pytest.fixture(autouse=True)
 def nothing_left():
     """See that an answer leaves no file."""
     yield
-    assert [path for place in PLACES for path in glob.glob(f"{place}/mdp_left_*")] == []
+    assert left_files() == []
 
 
 def graded(worker, name, cell):
@@ -416,8 +412,7 @@ def graded(worker, name, cell):
 
 @pytest.mark.parametrize("attack", LIES)
 def test_a_lie_gains_no_point(worker, attack):
-    message = graded(worker, *LIES[attack])
-    assert message and getattr(message, "points", 0) == 0
+    assert gains_no_point(graded(worker, *LIES[attack]))
 
 
 @pytest.mark.skipif(not jail.available() or not landlock.available(),
@@ -426,7 +421,5 @@ def test_a_lie_gains_no_point(worker, attack):
 def test_what_reaches_out_gains_no_point_and_leaves_nothing(worker, attack):
     graded(worker, "fit", cells_of("ps9")["fit"])  # started
     known = worker.process.pid
-    message = graded(worker, *REACHING[attack])
-    assert message and getattr(message, "points", 0) == 0
-    below = {child.pid for child in psutil.Process(known).children(True)}
-    assert worker.process.pid == known and below == set()
+    assert gains_no_point(graded(worker, *REACHING[attack]))
+    assert worker.process.pid == known and left_processes(worker) == []
