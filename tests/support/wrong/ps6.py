@@ -1,5 +1,7 @@
 """Wrong answers to problem set 6: {exercise: {mistake: (hint, cell)}}."""
 
+from tests.support.wrong.exchange import exchanged
+
 # right answers, in which one part at a time is made wrong
 PARTS = {
     "global_statistics": ("""
@@ -350,15 +352,4 @@ CHANGES = {
             {"EACH": "if i < n - 1: continue"}),
     },
 }
-
-
-def _changed(exercise, parts):
-    cell, right = PARTS[exercise]
-    for part in right:
-        cell = cell.replace(part, parts.get(part, right[part]))
-    return cell
-
-
-ANSWERS = {exercise: {name: (hint, _changed(exercise, parts))
-                      for name, (hint, parts) in changes.items()}
-           for exercise, changes in CHANGES.items()}
+ANSWERS = exchanged(PARTS, CHANGES)

@@ -1,5 +1,7 @@
 """Wrong answers to problem set 8: {exercise: {mistake: (hint, cell)}}."""
 
+from tests.support.wrong.exchange import exchanged
+
 # right answers, in which one part at a time is made wrong
 PARTS = {
     "train_step_amp": ("""
@@ -433,15 +435,4 @@ CHANGES = {
             "VALUE": "self.log('val_acc', right.mean(), batch_size=len(y))"}),
     },
 }
-
-
-def _changed(exercise, parts):
-    cell, right = PARTS[exercise]
-    for part in right:
-        cell = cell.replace(part, parts.get(part, right[part]))
-    return cell
-
-
-ANSWERS = {exercise: {name: (hint, _changed(exercise, parts))
-                      for name, (hint, parts) in changes.items()}
-           for exercise, changes in CHANGES.items()}
+ANSWERS = exchanged(PARTS, CHANGES)
