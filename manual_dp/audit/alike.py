@@ -25,7 +25,7 @@ from torch import nn
 
 from manual_dp.audit.batch import rows_of
 from manual_dp.audit.fingerprint import Sketch, bit_hashes
-from manual_dp.audit.hooks import told
+from manual_dp.audit.loaders import told
 from manual_dp.audit.meeting import Meeting, NotTogether
 from manual_dp.audit.plain import comparable
 from manual_dp.audit.records import Drift, Evidence, Run, Step

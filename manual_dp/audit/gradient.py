@@ -6,18 +6,21 @@
 Three witnesses are asked. The loss, if it was given or explains the gradient at world
 size 1, run once more on every rank's rows: then a single device's gradient is known.
 What came back to each rank's parameters: did every rank apply one mixture of all of it?
-And the same code at world size 1: is its step the same?
+And the same code at world size 1: is its step the same? In a script, which nobody runs
+alone, a fourth is asked: what the terms of its losses count.
 """
 
 from dataclasses import replace
 
 from manual_dp.audit import single
 from manual_dp.audit.catalogue import finding
-from manual_dp.audit.heard import by_ranks, multiple, stale
+from manual_dp.audit.heard import by_ranks, lost, multiple, stale
 from manual_dp.audit.hypotheses import CLOSE, explain, mixture
 from manual_dp.audit.naming import named, right, same
 from manual_dp.audit.records import Evidence, each_step
+from manual_dp.audit.terms import counted
 
+DIVIDED = "whether the loss is divided rightly"
 # with one of these, that the step is another one has been explained
 CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differs",
           "weights-changed", "replicas-differ", "start-differs"}
@@ -58,10 +61,11 @@ def gradients(notes, evidence):
         return _renamed(found, notes, evidence)
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
+    elif evidence.watched:
+        return lost(notes, evidence) or _by_terms(notes, evidence)
     else:
-        evidence.skip("whether the loss is divided rightly",
-                      why + "; give `loss`" * (not evidence.watched))
-    return multiple(notes, evidence) if heard == [] and evidence.watched else []
+        evidence.skip(DIVIDED, why + "; give `loss`")
+    return []
 
 
 def no_gradient(notes):
@@ -74,6 +78,15 @@ def no_gradient(notes):
             return [finding("no-gradient", 0.0, "every gradient is 0: nothing can be "
                             "told from it")]
     return []
+
+
+def _by_terms(notes, evidence):
+    """Return the findings for what the terms of a script's losses count."""
+    right, why, found = counted(notes, evidence)
+    if right or found:
+        return found
+    evidence.skip(DIVIDED, why)
+    return multiple(notes, evidence)
 
 
 # by the loss

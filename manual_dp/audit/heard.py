@@ -1,6 +1,7 @@
 """By what came back to each rank's parameters: did all apply one mixture of it?
 
     by_ranks   the findings, [] for one mixture of all gradients, None if not known
+    lost       the finding for gradients that were cleared and never applied
     multiple   the finding for a sum where a mean is expected
     stale      the finding for a gradient that was there before this step's backward
 
@@ -65,15 +66,20 @@ def _evenly(came, evidence):
                                           and _alike(by_rows))
 
 
+def lost(notes, evidence):
+    """Return the finding for gradients that were cleared before they were applied."""
+    if evidence.runs[0].several or not any(
+            note.cleared and not note.wanders for note in notes):
+        return []
+    return [finding("accumulation", 0, "gradients were cleared between two backward "
+                    "passes, and never applied")]
+
+
 def multiple(notes, evidence):
     """Return the finding for a sum, or for a part, of what came back to the ranks.
 
     A sum is right if the loss is divided by all ranks' rows: nobody knows this here.
     """
-    if not evidence.runs[0].several and any(
-            note.cleared and not note.wanders for note in notes):
-        return [finding("accumulation", 0, "gradients were cleared between two "
-                        "backward passes, and never applied")]
     came = [note.came for note in notes]
     numbers = mixture(notes[0].applied, came, evidence.close)
     if len(notes) < 2 or not numbers or notes[0].used is None:

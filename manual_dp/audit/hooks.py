@@ -1,7 +1,6 @@
 """Watch a rank's own code at work: what goes in, comes back, is summed, is applied.
 
     Watch     hooks on models, torch's optimizers, samplers, clipping, dist.all_reduce
-    told      what a DistributedSampler was told
 
     with Watch([model], say).on() as watch:
         watch.begin(t, batch)   the whole minibatch, None if it is not known
@@ -18,22 +17,17 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.optim import optimizer as optim
-from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
 from manual_dp.audit.closure import at_update
 from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, holds, row_hashes, whole
+from manual_dp.audit.loaders import Loaders
+from manual_dp.audit.losses import Losses
 from manual_dp.audit.plain import caller
-from manual_dp.audit.records import Forward, Sampler, Step
+from manual_dp.audit.records import Forward, Step
 from manual_dp.audit.setup import named_parameters, rates, snapshot, unwrapped
-
-
-def told(sampler):
-    """Return what a DistributedSampler was told, a `Sampler`."""
-    return Sampler(id(sampler), len(sampler.dataset), sampler.seed, sampler.epoch,
-                   sampler.shuffle, sampler.num_replicas, sampler.rank)
 
 
 class Watch:
@@ -57,9 +51,10 @@ class Watch:
         self.before = None   # the weights that these forwards saw; first: their sketch
         self.last = None, None  # hashes and sketch of the weights after a step
         self.seen = None     # hashes of the weights at the last forward
-        self.samplers = []   # every DistributedSampler that was iterated
         self.came, self.left = {}, {}  # of each parameter, since its last update
-        self.clips = Clips(self)
+        self.clips, self.losses = Clips(self), Losses(self)
+        self.loaders = Loaders()
+        self.samplers = self.loaders.samplers  # every DistributedSampler in use
         self.lock, self.quiet, self.through, self.depth = threading.Lock(), False, "", 0
 
     def begin(self, t, nest=None):
@@ -104,8 +99,7 @@ class Watch:
             yield self
 
     def _hooks(self):
-        sums, reduce, order = dist.all_reduce, dist.reduce, DistributedSampler.__iter__
-        draw = torch.manual_seed
+        sums, reduce, draw = dist.all_reduce, dist.reduce, torch.manual_seed
         yield from (optim.register_optimizer_step_pre_hook(
             lambda *call: at_update(self._update, *call)),
             optim.register_optimizer_step_post_hook(
@@ -115,10 +109,11 @@ class Watch:
             mock.patch.object(torch, "manual_seed", lambda seed: (
                 setattr(self.note, "seeded", (*self.note.seeded, seed)) or draw(seed))),
             mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
-                setattr(self.note, "reduced", True) or reduce(*args, **kwargs))),
-            mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
-                self.samplers.append(told(sampler)) or order(sampler))))
+                setattr(self.note, "reduced", True) or reduce(*args, **kwargs))))
         yield from self.clips.hooks()
+        yield from self.loaders.hooks(follows=not self.keeps)
+        if not self.keeps:  # nobody tells what a script's loss is
+            yield from self.losses.hooks()
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
             yield module.register_forward_pre_hook(
                 lambda _, args, kwargs, place=place: self._forward(place, args, kwargs),
@@ -164,6 +159,7 @@ class Watch:
                     {name: b.clone() for name, b in module.named_buffers()},
                     [m.training for m in module.modules()],
                     random_states(self.devices)))
+            self.loaders.see(rows)
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
                 note.inputs += bit_hashes(inputs[:1])
@@ -204,6 +200,7 @@ class Watch:
         if self.depth:  # an optimizer that calls backward itself
             self.note.inside = True
             return
+        self.losses.hear()
         held = self.params[i].grad
         held = None if held is None or not holds(held) else held
         if i not in self.came:  # the first since the last update
@@ -269,7 +266,7 @@ class Watch:
 
     def end(self):
         """Write what came and what stands into the note of the step; return it."""
-        note = self.note
+        note, self.note.lost = self.note, self.loaders.end()
         weights = [whole(p) for p in self.params] if self.keeps else self.params
         note.after, note.stepped = bit_hashes(weights), self.updated
         if self.keeps:

@@ -52,8 +52,7 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
                                ": say watch(model, optimizer), or wrap it in DDP")
         report = Report([], [], world_size, 0)
         if len(runs) == world_size:
-            report = judged([runs[rank] for rank in range(world_size)])
-            report.set_aside(ignore)
+            report = judged([runs[rank] for rank in range(world_size)], ignore)
         if ended:
             report.details = ended.details
             report.findings.insert(0, failure(ended, folder))

@@ -17,6 +17,7 @@ from torch import nn
 from manual_dp.audit.fingerprint import bit_hashes, here
 
 OWN = ("running_mean", "running_var", "num_batches_tracked")
+HERE = str(Path(__file__).parent)
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -90,7 +91,7 @@ def caller():
     """Return the file and line, outside torch and the audit, that called this."""
     frame = sys._getframe(1)
     while frame and any(part in frame.f_code.co_filename
-                        for part in ("site-packages", "/audit/", "contextlib")):
+                        for part in ("site-packages", HERE, "contextlib")):
         frame = frame.f_back
     if frame is None:
         return None

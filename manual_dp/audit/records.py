@@ -4,6 +4,7 @@
     Step      one rank's part in a step; a field that nobody noted says so
     Forward   one forward with gradients, kept so that it can be run again
     Clip      one call that clips gradients
+    Part      one loss of torch's, in what a backward begins with
     Sampler   what a DistributedSampler was told
     Drift     where ranks part that should be alike
     Evidence  the runs of all ranks, as rules see them, and what was found so far
@@ -21,6 +22,9 @@ from functools import wraps
 Forward = namedtuple("Forward", "model args kwargs rows targets buffers training rng")
 # most: max_norm; norm: before it was clipped; None where it is not known
 Clip = namedtuple("Clip", "most norm")
+# place: of a loss; terms: it is a mean of so many; each: what one counts, None if they
+# do not count alike
+Part = namedtuple("Part", "place terms each")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
 # step: None between steps; when: "before", "after" or "gradient", as in a Step
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
@@ -44,6 +48,7 @@ class Step:
     all_rows: list = field(default_factory=list)  # of each forward: places in X; None
     rows: list = field(default_factory=list)      # the same of forwards that are judged
     numbers: int = 0        # numbers in the forwards' first inputs
+    lost: str = ""          # why rows of a script's loader may not have been seen
     draws: bool = False     # were random numbers drawn?
     drawn: list = field(default_factory=list)     # hashes of these
     drops: bool = False     # would dropout have dropped?
@@ -63,6 +68,9 @@ class Step:
     own: object = None      # sketch of the rows' gradients' sum; None if not judged
     unreached: list = field(default_factory=list)  # places that this does not reach
     turned: list = None     # `own` for other rows' targets: see `measure`
+    terms: list = field(default_factory=list)     # a `Part` for each loss of a script
+    unheard: bool = False   # is there something else in what backward begins with?
+    divided: set = field(default_factory=set)     # numbers that losses are divided by
     # what was applied
     clips: list = field(default_factory=list)
     early: bool = False     # did gradients change after they were clipped?
@@ -118,6 +126,7 @@ class Run:
     samplers: list = field(default_factory=list)  # that were iterated
     again: int = None       # the epoch in which a batch came a second time
     loss: object = None     # of output and targets: given, or found at world size 1
+    ignored: tuple = ()     # codes of findings that a script wants as remarks
 
 
 class Evidence:
@@ -127,12 +136,13 @@ class Evidence:
     alone: the `Run` of the same code at world size 1, or None.
     lr: what a step by hand multiplies the mean gradient by, or None.
     watched: is it a script's own run, that nobody takes on one device?
+    ignored: codes of findings that are known and no mistake.
     findings: of the rules before. remarks: what was seen and is no mistake.
     unchecked: what could not be judged, and why.
     """
 
-    def __init__(self, runs, alone=None, lr=None, watched=False):
-        self.runs, self.lr, self.watched = runs, lr, watched
+    def __init__(self, runs, alone=None, lr=None, watched=False, ignored=()):
+        self.runs, self.lr, self.watched, self.ignored = runs, lr, watched, ignored
         self.steps = list(zip(*(run.steps for run in runs)))
         self.alone = list(zip(alone.steps)) if alone else []
         self.names = runs[0].names

@@ -3,6 +3,7 @@
     samplers  what torch's DistributedSamplers were told
     batches   whether make_batch gave all ranks the same minibatch
     rows      rows that were missed, repeated, or seen by several ranks
+    dealt     whether a script's ranks saw all rows that samplers dealt out
     same_labels  whether a row has one target, whoever has it
 """
 
@@ -95,6 +96,24 @@ def rows(notes, evidence):
         found.append(finding("rows-repeated", len(often), f"rank {rank} sees {row} "
                              f"{times} times, and {len(often) - 1} more so", rank))
     return _with_missed(found, missed, size)
+
+
+def dealt(evidence):
+    """Ask that a script's models saw all that loaders gave; say what samplers pad."""
+    known = "rows-missed" in evidence.ignored
+    if not evidence.watched or len(evidence.runs) < 2 or known:
+        return []
+    why = next((note.lost for notes in evidence.steps for note in notes if note.lost),
+               "")
+    if why:
+        evidence.skip("the rows that no rank saw", f"{why}; if you know of none: "
+                      "watch(..., ignore=['rows-missed'])")
+    for one in evidence.runs[0].samplers if not why else ():
+        if over := -one.rows % one.world_size:
+            evidence.remark(f"{one.rows} rows over {one.world_size} ranks: the sampler "
+                            f"gives {over} of them twice in an epoch, or leaves the "
+                            f"last {one.world_size - over} out (drop_last)")
+    return []
 
 
 def _equal(notes):

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 import torch
 import torch.distributed as dist
 
+from manual_dp.audit.catalogue import WORDS
 from manual_dp.audit.failure import Diary
 from manual_dp.audit.hooks import Watch
 from manual_dp.audit.measure import begun, parts, silent
@@ -43,8 +44,12 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
     others: the optimizers, and whatever should be alike on all ranks: further models, a
     scheduler, an average of weights. timeout: seconds that ranks wait for one another
     at the end. ignore: codes of findings to be remarks instead.
-    Raises RuntimeError without a process group, TypeError if there is no module.
+    Raises RuntimeError without a process group, TypeError if there is no module,
+    ValueError for a code that there is not.
     """
+    if isinstance(ignore, str) or not {*ignore} <= {*WORDS}:
+        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
+                         f"{ignore!r}")
     if not dist.is_initialized():
         raise RuntimeError("no process group: call watch in a rank, after "
                            "init_process_group")
@@ -61,10 +66,11 @@ class Followed:
         self.models, self.optimizers, self.others = parts(made)
         self.folder, self.steps, self.timeout = os.environ.get(FOLDER), steps, timeout
         self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
-        self.ignore, self.report, self.on = ignore, None, True
+        self.report, self.on = None, True
         self.watch = Watch(self.models, self._forward, keeps=False, again=self._again,
                            optimizers=self.optimizers)
         self.run = begun(self.watch)
+        self.run.ignored = tuple(ignore)
         dtypes = {p.dtype for p in self.watch.params}
         self.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
         self.diary = self.folder and Diary(self.folder, dist.get_rank())
@@ -124,7 +130,6 @@ class Followed:
             return
         if dist.get_rank() == 0:
             self.report = judged(runs)
-            self.report.set_aside(self.ignore)
             print(self.report, flush=True)
 
     def stop(self):
@@ -143,14 +148,15 @@ class Followed:
             self.stop()
 
 
-def judged(runs):
-    """Return the report on the runs of all ranks."""
-    evidence = Evidence(runs, watched=True)
-    if len(runs) > 1:
-        evidence.skip("the rows that no rank saw", "the whole minibatch is not known")
+def judged(runs, ignore=()):
+    """Return the report on the runs of all ranks; ignore: more codes than theirs."""
+    ignored = {*ignore, *runs[0].ignored}
+    evidence = Evidence(runs, watched=True, ignored=ignored)
     precision = "float64" if evidence.close <= 1e-7 else (
         f"in the script's precision: what is below {evidence.close:g} is not seen")
     findings, remarks, unchecked = judge(evidence)
     steps = max(len(run.steps) for run in runs)
-    return Report(findings, remarks, len(runs), steps, unchecked, evidence=evidence,
-                  precision=precision)
+    report = Report(findings, remarks, len(runs), steps, unchecked, evidence=evidence,
+                    precision=precision)
+    report.set_aside(ignored)
+    return report

@@ -1,0 +1,88 @@
+"""Hear what samplers deal out and loaders give: does the model see all of it?
+
+    Loaders   of a `Watch`; a part of its hooks
+    told      what a DistributedSampler was told
+
+torch's DistributedSampler deals all rows out to the ranks; that it was told the right
+things is for a rule to ask. Here is asked that nothing is lost on the way from there.
+"""
+
+from collections import namedtuple
+from unittest import mock
+
+from torch.utils.data import BatchSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.distributed import DistributedSampler
+
+from manual_dp.audit.batch import Minibatch
+from manual_dp.audit.records import Sampler
+
+KEPT = 64  # of those that no model saw, as in an evaluation
+
+# columns: of each tensor, the place of each row by its hash; size: how many rows
+# seen: places that a model was given
+Given = namedtuple("Given", "columns size dealt seen")
+
+
+def told(sampler):
+    """Return what a DistributedSampler was told, a `Sampler`."""
+    return Sampler(id(sampler), len(sampler.dataset), sampler.seed, sampler.epoch,
+                   sampler.shuffle, sampler.num_replicas, sampler.rank)
+
+
+class Loaders:
+    """Know what was given since the last step, and what of it a model saw.
+
+    samplers: what each was told, whenever it was iterated.
+    """
+
+    def __init__(self):
+        self.samplers, self.batches = [], []
+
+    def hooks(self, follows):
+        """Yield the hooks on samplers; if a script is followed, on loaders, too."""
+        order, give = DistributedSampler.__iter__, _BaseDataLoaderIter.__next__
+        yield mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
+            self.samplers.append(told(sampler)) or order(sampler)))
+
+        def heard(loader):
+            nest = give(loader)
+            self._keep(loader, nest)
+            return nest
+        if follows:
+            yield mock.patch.object(_BaseDataLoaderIter, "__next__", heard)
+
+    def _keep(self, loader, nest):
+        batch, sampler = Minibatch(nest), loader._index_sampler
+        if isinstance(sampler, BatchSampler):
+            sampler = sampler.sampler
+        dealt = isinstance(sampler, DistributedSampler)
+        if dealt and not any(one.of == id(sampler) for one in self.samplers):
+            self.samplers.append(told(sampler))  # it was iterated before the watch
+        self.batches.append(Given(batch.places, batch.size, dealt, set()))
+        del self.batches[:-KEPT]
+
+    def see(self, rows):
+        """Be told which rows a model was given, by their hashes."""
+        for batch in reversed(self.batches):
+            for places in batch.columns:
+                if rows and all(row in places for row in rows):
+                    batch.seen.update(places[row] for row in rows)
+                    return
+
+    def end(self):
+        """End the step; return why rows may have been lost, "" if none were."""
+        given, used = self.batches, [batch for batch in self.batches if batch.seen]
+        self.batches = [batch for batch in given if not batch.seen]
+        if not given:
+            return "no DataLoader of torch's gave them"
+        if not used:
+            return "they are changed on the way from the loader to the model"
+        if not all(batch.dealt for batch in used):
+            return "no DistributedSampler of torch's dealt them out"
+        for batch in used:
+            whole = {place for places in batch.columns for place in places.values()}
+            if not batch.seen >= whole:
+                return (f"the loader gave {batch.size} rows, of which the model saw "
+                        f"{len(batch.seen)}")
+        return ""

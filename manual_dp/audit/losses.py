@@ -1,0 +1,133 @@
+"""Hear torch's losses in a script: what does each of their terms count in the end?
+
+    Losses   of a `Watch`; a part of its hooks
+
+A loss that is a mean of n terms, and that backward finds s times in what it begins
+with, counts each of them s / n times. Where these losses add up to what backward began
+with, there is nothing else in it: so the loss of a script need not be known.
+"""
+
+import inspect
+from contextlib import contextmanager
+from functools import wraps
+from unittest import mock
+
+import torch
+from torch.nn import functional as F
+
+from manual_dp.audit.plain import caller
+from manual_dp.audit.records import Part
+
+NAMES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
+         "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+         "kl_div", "soft_margin_loss", "gaussian_nll_loss", "poisson_nll_loss")
+
+
+class Losses:
+    """Note in each step of a watch what the terms of its losses count."""
+
+    def __init__(self, watch):
+        self.watch, self.depth, self.came, self.reached = watch, 0, [], False
+        self.heads = []  # where the graphs of the losses heard since then end
+
+    def hooks(self):
+        """Yield the hooks on torch's losses, and on backward."""
+        for name in NAMES:
+            yield mock.patch.object(F, name, self._heard(getattr(F, name)))
+        real = torch.autograd.backward
+
+        @wraps(real)
+        def backward(tensors, grad_tensors=None, *args, **kwargs):
+            with self._judged(tensors, grad_tensors):
+                return real(tensors, grad_tensors, *args, **kwargs)
+        yield mock.patch.object(torch.autograd, "backward", backward)
+
+    def hear(self):
+        """Be told that a gradient came to a parameter; outside of backward, by whom?"""
+        self.reached = True
+        self.watch.note.unheard |= not self.depth
+
+    def _heard(self, real):
+        signature = inspect.signature(real)
+
+        @wraps(real)
+        def take(*args, **kwargs):
+            made = real(*args, **kwargs)
+            if (not torch.compiler.is_compiling() and not self.depth
+                    and not self.watch.quiet and made.requires_grad):
+                said = signature.bind(*args, **kwargs)
+                said.apply_defaults()
+                self._keep(made, _terms(real.__name__, said.arguments), said.arguments)
+            return made
+        return take
+
+    def _keep(self, made, terms, said):
+        """Ask the loss, as it was made, to say what comes back to it."""
+        value, place, how = made.detach().double().clone(), caller(), said["reduction"]
+        self.heads.append(made.grad_fn)
+        try:
+            made.register_hook(lambda grad: self.came.append(
+                (float((grad * value).sum()), _part(place, how, terms, grad, value))))
+        except RuntimeError:  # inside torch.func
+            pass
+
+    @contextmanager
+    def _judged(self, roots, weights):
+        """Note the terms that this backward is about, or that they are not known."""
+        if self.depth or self.watch.quiet:
+            yield
+            return
+        roots = [roots] if torch.is_tensor(roots) else list(roots)
+        weights = [weights] * len(roots) if weights is None or torch.is_tensor(
+            weights) else list(weights)
+        begun = sum(float((root.detach() * (1 if w is None else w)).sum())
+                    for root, w in zip(roots, weights))
+        close = 8 * max(torch.finfo(root.dtype).eps for root in roots)
+        divided = {by for root in roots for by in _divisors(root, self.heads)}
+        self.came, self.reached, self.depth = [], False, 1
+        try:
+            yield
+        finally:
+            self.depth, note, self.heads = 0, self.watch.note, []
+        if self.reached:
+            rest = abs(begun - sum(value for value, _ in self.came))
+            note.terms += [part for _, part in self.came]
+            note.unheard |= not self.came or not rest <= close * sum(
+                abs(value) for value, _ in self.came)
+            note.divided |= divided
+
+
+def _part(place, how, terms, grad, value):
+    """Return the `Part`; each: None where terms do not count alike."""
+    if how == "none":
+        counted = grad[(grad != 0) & (value != 0)].double()
+        alike = len(counted) and counted.max() - counted.min() <= 1e-5 * abs(
+            counted[0])
+        return Part(place, len(counted), float(counted.mean()) if alike else None)
+    each = float(grad) / (1 if how == "sum" else terms or 1)
+    return Part(place, terms, each if terms else None)
+
+
+def _terms(name, said):
+    """Return of how many terms a loss is a mean, or a sum."""
+    y_hat, y = said["input"], said["target"]
+    if name in ("cross_entropy", "nll_loss"):
+        if y.is_floating_point():
+            return y.numel() // max(1, y.shape[min(1, y.dim() - 1)])
+        y = y[y != said["ignore_index"]]
+        weight = said["weight"]
+        return len(y) if weight is None else float(weight[y].sum())
+    if said["reduction"] == "batchmean":
+        return len(y_hat)
+    return torch.broadcast_shapes(y_hat.shape, y.shape).numel()
+
+
+def _divisors(root, heads):
+    """Return the numbers that the losses were divided by on the way to `root`."""
+    found, node = set(), root.grad_fn
+    while node is not None and node not in heads:
+        if "DivBackward" in node.name() and torch.is_tensor(
+                by := node._saved_other) and by.numel() == 1:
+            found.add(float(by))
+        node = next((after for after, _ in node.next_functions if after), None)
+    return found if node in heads else set()

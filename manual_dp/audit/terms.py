@@ -1,0 +1,84 @@
+"""What does each term of a script's losses count, on all ranks together?
+
+    counted   whether they count as in one mean over all of them; why not; the findings
+
+A single device takes a mean over all rows: each term counts alike, and all together
+once. What a rank's terms count is what its losses counted in backward, times what the
+rank's gradient counts in the one that the optimizer used.
+"""
+
+import math
+from collections import defaultdict
+
+from manual_dp.audit.catalogue import few, finding
+from manual_dp.audit.hypotheses import mixture
+
+
+def counted(notes, evidence):
+    """Return (right, why, findings); right: None where it cannot be told."""
+    if any(note.unheard or not note.terms for note in notes):
+        return None, ("there is more in what backward begins with than losses of "
+                      "torch.nn.functional; `audit` runs the step on one device"), []
+    shares = _shares(notes, evidence.close)
+    if notes[0].used is None or shares is None or any(
+            part.each is None for note in notes for part in note.terms):
+        return None, "what the terms of the losses count is not known", []
+    losses = defaultdict(list)  # of each place: rank, terms, what each of them counts
+    for rank, (note, share) in enumerate(zip(notes, shares)):
+        for part in note.terms:  # micro-batches may stand one below the other
+            losses[notes[0].terms[0].place if _micro_batches(note) else part.place
+                   ].append((rank, part.terms, share * part.each))
+    close = evidence.close
+    for place, parts in losses.items():
+        each = [count for *_, count in parts]
+        if max(each) - min(each) > close * max(map(abs, each)):
+            return False, f"the terms of the loss in {place} do not count alike", (
+                _means(place, parts, notes, close))
+    sums = [sum(terms * count for _, terms, count in parts)
+            for parts in losses.values()]
+    if any(math.isclose(one, 1, rel_tol=close) for one in [sum(sums), *sums]):
+        return True, "", []
+    return False, f"it counts {sum(sums):.4g} times in a step", _times(
+        sum(sums), notes, close)
+
+
+def _shares(notes, close):
+    """Return what each rank's gradient counts in the one that was used, or None."""
+    came = [note.came for note in notes]
+    # alike, if that will do: of gradients that are nearly equal any mixture would
+    if alike := mixture(notes[0].applied, [sum(came)], close):
+        return alike * len(notes)
+    return mixture(notes[0].applied, came, close)
+
+
+def _micro_batches(note):
+    """Return whether no_sync holds back all forwards but some, of one loss each."""
+    return 0 < note.synced < len(note.all_rows) == len(note.terms)
+
+
+def _means(place, parts, notes, close):
+    """Return the finding where means of unequally many terms count alike."""
+    counts = [terms * count for _, terms, count in parts]
+    if notes[0].wraps == "join" or min(counts) <= 0 or (
+            max(counts) - min(counts) > close * max(counts)):
+        return []
+    sizes = few([f"{terms:.6g}" for _, terms, _ in parts])
+    most, least = (pick(terms for _, terms, _ in parts) for pick in (max, min))
+    who = "ranks" if len({rank for rank, *_ in parts}) == len(parts) else "forwards"
+    return [finding("uneven-shards", most / least, f"the loss in {place} is a mean of "
+                    f"{sizes} terms on {who} 0, 1, ..., and these means count alike: "
+                    "each term should")]
+
+
+def _times(times, notes, close):
+    """Return the finding where all terms together do not count once."""
+    world_size, forwards = len(notes), len(notes[0].terms)
+    if world_size > 1 and math.isclose(times, 1 / world_size, rel_tol=close) and all(
+            world_size in note.divided for note in notes):
+        return [finding("averaged-twice", times, "the loss is divided by "
+                        f"{world_size}, the world size, and gradients are averaged")]
+    if all(map(_micro_batches, notes)) and math.isclose(times, forwards, rel_tol=close):
+        return [finding("accumulation", times, f"the losses of {forwards} forwards add "
+                        f"up, {forwards - notes[0].synced} of them without an "
+                        "all-reduce: they count once each")]
+    return []
