@@ -141,8 +141,9 @@ WORDS = {
         "clip the averaged gradient, once, on every rank, to one max_norm"),
     "local": (
         "a number over the minibatch (a normaliser, a contrastive loss's negatives) is "
-        "taken over a rank's own rows",
-        "all-reduce or all-gather it first, so that gradients flow through it"),
+        "taken over a rank's own rows, or a part of the loss is another one on ranks",
+        "all-reduce or all-gather it first, so that gradients flow through it; compare "
+        "the loss with a single device's, a part at a time"),
     "rates-differ": (
         "the learning rate was changed on some ranks only: a scheduler, or a metric "
         "that each rank has for itself",

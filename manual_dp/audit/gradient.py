@@ -15,7 +15,7 @@ from dataclasses import replace
 from manual_dp.audit import single
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.heard import by_ranks, lost, multiple, stale
-from manual_dp.audit.hypotheses import CLOSE, explain, mixture
+from manual_dp.audit.hypotheses import CLOSE, explain, mixture, single_device
 from manual_dp.audit.naming import named, right, same
 from manual_dp.audit.records import Evidence, each_step
 from manual_dp.audit.terms import counted
@@ -37,7 +37,7 @@ def gradients(notes, evidence):
     if notes[0].t and any(note.before != notes[0].before for note in notes):
         return []  # of weights that have parted already
     told = _by_loss(notes, evidence)
-    if told == []:
+    if told == [] or told and _by_a_hook(told, notes, evidence):
         return []
     if old := stale(notes, evidence):
         return old
@@ -61,11 +61,8 @@ def gradients(notes, evidence):
         return _renamed(found, notes, evidence)
     if heard is None:
         evidence.skip("whether gradients are averaged", why)
-    elif evidence.watched:
-        return lost(notes, evidence) or _by_terms(notes, evidence)
-    else:
-        evidence.skip(DIVIDED, why + "; give `loss`")
-    return []
+        return []
+    return _by_terms(notes, evidence, why)
 
 
 def no_gradient(notes):
@@ -80,8 +77,22 @@ def no_gradient(notes):
     return []
 
 
-def _by_terms(notes, evidence):
+def _by_a_hook(told, notes, evidence):
+    """Return whether a hook changes gradients on purpose; say what it comes to."""
+    if notes[0].wraps in ("", "ddp", "join"):
+        return False
+    evidence.skip("whether gradients are averaged", f"the hook {notes[0].wraps} "
+                  f"changes them; {told[0].says}")
+    return True
+
+
+def _by_terms(notes, evidence, why):
     """Return the findings for what the terms of a script's losses count."""
+    if not evidence.watched:
+        evidence.skip(DIVIDED, why + "; give `loss`" * (not evidence.runs[0].told))
+        return []
+    if cleared := lost(notes, evidence):
+        return cleared
     right, why, found = counted(notes, evidence)
     if right or found:
         return found
@@ -145,8 +156,9 @@ def _weights_averaged(notes):
 
 def _of_other_rows(notes, evidence, comparable):
     """Return findings for gradients that the loss on a rank's rows does not explain."""
-    if heard := by_ranks(notes, evidence):
-        return heard
+    heard = by_ranks(notes, evidence)
+    if found := heard or _weighed(notes):
+        return found
     found = single.unlike(notes, evidence) if comparable else []
     if found and found[0].code not in ("local", "gradient"):
         return found
@@ -154,6 +166,18 @@ def _of_other_rows(notes, evidence, comparable):
         return []
     return [finding("labels", 0, "gradients are averaged, but they are not those of "
                     "the ranks' rows with the rows' own targets")]
+
+
+def _weighed(notes):
+    """Return the finding where the right gradient weighs micro-batches otherwise."""
+    pieces = [piece for note in notes for piece in note.pieces]
+    numbers = mixture(single_device(notes), pieces) if len(notes) < len(
+        pieces) <= 64 else None
+    if not numbers or min(numbers) <= 0 or max(numbers) < min(numbers) * (1 + 1e-6):
+        return []
+    times = ", ".join(f"{one / min(numbers):.4g}" for one in numbers)
+    return [finding("uneven-shards", max(numbers) / min(numbers), "micro-batches of "
+                    f"all ranks should count {times} times, by their rows")]
 
 
 def _renamed(found, notes, evidence):

@@ -213,7 +213,8 @@ class Watch:
         self.note.early |= self.clips.before.pop(i, None) is not None
 
     def _summed(self, tensor):
-        if not self.quiet:
+        # in a backward it is the network's own, or a hook's
+        if not self.quiet and torch._C._current_graph_task_id() == -1:
             self.note.summed += tensor.numel()
 
     # update

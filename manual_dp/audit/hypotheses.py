@@ -198,6 +198,8 @@ def _by_parameter(used, right, whole, noise, close, world_size):
     sure = [(sizes[i], numbers[0]) for i in places if several[i]
             and (numbers := _numbers(used[i:i + 1], [right[i:i + 1]], noise, close))]
     scale, parts = max(sure)[1] if sure else 1.0, {}
+    if any(math.isclose(number, 1, rel_tol=close) for _, number in sure):
+        scale = 1.0  # what is right as it stands needs no other to be compared with
     for i in places:
         mine = used[i:i + 1] / scale
         if float((mine - right[i]).norm()) > close * sizes[i] + FLOOR * max(sizes):

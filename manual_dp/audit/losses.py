@@ -23,6 +23,14 @@ NAMES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
          "kl_div", "soft_margin_loss", "gaussian_nll_loss", "poisson_nll_loss")
 
 
+# what keeps rows apart, as autograd calls it without "Backward"
+APART = {"View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze",
+         "Unsqueeze", "Slice", "Select", "Index", "Clone", "ToCopy", "Alias", "Split",
+         "SplitWithSizes", "Unbind", "Cat", "Stack", "Sigmoid", "Tanh", "Relu", "Exp",
+         "Log", "Clamp", "Neg", "Softmax", "LogSoftmax", "Pow", "Sqrt", "_DDPSink"}
+BY_NUMBERS = {"Add", "Sub", "Mul", "Div"}  # too, where the other is not of the model
+
+
 class Losses:
     """Note in each step of a watch what the terms of its losses count."""
 
@@ -57,17 +65,20 @@ class Losses:
                     and not self.watch.quiet and made.requires_grad):
                 said = signature.bind(*args, **kwargs)
                 said.apply_defaults()
-                self._keep(made, _terms(real.__name__, said.arguments), said.arguments)
+                self._keep(made, real.__name__, said.arguments)
             return made
         return take
 
-    def _keep(self, made, terms, said):
+    def _keep(self, made, name, said):
         """Ask the loss, as it was made, to say what comes back to it."""
-        value, place, how = made.detach().double().clone(), caller(), said["reduction"]
+        y_hat, how, terms = said["input"], said["reduction"], _terms(name, said)
+        value = made.detach().double().clone()
+        of_row = 1 if "mean" in how or not y_hat.dim() else terms / max(1, len(y_hat))
+        part = Part(f"{name} in {caller()}", terms, None, of_row, _mixes(y_hat.grad_fn))
         self.heads.append(made.grad_fn)
         try:
             made.register_hook(lambda grad: self.came.append(
-                (float((grad * value).sum()), _part(place, how, terms, grad, value))))
+                (float((grad * value).sum()), _counted(part, how, grad, value))))
         except RuntimeError:  # inside torch.func
             pass
 
@@ -97,15 +108,17 @@ class Losses:
             note.divided |= divided
 
 
-def _part(place, how, terms, grad, value):
-    """Return the `Part`; each: None where terms do not count alike."""
+def _counted(part, how, grad, value):
+    """Return the `Part` with what came back to each of its terms."""
     if how == "none":
         counted = grad[(grad != 0) & (value != 0)].double()
         alike = len(counted) and counted.max() - counted.min() <= 1e-5 * abs(
             counted[0])
-        return Part(place, len(counted), float(counted.mean()) if alike else None)
-    each = float(grad) / (1 if how == "sum" else terms or 1)
-    return Part(place, terms, each if terms else None)
+        of_row = part.of_row * len(counted) / max(1, part.terms)
+        return part._replace(terms=len(counted), of_row=of_row,
+                             each=float(counted.mean()) if alike else None)
+    each = float(grad) / (1 if how == "sum" else part.terms or 1)
+    return part._replace(each=each if part.terms else None)
 
 
 def _terms(name, said):
@@ -120,6 +133,28 @@ def _terms(name, said):
     if said["reduction"] == "batchmean":
         return len(y_hat)
     return torch.broadcast_shapes(y_hat.shape, y.shape).numel()
+
+
+def _mixes(node):
+    """Return whether rows may meet between the network's last layer and the loss."""
+    if node is None or _has_weights(node):
+        return False
+    before = [one for one, _ in node.next_functions if one is not None]
+    name = node.name().rstrip("0123456789").removesuffix("Backward")
+    apart = name in APART or name in BY_NUMBERS and len(before) == 1
+    return not apart or any(map(_mixes, before))
+
+
+def _has_weights(node, deep=4):
+    """Return whether it is a layer: one of its inputs is a parameter, or a cast one."""
+    for one, _ in node.next_functions:
+        for _ in range(deep):
+            if one is None or one.name().endswith("AccumulateGrad"):
+                break
+            one = one.next_functions[0][0] if len(one.next_functions) == 1 else None
+        if one is not None and one.name().endswith("AccumulateGrad"):
+            return True
+    return False
 
 
 def _divisors(root, heads):

@@ -73,7 +73,8 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
                 run.steps.append(watch.end())
                 run.steps[-1].setup = snapshot(models, watch.optimizers, others)
                 device.judge()
-    run.loss = None if loss else device.loss
+    run.loss, run.told = None if loss else device.loss, loss is not None
+    run.failed = device.failed
     return run
 
 
@@ -98,11 +99,7 @@ def begun(watch):
         watch.names, [tuple(p.shape) for p in watch.params], [],
         len(watch.models) > 1, sum(p.numel() for p in watch.params if p.requires_grad),
         _finds_unused(watch),
-        _shared(watch), samplers=watch.samplers,
-        norms=[type(module).__name__ for one in watch.modules
-               for module in one.modules()
-               if isinstance(module, nn.modules.batchnorm._BatchNorm)
-               and not isinstance(module, nn.SyncBatchNorm)])
+        _shared(watch), samplers=watch.samplers)
 
 
 def _finds_unused(watch):

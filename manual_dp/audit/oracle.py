@@ -11,7 +11,8 @@ same kind is taken for it: to run all forwards again would double the time.
 """
 
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import is_dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,8 @@ from manual_dp.audit.hypotheses import mixture, right_on_all
 TRIED = (F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits, F.l1_loss,
          F.smooth_l1_loss, F.nll_loss)
 
+CALLED = "y", "labels", "label", "targets", "target"  # of a dict or dataclass
+
 
 class Device:
     """Note in each step that is watched what `loss` says that one device would do.
@@ -37,6 +40,7 @@ class Device:
         self.watch, self.loss, self.count, self.group = watch, loss, count, group
         # the kind of step in which what came back, `times` so much, was the loss's
         self.kind, self.times = None, 1.0
+        self.way, self.failed = 0, ""  # which of `ways` is y; why no loss can be had
 
     def judge(self):
         """Write the rank's own gradient into the note of the step, if it can be had."""
@@ -45,7 +49,7 @@ class Device:
         ready = self._ready()
         if self.loss is None and ready and note.moved and dist.get_world_size() == 1:
             self.loss = self._explains(done)
-        ready = ready and self.loss is not None
+        ready = ready and self.loss is not None and not self.failed
         note.weight = sum(map(self._terms, done)) if ready else 0
         kind = note.weight, [len(rows) for rows in note.rows or [] if rows], len(
             note.pieces)
@@ -64,7 +68,12 @@ class Device:
     def _run_again(self, done, kind):
         note, batch, self.kind = self.watch.note, self.watch.batch, None
         if note.own is None:
-            note.own = self._own(done, self.loss)
+            self._try_ways(done)
+        # what fails on one rank fails on all, as collectives may be in it
+        [self.failed, *_] = [*filter(None, gather(self.failed, self.group)), ""]
+        if self.failed:
+            note.own = None
+            return
         if right_on_all(gather(note, self.group)):
             came = mixture(note.own, [note.came]) if note.pieces else None
             if came:
@@ -76,6 +85,18 @@ class Device:
                                         lambda rows: [(row + 1) % note.size
                                                       for row in rows],
                                         lambda rows: [*range(len(rows))])]
+
+    def _try_ways(self, done):
+        """Note the rank's own gradient; find out which part of the batch is y."""
+        targets, self.failed = [ways(f.targets) for f in done], "?"
+        while self.failed and self.way < max(map(len, targets), default=1):
+            try:
+                self.watch.note.weight = sum(map(self._terms, done))
+                self.watch.note.own = self._own(done, self.loss)
+                self.failed = ""
+            except (RuntimeError, TypeError, ValueError, LookupError) as error:
+                self.failed = self.failed.strip("?") or str(error)
+                self.way += 1
 
     def _ready(self):
         """Return whether the forwards can be run again, on rows that are known."""
@@ -104,15 +125,19 @@ class Device:
     def _own(self, done, loss):
         """Sketch the gradients of the rank's rows."""
         watch = self.watch
-        grads = gradient(watch, done, loss, self._terms)
+        grads = gradient(watch, done, loss, self._terms, self.way)
         watch.note.unreached = [i for i, (g, p) in enumerate(zip(grads, watch.params))
                                 if g is None and p.requires_grad]
         return watch.sketch(grads)
 
     def _terms(self, forward):
         """Return what the loss over these rows is a mean of so many of."""
-        return (len(forward.rows) if self.count is len else
-                int(self.count(forward.targets)))
+        if self.count is len:
+            return len(forward.rows)
+        try:
+            return int(self.count(ways(forward.targets)[self.way]))
+        except (TypeError, ValueError, LookupError, RuntimeError, AttributeError):
+            return 0  # of another part of the batch: see `_try_ways`
 
 
 def gather(value, group=None):
@@ -122,11 +147,20 @@ def gather(value, group=None):
     return everyone
 
 
-def gradient(watch, forwards, loss, terms):
+def ways(targets):
+    """Return what may be y of the targets: they are it; or a part of them is."""
+    if isinstance(targets, (tuple, list)):
+        return [targets, *targets[-1:]]
+    parts = targets if isinstance(targets, Mapping) else vars(targets) if is_dataclass(
+        targets) else {}
+    return [targets, *(parts[name] for name in CALLED if name in parts)]
+
+
+def gradient(watch, forwards, loss, terms, way=0):
     """Return the gradient, a list with None where a parameter was not used.
 
     watch: a `Watch`, whose `before` are the weights to take. loss: of outputs and
-    targets, a mean; here every forward's counts terms(forward) times.
+    targets, a mean; here every forward's counts terms(forward) times. way: see `ways`.
     """
     params = {name: p.clone().requires_grad_(q.requires_grad) for name, p, q in
               zip(watch.names, watch.before, watch.params)}
@@ -138,11 +172,12 @@ def gradient(watch, forwards, loss, terms):
             y_hat = _again(watch, params, forward)
             # the minibatch may be on the CPU, and the model somewhere else
             homes = [t.device for t in tensors(y_hat)[:1]]
-            targets = changed(forward.targets, lambda t, homes=homes: t.to(*homes))
+            targets = changed(ways(forward.targets)[way],
+                              lambda t, homes=homes: t.to(*homes))
             (terms(forward) * loss(y_hat, targets)).backward(inputs=wanted)
         except Exception as error:
-            raise RuntimeError(f"audit: the loss of the model's output cannot be had "
-                               f"({error}); give the `loss` of (output, y)") from error
+            raise RuntimeError(f"the loss of the model's output cannot be had ({error})"
+                               ) from error
     return [p.grad for p in params.values()]
 
 

@@ -22,9 +22,10 @@ from functools import wraps
 Forward = namedtuple("Forward", "model args kwargs rows targets buffers training rng")
 # most: max_norm; norm: before it was clipped; None where it is not known
 Clip = namedtuple("Clip", "most norm")
-# place: of a loss; terms: it is a mean of so many; each: what one counts, None if they
-# do not count alike
-Part = namedtuple("Part", "place terms each")
+# place: of a loss; terms: it is a mean, or a sum, of so many; each: what one counts,
+# None if they do not count alike; of_row: how many belong to a row, where it is a sum
+# mixes: may a term depend on other rows than its own?
+Part = namedtuple("Part", "place terms each of_row mixes")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
 # step: None between steps; when: "before", "after" or "gradient", as in a Step
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
@@ -121,12 +122,13 @@ class Run:
     trainable: int = 0      # numbers in parameters that want a gradient
     finds_unused: bool = False  # was DDP told find_unused_parameters?
     shared: tuple = None    # names of a parameter and another tensor on its memory
-    norms: list = field(default_factory=list)     # names of layers of batch norm
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     again: int = None       # the epoch in which a batch came a second time
     loss: object = None     # of output and targets: given, or found at world size 1
     ignored: tuple = ()     # codes of findings that a script wants as remarks
+    told: bool = False      # was the loss given?
+    failed: str = ""        # why it could not be had of the model's output
 
 
 class Evidence:
@@ -148,6 +150,8 @@ class Evidence:
         self.names = runs[0].names
         self.close = max((note.close for run in runs for note in run.steps), default=0)
         self.findings, self.remarks, self.unchecked = [], [], []
+        self.norms = max((note.start.norms for note in runs[0].steps if note.start),
+                         default=0)  # layers of batch norm at work
 
     def remark(self, words):
         """Say what is no mistake, once."""

@@ -21,12 +21,15 @@ from manual_dp.audit.rows import batches, dealt, rows, samplers
 from manual_dp.audit.settings import ask_setups
 from manual_dp.audit.single import compared
 
+ROUNDED = "rounding, as where ranks add up in another order"
+
 
 def judge(evidence):
     """Ask every rule; return (findings, remarks, unchecked), causes first."""
     for rule in RULES:
         evidence.findings += rule(evidence)
-    in_order = sorted(evidence.findings, key=lambda f: list(WORDS).index(f.code))
+    once = {(f.code, f.parameter, f.rank): f for f in reversed(evidence.findings)}
+    in_order = sorted(once.values(), key=lambda f: list(WORDS).index(f.code))
     return in_order, evidence.remarks, evidence.unchecked
 
 
@@ -68,7 +71,11 @@ def drift(evidence):
                 stands = [note.weights[i] + (note.step[i] if when == "before" else 0)
                           for note in notes]
                 far = max(float((mine - stands[0]).norm()) for mine in stands)
-                found.append(_parted(evidence, notes[0].t, when, i, who, far))
+                if far > 10 * evidence.close ** 2 * float(stands[0].norm()):
+                    found.append(_parted(evidence, notes[0].t, when, i, who, far))
+                elif not any(ROUNDED in words for words in evidence.remarks):
+                    evidence.remark(f"{evidence.names[i]} on {ranks(who)} is {far:.1e} "
+                                    f"from rank 0's since step {notes[0].t}: {ROUNDED}")
     return found
 
 
@@ -213,18 +220,21 @@ def seeds(notes, evidence):
 
 def remarks(evidence):
     """Say what is no mistake, and should be known."""
-    norms = evidence.runs[0].norms
-    if len(evidence.runs) > 1 and norms:
-        evidence.remark(f"batch norm ({len(norms)} layers) takes the mean and variance "
+    if evidence.runs[0].failed:
+        evidence.remark(f"`loss` was not asked: {evidence.runs[0].failed}")
+    if len(evidence.runs) > 1 and evidence.norms:
+        layers = f"{evidence.norms} layer{'s' * (evidence.norms > 1)}"
+        evidence.remark(f"batch norm ({layers}) takes the mean and variance "
                         "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
                         "group norm, if shards are small")
     wanted = max(evidence.runs[0].trainable, 1)
     for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
         times = max(note.synced + note.summed // wanted for note in notes)
-        if times > 1:
+        forwards = len(notes[0].all_rows)
+        if times > 1 and not evidence.runs[0].several and not notes[0].inside:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
-                            f"{len(notes[0].all_rows)} forwards: no_sync, or one of "
-                            "the two, would save the rest")
+                            f"{forwards} forward{'s' * (forwards != 1)}: no_sync, or "
+                            "one of the two, would save the rest")
     return []
 
 

@@ -38,6 +38,7 @@ class Setup:
     state: dict = field(default_factory=dict)       # (kind, parameter): hash, number
     others: dict = field(default_factory=dict)      # name: hash, number
     drops: bool = False     # is some dropout at work?
+    norms: int = 0          # layers of batch norm that take the minibatch's statistics
     draws_from: int = None  # a hash of the state of torch's random numbers
     left_out: list = field(default_factory=list)    # what is each rank's own by design
 
@@ -109,6 +110,10 @@ def _note_model(setup, prefix, model):
     module, sent, sharded = unwrapped(model), set(), set()
     setup.drops |= any(part.training and part.p > 0 for part in module.modules()
                        if isinstance(part, nn.modules.dropout._DropoutNd))
+    setup.norms += sum(part.training or part.running_mean is None
+                       for part in module.modules()
+                       if isinstance(part, nn.modules.batchnorm._BatchNorm)
+                       and not isinstance(part, nn.SyncBatchNorm))
     for part in model.modules():
         # a DDP sends rank 0's at the next forward: until then they may differ
         if getattr(part, "broadcast_buffers", hasattr(part, "sync_buffers")):

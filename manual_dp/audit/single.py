@@ -43,7 +43,7 @@ def compared(notes, evidence):
         return None, "under Join ranks end at different forwards"
     if any(note.wraps not in ("", "ddp") for note in notes):
         return None, f"gradients are changed by the hook {notes[0].wraps}"
-    if evidence.runs[0].norms:
+    if evidence.norms:
         return None, "batch norm takes the statistics of a rank's own rows"
     return False, ""
 

@@ -23,23 +23,31 @@ def counted(notes, evidence):
     if notes[0].used is None or shares is None or any(
             part.each is None for note in notes for part in note.terms):
         return None, "what the terms of the losses count is not known", []
-    losses = defaultdict(list)  # of each place: rank, terms, what each of them counts
+    losses = defaultdict(list)  # of each place: rank, `Part`, what each term counts
     for rank, (note, share) in enumerate(zip(notes, shares)):
         for part in note.terms:  # micro-batches may stand one below the other
             losses[notes[0].terms[0].place if _micro_batches(note) else part.place
-                   ].append((rank, part.terms, share * part.each))
+                   ].append((rank, part, share * part.each))
     close = evidence.close
     for place, parts in losses.items():
         each = [count for *_, count in parts]
         if max(each) - min(each) > close * max(map(abs, each)):
-            return False, f"the terms of the loss in {place} do not count alike", (
+            return False, f"the terms of {place} do not count alike", (
                 _means(place, parts, notes, close))
-    sums = [sum(terms * count for _, terms, count in parts)
+    # a sum over a row's numbers counts rows
+    sums = [sum(part.terms * count for _, part, count in parts)
             for parts in losses.values()]
-    if any(math.isclose(one, 1, rel_tol=close) for one in [sum(sums), *sums]):
-        return True, "", []
-    return False, f"it counts {sum(sums):.4g} times in a step", _times(
-        sum(sums), notes, close)
+    rows = [sum(part.terms * count / part.of_row for _, part, count in parts)
+            for parts in losses.values()]
+    if not all(math.isclose(1, one, rel_tol=close) for one in sums) and not all(
+            math.isclose(1, one, rel_tol=close) for one in rows):
+        told = few([f"{one:.4g}" for one in sums])
+        once = math.isclose(sum(shares), 1, rel_tol=close)  # a mean over the ranks
+        return False, (f"losses count {told} times in a step: right if these are "
+                       "their weights"), once and _times(sum(sums), notes, close)
+    if any(part.mixes for note in notes for part in note.terms):
+        return None, "a term of the loss may depend on other rows than its own", []
+    return True, "", []
 
 
 def _shares(notes, close):
@@ -58,15 +66,15 @@ def _micro_batches(note):
 
 def _means(place, parts, notes, close):
     """Return the finding where means of unequally many terms count alike."""
-    counts = [terms * count for _, terms, count in parts]
+    counts = [part.terms * count for _, part, count in parts]
     if notes[0].wraps == "join" or min(counts) <= 0 or (
             max(counts) - min(counts) > close * max(counts)):
         return []
-    sizes = few([f"{terms:.6g}" for _, terms, _ in parts])
-    most, least = (pick(terms for _, terms, _ in parts) for pick in (max, min))
+    sizes = [part.terms for _, part, _ in parts]
     who = "ranks" if len({rank for rank, *_ in parts}) == len(parts) else "forwards"
-    return [finding("uneven-shards", most / least, f"the loss in {place} is a mean of "
-                    f"{sizes} terms on {who} 0, 1, ..., and these means count alike: "
+    some = few([f"{one:.6g}" for one in sizes])
+    return [finding("uneven-shards", max(sizes) / min(sizes), f"{place} is a mean of "
+                    f"{some} terms on {who} 0, 1, ..., and these means count alike: "
                     "each term should")]
 
 

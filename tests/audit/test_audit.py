@@ -173,12 +173,12 @@ def test_where_a_rank_raised_or_hung_is_said():
 
 
 @pytest.mark.parametrize("name, words", [
-    ("batch norm of a shard", "batch norm (1 layers) takes the mean and variance of a "
+    ("batch norm of a shard", "batch norm (1 layer) takes the mean and variance of a "
      "rank's own rows"),
     ("synchronised in each micro-batch", "gradients are all-reduced 2 times in a step of "
      "2 forwards"),
     ("averaged by hand after DDP", "gradients are all-reduced 2 times in a step of 1 "
-     "forwards")])
+     "forward:")])
 def test_what_is_right_and_should_be_known_is_a_remark(name, words):
     assert any(said.startswith(words) for said in report_of(name).remarks)
 

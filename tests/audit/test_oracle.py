@@ -71,7 +71,7 @@ def test_modes_buffers_and_random_numbers_are_those_of_the_forward():
 
 def test_a_loss_that_cannot_be_had_is_an_error_that_says_so():
     watch, *_ = watched(net(), [0, 1])
-    with pytest.raises(RuntimeError, match=r"cannot be had \(no\); give the `loss`"):
+    with pytest.raises(RuntimeError, match=r"cannot be had \(no\)"):
         oracle.gradient(watch, watch.forwards, refuse, terms)
 
 
@@ -79,7 +79,9 @@ def refuse(y_hat, y):
     raise ValueError("no")
 
 
-def test_a_loss_that_does_not_fit_the_output_is_said():
+def test_a_loss_that_does_not_fit_the_output_is_said_and_others_are_asked():
     report = audit(**case(ddp, ordinary), steps=1,
                    loss=lambda y_hat, y: F.mse_loss(y_hat, y.double()))
-    assert "give the `loss` of (output, y)" in report.findings[0].says
+    assert not report.findings and not report.unchecked
+    assert report.remarks[0].startswith("`loss` was not asked: the loss of the "
+                                        "model's output cannot be had")

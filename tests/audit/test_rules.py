@@ -54,8 +54,8 @@ def test_what_costs_time_and_is_no_mistake_is_a_remark():
         assert words.startswith("gradients are all-reduced 2 times in a step")
         assert remarks(note, trainable=2) == []
     assert remarks(Step(summed=3), Step(synced=1), trainable=2) == []
-    [words] = remarks(Step(), Step(), norms=["BatchNorm1d"])
-    assert words.startswith("batch norm (1 layers) takes the mean and variance")
+    [words] = remarks(*[Step(start=Setup(norms=2)) for _ in range(2)])
+    assert words.startswith("batch norm (2 layers) takes the mean and variance")
 
 
 @pytest.mark.parametrize("lists, says", [
@@ -78,17 +78,23 @@ def test_max_norm_is_compared_with_one_device():
     assert found(0.5) == ["max_norm is 1 on 2 ranks, 0.5 on one"]
 
 
-def drifted(before, after, stepped=None, t=0):
+ONES = torch.ones(1, 2, dtype=torch.float64)
+
+
+def drifted(before, after, stepped=None, t=0, far=1):
     """Return what is found where rank i has the hash before[i], and after the step."""
-    weights, steps = torch.ones(1, 2), [torch.zeros(1, 2), 3 * torch.ones(1, 2)]
-    runs = [Run(["w"], [(2,)], [Step(t, before=[b], after=[a], weights=weights,
-                                     step=step, stepped=stepped or {})])
+    steps = [0 * ONES, 3 * ONES]
+    runs = [Run(["w"], [(2,)], [Step(t, before=[b], after=[a], step=step,
+                                     weights=(1 + far * a) * ONES,
+                                     stepped=stepped or {})])
             for b, a, step in zip(before, after, steps)]
     return [(f.code, f.rank, f.step, f.parameter) for f in rules.drift(Evidence(runs))]
 
 
 def test_ranks_that_part_are_named_with_step_and_parameter():
     assert drifted([1, 1], [2, 2]) == []
+    assert drifted([1, 1], [2, 8], far=1e-15) == []  # rounding
+    assert drifted([1, 1], [2, 8], far=1e-11) == [("replicas-differ", 1, 0, "w")]
     assert drifted([1, 9], [2, 8]) == [("start-differs", 1, 0, "w")]
     assert drifted([1, 1], [2, 8]) == [("replicas-differ", 1, 0, "w")]
     assert drifted([1, 9], [2, 8], t=1) == [("replicas-differ", 1, 1, "w")]

@@ -7,6 +7,7 @@ import torch
 
 from manual_dp.audit.fingerprint import SIZE
 from manual_dp.audit.records import Evidence, Run, Step
+from manual_dp.audit.setup import Setup
 from manual_dp.audit.single import compared, unlike
 
 CAME = torch.rand(2, 3, SIZE, dtype=torch.float64,
@@ -22,11 +23,13 @@ def note(used, rows=((0, 1),), came=None, **changes):
         rates={0: 0.1, 1: 0.1, 2: 0.1}, before=[0], after=[1]), **changes)
 
 
-def evidence(used, alone=RIGHT, on_ranks=None, at_one=None, norms=()):
+def evidence(used, alone=RIGHT, on_ranks=None, at_one=None, norms=0):
     """Return notes and evidence: two ranks applied `used`, one device `alone`."""
     notes = [note(used, [[rank]], came, numbers=5, **(on_ranks or {}))
              for rank, came in enumerate(CAME)]
-    runs = [Run(["a", "b", "c"], [(4, 4)] * 3, [one], norms=list(norms)) for one in notes]
+    for one in notes:
+        one.start = Setup(norms=norms)
+    runs = [Run(["a", "b", "c"], [(4, 4)] * 3, [one]) for one in notes]
     alone = Run(["a", "b", "c"], [(4, 4)] * 3, [
         note(alone, [[0, 1]], alone, **(at_one or {}))])
     return notes, Evidence(runs, alone)
@@ -46,7 +49,7 @@ def test_the_same_step_is_the_same():
     ({"at_one": {"weights": START}}, "weights before the step are others"),
     ({"on_ranks": {"wraps": "join"}}, "under Join"),
     ({"on_ranks": {"wraps": "fp16_compress"}}, "by the hook fp16_compress"),
-    ({"norms": ["BatchNorm1d"]}, "batch norm takes the statistics")])
+    ({"norms": 1}, "batch norm takes the statistics")])
 def test_what_cannot_be_compared_says_why(options, words):
     same, why = compared(*evidence(2 * RIGHT, **options))
     assert same is None and words in why

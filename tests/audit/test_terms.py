@@ -123,17 +123,16 @@ def micro_batches(model, X, y):
     (F.mse_loss(model(X[2:])[..., 0], X[2:, :2]) / 2).backward()
 
 
-def a_second_loss_that_counts_less(model, X, y):
+def two_losses(model, X, y):
     y_hat = model(X)
     loss = F.mse_loss(y_hat[..., 0], X[:, :2])
-    loss = loss + 0.3 * F.l1_loss(y_hat[..., 1], X[:, 2:4])
-    loss.backward()
+    (loss + F.l1_loss(y_hat[..., 1], X[:, 2:4])).backward()
 
 
-def halves_of_two_losses(model, X, y):
-    y_hat = model(X)
-    loss = F.mse_loss(y_hat[..., 0], X[:, :2]) + F.l1_loss(y_hat[..., 1], X[:, 2:4])
-    (loss / 2).backward()
+def a_sum_over_each_row(model, X, y):
+    loss = F.binary_cross_entropy(model(X).sigmoid(), torch.full((len(X), 2, 3), 0.3),
+                                  reduction="sum")
+    (loss / len(X)).backward()
 
 
 def divided_in_place(model, X, y):
@@ -152,8 +151,7 @@ def micro_batches_in_a_loop(model, X, y):
 
 RIGHT = [the_rows_mean, a_module_of_torchs, sum_over_all_words_under_ddp,
          each_mean_weighed_by_its_words, losses_masked_by_hand, classes_weighed_under_ddp,
-         micro_batches, a_second_loss_that_counts_less, halves_of_two_losses,
-         divided_in_place, micro_batches_in_a_loop]
+         micro_batches, divided_in_place, two_losses, a_sum_over_each_row, micro_batches_in_a_loop]
 
 
 @pytest.mark.parametrize("minibatch", RIGHT)
@@ -244,7 +242,7 @@ def two_backwards_of_one_forward(model, X, y):
 def test_a_wrong_script_is_found_and_named(minibatch, code, says):
     [found, *_], *_ = followed(minibatch)
     assert found[0] == code and says in found[1]
-    assert "the loss in test_terms.py, line" in found[1] or "is a mean" not in found[1]
+    assert " in test_terms.py, line" in found[1] or "is a mean" not in found[1]
 
 
 def test_means_that_are_summed_by_hand_are_a_sum():
@@ -253,8 +251,8 @@ def test_means_that_are_summed_by_hand_are_a_sum():
         summed(model)
     [(code, says)], [unchecked], _ = followed(minibatch, wrap=lambda model: model)
     assert code == "sum" and "2 times the mean of the ranks'" in says
-    assert unchecked == ("whether the loss is divided rightly: it counts 2 times in a "
-                         "step")
+    assert unchecked == ("whether the loss is divided rightly: losses count 2 times in a "
+                         "step: right if these are their weights")
 
 
 # what cannot be told
@@ -268,8 +266,32 @@ def without_a_loss_of_torchs(model, X, y):
     (model(X)[..., 0] - X[:, :2]).square().mean().backward()
 
 
+def a_second_loss_that_counts_less(model, X, y):
+    y_hat = model(X)
+    loss = F.mse_loss(y_hat[..., 0], X[:, :2])
+    loss = loss + 0.3 * F.l1_loss(y_hat[..., 1], X[:, 2:4])
+    loss.backward()
+
+
+def halves_of_two_losses(model, X, y):
+    y_hat = model(X)
+    loss = F.mse_loss(y_hat[..., 0], X[:, :2]) + F.l1_loss(y_hat[..., 1], X[:, 2:4])
+    (loss / 2).backward()
+
+
 def half_a_loss(model, X, y):
     (0.5 * F.mse_loss(model(X)[..., 0], X[:, :2])).backward()
+
+
+def negatives_of_a_rank(model, X, y):
+    one = F.normalize(model(X).flatten(1), dim=1)
+    F.cross_entropy(one @ one.detach().T / 0.1, torch.arange(len(X))).backward()
+
+
+def distances_of_a_rank(model, X, y):
+    one = model(X).flatten(1)
+    far = (one[:, None] - one[None]).square().sum(-1)
+    F.mse_loss(far, torch.zeros(len(X), len(X))).backward()
 
 
 def terms_that_do_not_count_alike(model, X, y):
@@ -282,7 +304,13 @@ def terms_that_do_not_count_alike(model, X, y):
      "torch.nn.functional; `audit` runs the step on one device"),
     (without_a_loss_of_torchs, "there is more in what backward begins with than losses of "
      "torch.nn.functional; `audit` runs the step on one device"),
-    (half_a_loss, "it counts 0.5 times in a step"),
+    (half_a_loss, "losses count 0.5 times in a step: right if these are their weights"),
+    (a_second_loss_that_counts_less, "losses count 0.3, 1 times in a step: right if these "
+     "are their weights"),
+    (halves_of_two_losses, "losses count 0.5, 0.5 times in a step: right if these are "
+     "their weights"),
+    (negatives_of_a_rank, "a term of the loss may depend on other rows than its own"),
+    (distances_of_a_rank, "a term of the loss may depend on other rows than its own"),
     (terms_that_do_not_count_alike, "what the terms of the losses count is not known")])
 def test_what_cannot_be_told_is_no_finding_and_said(minibatch, why):
     found, unchecked, _ = followed(minibatch)
