@@ -101,8 +101,8 @@ def test_the_program_needs_nothing_of_the_course():
 
 
 @pytest.mark.parametrize("bug, said", [
-    ("none", "no finding"), ("bare", "not-synchronised"), ("no sampler", "rows-same"),
-    ("sum", "not checked       whether the loss is divided rightly")])
+    ("none", "clean"), ("bare", "not-synchronised"), ("no sampler", "rows-same"),
+    ("sum", "losses count 8 times in")])
 def test_two_lines_say_what_can_be_heard_in_a_script(bug, said):
     train = loaded(PROGRAMS / "watched.py").train
     generator = torch.Generator().manual_seed(0)
