@@ -18,7 +18,13 @@ Finding = namedtuple("Finding", "code number says cause repair rank step paramet
 WORDS = {
     "exception": (
         "the code raised it on this rank; the others were stopped",
-        "read the traceback in report.details; run the step with world_size=1"),
+        "read the traceback, below or in report.details; run the step with "
+        "world_size=1"),
+    "killed": (
+        "no exception: the system ended the process, for want of memory (SIGKILL), by "
+        "a job's limit (SIGTERM), or for a crash in native code (SIGSEGV)",
+        "look for the out-of-memory killer in the system's log, and take a smaller "
+        "batch; for a crash run python -X faulthandler"),
     "unequal-batches": (
         "a rank has more batches than another and waits for an all-reduce that never "
         "comes",

@@ -2,6 +2,8 @@
 
     Diary     where the rank is, in a file: it stays when the rank hangs; read_diaries
     failure   the `Finding` of a `RankError`
+    explained the finding in what diaries say, or None: also of ranks that only wait
+    uneven    the finding for optimizers that took more steps on some ranks
 """
 
 import json
@@ -41,23 +43,85 @@ def failure(error, folder):
     folder: of the ranks' diaries, which say where they were.
     """
     text, rank = str(error), error.rank
-    diaries = read_diaries(folder)
+    diaries, waits = read_diaries(folder), error.kind in ("hung", "left")
     step = diaries[rank]["step"] if rank in diaries else None
     if "DDP expects same model" in text:
         return finding("start-differs", 1, text.split("\n")[0], rank)
-    if parted := _parted(diaries):
-        return parted
+    if found := explained(diaries) if waits else _parted(diaries):
+        return found
     if "not used in producing loss" in text or "backward did not reach" in text:
-        return finding("unused-parameter", 1, text.split(". ")[0], rank)
+        names = diaries.get(rank, {}).get("silent")
+        says = f"the loss does not depend on {few(names)}; " if names else ""
+        return finding("unused-parameter", 1, says + text.split(". ")[0], rank)
     if "Received data size doesn't match expected size" in text + error.details:
         return finding("mismatch", 1, f"on rank {rank} a tensor came that has another "
                        "size than the one expected", rank)
-    if error.kind in ("hung", "left"):
+    if error.kind == "gone":
+        return _gone(text, rank, diaries)
+    if waits:
         at = stands(error.details)
         waiting = finding("hang", 1, text)
         return _waiting(text, step, diaries, at) if diaries else waiting
     place = "" if step is None else f"step {step}: "
-    return finding("exception", 1, place + text.split("\n")[0], rank, step)
+    code = "killed" if error.kind == "killed" else "exception"
+    return finding(code, 1, place + text.split("\n")[0], rank, step)
+
+
+def explained(diaries):
+    """Return the finding that the diaries show, why ever their ranks wait; or None."""
+    return uneven(diaries) or _parted(diaries)
+
+
+def uneven(diaries):
+    """Return the finding if an optimizer did not take its steps on some rank, or None.
+
+    A rank that is only late has begun fewer forwards: of it nothing is said here. Ranks
+    that are done have taken as many steps of all optimizers, and should of each.
+    """
+    told = {rank: here for rank, here in diaries.items() if "taken" in here}
+    most = max((len(here["taken"]) for here in told.values()), default=0)
+    done = len({here["step"] for here in told.values()}) == 1 and all(
+        here["in"].startswith("the rest") for here in told.values())
+    for i in range(most):
+        took = {rank: (here["taken"] + [0] * most)[i] for rank, here in told.items()}
+        first = max(took, key=took.get)
+        behind = [rank for rank, count in took.items() if count < took[first] and (
+            done or _passed(told[rank], told[first], took[first] - count))]
+        if behind:
+            of = f" of optimizer {i}" if most > 1 else ""
+            count = took[behind[0]]
+            alike = ranks([rank for rank in behind if took[rank] == count])
+            return finding(
+                "replicas-differ" if count else "nothing-moved", took[first] - count,
+                f"{alike} took {count or 'no'} step{'s' * (count > 1)}{of}, "
+                f"{ranks([first])} {took[first]}", behind[0])
+    return None
+
+
+def _passed(here, other, fewer):
+    """Return whether this rank went on without the steps that the other one took."""
+    return here["total"] - other["total"] >= (fewer < 2)
+
+
+def steps_of(here):
+    """Return how many steps a rank has taken, by its diary."""
+    return max(here.get("taken", ()), default=0)
+
+
+def counted(steps):
+    """Return so many steps as text."""
+    return f"{steps} step{'s' * (steps != 1)}"
+
+
+def _gone(text, rank, diaries):
+    """Return the finding for a rank that ended, and others wait for it."""
+    counts = {other: steps_of(here) for other, here in diaries.items()}
+    begun = {other: here.get("total", 0) for other, here in diaries.items()}
+    fewer = "end of the script" in text and begun.get(rank, 0) < max(begun.values())
+    waits = [other for other in diaries if other != rank]
+    return finding("unequal-batches" if fewer else "hang", 1, f"{text} after "
+                   f"{counted(counts.get(rank, 0))}, and {ranks(waits)} went on",
+                   rank, diaries.get(rank, {}).get("step"))
 
 
 def _parted(diaries):

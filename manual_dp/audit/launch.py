@@ -7,9 +7,9 @@ process, ends all of it. A script is ended once its steps are noted, or when no 
 got any farther for some time: then each says where it stands.
 """
 
+import json
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -18,17 +18,25 @@ import time
 from collections import namedtuple
 from pathlib import Path
 
-from manual_dp.audit.failure import failure
-from manual_dp.audit.report import Report
-from manual_dp.audit.script import FOLDER, judged
+from manual_dp.audit.catalogue import ranks
+from manual_dp.audit.failure import failure, read_diaries, steps_of, uneven
+from manual_dp.audit.script import ALONE, FOLDER, NO_STEP, judged, unmet
 from manual_dp.ranks import run_ranks
+from manual_dp.ranks.launch import verdict
+from manual_dp.ranks.launch.processes import signal_name
 
 DAY = 86400  # seconds: the script's own deadline is another one
 START = 120  # until every rank has begun
+LEAD = "from manual_dp.audit.runner import lead; lead()"
 
 
 class Ended(namedtuple("Ended", "kind rank text details")):
-    """Say how a script ended before its time, as a `RankError` does."""
+    """Say how a script ended before its time, as a `RankError` does.
+
+    kind: "raised", "killed", "exited", "hung" as there; "gone": the rank came to an
+    end without an error, and others wait for it; "alone": it starts ranks of its own;
+    "died": torchrun failed.
+    """
 
     def __str__(self):
         return self.text
@@ -38,25 +46,59 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
     """Run words, a script and its arguments, under torchrun; return a Report.
 
     timeout: seconds in which some rank must get farther.
-    Raises FileNotFoundError without the script.
+    Raises FileNotFoundError without the script, RuntimeError if it takes no step.
     """
     if not os.path.exists(words[0]):
         raise FileNotFoundError(f"there is no script {words[0]}")
     with tempfile.TemporaryDirectory() as folder:
-        [ended] = run_ranks(_start, 1, list(map(str, words)), folder, world_size, steps,
-                            timeout, timeout=DAY)
-        runs = _runs(folder, world_size)
-        if not ended and len(runs) < world_size:
-            missing = [rank for rank in range(world_size) if rank not in runs]
-            raise RuntimeError(f"{words[0]} took no step under watch on ranks {missing}"
-                               ": say watch(model, optimizer), or wrap it in DDP")
-        report = Report([], [], world_size, 0)
+        [(ended, printed)] = run_ranks(_start, 1, list(map(str, words)), folder,
+                                       world_size, steps, timeout, timeout=DAY)
+        for rank, (out, err) in enumerate(printed):
+            verdict.echo(rank, out, sys.stdout)
+            verdict.echo(rank, err, sys.stderr)
+        runs, diaries = _runs(folder, world_size), read_diaries(folder)
+        _check_begun(words[0], ended, diaries, world_size)
+        found = failure(ended, folder) if ended else None
+        if len(runs) < world_size and not found:
+            found = uneven(diaries)
         if len(runs) == world_size:
-            report = judged([runs[rank] for rank in range(world_size)], ignore)
+            report = judged([runs[rank] for rank in range(world_size)], ignore,
+                            None if ended else steps, None if ended else diaries)
+            report.findings = [f for f in report.findings
+                               if not found or f.code != found.code]
+            report.findings[:0] = [found] if found else []
+        elif found:
+            report = unmet(found, diaries, world_size, runs.values())
+        else:
+            missing = [rank for rank in range(world_size) if rank not in runs]
+            raise RuntimeError(f"{words[0]} ended before {ranks(missing)} had taken a "
+                               "whole step under watch")
         if ended:
             report.details = ended.details
-            report.findings.insert(0, failure(ended, folder))
+            report.set_aside(ignore)
         return report
+
+
+def _check_begun(name, ended, diaries, world_size):
+    """Raise RuntimeError for a script of which there is nothing to judge."""
+    kind = ended.kind if ended else ""
+    if kind == "alone":
+        raise RuntimeError(f"{name} starts its ranks itself: say watch(model, "
+                           "optimizer) in the function that each runs, and start it "
+                           f"without this command, as python {name}")
+    taken = max(map(steps_of, diaries.values()), default=0)
+    if kind == "exited" and not taken:
+        status = ended.text.partition("with ")[2]
+        raise RuntimeError(f"{name} ended on rank {ended.rank} with {status}, before any "
+                           "step: its own words, if any, stand above")
+    missing = [rank for rank in range(world_size) if rank not in diaries]
+    if missing and not ended:
+        raise RuntimeError(f"{name} came to its end, and nothing was watched on "
+                           f"{ranks(missing)}: say watch(model, optimizer) once the "
+                           "process group is there, or wrap the model in DDP")
+    if not taken and not ended:
+        raise RuntimeError(f"{name} could not be judged, though watch was called: "
+                           f"{NO_STEP}")
 
 
 def _runs(folder, world_size):
@@ -66,50 +108,120 @@ def _runs(folder, world_size):
 
 
 def _start(words, folder, world_size, steps, timeout):
-    """Run the script; return None, or how it ended before its time, an `Ended`."""
+    """Run the script; return how it ended, an `Ended` or None, and what was printed."""
     environ = {**os.environ, FOLDER: folder, f"{FOLDER}_STEPS": str(steps)}
-    running = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone",
-         "--local-addr=localhost", f"--nproc_per_node={world_size}",
-         f"--log-dir={folder}",  # its own would stay after an interrupt
-         "-m", "manual_dp.audit.runner", *words], env=environ)
-    seen, since = None, time.monotonic()
+    lost, everyone = {}, range(world_size)
+    with open(Path(folder) / "torchrun", "wb") as own:
+        running = subprocess.Popen(
+            [sys.executable, "-c", LEAD, "--standalone",
+             "--local-addr=localhost", f"--nproc_per_node={world_size}",
+             f"--log-dir={folder}",  # its own would stay after an interrupt
+             "-m", "manual_dp.audit.runner", *words], env=environ, stdout=own,
+            stderr=own)
+    ended = _follow(running, Path(folder), world_size, timeout,
+                    lambda: verdict.trim(folder, everyone, lost))
+    return ended, verdict.printed(folder, world_size, lost)
+
+
+def _follow(running, folder, world_size, timeout, trim):
+    """Wait for the ranks' notes or the end of torchrun; return an `Ended`, or None."""
+    seen, since, first = None, time.monotonic(), None
     while running.poll() is None:
-        now = {path.name: path.read_bytes() for path in Path(folder).glob("rank-*")}
+        trim()
+        now = {path.name: path.read_bytes() for path in folder.glob("rank-*")}
         if now != seen:
             seen, since = now, time.monotonic()
-        if all(b'"in": "the rest' in diary for diary in now.values()) and len(
-                now) == world_size:
+        done = [b'"in": "the rest' in diary for diary in now.values()]
+        if sum(done) == world_size:
             running.kill()  # and what is below it goes with this rank
             running.wait()
             return None
+        if (folder / ALONE).exists():
+            return Ended("alone", None, "the script starts its ranks itself", "")
+        first = first or (any(done) and time.monotonic())
         # a start takes long where the machine is busy
-        if time.monotonic() > since + (timeout if len(now) == world_size else max(
-                timeout, START)):
-            return _hung(Path(folder), timeout)
+        patience = timeout if len(now) == world_size else max(timeout, START)
+        if time.monotonic() > since + patience:
+            return _hung(folder, "no rank got farther" if now else "no rank called "
+                         "watch or wrapped a model in DDP", patience)
+        if first and time.monotonic() > first + patience:  # others may go on for ever
+            return _hung(folder, "some rank did not take its steps", patience)
         time.sleep(0.05)
-    raised = sorted(Path(folder).glob("raised-*"), key=lambda path:
-                    path.stat().st_mtime)
-    if raised or running.returncode:
-        began = {path.name.removeprefix("pid-") for path in Path(folder).glob("pid-*")}
-        return _raised(raised, running.returncode, began)
+    return _ended(folder, running.returncode)
+
+
+def _read(path):
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _ended(folder, code):
+    """Return how a script ended by itself, from its ranks' notes; None if well.
+
+    What a rank did comes before what others met with when it was gone.
+    """
+    ends = {int(path.name.removeprefix("end-")): _read(path)
+            for path in folder.glob("end-*")}
+    failed = {int(rank): status for rank, status in _read(folder / "failed").items()}
+    raised = sorted((end["time"], rank) for rank, end in ends.items()
+                    if end["kind"] == "raised")
+    own = [rank for _, rank in raised if not ends[rank]["peer"]]
+    if own:
+        return _raised(own[0], ends)
+    exits = [rank for rank, end in ends.items() if end["status"]
+             and end["kind"] == "exit"]
+    details = ends[raised[0][1]]["traceback"] if raised else ""
+    silent = {rank: status for rank, status in failed.items() if rank not in ends}
+    # torchrun sends SIGTERM to the others, and gloo aborts when another is gone
+    first = [rank for rank, status in silent.items() if status not in (
+        -signal.SIGTERM, -signal.SIGABRT)] or ([] if exits or raised else [*silent])
+    if first:
+        status = silent[first[0]]
+        if status < 0:
+            return Ended("killed", first[0], f"rank {first[0]} was killed by "
+                         f"{signal_name(-status)}", details)
+        return Ended("exited", first[0], f"rank {first[0]} ended with status {status}",
+                     details)
+    if exits:
+        status = ends[exits[0]]["status"]
+        return Ended("exited", exits[0], f"rank {exits[0]} ended with status {status}",
+                     details)
+    if raised:
+        return _gone(folder, ends, details, failed) or _raised(raised[0][1], ends)
+    if code:
+        return Ended("died", None, f"torchrun ended with status {code}",
+                     (folder / "torchrun").read_text())
     return None
 
 
-def _raised(raised, code, began):
-    """Return how a script ended; began: its ranks, as text."""
-    if not raised:
-        return Ended("died", None, f"the script ended with status {code}", "")
-    silent = sorted(began - {path.name.removeprefix("raised-") for path in raised})
-    if silent and re.search("Connection (reset|closed)", raised[0].read_text()):
-        return Ended("died", int(silent[0]), f"rank {silent[0]} ended without a word: "
-                     "it was killed, or crashed", raised[0].read_text())
-    rank, text = int(raised[0].name.removeprefix("raised-")), raised[0].read_text()
-    return Ended("raised", rank, f"rank {rank} raised {text.splitlines()[-1]}", text)
+def _raised(rank, ends):
+    return Ended("raised", rank, f"rank {rank} raised {ends[rank]['text']}",
+                 ends[rank]["traceback"])
 
 
-def _hung(folder, timeout):
-    """Ask every rank where it stands."""
+def _gone(folder, ends, details, failed=()):
+    """Return the end of a rank that left without an error, None if there is none."""
+    for path in sorted(folder.glob("pid-*")):
+        rank = int(path.name.removeprefix("pid-"))
+        end = ends.get(rank, {"kind": "os._exit", "status": 0})
+        if rank in failed or end["status"] or (rank not in ends and _lives(path)):
+            continue
+        how = {"end": "came to the end of the script"}.get(
+            end["kind"], "left with status 0")
+        return Ended("gone", rank, f"rank {rank} {how}", details)
+    return None
+
+
+def _lives(path):
+    """Return whether the process lives whose number is in the file."""
+    try:
+        os.kill(int(path.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _hung(folder, text, seconds):
+    """Ask every rank where it stands; say who has left, if somebody has."""
     for path in folder.glob("pid-*"):
         try:
             os.kill(int(path.read_text()), signal.SIGUSR1)
@@ -118,4 +230,7 @@ def _hung(folder, timeout):
     time.sleep(0.5)
     details = "\n".join(f"rank {path.name.removeprefix('stands-')}: {path.read_text()}"
                         for path in sorted(folder.glob("stands-*")))
-    return Ended("hung", 0, f"no rank got farther in {timeout:g} s", details)
+    ends = {int(path.name.removeprefix("end-")): _read(path)
+            for path in folder.glob("end-*")}
+    return _gone(folder, ends, details) or Ended(
+        "hung", 0, f"{text} in {seconds:g} s", details)

@@ -1,6 +1,7 @@
 """Let ranks tell one another something without a collective: over the group's store.
 
     Meeting      one call on every rank, in which each may hear what all others say
+    Board        what each rank last said, to be read when it does not come
     NotTogether  raised on every rank if some rank is at another call, or does not come
 
 Nothing waits for ever, and collectives that are under way are not disturbed: each
@@ -8,6 +9,8 @@ question to the store is answered at once. Rank 0 gathers and sends back, so tha
 work grows with the number of ranks and not with its square.
 """
 
+import contextlib
+import json
 import pickle
 import time
 
@@ -19,6 +22,35 @@ APART = "is at its call"
 
 class NotTogether(RuntimeError):
     """Say which rank did not come to this call, or is at another."""
+
+
+class Board:
+    """Say what this rank does, as a Diary does; read what others said last."""
+
+    def __init__(self, name):
+        default = dist.distributed_c10d._get_default_store()
+        self.store = dist.PrefixStore(f"manual_dp.{name}.now", default)
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.now = {"step": None, "forwards": 0, "in": "make_model"}
+        # a second time in this script it is another matter
+        self.turn = self.store.add(f"turns/{self.rank}", 1)
+        self.note()
+
+    def note(self, **now):
+        """Say what is new."""
+        self.now.update(now)
+        if self.world_size > 1:
+            with contextlib.suppress(RuntimeError):  # who holds the store has gone
+                self.store.set(f"{self.turn}/{self.rank}", json.dumps(self.now))
+
+    def read(self):
+        """Return {rank: what it said}, of ranks that began as often as this one."""
+        keys = {rank: f"{self.turn}/{rank}" for rank in range(self.world_size)}
+        try:
+            return {rank: json.loads(self.store.get(key)) for rank, key in keys.items()
+                    if self.store.check([key])}
+        except RuntimeError:
+            return {}
 
 
 class Meeting:
@@ -56,6 +88,10 @@ class Meeting:
             self.store.delete_key(f"{place}/{self.rank}")
             self.store.set(f"ended/{self.rank}", f"{self.call} {error}")
             raise
+
+    def first(self):
+        """Return whether this rank is the first that asks this of its call."""
+        return self.store.add(f"first/{self.call}", 1) == 1
 
     def _gather(self, place, value):
         begin, values = time.monotonic(), [value]

@@ -18,15 +18,18 @@ import os
 import pickle
 import sys
 from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.optim import optimizer as optim
 
-from manual_dp.audit.catalogue import WORDS
-from manual_dp.audit.failure import Diary
+from manual_dp.audit.catalogue import WORDS, finding, ranks
+from manual_dp.audit.failure import Diary, counted, explained, steps_of, uneven
 from manual_dp.audit.hooks import Watch
 from manual_dp.audit.measure import begun, parts, silent
-from manual_dp.audit.meeting import Meeting, NotTogether
+from manual_dp.audit.meeting import Board, Meeting, NotTogether
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
@@ -34,7 +37,9 @@ from manual_dp.audit.setup import snapshot
 from manual_dp.files import write_bytes
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
+ALONE = "alone"  # a file there: the script starts ranks of its own
 FOLLOWED = []  # what is watched in this process
+NO_STEP = "the steps: watch follows torch's optimizers, and none of them took one"
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 
 
@@ -53,6 +58,8 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
     if not dist.is_initialized():
         raise RuntimeError("no process group: call watch in a rank, after "
                            "init_process_group")
+    if FOLDER in os.environ:
+        _check_started(Path(os.environ[FOLDER]))
     while FOLLOWED:  # one at a time: what knows more begins again
         FOLLOWED.pop().stop()
     FOLLOWED.append(Followed([model, *others], steps, timeout, ignore))
@@ -73,13 +80,18 @@ class Followed:
         self.run.ignored = tuple(ignore)
         dtypes = {p.dtype for p in self.watch.params}
         self.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
-        self.diary = self.folder and Diary(self.folder, dist.get_rank())
-        self.stack = ExitStack()
+        self.rank, self.taken, self.begun = dist.get_rank(), [], 0
+        self.diary = Diary(self.folder, self.rank) if self.folder else Board("watch")
+        self.stack, self.destroy = ExitStack(), dist.destroy_process_group
         self.stack.enter_context(self.watch.on())
+        self.stack.callback(optim.register_optimizer_step_post_hook(
+            lambda optimizer, *_: self._took(optimizer)).remove)
+        self.stack.enter_context(mock.patch.object(
+            dist, "destroy_process_group", self._destroy))
         self._tell(frozen=[name for name, p in zip(self.watch.names, self.watch.params)
                            if not p.requires_grad])
         self._begin()
-        atexit.register(self.finish)
+        atexit.register(self._at_exit)
 
     def _begin(self):
         self.watch.begin(len(self.run.steps))
@@ -87,11 +99,19 @@ class Followed:
         self._tell(step=len(self.run.steps), silent=None, **{"in": "step"})
 
     def _tell(self, **now):
-        if self.diary:
-            self.diary.note(**now)
+        # forwards: of this step; total: of all; taken: steps of each optimizer
+        self.diary.note(**now, taken=self.taken)
 
     def _forward(self, forwards):
-        self._tell(forwards=forwards)
+        self._tell(forwards=forwards, total=self.begun + forwards)
+
+    def _took(self, optimizer):
+        """Count a step of an optimizer that is followed."""
+        known = [id(one) for one in self.watch.optimizers]
+        if id(optimizer) in known and not self.watch.quiet:
+            self.taken += [0] * (len(known) - len(self.taken))
+            self.taken[known.index(id(optimizer))] += 1
+            self._tell()
 
     def _again(self):
         """Close the step, at the first forward after all optimizers took theirs."""
@@ -108,9 +128,10 @@ class Followed:
         note = self.watch.end()
         note.setup = snapshot(self.models, self.watch.optimizers, self.others)
         self.run.steps.append(note)
+        self.begun += len(note.all_rows)
         self.watch.forwards, self.watch.stepped = [], []
         if self.folder:
-            write_bytes(f"{self.folder}/run-{dist.get_rank()}", pickle.dumps(self.run))
+            write_bytes(f"{self.folder}/run-{self.rank}", pickle.dumps(self.run))
 
     def finish(self):
         """Take the hooks away; report, if that has not been done."""
@@ -121,21 +142,63 @@ class Followed:
         self.stop()
         done = len(self.run.steps) >= self.steps
         self._tell(**{"in": "the rest, after step" if done else "the end of step"})
-        if self.folder or not dist.is_initialized():
+        if self.folder:
             return
+        if not dist.is_initialized():
+            if self.rank == 0:
+                _say(f"{counted(len(self.run.steps))} of {self.steps} were taken when "
+                     "the process group was destroyed: the ranks could not meet")
+            return
+        meeting = Meeting("watch", self.timeout)
         try:
-            runs = Meeting("watch", self.timeout).exchange(self.run)
+            runs, diaries = zip(*meeting.exchange((self.run, self.diary.now)))
         except NotTogether as error:
-            print(f"{error}: watch must be called on all ranks", file=sys.stderr)
+            self._apart(error, meeting)
+        except RuntimeError as error:
+            _say(f"the ranks could not meet: {error}")
+        else:
+            if self.rank == 0:
+                self.report = judged(runs, (), self.steps, dict(enumerate(diaries)))
+                print(self.report, flush=True)
+
+    def _apart(self, error, meeting):
+        """Report on ranks that did not meet: what they said last may tell why."""
+        said, world_size = self.diary.read(), dist.get_world_size()
+        found = explained(said)
+        if found:
+            self.report = unmet(found, said, world_size, [self.run])
+            self.report.set_aside(self.run.ignored)
+        if not meeting.first():  # another rank has told it
             return
-        if dist.get_rank() == 0:
-            self.report = judged(runs)
+        if found:
             print(self.report, flush=True)
+        elif len(said) < world_size:
+            _say(f"{error}: watch must be called on all ranks")
+        else:
+            _say(f"{error}: " + "; ".join(
+                f"rank {rank} took {counted(steps_of(here))} and began "
+                f"{here.get('total', 0)} forwards" for rank, here in said.items()))
+
+    def _destroy(self, group=None):
+        """Meet before the process group is destroyed, then destroy it."""
+        if group in (None, dist.group.WORLD):
+            self._leave(sys.exc_info()[1])
+        self.destroy(group)
+
+    def _at_exit(self):
+        self._leave(getattr(sys, "last_value", None))
+
+    def _leave(self, error):
+        """Finish; if an error ends the script, the others may not come."""
+        if error is None or isinstance(error, SystemExit) or self.folder:
+            self.finish()
+        else:
+            self.stop()
 
     def stop(self):
         """Take the hooks away."""
         self.on, self.watch.quiet = False, True
-        atexit.unregister(self.finish)
+        atexit.unregister(self._at_exit)
         self.stack.close()
 
     def __enter__(self):
@@ -148,15 +211,60 @@ class Followed:
             self.stop()
 
 
-def judged(runs, ignore=()):
-    """Return the report on the runs of all ranks; ignore: more codes than theirs."""
+def judged(runs, ignore=(), asked=None, diaries=None):
+    """Return the report on the runs of all ranks; ignore: more codes than theirs.
+
+    asked: how many steps; diaries: what the ranks say of themselves. Both are None for
+    a script that did not end well: then others say why it took no more steps.
+    """
     ignored = {*ignore, *runs[0].ignored}
     evidence = Evidence(runs, watched=True, ignored=ignored)
-    precision = "float64" if evidence.close <= 1e-7 else (
-        f"in the script's precision: what is below {evidence.close:g} is not seen")
     findings, remarks, unchecked = judge(evidence)
-    steps = max(len(run.steps) for run in runs)
-    report = Report(findings, remarks, len(runs), steps, unchecked, evidence=evidence,
-                    precision=precision)
+    steps = [len(run.steps) for run in runs]
+    if diaries and (early := uneven(diaries) or _fewer(runs, steps)):
+        findings = [early, *(f for f in findings if f.code != early.code)]
+    elif asked and max(steps) < asked:
+        unchecked.append(f"{asked - max(steps)} of {asked} steps: the script ended "
+                         f"after {counted(max(steps))}" if max(steps) else NO_STEP)
+    report = Report(findings, remarks, len(runs), max(steps), unchecked,
+                    evidence=evidence, precision=_precision(evidence.close))
     report.set_aside(ignored)
     return report
+
+
+def unmet(found, diaries, world_size, runs):
+    """Return the report with a finding on ranks of which not all left their notes."""
+    close = [note.close for run in runs for note in run.steps]
+    taken = [steps_of(diaries.get(rank, {})) for rank in range(world_size)]
+    return Report([found], [], world_size, min(taken),
+                  precision=_precision(max(close)) if close else "its own precision")
+
+
+def _precision(close):
+    return "float64" if close <= 1e-7 else (
+        f"in the script's precision: what is below {close:g} is not seen")
+
+
+def _fewer(runs, steps):
+    """Return the finding for ranks that took fewer steps until they ended, or None."""
+    joins = any(note.wraps == "join" for run in runs for note in run.steps)
+    if len(set(steps)) == 1 or joins:
+        return None
+    who = [rank for rank, count in enumerate(steps) if count == min(steps)]
+    return finding("unequal-batches", max(steps) - min(steps), f"{ranks(who)} took "
+                   f"{counted(min(steps))}, {ranks([steps.index(max(steps))])} "
+                   f"{max(steps)}", who[0])
+
+
+def _say(words):
+    print(f"watch: {words}".replace("watch: watch: ", "watch: "), file=sys.stderr,
+          flush=True)
+
+
+def _check_started(folder):
+    """Raise RuntimeError in a process that is no rank which the command started."""
+    pids = {path.read_text() for path in folder.glob("pid-*")}
+    if pids and str(os.getpid()) not in pids:
+        (folder / ALONE).touch()
+        raise RuntimeError("the command starts the ranks; this one was started by the "
+                           "script: run it as python does, without the command")

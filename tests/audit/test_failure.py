@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from manual_dp.audit import audit
-from manual_dp.audit.failure import Diary, failure, read_diaries
+from manual_dp.audit.failure import Diary, failure, read_diaries, uneven
 from manual_dp.audit.measure import refused
 from manual_dp.ranks import RankError
 from tests.support.broken_training import plain, rows
@@ -18,7 +18,7 @@ def in_step(folder, *forwards, rest="step"):
 
 
 @pytest.mark.parametrize("kind, code", [
-    ("raised", "exception"), ("killed", "exception"), ("exited", "exception"),
+    ("raised", "exception"), ("killed", "killed"), ("exited", "exception"),
     ("hung", "hang"), ("left", "hang")])
 def test_the_kind_of_the_error_decides(tmp_path, kind, code):
     in_step(tmp_path, 2, 2)
@@ -32,6 +32,42 @@ def test_the_rank_with_fewer_forwards_is_the_one_behind(tmp_path):
     assert (found.code, found.number, found.rank) == ("unequal-batches", 2, 1)
     assert found.says == ("rank 0 in step 1, after 3 forwards; "
                           "rank 1 in step 1, after 1 forwards: so")
+
+
+def at(taken, total, step=0, rest="step"):
+    return {"step": step, "in": rest, "taken": taken, "total": total}
+
+
+@pytest.mark.parametrize("first, second, code, says", [
+    (at([3], 3), at([], 3), "nothing-moved", "rank 1 took no step, rank 0 3"),
+    (at([2], 4), at([3], 3), "replicas-differ", "rank 0 took 2 steps, rank 1 3"),
+    (at([4, 2], 10), at([3, 3], 9), "replicas-differ",
+     "rank 0 took 2 steps of optimizer 1, rank 1 3"),
+    (at([5, 3], 15, 3, "the rest"), at([3, 3], 9, 3, "the rest"), "replicas-differ",
+     "rank 1 took 3 steps of optimizer 0, rank 0 5"),
+    (at([3], 3), at([2], 3), None, ""), (at([3], 3), at([1], 1), None, ""),
+    (at([3], 3, 3, "the rest"), at([3], 9, 3, "the rest"), None, "")])
+def test_a_rank_that_goes_on_without_a_step_is_told_from_one_that_is_late(
+        first, second, code, says):
+    found = uneven({0: first, 1: second})
+    assert (found.code, found.says) == (code, says) if code else found is None
+    assert uneven({0: {"step": 1, "in": "step"}, 1: first}) is None
+
+
+def test_ranks_that_hang_for_want_of_a_step_are_told_so(tmp_path):
+    Diary(tmp_path, 0).note(**at([3], 3))
+    Diary(tmp_path, 1).note(**at([0], 4))
+    found = failure(RankError("time was up", 0, kind="hung"), tmp_path)
+    assert (found.code, found.rank) == ("nothing-moved", 1)
+
+
+def test_an_unused_parameter_is_named_where_torch_counts(tmp_path):
+    Diary(tmp_path, 0).note(step=1, silent=["mask"])
+    found = failure(RankError(
+        "rank 0 raised RuntimeError: Expected to have finished. Parameters that were not "
+        "used in producing loss", 0, kind="raised"), tmp_path)
+    assert found.says == ("the loss does not depend on mask; rank 0 raised RuntimeError: "
+                          "Expected to have finished")
 
 
 def test_an_end_before_any_diary_is_a_finding(tmp_path):

@@ -1,8 +1,11 @@
 """A script is run as python would run it, and what it raises is written down."""
 
+import json
 import os
 import subprocess
 import sys
+
+import pytest
 
 from manual_dp.audit import script
 
@@ -11,7 +14,9 @@ import sys, beside
 from manual_dp.audit import script
 from torch.nn.parallel import DistributedDataParallel
 print(__name__, sys.argv, beside.__name__, script.FOLLOWED)
-raise SystemExit(int(sys.argv[1])) if sys.argv[1] != "raise" else KeyError("so")
+if sys.argv[1] == "raise":
+    raise OSError("the first line\\nand another")
+raise SystemExit(int(sys.argv[1]))
 """
 
 
@@ -31,12 +36,22 @@ def run(tmp_path, word):
 
 def test_a_script_sees_what_python_would_show_it(tmp_path):
     done, files = run(tmp_path, "raise")
-    assert done.stdout == (
-        f"__main__ ['{tmp_path}/train.py', 'raise'] beside []\n")
-    assert done.returncode == 1 and files["raised-1"].endswith("KeyError: 'so'\n")
-    assert files.keys() == {"stands-1", "pid-1", "raised-1"} and files["pid-1"].isdigit()
+    assert done.stdout == done.stderr == "" and done.returncode == 1
+    assert files["out-1"] == f"__main__ ['{tmp_path}/train.py', 'raise'] beside []\n"
+    assert "OSError: the first line\nand another" in files["err-1"]
+    assert files.keys() == {"stands-1", "pid-1", "end-1", "out-1", "err-1"}
+    assert files["pid-1"].isdigit()
 
 
-def test_a_script_that_says_it_is_done_has_raised_nothing(tmp_path):
-    done, files = run(tmp_path, "0")
-    assert done.returncode == 0 and files.keys() == {"stands-1", "pid-1"}
+def test_the_first_line_of_what_is_raised_is_kept_with_its_type(tmp_path):
+    end = json.loads(run(tmp_path, "raise")[1]["end-1"])
+    assert (end["kind"], end["text"], end["peer"]) == (
+        "raised", "OSError: the first line", False)
+    assert end["traceback"].startswith("Traceback") and "runner.py" not in end["traceback"]
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_the_status_that_a_script_leaves_with_is_no_error(tmp_path, status):
+    done, files = run(tmp_path, str(status))
+    assert done.returncode == status
+    assert json.loads(files["end-1"]) == {"kind": "exit", "status": status}
