@@ -1,8 +1,11 @@
 """The command `python -m manual_dp audit`: what it takes, and what it prints."""
 
 import argparse
+import contextlib
 import importlib
+import signal
 import sys
+import threading
 
 import cloudpickle
 
@@ -13,7 +16,8 @@ Run a few steps of your training on several ranks, and say what is wrong.
 
 runs a script under torchrun, in its own precision, with its own data. It should say
 `watch(model, optimizer)` (from manual_dp.audit); if it does not, it is watched from the
-moment it wraps a model in DDP. It is ended when its first steps are done.
+moment it wraps a model in DDP. It is ended when its first steps are done. A script that
+starts its ranks itself (mp.spawn) says watch in these, and is run without this command.
 
   python -m manual_dp audit my_package.train:mine
 
@@ -51,22 +55,39 @@ def audit_command(args):
     from manual_dp.audit.launch import audit_script
     asked = {name: value for name in ("world_size", "steps", "timeout")
              if (value := getattr(args, name))}
-    if args.what.endswith(".py"):
-        report = audit_script([args.what, *args.arguments], **asked)
-    elif args.arguments:
-        raise ValueError(f"{args.what} takes no {' '.join(args.arguments)}")
-    else:
-        settings = {**_settings(args.what), **asked}
-        try:
-            report = audit(**settings)
-        except TypeError as error:  # the function's dict: no bug of the command's
-            raise ValueError(f"{args.what}: {error}") from error
+    with _tidy():
+        report = _report(args, asked, audit, audit_script)
     print(report)
     if report.details:
         print(report.details)
     if args.out:
         report.save(args.out)
     return 1 if report.findings else 3 if report.unchecked else 0
+
+
+def _report(args, asked, audit, audit_script):
+    if args.what.endswith(".py"):
+        return audit_script([args.what, *args.arguments], **asked)
+    if args.arguments:
+        raise ValueError(f"{args.what} takes no {' '.join(args.arguments)}")
+    settings = {**_settings(args.what), **asked}
+    try:
+        return audit(**settings)
+    except TypeError as error:  # the function's dict: no bug of the command's
+        raise ValueError(f"{args.what}: {error}") from error
+
+
+@contextlib.contextmanager
+def _tidy():
+    """Let SIGTERM end what runs, and take its files away, as an interrupt does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _settings(name):
