@@ -24,8 +24,8 @@ def init_params(scale=0.01, generator=None, dtype=torch.float32):
     """Draw LeNet's eight tensors: weights from N(0, scale^2), biases zero.
 
     scale: a number >= 0, or "he" for sqrt(2 / fan_in) layer by layer (He et al. 2015).
-    With the book's 0.01 the loss rests near ln 10 = 2.30 for a hundred steps; with
-    "he" it falls from the first.
+    Over the minibatches of a data set, the loss rests near ln 10 = 2.30 for a hundred
+    steps with the book's 0.01; with "he" it falls from the first.
     Draws in float64 and rounds, so float32 and float64 start from the same numbers.
     They live on the CPU, and want no gradient: `get_params` makes the replicas.
     """

@@ -15,8 +15,8 @@ def get_params(params, device):
     """Copy `params` to `device` as new leaf tensors that want a gradient.
 
     Always copies, also from a device to itself, where a bare `.to(device)` would
-    hand back the same tensor: then k replicas are one, and a step is 2^(k-1) times
-    too large. `params` is left as it was; gradients start as None.
+    hand back the same tensor: then k replicas are one, and a step is 2^(k-1) times as
+    large as it should be. `params` is left as it was; gradients start as None.
     Raises TypeError naming the index of what is not a floating-point tensor.
     """
     _check(params)

@@ -19,12 +19,13 @@ from manual_dp.train import train_batch
 
 
 def stepwise(X, y, params, devices, lr, steps=1, step=train_batch):
-    """Train replicas; return how far a step ever took one from a single device.
+    """Train replicas; return the largest distance of one from a single device.
 
-    At each step a single device starts from the weights of the last replica; distances
-    are those of `apart`. X, y: the minibatch of every step. params: the weights before
-    the first step, which stay as they are. step: what trains replicas, called as
-    `train_batch` is; the single device is trained by `train_batch`.
+    At each step a single device starts from the weights of the last replica and takes
+    the step alone; `apart` says how far each replica then is from it. X, y: the
+    minibatch of every step. params: the weights before the first step, which stay as
+    they are. step: what trains replicas, called as `train_batch` is; the single device
+    is trained by `train_batch`.
     """
     replicas, far = [get_params(params, device) for device in devices], [0.0]
     for _ in range(steps):

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 import manual_dp
 from manual_dp import ranks
+from manual_dp.parallel import gather, parallel_apply, replicate
 from manual_dp.school import checks
 from manual_dp.school.checks import Wrong, check
 from manual_dp.school.exercise import LESSONS, SETS, exercises, find
@@ -34,7 +35,7 @@ ALL = [name for lesson in LESSONS for name in exercises(lesson)]
 FILES = ("params", "allreduce", "split", "train", "lab.scaling.laws", "lab.zero",
          "lab.trainer.rows")
 WITHOUT_A_PAGE = {  # none of this name
-    "06/learning_rate", "16/seconds", *right_on_ranks.ANSWERS}
+    "06/learning_rate", "07/forward", "16/seconds", *right_on_ranks.ANSWERS}
 
 
 def shown(name):
@@ -49,7 +50,8 @@ def define(name, cell):
     """Return the functions that a cell defines, among those of the module."""
     space = {"torch": torch, "dist": dist, "nn": nn, "F": F,
              **{word: getattr(module, word) for module in (ranks, manual_dp)
-                for word in module.__all__}}
+                for word in module.__all__},
+             **{part.__name__: part for part in (replicate, parallel_apply, gather)}}
     file = f"<cell {name} {abs(hash(cell))}>"
     linecache.cache[file] = len(cell), None, cell.splitlines(True), file
     exec(compile(cell, file, "exec"), space)
@@ -121,7 +123,7 @@ def test_an_answer_that_raises_shows_its_own_error(name):
 @pytest.mark.parametrize("name, message", [
     ("03/fly", "no exercise is called '03/fly'; there are 03/allreduce, "),
     ("03/get_params", "no exercise is called '03/get_params'"),
-    ("07/allreduce", "no problem set is called '07'")])
+    ("11/allreduce", "no problem set is called '11'")])
 def test_an_unknown_exercise_of_a_lesson_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
         check(name, len)

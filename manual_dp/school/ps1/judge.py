@@ -89,8 +89,11 @@ def _judge_split(case, got):
     given = f"{len(X)} rows, {len(y)} labels, {so_many(world_size, 'device')}"
     if len(X) != len(y):
         yield differ(f"{given}, then the other way round; did it raise ValueError?",
-                     got["refused"], [True, True],
-                     [("compare len(X) with len(y) before you cut: either may be the "
+                     got["refused"], [True, True], [
+                      ("an assert raises AssertionError, and python -O leaves it out: "
+                       "write if ...: raise ValueError(...)",
+                       "an AssertionError" in got["refused"]),
+                      ("compare len(X) with len(y) before you cut: either may be the "
                        "longer one", True)])
         yield _moved("devices meta, cpu, meta; X_shards and y_shards", got["homes"],
                      [["meta", "cpu", "meta"]] * 2, "shard.to(device)")
@@ -212,6 +215,10 @@ def _judge_train(case, got):
              "enough", replicas(k ** (k - 1))),
             ("every shard counts alike: a mean of means",
              replicas(1, _grads(params, X, y, k))),
+            ("the gradients held numbers before the step, as an interrupted one leaves "
+             "them, and these were added: clear them at the start",
+             number == 0 and "stale" in case and replicas(
+                 1, [g + k * case["stale"] / rows for g in grads])),
             ("replicas differ: each must step with the sum over all", unequal(weights)),
             ("the first step is right, the second is not: gradients are left over",
              number == 1)])

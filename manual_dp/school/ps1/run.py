@@ -72,6 +72,8 @@ def _refused(split_batch, *args):
         split_batch(*args)
     except ValueError:
         return True
+    except AssertionError:
+        return "an AssertionError"
     return False
 
 
@@ -103,6 +105,8 @@ def train_batch(case, train_batch):
     params = network(case)
     replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
                 for device in devices]
+    for p in sum(replicas, []) if "stale" in case else []:
+        p.grad = torch.full_like(p, case["stale"])  # as an interrupted step leaves it
     steps = []
     for seed, rows in case["batches"]:
         X, y = images(seed, rows)

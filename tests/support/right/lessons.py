@@ -106,6 +106,32 @@ def reduce_scatter(chunks):
             source, target = (i + hop) % n, (i + hop + 1) % n
             chunks[target][i][:] = torch.add(chunks[target][i], chunks[source][i])
 """,
+        "a message that grows": """
+def reduce_scatter(chunks):
+    n = len(chunks)
+    message = [chunks[r][r - 1] for r in range(n)]
+    for step in range(1, n):
+        message = [message[r - 1] + chunks[r][(r - 1 - step) % n] for r in range(n)]
+    for r in range(n):
+        chunks[r][r].copy_(message[r])
+""",
+        "a message that grows, the rank's own first": """
+def reduce_scatter(chunks):
+    n = len(chunks)
+    message = [chunks[r][r - 1].clone() for r in range(n)]
+    for step in range(1, n):
+        message = [chunks[r][(r - 1 - step) % n] + message[r - 1] for r in range(n)]
+    for r in range(n):
+        chunks[r][r][:] = message[r]
+""",
+        "the ring the other way": """
+def reduce_scatter(chunks):
+    n = len(chunks)
+    for step in range(n - 1):
+        for rank in range(n):
+            i = (rank + 1 + step) % n
+            chunks[rank - 1][i].add_(chunks[rank][i])
+""",
         "negative indices instead of modulo": """
 def reduce_scatter(chunks):
     for step in range(len(chunks) - 1):
@@ -115,6 +141,15 @@ def reduce_scatter(chunks):
 """,
     },
     "03/allgather": {
+        "a message that each rank keeps, and passes on": """
+def allgather(chunks):
+    n = len(chunks)
+    carried = [chunks[r][r].clone() for r in range(n)]
+    for step in range(1, n):
+        carried = [carried[r - 1].clone() for r in range(n)]
+        for r in range(n):
+            chunks[r][(r - step) % n][...] = carried[r]
+""",
         "all send before any copies": """
 def allgather(chunks):
     n = len(chunks)
@@ -220,16 +255,19 @@ def sgd(params, lr, batch_size):
 """,
     },
     "05/train_batch": {
-        "as in the book": """
+        "as in the book, cleared first": """
 def train_batch(X, y, device_params, devices, lr):
+    for params in device_params:
+        for p in params:
+            if p.grad is not None:
+                p.grad.zero_()
     X_shards, y_shards = split_batch(X, y, devices)
     ls = [loss(lenet(X_shard, device_W), y_shard).sum()
           for X_shard, y_shard, device_W in zip(X_shards, y_shards, device_params)]
     for l in ls:
         l.backward()
-    with torch.no_grad():
-        for i in range(len(device_params[0])):
-            allreduce([device_params[c][i].grad for c in range(len(devices))])
+    for i in range(len(device_params[0])):
+        allreduce([device_params[c][i].grad for c in range(len(devices))])
     for param in device_params:
         sgd(param, lr, X.shape[0])
     return sum(l.item() for l in ls) / len(X)
@@ -388,6 +426,37 @@ def learning_rate(step, base_lr, world_size, warmup_steps):
     top = base_lr * world_size
     ramp = torch.linspace(base_lr, top, warmup_steps + 1, dtype=torch.float64).tolist()
     return ramp[step] if step < warmup_steps else top
+""",
+    },
+    "07/forward": {
+        "as the course's": """
+def forward(module, devices, X):
+    X_shards = [shard for shard in scatter(X, devices) if len(shard)]
+    replicas = replicate(module, devices[:len(X_shards)])
+    return gather(parallel_apply(replicas, X_shards), devices[0])
+""",
+        "one replica after another, and cat": """
+def forward(module, devices, X):
+    shards = [s for s in scatter(X, devices) if s.numel()]
+    outputs = []
+    for replica, shard in zip(replicate(module, devices[:len(shards)]), shards):
+        outputs.append(replica(shard).to(devices[0]))
+    return torch.cat(outputs)
+""",
+        "more replicas than shards": """
+def forward(module, devices, X):
+    parts = list(filter(len, scatter(X, devices)))
+    replicas = replicate(module, devices)[:len(parts)]
+    outputs = parallel_apply(replicas, parts)
+    return gather(outputs, X.device)
+""",
+        "chunk, and the module itself on one device": """
+def forward(module, devices, X):
+    parts = [part.to(d) for part, d in zip(X.chunk(len(devices)), devices)]
+    if len(parts) == 1:
+        return module(X)
+    return gather(parallel_apply(replicate(module, devices[:len(parts)]), parts),
+                  devices[0])
 """,
     },
     "16/seconds": {

@@ -362,6 +362,20 @@ check("ps1/sgd", sgd)
 """,
     },
     "train_batch": lessons.ANSWERS["05/train_batch"] | {
+        "as in the book": """
+def train_batch(X, y, device_params, devices, lr):
+    X_shards, y_shards = split_batch(X, y, devices)
+    ls = [loss(lenet(X_shard, device_W), y_shard).sum()
+          for X_shard, y_shard, device_W in zip(X_shards, y_shards, device_params)]
+    for l in ls:
+        l.backward()
+    with torch.no_grad():
+        for i in range(len(device_params[0])):
+            allreduce([device_params[c][i].grad for c in range(len(devices))])
+    for param in device_params:
+        sgd(param, lr, X.shape[0])
+    return sum(l.item() for l in ls) / len(X)
+""",
         "one backward of the sum of all": _train("""
 losses = [loss(lenet(a, p), b).sum() for a, b, p in zip(Xs, ys, device_params)]
 sum(losses).backward()

@@ -24,6 +24,7 @@ def allgather(chunks):
             i = (rank - step) % world_size
             chunks[peer][i].copy_(chunks[rank][i])
 """
+NO_RING = "the numbers are right, but they did not go round the ring"
 REDUCES = {
     "does nothing": ("the tensors hold what they held", "for step in range", "return\n    "
                      "for step in range"),
@@ -64,6 +65,32 @@ REDUCES = {
             chunks[0][i].add_(row[i])
     return
     for step in range"""),
+    "all send to the rank that needs it": (NO_RING, "    for step in range", """\
+    for rank in range(world_size):
+        for other in range(world_size):
+            if other != rank:
+                chunks[rank][rank].add_(chunks[other][rank])
+    return
+    for step in range"""),
+    "Python's sum, written at once": (NO_RING, "    for step in range", """\
+    for rank in range(world_size):
+        chunks[rank][rank].copy_(sum(row[rank] for row in chunks))
+    return
+    for step in range"""),
+    "stacked, then summed": (NO_RING, "    for step in range", """\
+    for rank in range(world_size):
+        column = torch.stack([row[rank].clone() for row in chunks])
+        chunks[rank][rank][:] = column.sum(dim=0)
+    return
+    for step in range"""),
+    "the right sums by a star": (NO_RING, "    for step in range", """\
+    for i in range(world_size):
+        for row in chunks[1:]:
+            chunks[0][i].add_(row[i])
+        if i:
+            chunks[i][i].copy_(chunks[0][i])
+    return
+    for step in range"""),
 }
 GATHERS = {
     "does nothing": ("the tensors hold what they held", "for step in range", "return\n    "
@@ -93,6 +120,20 @@ GATHERS = {
     "returns them": ("the result is returned", "    for step in range", """\
     return [[chunks[i][i] for i in range(world_size)] for _ in chunks]
     for step in range"""),
+    "every rank sends to all": (NO_RING, "    for step in range", """\
+    for i in range(world_size):
+        for rank in range(world_size):
+            if rank != i:
+                chunks[rank][i].copy_(chunks[i][i])
+    return
+    for step in range"""),
+    "joined, then cut": (NO_RING, "    for step in range", """\
+    whole = torch.cat([chunks[i][i] for i in range(world_size)])
+    for row in chunks:
+        for chunk, part in zip(row, whole.split([len(c) for c in chunks[0]])):
+            chunk[:] = part
+    return
+    for step in range"""),
     "zeros the rest": ({"nothing has been written", None, "another chunk's"},
                        "    for step in range", """\
     for rank, row in enumerate(chunks):
@@ -101,6 +142,42 @@ GATHERS = {
                 row[i].zero_()
     return
     for step in range"""),
+}
+
+FORWARD = """
+def forward(module, devices, X):
+    X_shards = [shard for shard in scatter(X, devices) if len(shard)]
+    replicas = replicate(module, devices[:len(X_shards)])
+    return gather(parallel_apply(replicas, X_shards), devices[0])
+"""
+FORWARDS = {
+    "the bare module": (
+        "the module itself was called", FORWARD[FORWARD.index("    X_shards"):],
+        "    return module(X)\n"),
+    "no replicas": (
+        "the module itself was called", "parallel_apply(replicas, X_shards)",
+        "[module(shard) for shard in X_shards]"),
+    "plain copies": (
+        "no gradient comes back to the module",
+        "replicate(module, devices[:len(X_shards)])",
+        "[__import__('copy').deepcopy(module) for _ in X_shards]"),
+    "devices without rows": ("a device without rows takes no part", FORWARD[
+        FORWARD.index("    X_shards"):FORWARD.index("    return")], """\
+    X_shards, replicas = scatter(X, devices), replicate(module, devices)
+"""),
+    "not gathered": ("these are parts", "gather(parallel_apply(replicas, X_shards), "
+                     "devices[0])", "parallel_apply(replicas, X_shards)"),
+    "the first device's only": (
+        "these are the rows of one device only", "X_shards), devices",
+        "X_shards)[:1], devices"),
+    "in the wrong order": ("the outputs are not in the order of the rows",
+                           "X_shards), devices", "X_shards)[::-1], devices"),
+    "nothing returned": ("return the outputs", "return gather", "gather"),
+    "rounded": ("these agree to five digits", ", devices[0])", ", devices[0]).float()"),
+    "cut off from the graph": (
+        "no gradient comes back to the module", ", devices[0])", ", devices[0]).detach()"),
+    "twice": ("each replica works on its own shard, once", "    return",
+              "    parallel_apply(replicas, X_shards)\n    return"),
 }
 
 SECONDS = """
@@ -130,6 +207,17 @@ PRICES = {
         "sum(link.alpha + max(step) / link.bandwidth for step in steps)",
         "max((link.alpha + max(s) / link.bandwidth for s in steps), default=0)"),
 }
+
+OLD = "the gradients held numbers before the step"
+CLEAR = """\
+    for params in device_params:
+        for p in params:
+            p.grad = None
+"""
+CUT = "    X_shards, y_shards ="
+CLEARED = {name: (hint, cell.replace(CUT, CLEAR + CUT))
+           for name, (hint, cell) in ps1.ANSWERS["train_batch"].items()
+           if name != "gradients of the last step kept"}  # those do no harm here
 
 
 def _changed(cell, old, new):
@@ -238,9 +326,14 @@ ANSWERS = {
                      for name, (hint, *change) in GATHERS.items()},
     "04/split_batch": ps1.ANSWERS["split_batch"],
     "05/sgd": ps1.ANSWERS["sgd"],
-    "05/train_batch": ps1.ANSWERS["train_batch"],
+    "05/train_batch": CLEARED | {
+        "gradients never cleared": (OLD, ps1.TRAIN_RIGHT),
+        "gradients cleared at the end": (OLD, ps1.TRAIN_RIGHT.replace(
+            "    return", CLEAR + "    return"))},
     "06/evaluate_accuracy": ps3.ANSWERS["evaluate_accuracy"],
     "06/learning_rate": ps3.ANSWERS["learning_rate"],
+    "07/forward": {name: (hint, _changed(FORWARD, *change))
+                   for name, (hint, *change) in FORWARDS.items()},
     "16/seconds": {name: (hint, _changed(SECONDS, *change))
                    for name, (hint, *change) in PRICES.items()},
 }

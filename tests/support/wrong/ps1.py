@@ -116,6 +116,13 @@ def split_batch(X, y, devices):
     cut = [slice(r * rows, (r + 1) * rows) for r in range(len(devices))]
     return [X[c] for c in cut], [y.flip(0)[c] for c in cut]
 """),
+        "lengths compared by an assert": ("an assert raises AssertionError", """
+def split_batch(X, y, devices):
+    assert len(X) == len(y), "lengths"
+    rows = -(-len(X) // len(devices))
+    cut = [slice(r * rows, (r + 1) * rows) for r in range(len(devices))]
+    return [X[c] for c in cut], [y[c] for c in cut]
+"""),
         "lengths not compared": ("compare len(X) with len(y) before you cut", """
 def split_batch(X, y, devices):
     rows = -(-len(X) // len(devices))
@@ -327,6 +334,7 @@ def _changed(parts):
     return cell
 
 
+TRAIN_RIGHT = _changed({})
 ANSWERS["train_batch"] = {name: (hint, _changed(parts))
                           for name, (hint, parts) in CHANGES.items()}
 WRONG, HINTS = apart(ANSWERS)
