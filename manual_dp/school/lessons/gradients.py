@@ -3,7 +3,8 @@
     bucket, accumulate    run an answer
     EXERCISES             with what is drawn, and what is right
 
-The hook is problem set 4's. Accumulation is judged as in problem set 6.
+The hook is problem set 4's. Accumulation is judged as in problem set 6; beside that,
+parts must go through one by one.
 """
 
 from math import prod
@@ -19,6 +20,7 @@ from manual_dp.school.exercise import (
     Exercise,
     about,
     close,
+    each,
     failed,
     flat,
     shorten,
@@ -105,10 +107,17 @@ def _cut(values, shapes):
 
 
 def accumulate(case, step_in_parts):
-    """Take steps on ranks with the course's DDP; count its all-reduces."""
+    """Take steps on ranks with the course's DDP; note its calls and all-reduces."""
     def work():
         module, steps = nn.Linear(3, 4, bias=False, dtype=torch.float64), []
         module.load_state_dict({"weight": tensor(case["weight"])})
+        events = []
+
+        def note(module, args, y_hat):
+            if y_hat.requires_grad:
+                events.append(f"forward {len(y_hat)}")
+                y_hat.register_hook(lambda gradient: events.append("backward"))
+        module.register_forward_hook(note)
         model = DDP(module)
         optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"])
         for step in case["steps"]:
@@ -117,7 +126,8 @@ def accumulate(case, step_in_parts):
                               batches(step[dist.get_rank()]))
             averaged = calls.count(module.weight.numel())
             steps.append({"weight": numbers(module.weight), "averaged": averaged,
-                          "others": len(calls) - averaged})
+                          "others": len(calls) - averaged, "events": list(events)})
+            events.clear()
         return steps
     return attempt(work, len(case["steps"][0]), SECONDS)
 
@@ -136,7 +146,22 @@ def _judge_accumulate(case, got):
     yield failed(f"{so_many(k, 'rank')}, two steps in {pieces} parts", got,
                  "weights from every rank", [
         ("all ranks must call the same collectives in the same order", WAITED)])
-    yield from judge_steps(judge_step_of_ranks, case, list(zip(*got["ranks"])))
+    yield from judge_steps(_judge_step, case, list(zip(*got["ranks"])))
+
+
+def _judge_step(case, number, ranks, weight, got):
+    """Judge the step as in problem set 6, then its order; return the right weights."""
+    right = yield from judge_step_of_ranks(case, number, ranks, weight, got)
+    sizes, events = [len(y) for _, y in ranks[0]], each(got, "events")
+    order = [event for size in sizes for event in (f"forward {size}", "backward")]
+    say = about(f"{so_many(len(ranks), 'rank')}, parts of {sizes} rows, step "
+                f"{number + 1}")
+    yield say("what happens on each rank, with how many rows", events,
+              [order] * len(ranks), [
+        ("all rows go through at once: there is no memory for that",
+         any(f"forward {sum(sizes)}" in of_rank for of_rank in events)),
+        ("call backward after each forward: until then its graph is kept", True)])
+    return right
 
 
 EXERCISES = [

@@ -214,6 +214,15 @@ ACCUMULATES = {
         "        p.grad /= dist.get_world_size()\n    optimizer.step()"),
     "a barrier before the step": ("when the last backward returns", "    optimizer.step()",
                                   "    dist.barrier()\n    optimizer.step()"),
+    "all parts joined to one": (
+        "all rows go through at once", "    with model", "    X, y = map(torch.cat, zip(*parts))"
+        "\n    loss(model(X), y).backward()\n    optimizer.step()\n    return\n    with model"),
+    "one backward of all losses": (
+        "call backward after each forward",
+        "            (loss(model(X), y) / len(parts)).backward()",
+        "            total = total + loss(model(X), y) / len(parts)", "    with model",
+        "    total = 0\n    with model", "(loss(model(X), y) / len(parts)).backward()\n    opt",
+        "(total + loss(model(X), y) / len(parts)).backward()\n    opt"),
 }
 
 SAMPLER = RIGHT["10/sampler"]["a generator, a list, a stride"]
