@@ -119,15 +119,17 @@ CLAIMS = [  # in the order of lesson 20
           "the data is only shuffled within the subset, not across the subsets",
           "Does rank 0 see the same rows in every epoch?"),
     Claim("Deep Dive", "pitfall 2",
-          "Set different seeds [...] to ensure each GPU gets unique data batches.",
-          "Does each row go to one GPU only in an epoch?"),
+          "Set different seeds or use DistributedSampler to ensure each GPU gets "
+          "unique data batches.",
+          "Does each row go to one GPU only in an epoch?", "you use the sampler"),
     Claim("Deep Dive", "pitfall 2",
           "Not setting different random seeds per GPU leading to identical data "
           "batches.",
           "Do all GPUs get the same batches from equal seeds?", "there is no sampler"),
     Claim("Blog", "causes, 1",
           "Larger effective batch sizes produce different batch statistics",
-          "Do the statistics differ from those of one GPU alone?"),
+          "Do the statistics differ from those of one GPU with the old minibatch?",
+          "the rows of one replica grow"),
     Claim("Blog", "downloads", "Only main process (rank 0) downloads data",
           "Does exactly one process download?",
           "the process group is open when the question is asked"),
@@ -164,7 +166,8 @@ PROMISES = [  # in the order of lesson 21
     Claim("Deep Dive", "myth 4",
           "Model parallelism is always superior because it handles bigger models.",
           "Is there room for stages, but not for replicas?",
-          "no device has room for the whole model"),
+          "no device has room for the whole model, and the only other choice is whole "
+          "replicas"),
     Claim("Blog", "causes, 3",
           "Different synchronization strategies can affect weight updates and "
           "convergence patterns.",
