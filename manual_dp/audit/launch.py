@@ -89,8 +89,8 @@ def _check_begun(name, ended, diaries, world_size):
     taken = max(map(steps_of, diaries.values()), default=0)
     if kind == "exited" and not taken:
         status = ended.text.partition("with ")[2]
-        raise RuntimeError(f"{name} ended on rank {ended.rank} with {status}, before any "
-                           "step: its own words, if any, stand above")
+        raise RuntimeError(f"{name} ended on rank {ended.rank} with {status}, before "
+                           "any step: its own words, if any, stand above")
     missing = [rank for rank in range(world_size) if rank not in diaries]
     if missing and not ended:
         raise RuntimeError(f"{name} came to its end, and nothing was watched on "
