@@ -9,12 +9,10 @@ runs answers in a process that cannot read them.
 import importlib
 import json
 import random
-import signal
-import threading
-from contextlib import contextmanager
 
 from manual_dp.ranks import RankError
 from manual_dp.school.exercise import LESSONS, differ, find, shorten
+from manual_dp.school.tools.alarm import alarm
 from manual_dp.school.tools.parts import placed
 from manual_dp.school.tools.run import LEFT, run
 
@@ -102,19 +100,6 @@ def _parts(exercise):
     return {name: getattr(module, name) for name in exercise.parts}
 
 
-@contextmanager
 def _time_limit(name, seconds):
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can be interrupted
-        return
-
-    def stop(*_):
-        raise Wrong(f"{name} is not right yet.\nIt was still at work after "
-                    f"{seconds} s: is there a loop that does not end?")
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return alarm(Wrong(f"{name} is not right yet.\nIt was still at work after "
+                       f"{seconds} s: is there a loop that does not end?"), seconds)

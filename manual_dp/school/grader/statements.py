@@ -13,8 +13,9 @@ import __future__
 
 import ast
 import re
-import signal
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+
+from manual_dp.school.tools.alarm import alarm
 
 MAGIC = re.compile(r"^\s*%%(\w+).*\n?")
 OF_PYTHON = ("time", "timeit", "capture", "prun", "python")
@@ -100,9 +101,10 @@ def run_cell(source, file, space, seconds, only=None):
         if only and not isinstance(statement, only):
             continue
         code = compile(ast.Module([statement], []), file, "exec", flags, True)
-        tried = isinstance(statement, TRIED)
+        computing = seconds if isinstance(statement, TRIED) else 0
+        error = TooLong(f"it took more than {seconds} s")
         try:
-            with _limit(seconds if tried else 0):
+            with alarm(error, 2 * computing, computing):
                 exec(code, space)
         except Exception as error:
             first = first or error
@@ -115,22 +117,3 @@ def _future(tree):
              and node.module == "__future__" for alias in node.names]
     return sum(getattr(__future__, name).compiler_flag for name in set(names)
                if hasattr(__future__, name))
-
-
-@contextmanager
-def _limit(seconds):
-    """Raise TooLong in the block after so much computing, or after much waiting."""
-    def stop(*_):
-        raise TooLong(f"it took more than {seconds} s")
-    clocks = {signal.ITIMER_VIRTUAL: (signal.SIGVTALRM, seconds),
-              signal.ITIMER_REAL: (signal.SIGALRM, 2 * seconds)}
-    before = {number: signal.signal(number, stop) for number, _ in clocks.values()}
-    for clock, (_, after) in clocks.items():
-        signal.setitimer(clock, after)
-    try:
-        yield
-    finally:
-        for clock in clocks:
-            signal.setitimer(clock, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,7 +7,6 @@
 
 import math
 import os
-import signal
 import tempfile
 import time
 from contextlib import contextmanager, nullcontext
@@ -30,6 +29,7 @@ from manual_dp.school.ps8.trainer import (  # noqa: F401  (two of the exercises)
     load,
     schedule_steps,
 )
+from manual_dp.school.tools.alarm import alarm
 from manual_dp.school.tools.plain import batches, numbers, plainly, tensor
 from manual_dp.school.tools.ranks import attempt, watched
 
@@ -236,7 +236,7 @@ def _download(once, path, meeting, fails, call, me=(0, 1), late=False):
         _write(place, fails)
 
     def ask():
-        with _deadline():
+        with alarm(TimeoutError(FOREVER), WAITING):
             once(download, str(path))
         return True
     _meet(folder, f"{meeting}-begins", *me)
@@ -269,17 +269,3 @@ def _meet(folder, name, rank, world_size):
     (folder / f"{name}-{rank}").touch()
     while not all((folder / f"{name}-{r}").exists() for r in range(world_size)):
         time.sleep(0.002)
-
-
-@contextmanager
-def _deadline():
-    """Raise TimeoutError in a block that waits too long."""
-    def stop(*_):
-        raise TimeoutError(FOREVER)
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, WAITING)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -10,5 +10,6 @@ Open to answers:
 
 For judges alone:
 
+    alarm    end what takes too long
     linear   a linear model: rows, gradients, steps
 """

@@ -1,0 +1,46 @@
+"""End a block that takes too long, and leave the clocks as they were.
+
+    alarm   raise an error in the block when its seconds are over
+"""
+
+import signal
+import threading
+from contextlib import contextmanager
+
+
+@contextmanager
+def alarm(error, seconds, computing=0):
+    """Raise `error` in the block after so many seconds, and never behind the block.
+
+    computing: seconds of computing after which it is raised as well; 0: no limit, of
+    both. Only the main thread can be interrupted: the block of another has no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    over = False
+
+    def ring(*_):
+        if not over:
+            raise error
+    clocks = {signal.ITIMER_VIRTUAL: (signal.SIGVTALRM, computing),
+              signal.ITIMER_REAL: (signal.SIGALRM, seconds)}
+    before = {number: signal.signal(number, ring) for number, _ in clocks.values()}
+
+    def put_back():
+        nonlocal over
+        over = True
+        for clock in clocks:
+            signal.setitimer(clock, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    try:
+        for clock, (_, after) in clocks.items():
+            signal.setitimer(clock, after)
+        try:
+            yield
+        finally:
+            put_back()
+    except type(error):
+        put_back()  # it may have rung between the block's end and `over`
+        raise
