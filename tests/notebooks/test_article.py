@@ -68,7 +68,7 @@ def test_example_2_does_not_start_without_torchrun():
 
 def test_the_audit_hears_no_fault_between_the_ranks_of_example_2():
     report = audit_script([HARNESS, EXAMPLES[1]], 2, timeout=LONG)
-    assert report.findings == [] and len(report.unchecked) == 2
+    assert report.findings == [] and report.unchecked == []
 
 
 # repaired
@@ -81,7 +81,7 @@ def test_the_repaired_program_reads_95_of_100_new_digits():
 
 def test_it_is_audited_as_it_is_started():
     report = audit_script([REPAIRED, "--epochs", "1"], 2, timeout=LONG)
-    assert report.findings == [] and len(report.unchecked) == 2
+    assert report.findings == [] and report.unchecked == []
 
 
 def program():

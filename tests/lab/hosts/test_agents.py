@@ -72,12 +72,13 @@ def test_a_lost_host_is_replaced_and_a_stranger_does_not_get_in(tmp_path, whole)
             hosts.start(number, *words, nnodes=2, conf=soon, options=PATIENT,
                         environ=NEWCOMERS)
         until_saved(path, 3, hosts)
+        hosts.end_host(1)  # host 0 waits from here on, and so does the meeting place
         stranger = hosts.start(2, "true", nnodes=2, job="theirs", conf=QUICK,
                                options=["--no-python"])
-        hosts.end_host(1)
+        refused, = hosts.wait(stranger)
         new = hosts.start(2, *words, nnodes=2, conf=soon, options=PATIENT,
                           environ=NEWCOMERS)
-        return hosts.wait(0, new, stranger)
+        return *hosts.wait(0, new), refused
     kept, new, stranger = on_hosts(3, lose, timeout=LONG)
     assert (kept.code, new.code) == (0, 0), kept.err + new.err
     assert same_weights(saved(path)["model"], whole("ddp-by-hand")["model"])
