@@ -21,12 +21,14 @@ From a run to the report, each file a part of the way:
 
     measure script                in a rank: take the steps of an audit, follow a script
     hooks clipping closure batch  what goes in, comes back, is clipped, is applied
+    losses loaders functional     a script's losses and rows; torch.func
     exact oracle                  float64 and no dropout; the loss, run once more
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run
     rules rows settings rate      what must hold, a list that you can append to
-    gradient heard single         three witnesses: the loss; what came back to each
-                                  rank; the same code at world size 1
+    gradient heard single terms   four witnesses: the loss; what came back to each
+                                  rank; the same code at world size 1; what each term
+                                  of a script's losses counts
     hypotheses naming             which gradient was it, if it was not the right one?
     catalogue report failure      a finding, its cause and repair; a run that ended
     alike meeting                 check_ranks, over the store of the process group
@@ -36,7 +38,7 @@ From a run to the report, each file a part of the way:
 import tempfile
 
 from manual_dp.audit.alike import check_ranks
-from manual_dp.audit.catalogue import WORDS
+from manual_dp.audit.catalogue import check_codes
 from manual_dp.audit.failure import failure
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
@@ -108,6 +110,4 @@ def _check(code, world_size, steps, ignore):
     for name, value in (("world_size", world_size), ("steps", steps)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
-    if isinstance(ignore, str) or not set(ignore) <= set(WORDS):
-        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
-                         f"{ignore!r}")
+    check_codes(ignore)

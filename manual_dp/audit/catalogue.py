@@ -185,6 +185,18 @@ def finding(code, number, says, rank=None, step=None, parameter=None):
     return Finding(code, number, says, *WORDS[code], rank, step, parameter)
 
 
+def check_codes(ignore):
+    """Raise ValueError unless `ignore` is a list of codes that there are."""
+    if isinstance(ignore, str) or not {*ignore} <= {*WORDS}:
+        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
+                         f"{ignore!r}")
+
+
+def so_many(count, noun):
+    """Return how many there are, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def few(items):
     """Return the first five items as text."""
     return ", ".join(map(str, items[:5])) + (", ..." if len(items) > 5 else "")

@@ -51,12 +51,10 @@ def add_parser(commands, count, file):
 
 def audit_command(args):
     """Audit; print the report, write JSON; return the exit status."""
-    from manual_dp.audit import audit
-    from manual_dp.audit.launch import audit_script
     asked = {name: value for name in ("world_size", "steps", "timeout")
              if (value := getattr(args, name))}
     with _tidy():
-        report = _report(args, asked, audit, audit_script)
+        report = _report(args, asked)
     print(report)
     if report.details:
         print(report.details)
@@ -65,7 +63,9 @@ def audit_command(args):
     return 1 if report.findings else 3 if report.unchecked else 0
 
 
-def _report(args, asked, audit, audit_script):
+def _report(args, asked):
+    from manual_dp.audit import audit
+    from manual_dp.audit.launch import audit_script
     if args.what.endswith(".py"):
         return audit_script([args.what, *args.arguments], **asked)
     if args.arguments:

@@ -10,7 +10,8 @@ import json
 import re
 from pathlib import Path
 
-from manual_dp.audit.catalogue import few, finding, ranks
+from manual_dp.audit.catalogue import few, finding, ranks, so_many
+from manual_dp.audit.meeting import BEGIN
 from manual_dp.files import write_json
 from manual_dp.ranks.launch.verdict import frames_of
 
@@ -21,7 +22,7 @@ class Diary:
     def __init__(self, folder, rank):
         self.path = Path(folder) / f"rank-{rank}"
         self.path.parent.mkdir(exist_ok=True)
-        self.now = {"step": None, "forwards": 0, "in": "make_model"}
+        self.now = dict(BEGIN)
         self.note()
 
     def note(self, **now):
@@ -93,7 +94,7 @@ def uneven(diaries):
             alike = ranks([rank for rank in behind if took[rank] == count])
             return finding(
                 "replicas-differ" if count else "nothing-moved", took[first] - count,
-                f"{alike} took {count or 'no'} step{'s' * (count > 1)}{of}, "
+                f"{alike} took {so_many(count, 'step') if count else 'no step'}{of}, "
                 f"{ranks([first])} {took[first]}", behind[0])
     return None
 
@@ -108,20 +109,16 @@ def steps_of(here):
     return max(here.get("taken", ()), default=0)
 
 
-def counted(steps):
-    """Return so many steps as text."""
-    return f"{steps} step{'s' * (steps != 1)}"
-
-
 def _gone(text, rank, diaries):
     """Return the finding for a rank that ended, and others wait for it."""
     counts = {other: steps_of(here) for other, here in diaries.items()}
     begun = {other: here.get("total", 0) for other, here in diaries.items()}
     fewer = "end of the script" in text and begun.get(rank, 0) < max(begun.values())
     waits = [other for other in diaries if other != rank]
-    return finding("unequal-batches" if fewer else "hang", 1, f"{text} after "
-                   f"{counted(counts.get(rank, 0))}, and {ranks(waits)} went on",
-                   rank, diaries.get(rank, {}).get("step"))
+    took = so_many(counts.get(rank, 0), "step")
+    return finding("unequal-batches" if fewer else "hang", 1, f"{text} after {took}, "
+                   f"and {ranks(waits)} went on", rank,
+                   diaries.get(rank, {}).get("step"))
 
 
 def _parted(diaries):

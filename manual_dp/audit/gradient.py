@@ -79,9 +79,9 @@ def no_gradient(notes):
 
 def _by_a_hook(told, notes, evidence):
     """Return whether a hook changes gradients on purpose; say what it comes to."""
-    if notes[0].wraps in ("", "ddp", "join"):
+    if not notes[0].hook:
         return False
-    evidence.skip("whether gradients are averaged", f"the hook {notes[0].wraps} "
+    evidence.skip("whether gradients are averaged", f"the hook {notes[0].hook} "
                   f"changes them; {told[0].says}")
     return True
 

@@ -48,7 +48,7 @@ def by_ranks(notes, evidence):
     fits = explain(came)
     if notes[0].used is None and all(fit.hypothesis.code == "gradient" for fit in fits):
         return None  # an update by hand, with a memory
-    if any(note.wraps not in ("", "ddp", "join") for note in notes):
+    if any(note.hook for note in notes):
         return None
     return accused(evidence, came, fits)
 

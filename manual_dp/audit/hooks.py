@@ -11,7 +11,7 @@ parameter, before DDP sums it. say: called at every forward, where a rank may ha
 """
 
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from unittest import mock
 
 import torch
@@ -23,6 +23,7 @@ from manual_dp.audit.clipping import Clips
 from manual_dp.audit.closure import at_update
 from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, holds, row_hashes, whole
+from manual_dp.audit.functional import homes, outside
 from manual_dp.audit.loaders import Loaders
 from manual_dp.audit.losses import Losses
 from manual_dp.audit.plain import caller
@@ -41,6 +42,7 @@ class Watch:
         self.given, self.stepped = optimizers, []  # handed over; that took a step
         named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
+        self.homes = homes(self.modules)
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.devices = list({p.device for p in self.params if p.is_cuda})
         self.sharded = any(hasattr(p, "to_local") for p in self.params)
@@ -126,7 +128,8 @@ class Watch:
 
     def _outer(self, model):
         if torch.is_grad_enabled() and not self.quiet:
-            self.again()
+            with outside(self.homes):
+                self.again()
         # torch's DDP sums in C++, in the backward of such a forward
         self.through = bool(getattr(model, "require_backward_grad_sync", False))
         names = [hook.__name__.removesuffix("_hook")  # torch's: what may be inexact
@@ -141,7 +144,8 @@ class Watch:
     def _forward(self, place, args, kwargs):
         if self.quiet or not torch.is_grad_enabled():
             return None
-        self.again()
+        with outside(self.homes):
+            self.again()
         if self.quiet:
             return None
         if self.keeps:  # what was made in float32 by other means
@@ -151,7 +155,8 @@ class Watch:
             inputs, module = tensors((args, kwargs)), self.modules[place]
             note = self.note
             rows = self._rows(inputs)
-            self._remember()
+            with outside(self.homes):
+                self._remember()
             if self.keeps:
                 self.forwards.append(Forward(
                     place, args, kwargs, rows,
@@ -162,7 +167,8 @@ class Watch:
             self.loaders.see(rows)
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
-                note.inputs += bit_hashes(inputs[:1])
+                with suppress(NotImplementedError, RuntimeError):  # as in _rows
+                    note.inputs += bit_hashes(inputs[:1])
             note.numbers += sum(t.numel() for t in inputs[:1])
             note.synced += bool(self.through)
             self.through = False

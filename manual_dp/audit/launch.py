@@ -88,9 +88,8 @@ def _check_begun(name, ended, diaries, world_size):
                            f"without this command, as python {name}")
     taken = max(map(steps_of, diaries.values()), default=0)
     if kind == "exited" and not taken:
-        status = ended.text.partition("with ")[2]
-        raise RuntimeError(f"{name} ended on rank {ended.rank} with {status}, before "
-                           "any step: its own words, if any, stand above")
+        raise RuntimeError(f"{name}: {ended.text}, before any step: its own words, if "
+                           "any, stand above")
     missing = [rank for rank in range(world_size) if rank not in diaries]
     if missing and not ended:
         raise RuntimeError(f"{name} came to its end, and nothing was watched on "
@@ -154,13 +153,17 @@ def _read(path):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def _ends(folder):
+    return {int(path.name.removeprefix("end-")): _read(path)
+            for path in folder.glob("end-*")}
+
+
 def _ended(folder, code):
     """Return how a script ended by itself, from its ranks' notes; None if well.
 
     What a rank did comes before what others met with when it was gone.
     """
-    ends = {int(path.name.removeprefix("end-")): _read(path)
-            for path in folder.glob("end-*")}
+    ends = _ends(folder)
     failed = {int(rank): status for rank, status in _read(folder / "failed").items()}
     raised = sorted((end["time"], rank) for rank, end in ends.items()
                     if end["kind"] == "raised")
@@ -230,7 +233,5 @@ def _hung(folder, text, seconds):
     time.sleep(0.5)
     details = "\n".join(f"rank {path.name.removeprefix('stands-')}: {path.read_text()}"
                         for path in sorted(folder.glob("stands-*")))
-    ends = {int(path.name.removeprefix("end-")): _read(path)
-            for path in folder.glob("end-*")}
-    return _gone(folder, ends, details) or Ended(
+    return _gone(folder, _ends(folder), details) or Ended(
         "hung", 0, f"{text} in {seconds:g} s", details)

@@ -8,7 +8,8 @@ with, there is nothing else in it: so the loss of a script need not be known.
 """
 
 import inspect
-from contextlib import contextmanager
+import math
+from contextlib import contextmanager, suppress
 from functools import wraps
 from unittest import mock
 
@@ -21,7 +22,7 @@ from manual_dp.audit.records import Part
 NAMES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
          "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
          "kl_div", "soft_margin_loss", "gaussian_nll_loss", "poisson_nll_loss")
-
+STRANGE = AttributeError, RuntimeError, NotImplementedError  # tensors without numbers
 
 # what keeps rows apart, as autograd calls it without "Backward"
 APART = {"View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze",
@@ -65,8 +66,10 @@ class Losses:
                     and not self.watch.quiet and made.requires_grad):
                 said = signature.bind(*args, **kwargs)
                 said.apply_defaults()
-                self._keep(made, real.__name__, said.arguments)
+                with suppress(*STRANGE):  # as in torch.func: then it is not heard
+                    self._keep(made, real.__name__, said.arguments)
             return made
+        take.__prepare_scriptable__ = lambda: real  # TorchScript compiles its source
         return take
 
     def _keep(self, made, name, said):
@@ -75,12 +78,13 @@ class Losses:
         value = made.detach().double().clone()
         of_row = 1 if "mean" in how or not y_hat.dim() else terms / max(1, len(y_hat))
         part = Part(f"{name} in {caller()}", terms, None, of_row, _mixes(y_hat.grad_fn))
+
+        def come(grad):
+            with suppress(*STRANGE):
+                self.came.append((float((grad * value).sum()),
+                                  _counted(part, how, grad, value)))
+        made.register_hook(come)
         self.heads.append(made.grad_fn)
-        try:
-            made.register_hook(lambda grad: self.came.append(
-                (float((grad * value).sum()), _counted(part, how, grad, value))))
-        except RuntimeError:  # inside torch.func
-            pass
 
     @contextmanager
     def _judged(self, roots, weights):
@@ -88,13 +92,9 @@ class Losses:
         if self.depth or self.watch.quiet:
             yield
             return
-        roots = [roots] if torch.is_tensor(roots) else list(roots)
-        weights = [weights] * len(roots) if weights is None or torch.is_tensor(
-            weights) else list(weights)
-        begun = sum(float((root.detach() * (1 if w is None else w)).sum())
-                    for root, w in zip(roots, weights))
-        close = 8 * max(torch.finfo(root.dtype).eps for root in roots)
-        divided = {by for root in roots for by in _divisors(root, self.heads)}
+        begun, close, divided = math.nan, 0, set()
+        with suppress(*STRANGE):
+            begun, close, divided = _begun(roots, weights, self.heads)
         self.came, self.reached, self.depth = [], False, 1
         try:
             yield
@@ -106,6 +106,17 @@ class Losses:
             note.unheard |= not self.came or not rest <= close * sum(
                 abs(value) for value, _ in self.came)
             note.divided |= divided
+
+
+def _begun(roots, weights, heads):
+    """Return what a backward begins with, how exact it is, and its divisors."""
+    roots = list(roots) if isinstance(roots, (list, tuple)) else [roots]
+    weights = list(weights) if isinstance(weights, (list, tuple)) else [
+        weights] * len(roots)
+    begun = sum(float((root.detach() * (1 if w is None else w)).sum())
+                for root, w in zip(roots, weights))
+    close = 8 * max(torch.finfo(root.dtype).eps for root in roots)
+    return begun, close, {by for root in roots for by in _divisors(root, heads)}
 
 
 def _counted(part, how, grad, value):

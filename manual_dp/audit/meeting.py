@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 PAUSES = 0.0005, 0.02  # seconds between two looks: at first, and at most
 APART = "is at its call"
+BEGIN = {"step": None, "forwards": 0, "in": "make_model"}  # of what a rank says
 
 
 class NotTogether(RuntimeError):
@@ -31,7 +32,7 @@ class Board:
         default = dist.distributed_c10d._get_default_store()
         self.store = dist.PrefixStore(f"manual_dp.{name}.now", default)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.now = {"step": None, "forwards": 0, "in": "make_model"}
+        self.now = dict(BEGIN)
         # a second time in this script it is another matter
         self.turn = self.store.add(f"turns/{self.rank}", 1)
         self.note()

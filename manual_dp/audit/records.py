@@ -91,6 +91,11 @@ class Step:
     blur: float = 0.0       # the size of the weights, which is how exact `step` is
 
     @property
+    def hook(self):
+        """Return the name of torch's hook that changes gradients, "" without one."""
+        return "" if self.wraps in ("ddp", "join") else self.wraps
+
+    @property
     def came(self):
         """Return the sketch of all that came back in this step, None if nothing did."""
         return sum(self.pieces) if self.pieces else None

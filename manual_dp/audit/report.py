@@ -5,6 +5,7 @@
 
 import textwrap
 
+from manual_dp.audit.catalogue import so_many
 from manual_dp.files import write_json
 
 
@@ -32,7 +33,7 @@ class Report:
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
         count = len(self.findings)
-        words = (f"{count} finding{'s' * (count > 1)}" if count else
+        words = (so_many(count, "finding") if count else
                  "no finding, but not all was checked" if self.unchecked else "clean")
         lines = [f"audit: {self.steps} steps on {self.world_size} ranks, "
                  f"{self.precision}: {words}"]

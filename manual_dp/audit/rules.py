@@ -13,7 +13,7 @@ the learning rate and what was set up are in gradient.py, rows.py, rate.py, sett
 import math
 import re
 
-from manual_dp.audit.catalogue import WORDS, few, finding, ranks
+from manual_dp.audit.catalogue import WORDS, few, finding, ranks, so_many
 from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
@@ -222,7 +222,7 @@ def remarks(evidence):
     if evidence.runs[0].failed:
         evidence.remark(f"`loss` was not asked: {evidence.runs[0].failed}")
     if len(evidence.runs) > 1 and evidence.norms:
-        layers = f"{evidence.norms} layer{'s' * (evidence.norms > 1)}"
+        layers = so_many(evidence.norms, "layer")
         evidence.remark(f"batch norm ({layers}) takes the mean and variance "
                         "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
                         "group norm, if shards are small")
@@ -232,7 +232,7 @@ def remarks(evidence):
         forwards = len(notes[0].all_rows)
         if times > 1 and not evidence.runs[0].several and not notes[0].inside:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
-                            f"{forwards} forward{'s' * (forwards != 1)}: no_sync, or "
+                            f"{so_many(forwards, 'forward')}: no_sync, or "
                             "one of the two, would save the rest")
     return []
 

@@ -25,8 +25,8 @@ import torch
 import torch.distributed as dist
 from torch.optim import optimizer as optim
 
-from manual_dp.audit.catalogue import WORDS, finding, ranks
-from manual_dp.audit.failure import Diary, counted, explained, steps_of, uneven
+from manual_dp.audit.catalogue import check_codes, finding, ranks, so_many
+from manual_dp.audit.failure import Diary, explained, steps_of, uneven
 from manual_dp.audit.hooks import Watch
 from manual_dp.audit.measure import begun, parts, silent
 from manual_dp.audit.meeting import Board, Meeting, NotTogether
@@ -52,9 +52,7 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
     Raises RuntimeError without a process group, TypeError if there is no module,
     ValueError for a code that there is not.
     """
-    if isinstance(ignore, str) or not {*ignore} <= {*WORDS}:
-        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
-                         f"{ignore!r}")
+    check_codes(ignore)
     if not dist.is_initialized():
         raise RuntimeError("no process group: call watch in a rank, after "
                            "init_process_group")
@@ -146,8 +144,9 @@ class Followed:
             return
         if not dist.is_initialized():
             if self.rank == 0:
-                _say(f"{counted(len(self.run.steps))} of {self.steps} were taken when "
-                     "the process group was destroyed: the ranks could not meet")
+                _say(f"{so_many(len(self.run.steps), 'step')} of {self.steps} were "
+                     "taken when the process group was destroyed: the ranks could not "
+                     "meet")
             return
         meeting = Meeting("watch", self.timeout)
         try:
@@ -176,7 +175,7 @@ class Followed:
             _say(f"{error}: watch must be called on all ranks")
         else:
             _say(f"{error}: " + "; ".join(
-                f"rank {rank} took {counted(steps_of(here))} and began "
+                f"rank {rank} took {so_many(steps_of(here), 'step')} and began "
                 f"{here.get('total', 0)} forwards" for rank, here in said.items()))
 
     def _destroy(self, group=None):
@@ -224,8 +223,9 @@ def judged(runs, ignore=(), asked=None, diaries=None):
     if diaries and (early := uneven(diaries) or _fewer(runs, steps)):
         findings = [early, *(f for f in findings if f.code != early.code)]
     elif asked and max(steps) < asked:
-        unchecked.append(f"{asked - max(steps)} of {asked} steps: the script ended "
-                         f"after {counted(max(steps))}" if max(steps) else NO_STEP)
+        few = f"the script ended after {so_many(max(steps), 'step')}"
+        unchecked.append(f"{asked - max(steps)} of {asked} steps: {few}"
+                         if max(steps) else NO_STEP)
     report = Report(findings, remarks, len(runs), max(steps), unchecked,
                     evidence=evidence, precision=_precision(evidence.close))
     report.set_aside(ignored)
@@ -252,13 +252,12 @@ def _fewer(runs, steps):
         return None
     who = [rank for rank, count in enumerate(steps) if count == min(steps)]
     return finding("unequal-batches", max(steps) - min(steps), f"{ranks(who)} took "
-                   f"{counted(min(steps))}, {ranks([steps.index(max(steps))])} "
+                   f"{so_many(min(steps), 'step')}, {ranks([steps.index(max(steps))])} "
                    f"{max(steps)}", who[0])
 
 
 def _say(words):
-    print(f"watch: {words}".replace("watch: watch: ", "watch: "), file=sys.stderr,
-          flush=True)
+    print(f"watch: {words.removeprefix('watch: ')}", file=sys.stderr, flush=True)
 
 
 def _check_started(folder):

@@ -41,8 +41,8 @@ def compared(notes, evidence):
         return None, "weights are moved between the forwards of a step"
     if any(note.wraps == "join" for note in notes):
         return None, "under Join ranks end at different forwards"
-    if any(note.wraps not in ("", "ddp") for note in notes):
-        return None, f"gradients are changed by the hook {notes[0].wraps}"
+    if any(note.hook for note in notes):
+        return None, f"gradients are changed by the hook {notes[0].hook}"
     if evidence.norms:
         return None, "batch norm takes the statistics of a rank's own rows"
     return False, ""

@@ -98,7 +98,7 @@ def test_what_torchrun_says_is_told_where_no_rank_began(tmp_path):
 @pytest.mark.parametrize("end, diaries, words", [
     (Ended("alone", None, "", ""), {}, "starts its ranks itself.* as python a.py"),
     (Ended("exited", 1, "rank 1 ended with status 2", ""), {},
-     "a.py ended on rank 1 with status 2, before any step"),
+     "a.py: rank 1 ended with status 2, before any step"),
     (None, {0: {}}, "nothing was watched on rank 1: say watch"),
     (None, {0: {"taken": []}, 1: {"taken": [0]}}, "though watch was called: the steps: "
      "watch follows torch's optimizers")])
