@@ -29,8 +29,8 @@ from multiprocessing.connection import Connection
 OPEN = {"files.vision": ["ensure_torchvision"], "devices": ["try_devices"],
         "lenet": ["init_params", "lenet", "loss"]}
 # of school/, in the order in which they import one another
-GIVEN = {"tools": ["settings", "plain", "devices", "optimizers", "afresh", "images",
-                   "ranks", "rounds", "run"], "ps1": ["run"],
+GIVEN = {"tools": ["alarm", "settings", "plain", "devices", "optimizers", "afresh",
+                   "images", "ranks", "rounds", "run"], "ps1": ["run"],
          "ps2": ["run"], "ps3": ["run"], "ps4": ["run"],
          "ps5": ["roll", "run"], "ps6": ["run"],
          "ps7": ["given", "clock", "run"], "ps8": ["trainer", "run"],

@@ -7,9 +7,9 @@ Open to answers:
     ranks    run on ranks, and watch their collectives
     rounds   run a program for each rank, step by step
     run      call the answers to an exercise on one case
+    alarm    end what takes too long
 
 For judges alone:
 
-    alarm    end what takes too long
     linear   a linear model: rows, gradients, steps
 """
