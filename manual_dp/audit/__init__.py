@@ -21,7 +21,8 @@ From a run to the report, each file a part of the way:
 
     measure script                in a rank: take the steps of an audit, follow a script
     hooks clipping closure batch  what goes in, comes back, is clipped, is applied
-    losses loaders functional     a script's losses and rows; torch.func
+    losses loaders reads          a script's losses, its rows, what these are
+    functional                    what torch.func puts in the place of a model's
     exact oracle                  float64 and no dropout; the loss, run once more
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run

@@ -11,13 +11,18 @@ from collections import namedtuple
 from unittest import mock
 
 from torch.utils.data import BatchSampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch
-from manual_dp.audit.records import Sampler
+from manual_dp.audit.reads import read
+from manual_dp.audit.records import Dealt, Sampler
 
 KEPT = 64  # of those that no model saw, as in an evaluation
+READ = 32  # of a watch's first batches, each some milliseconds
 
 # columns: of each tensor, the place of each row by its hash; size: how many rows
 # seen: places that a model was given
@@ -33,11 +38,13 @@ def told(sampler):
 class Loaders:
     """Know what was given since the last step, and what of it a model saw.
 
-    samplers: what each was told, whenever it was iterated.
+    samplers: what each was told, whenever it was iterated. given: each batch, `Dealt`.
     """
 
     def __init__(self):
-        self.samplers, self.batches = [], []
+        self.samplers, self.batches, self.given = [], [], []
+        self.asked = []  # the places of the rows that a loader reads now
+        self.left = READ
 
     def hooks(self, follows):
         """Yield the hooks on samplers; if a script is followed, on loaders, too."""
@@ -45,12 +52,20 @@ class Loaders:
         yield mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
             self.samplers.append(told(sampler)) or order(sampler)))
 
+        ask = _SingleProcessDataLoaderIter._next_index
+
+        def asked(loader):
+            self.asked = ask(loader)
+            return self.asked
+
         def heard(loader):
+            self.asked = []
             nest = give(loader)
             self._keep(loader, nest)
             return nest
         if follows:
             yield mock.patch.object(_BaseDataLoaderIter, "__next__", heard)
+            yield mock.patch.object(_SingleProcessDataLoaderIter, "_next_index", asked)
 
     def _keep(self, loader, nest):
         try:
@@ -63,6 +78,13 @@ class Loaders:
         dealt = isinstance(sampler, DistributedSampler)
         if dealt and not any(one.of == id(sampler) for one in self.samplers):
             self.samplers.append(told(sampler))  # it was iterated before the watch
+        rows = None
+        if not dealt and isinstance(self.asked, list) and self.asked and self.left:
+            rows = read(loader._dataset, self.asked)
+            self.left = self.left - 1 if rows else 0  # it may wait long for nothing
+        self.given.append(Dealt(
+            batch.size, dealt, hash((*zip(*batch.hashes),)) if batch.size else None,
+            rows))
         self.batches.append(Given(batch.places, batch.size, dealt, set()))
         del self.batches[:-KEPT]
 

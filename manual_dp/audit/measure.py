@@ -99,7 +99,7 @@ def begun(watch):
         watch.names, [tuple(p.shape) for p in watch.params], [],
         len(watch.models) > 1, sum(p.numel() for p in watch.params if p.requires_grad),
         _finds_unused(watch),
-        _shared(watch), samplers=watch.samplers)
+        _shared(watch), samplers=watch.samplers, given=watch.loaders.given)
 
 
 def _finds_unused(watch):

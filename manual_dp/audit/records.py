@@ -6,6 +6,7 @@
     Clip      one call that clips gradients
     Part      one loss of torch's, in what a backward begins with
     Sampler   what a DistributedSampler was told
+    Dealt     what a loader gave
     Drift     where ranks part that should be alike
     Evidence  the runs of all ranks, as rules see them, and what was found so far
     each_step make a rule about evidence from one about a step
@@ -27,6 +28,9 @@ Clip = namedtuple("Clip", "most norm")
 # mixes: may a term depend on other rows than its own?
 Part = namedtuple("Part", "place terms each of_row mixes")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
+# size: rows of a batch; sampled: by a DistributedSampler; rows: their hash, None if
+# there are none; read: the places of the rows in the dataset, and what stands there
+Dealt = namedtuple("Dealt", "size sampled rows read")
 # step: None between steps; when: "before", "after" or "gradient", as in a Step
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
 Drift = namedtuple("Drift", "step when parameter ranks distance")
@@ -129,6 +133,7 @@ class Run:
     shared: tuple = None    # names of a parameter and another tensor on its memory
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
+    given: list = field(default_factory=list)     # a `Dealt` for each batch of a loader
     again: int = None       # the epoch in which a batch came a second time
     loss: object = None     # of output and targets: given, or found at world size 1
     ignored: tuple = ()     # codes of findings that a script wants as remarks

@@ -4,6 +4,7 @@
     batches   whether make_batch gave all ranks the same minibatch
     rows      rows that were missed, repeated, or seen by several ranks
     dealt     whether a script's ranks saw all rows that samplers dealt out
+    given     whether its loaders give each rank rows of its own
     same_labels  whether a row has one target, whoever has it
 """
 
@@ -114,6 +115,34 @@ def dealt(evidence):
                             f"gives {over} of them twice in an epoch, or leaves the "
                             f"last {one.world_size - over} out (drop_last)")
     return []
+
+
+def given(evidence):
+    """Ask that a script's loaders do not give all ranks the same rows.
+
+    That is so behind an augmentation, too, which makes rows look different.
+    """
+    whole = list(zip(*(run.given for run in evidence.runs)))
+    seen = [[rows for note in run.steps for rows in note.all_rows]
+            for run in evidence.runs]
+    if not whole or len(evidence.runs) < 2 or None in sum(seen, []) or any(
+            finding.code.startswith("rows-") for finding in evidence.findings):
+        return []
+    # the last batch may belong to the step that nobody watched
+    least = sum(one[0].size for one in whole[:-1])
+    if not all(map(_alike, whole)) or not all(
+            0 < least <= sum(map(len, mine)) for mine in seen):
+        return []
+    return [finding("rows-same", least, f"the loader gives all ranks the same rows, "
+                    f"{least} in {len(whole) - 1} batches: they only look different by "
+                    "what is drawn at random")]
+
+
+def _alike(batches):
+    """Return whether all ranks were given the same rows in a batch."""
+    return not any(one.sampled for one in batches) and any(
+        len(set(told)) == 1 and told[0] is not None
+        for told in zip(*((one.rows, one.read) for one in batches)))
 
 
 def _equal(notes):

@@ -1,0 +1,352 @@
+"""The same rows on all ranks are seen behind what is drawn at random; others are not."""
+
+import contextlib
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Sampler,
+    Subset,
+)
+
+from manual_dp.audit import reads, watch
+from manual_dp.audit.catalogue import finding
+from manual_dp.audit.loaders import Loaders
+from manual_dp.audit.records import Dealt, Evidence, Run, Step
+from manual_dp.audit.rows import given
+from manual_dp.ranks import run_ranks
+
+N = 48
+DRAWS = torch.Generator().manual_seed(0)
+X, Y = torch.rand(N, 5, generator=DRAWS), torch.randint(3, (N,), generator=DRAWS)
+
+
+class Plain(Dataset):
+    """Hold rows and labels."""
+
+    def __init__(self, X=X, y=Y):
+        self.X, self.y, self.reads = X, y, 0
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, i):
+        self.reads += 1
+        return self.X[i], self.y[i]
+
+
+class Noisy(Plain):
+    """Add other noise at each reading."""
+
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x + 0.1 * torch.randn(5), y
+
+
+class OtherNoise(Plain):
+    """Draw by the generators that are not torch's."""
+
+    def __getitem__(self, i):
+        noise = torch.from_numpy(np.random.rand(5)).float()
+        return self.X[i] + noise * random.random(), int(self.y[i])
+
+
+class OwnNoise(Plain):
+    """Draw by a generator of its own."""
+
+    def __init__(self, *rows):
+        super().__init__(*rows)
+        self.draws = torch.Generator().manual_seed(dist.get_rank())
+
+    def __getitem__(self, i):
+        return self.X[i] + torch.randn(5, generator=self.draws), self.y[i]
+
+
+class Views(Plain):
+    """Give two views of a row, and no label."""
+
+    def __getitem__(self, i):
+        return tuple(self.X[i] + 0.1 * torch.randn(5) for _ in range(2))
+
+
+class Made(Plain):
+    """Draw rows of which only the label belongs to the place."""
+
+    def __getitem__(self, i):
+        return torch.rand(5), i % 3
+
+
+class Once(Noisy):
+    """Refuse to read a row twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __getitem__(self, i):
+        if i in self.seen:
+            raise RuntimeError(f"row {i} is read twice")
+        self.seen.add(i)
+        return super().__getitem__(i)
+
+
+class Own(Sampler):
+    """Deal out the rows by hand; or forget the rank."""
+
+    def __init__(self, right=True):
+        self.first = dist.get_rank() if right else 0
+
+    def __len__(self):
+        return N // 2
+
+    def __iter__(self):
+        draws = torch.Generator().manual_seed(3)
+        return iter(torch.randperm(N, generator=draws).tolist()[self.first::2])
+
+
+class Stream(IterableDataset):
+    """Give each rank every other row."""
+
+    def __iter__(self):
+        for i in range(dist.get_rank(), N, 2):
+            yield X[i] + 0.1 * torch.randn(5), Y[i]
+
+
+def alike():
+    return {"shuffle": True, "generator": torch.Generator().manual_seed(5)}
+
+
+def apart():
+    return {"shuffle": True, "generator": torch.Generator().manual_seed(
+        dist.get_rank())}
+
+
+def half(data):
+    return data(X[dist.get_rank()::2], Y[dist.get_rank()::2])
+
+
+def noise(X, y):
+    return X + 0.1 * torch.randn_like(X), y
+
+
+def own_part(X, y):
+    return X[dist.get_rank()::2], y[dist.get_rank()::2]
+
+
+def evaluate():
+    for _ in DataLoader(Plain(), 8):
+        pass
+
+
+def train(loader, prepare=lambda X, y: (X, y), between=lambda: None, ignore=(),
+          follow=True):
+    """Take some steps; return codes, what was ignored, and a number for the weights."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(5, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(10 + dist.get_rank())
+    followed = watch(model, optimizer, ignore=ignore) if follow else None
+    for _, batch in zip(range(5), loader):
+        between()
+        optimizer.zero_grad()
+        if isinstance(loader.dataset, Views):
+            left, right = model(torch.cat(batch)).chunk(2)
+            loss = F.mse_loss(left, right)
+        else:
+            rows, y = prepare(*batch)
+            loss = F.cross_entropy(model(rows), y)
+        loss.backward()
+        optimizer.step()
+    end = model.module.weight.detach().tolist()
+    if not follow:
+        return end
+    followed.finish()
+    report = followed.report
+    return report and ([f.code for f in report.findings], [
+        words for words in report.remarks if "ignored" in words]), end
+
+
+RIGHT = {
+    "own half, shuffled alike": lambda: (DataLoader(half(Noisy), 4, **alike()),),
+    "own half, in order": lambda: (DataLoader(half(Noisy), 4),),
+    "own subset": lambda: (DataLoader(
+        Subset(Noisy(), range(dist.get_rank(), N, 2)), 4, **alike()),),
+    "made rows": lambda: (DataLoader(Made(), 4),),
+    "part of a batch, then noise": lambda: (DataLoader(Plain(), 8), lambda *batch: (
+        noise(*own_part(*batch)))),
+    "noise, then part of a batch": lambda: (DataLoader(Noisy(), 8), own_part),
+    "own generator": lambda: (DataLoader(half(OwnNoise), 4),),
+    "torch's sampler, evaluation": lambda: (
+        DataLoader(Noisy(), 4, sampler=DistributedSampler(Noisy())), noise, evaluate),
+    "own sampler": lambda: (DataLoader(Noisy(), 4, sampler=Own()),),
+    "own sampler, evaluation": lambda: (
+        DataLoader(Noisy(), 4, sampler=Own()), noise, evaluate),
+    "own sampler of batches": lambda: (DataLoader(
+        Noisy(), batch_sampler=BatchSampler(Own(), 4, True)),),
+    "one row a step": lambda: (DataLoader(Noisy(), batch_size=None, sampler=Own()),
+                               lambda x, y: (x[None], y[None])),
+    "a stream": lambda: (DataLoader(Stream(), 4),),
+    "rows to be read once": lambda: (DataLoader(Once(), 4, sampler=Own()),),
+    "other random rows": lambda: (DataLoader(Noisy(), 4, **apart()),)}
+WRONG = {
+    "shuffled alike": lambda: (DataLoader(Noisy(), 4, **alike()),),
+    "in order": lambda: (DataLoader(Noisy(), 4),),
+    "numpy's noise": lambda: (DataLoader(OtherNoise(), 4),),
+    "noise behind the loader": lambda: (DataLoader(Plain(), 4), noise),
+    "noise behind a worker": lambda: (DataLoader(Plain(), 4, num_workers=1), noise),
+    "views": lambda: (DataLoader(Views(), 4, **alike()),),
+    "a sampler that forgets the rank": lambda: (
+        DataLoader(Noisy(), 4, sampler=Own(right=False)),),
+    "the same subset": lambda: (DataLoader(Subset(Noisy(), range(0, N, 2)), 4),)}
+
+
+def trained(programs):
+    return [(train(*program()), train(*program(), follow=False))
+            for program in programs]
+
+
+@pytest.fixture(scope="module")
+def found():
+    programs = RIGHT | WRONG
+    return dict(zip(programs, run_ranks(
+        trained, 2, list(programs.values()), timeout=200)[0]))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_rows_of_each_ranks_own_are_no_mistake(found, name):
+    (told, _), _ = found[name]
+    assert told == ([], [])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_same_rows_are_found_whatever_was_drawn(found, name):
+    (told, _), _ = found[name]
+    assert told == (["rows-same"], [])
+
+
+@pytest.mark.parametrize("name", [*RIGHT, *WRONG])
+def test_nothing_that_is_drawn_changes(found, name):
+    (_, watched), alone = found[name]
+    assert watched == alone
+
+
+def ignored():
+    return train(DataLoader(Noisy(), 4), ignore=["rows-same"])
+
+
+def test_it_can_be_ignored():
+    (codes, [remark]), _ = run_ranks(ignored, 2)[0]
+    assert codes == [] and "the loader gives all ranks the same rows" in remark
+
+
+# read
+
+def test_three_rows_are_read_by_another_process():
+    data, state = Noisy(), torch.get_rng_state()
+    places, hashes = reads.read(data, [4, 0, 7, 7, 1])
+    assert places == (4, 0, 7, 1) and len(set(hashes)) == 3 and data.reads == 0
+    assert torch.equal(torch.get_rng_state(), state)
+    assert reads.read(Noisy(), [4, 0, 7, 1]) == (places, hashes)
+    assert reads.read(Plain(), [4, 0, 7, 1]) != (places, hashes)
+
+
+class Slow(Plain):
+    """Wait for ever."""
+
+    def __getitem__(self, i):
+        time.sleep(60)
+
+
+class Loud(Plain):
+    """Print, and give what cannot be pickled."""
+
+    def __getitem__(self, i):
+        print("read")
+        return lambda: i
+
+
+@pytest.mark.parametrize("data, places", [
+    (Made(), [0, 1]), (Noisy(), [3]), (Noisy(), [3, 3]), (Noisy(), [0, N]),
+    (Slow(), [0, 1]), (Loud(), [0, 1]), (Noisy(X.expand(1, N, 5)[0, :1].expand(
+        N, 5)), [0, 1])])
+def test_what_cannot_be_read_or_told_apart_is_none(data, places, monkeypatch, capfd):
+    monkeypatch.setattr(reads, "PATIENCE", 1)
+    begin = time.monotonic()
+    assert reads.read(data, places) is None
+    assert time.monotonic() < begin + 30
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_worker_reads_is_not_read_again():
+    loaders = Loaders()
+    with contextlib.ExitStack() as stack:
+        for hook in loaders.hooks(follows=True):
+            stack.enter_context(hook)
+        for workers in (0, 1):
+            next(iter(DataLoader(Noisy(), 2, num_workers=workers)))
+        for _ in range(2):
+            for _ in DataLoader(Noisy(), 2):
+                pass
+        next(iter(DataLoader(Noisy(), 2)))
+    first, second, *_, last = loaders.given
+    assert first.read[0] == (0, 1) and second.read is None
+    assert last.read is None and last.rows  # an evaluation of many batches is not read
+
+
+def test_nothing_is_read_any_more_once_that_has_failed(monkeypatch):
+    loaders, tried = Loaders(), []
+    monkeypatch.setattr("manual_dp.audit.loaders.read", lambda *_: tried.append(0))
+    with contextlib.ExitStack() as stack:
+        for hook in loaders.hooks(follows=True):
+            stack.enter_context(hook)
+        for _ in DataLoader(Noisy(), 16):
+            pass
+    assert len(loaders.given) == 3 and len(tried) == 1
+
+
+# the rule
+
+def told(*lists, seen=(3, 3), before=()):
+    """Return the codes for what ranks were given, and how many rows they saw."""
+    runs = [Run(["w"], [(2,)], [Step(0, all_rows=[rows and [0] * rows])], given=[
+        Dealt(*one) for one in mine]) for mine, rows in zip(lists, seen)]
+    evidence = Evidence(runs, watched=True)
+    evidence.findings += [finding(code, 1, "") for code in before]
+    return [(f.code, f.number) for f in given(evidence)]
+
+
+SAME, READ = (3, False, 7, None), (3, False, None, ((0, 1), ("a", "b")))
+
+
+@pytest.mark.parametrize("lists, seen, number", [
+    (([SAME] * 2, [SAME] * 2), (3, 3), 3),
+    (([READ] * 3, [READ] * 3), (6, 7), 6),
+    (([SAME, READ], [SAME, READ, READ]), (3, 3), 3),
+    (([SAME] * 2, [SAME] * 2), (2, 3), 0),
+    (([SAME] * 2, [SAME] * 2), (None, 3), 0),
+    (([SAME], [SAME]), (3, 3), 0),
+    (([SAME] * 2, [SAME, (3, False, 8, None)]), (3, 3), 0),
+    (([SAME] * 2, [SAME, (3, True, 7, None)]), (3, 3), 0),
+    (([(3, False, None, None)] * 2,) * 2, (3, 3), 0),
+    (([], []), (3, 3), 0)])
+def test_all_that_loaders_gave_must_be_the_same(lists, seen, number):
+    assert told(*lists, seen=seen) == [("rows-same", number)] * bool(number)
+
+
+def test_what_is_known_of_rows_is_not_said_again():
+    lists = [SAME] * 2, [SAME] * 2
+    assert told(*lists, before=["rows-overlap"]) == []
+    assert told(*lists, before=["gradient"]) == [("rows-same", 3)]
