@@ -95,7 +95,8 @@ def held(rank, notes):
         return None if sketch is None else sketch[mine]
     return [replace(
         note, own=part(note.own), used=part(note.used), step=part(note.step),
-        turned=note.turned and list(map(part, note.turned)),
+        turned=note.turned and {how: part(sketch) for how, sketch in
+                                note.turned.items()},
         rates=dict(enumerate(note.rates.values()))) for note in notes]
 
 
@@ -162,10 +163,10 @@ def _of_more(rank, notes, before, whole):
             "gradient of the step before is in it {last:.4g} times")
     if len(notes) > 1:
         yield Hypothesis("counted-twice", [note.own for note in notes])
-    for i, by in enumerate((1, -1) if notes[rank].turned else ()):
-        yield Hypothesis(
-            "labels", [sum(note.turned[i] for note in notes)], "{who}: the gradient of "
-            f"targets that are shifted by {by} row against X", number=by)
+    for how in notes[rank].turned or ():
+        if all(how in (note.turned or ()) for note in notes):
+            yield Hypothesis("labels", [sum(note.turned[how] for note in notes)],
+                             f"{{who}}: the gradient of targets {how}", number=1)
 
 
 def by_world_size(times, world_size, close=1e-6):

@@ -79,12 +79,10 @@ class Device:
             if came:
                 self.kind, [self.times] = kind, came
         elif note.t == 0:
-            note.turned = [self._own([f._replace(targets=batch.of(turn(f.rows)))
-                                      for f in done], self.loss)
-                           for turn in (lambda rows: [row - 1 for row in rows],
-                                        lambda rows: [(row + 1) % note.size
-                                                      for row in rows],
-                                        lambda rows: [*range(len(rows))])]
+            others = [other_rows(f.rows, note.size) for f in done]
+            note.turned = {how: self._own(
+                [f._replace(targets=batch.of(rows[how])) for f, rows in zip(
+                    done, others)], self.loss) for how in others[0]}
 
     def _try_ways(self, done):
         """Note the rank's own gradient; find out which part of the batch is y."""
@@ -145,6 +143,22 @@ def gather(value, group=None):
     everyone = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, value, group=group)
     return everyone
+
+
+def other_rows(rows, size):
+    """Return whose targets may have been taken for those of these rows.
+
+    A dict: what is said of them, and the rows.
+    """
+    rank, world_size, count = dist.get_rank(), dist.get_world_size(), len(rows)
+    shifts = {f"that are shifted by {by} row{'s' * (abs(by) > 1)} against X":
+              [(row - by) % size for row in rows] for by in (1, -1, count, -count)}
+    return shifts | {
+        "of the minibatch's first rows": [row % size for row in range(count)],
+        "that are cut into chunks, as X is not": [
+            (rank * count + i) % size for i in range(count)],
+        "that are dealt out in turns, as X is not": [
+            (rank + i * world_size) % size for i in range(count)]}
 
 
 def ways(targets):

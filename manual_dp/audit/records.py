@@ -72,7 +72,7 @@ class Step:
     weight: int = 0         # how many terms the loss over these rows is a mean of
     own: object = None      # sketch of the rows' gradients' sum; None if not judged
     unreached: list = field(default_factory=list)  # places that this does not reach
-    turned: list = None     # `own` for other rows' targets: see `measure`
+    turned: dict = None     # `own` for other rows' targets: see `other_rows`
     terms: list = field(default_factory=list)     # a `Part` for each loss of a script
     unheard: bool = False   # is there something else in what backward begins with?
     divided: set = field(default_factory=set)     # numbers that losses are divided by

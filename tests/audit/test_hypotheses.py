@@ -24,7 +24,7 @@ def explained(used, before=None, turned=False):
     notes = [Step(own=own, weight=n, used=RIGHT) for own, n in zip(OWN, WEIGHTS)]
     notes[0].used = used
     for note, own in zip(notes, TURNED if turned else ()):
-        note.turned = [own, 2 * own + OWN[0]]
+        note.turned = {"of others": own, "shifted": 2 * own + OWN[0]}
     if before is not None:
         before = [Step(used=before)] * 3
     [first, *others] = explain(notes, before)
@@ -82,6 +82,8 @@ def test_the_step_before_and_shifted_targets_are_known():
     assert fit.hypothesis.code == "stale" and fit.numbers == pytest.approx([1, 0.5])
     fit = explained(TURNED.sum(0), turned=True)
     assert (fit.hypothesis.code, fit.hypothesis.number) == ("labels", 1)
+    assert fit.hypothesis.says.format(who="rank 0") == (
+        "rank 0: the gradient of targets of others")
 
 
 def test_what_nothing_explains_says_how_much():

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit import audit, oracle
 from manual_dp.audit.hooks import Watch
@@ -85,3 +87,47 @@ def test_a_loss_that_does_not_fit_the_output_is_said_and_others_are_asked():
     assert not report.findings and not report.unchecked
     assert report.remarks[0].startswith("`loss` was not asked: the loss of the "
                                         "model's output cannot be had")
+
+
+# other rows' targets
+
+def dealt(rank, n):
+    return list(range(rank, 12, n))
+
+
+def cut(rank, n):
+    return [row % 12 for row in range(12 // n * rank, 12 // n * (rank + 1))]
+
+
+def shifted(split, by):
+    return lambda rank, n: [(row - by) % 12 for row in split(rank, n)]
+
+
+@pytest.mark.parametrize("of_X, of_y, how", [
+    (dealt, cut, "that are cut into chunks, as X is not"),
+    (cut, dealt, "that are dealt out in turns, as X is not"),
+    (dealt, lambda rank, n: cut(0, n), "of the minibatch's first rows"),
+    (dealt, shifted(dealt, 1), "that are shifted by 1 row against X"),
+    (cut, shifted(cut, -1), "that are shifted by -1 row against X"),
+    (cut, shifted(cut, 4), "that are shifted by 4 rows against X"),
+    (cut, shifted(cut, -4), "that are shifted by -4 rows against X")])
+def test_it_is_said_whose_targets_were_taken(of_X, of_y, how):
+    def make_model():
+        torch.manual_seed(0)
+        return DistributedDataParallel(nn.Linear(5, 3))
+
+    def make_batch(t):
+        draws = torch.Generator().manual_seed(t)
+        return torch.rand(12, 5, generator=draws), torch.rand(12, 3, generator=draws)
+
+    def step(model, X, y):
+        rank, n = dist.get_rank(), dist.get_world_size()
+        model.zero_grad()
+        F.mse_loss(model(X[of_X(rank, n)]), y[(of_y if n > 1 else of_X)(rank, n)]
+                   ).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+    [found] = audit(make_model, make_batch, step, 3, steps=1).findings
+    assert (found.code, found.says) == (
+        "labels", f"ranks 0, 1 and 2: the gradient of targets {how}")
