@@ -38,6 +38,7 @@ LATER = ["sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.te
          "torch.distributed.fsdp", "torch._inductor.cpp_builder",
          "torch._dynamo.variables", "torch._dynamo"]
 GRACE = 0.5   # seconds from the first failure to the end of the other ranks
+LOOKS = 10    # at a rank that seems to run
 
 
 def serve():
@@ -124,14 +125,27 @@ def _watch(line, job, ranks):
 
 def ask_where(folder, ranks, ended):
     """Let each rank but those in `ended` write where it is; return state and place."""
-    late = {rank: processes.look(pid)[0] for rank, pid in ranks.items()
-            if rank not in ended}
+    late = {rank: _state(pid) for rank, pid in ranks.items() if rank not in ended}
     for rank in late:
         os.kill(ranks[rank], signal.SIGUSR1)  # faulthandler's, set up in rank.py
     if late:
         time.sleep(0.2)
     return {rank: (state, verdict.read(folder, f"stack-{rank}").decode())
             for rank, state in late.items()}
+
+
+def _state(pid):
+    """Return a process's state: "R" if it is always running, not if it looks up once.
+
+    A rank that waits for a file asks for it a hundred times a second, and on a busy
+    machine it waits for its turn to ask: that looks like running.
+    """
+    for _ in range(LOOKS):
+        state = processes.look(pid)[0]
+        if state != "R":
+            break
+        time.sleep(0.003)
+    return state
 
 
 def _kill(ranks):

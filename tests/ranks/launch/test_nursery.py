@@ -14,6 +14,8 @@ import pytest
 import torch.distributed as dist
 
 from manual_dp.ranks import launch, run_ranks
+from manual_dp.ranks.launch import processes
+from manual_dp.ranks.launch.nursery import LOOKS, _state
 from tests.support.launches import LATE, SOON, alive, error_of, nursery, until
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -150,3 +152,11 @@ def test_asking_the_nursery_for_gpus_opens_none():
     environment = psutil.Process(nursery().pid).environ()
     # a GPU that was opened before the fork is lost to the ranks
     assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+
+
+@pytest.mark.parametrize("states, said, looks", [
+    ("RRS", "S", 3), ("S", "S", 1), ("T", "T", 1), ("R" * 30, "R", LOOKS)])
+def test_a_rank_that_asks_again_and_again_does_not_run(states, said, looks, monkeypatch):
+    asked = iter(states)
+    monkeypatch.setattr(processes, "look", lambda pid: (next(asked), 1))
+    assert _state(1) == said and len(states) - len(list(asked)) == looks
