@@ -38,10 +38,14 @@ def started_in(folder):
     return found
 
 
-@pytest.mark.parametrize("what, ranks", [
-    (["tests.support.endings:hangs_alone"], 1),
-    (["tests.support.endings:hangs_on_ranks"], 2), (["--", SCRIPT, "hangs"], 2)])
-def test_one_interrupt_ends_the_command_and_all_below_it(surroundings, what, ranks):
+@pytest.mark.parametrize("what, ranks, number, status", [
+    (["tests.support.endings:hangs_alone"], 1, signal.SIGINT, 130),
+    (["tests.support.endings:hangs_on_ranks"], 2, signal.SIGINT, 130),
+    (["--", SCRIPT, "hangs"], 2, signal.SIGINT, 130),
+    (["--", SCRIPT, "hangs"], 2, signal.SIGTERM, 143),
+    (["tests.support.endings:hangs_on_ranks"], 2, signal.SIGTERM, 143)])
+def test_one_signal_ends_the_command_and_all_below_it(
+        surroundings, what, ranks, number, status):
     running = subprocess.Popen(
         [sys.executable, "-m", "manual_dp", "audit", "--timeout", "100", *what],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -56,14 +60,14 @@ def test_one_interrupt_ends_the_command_and_all_below_it(surroundings, what, ran
             time.sleep(0.05)
         assert len(started_in(surroundings)) > ranks
         start = time.monotonic()
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         _, errors = running.communicate(timeout=SOON + LATE)
         seconds = time.monotonic() - start
     finally:
         running.kill()
         running.wait()
-    assert running.returncode == 130, errors
-    assert "interrupted" in errors and "Traceback" not in errors
+    assert running.returncode == status, errors
+    assert ("interrupted" in errors) is (status == 130) and "Traceback" not in errors
     _, left = psutil.wait_procs(started_in(surroundings), timeout=2)
     files = [path.name for path in (surroundings / "tmp").iterdir()]
     assert left == [] and [name for name in files if "inductor" not in name] == []
@@ -99,3 +103,18 @@ def test_a_script_that_hangs_says_where_each_rank_stands(surroundings):
 def test_a_script_in_which_nothing_is_watched_cannot_be_audited(surroundings):
     with pytest.raises(RuntimeError, match="nothing was watched on ranks 0 and 1"):
         audit_script([SCRIPT, "silent"])
+
+
+def test_a_script_that_starts_its_ranks_itself_is_sent_home(surroundings):
+    started = surroundings / "started"
+    script = surroundings / "spawns.py"
+    script.write_text(f"""
+import torch.multiprocessing as mp
+def train(rank):
+    open({str(started)!r}, "a").close()
+if __name__ == "__main__":
+    mp.spawn(train, nprocs=2)
+""")
+    with pytest.raises(RuntimeError, match="starts its ranks itself.* as python "):
+        audit_script([script], timeout=60)
+    assert not started.exists()

@@ -105,6 +105,19 @@ def test_as_many_steps_are_followed_as_there_are(taken):
     assert said.startswith(f"audit: {taken} steps"), said
 
 
+def test_ranks_meet_before_the_process_group_is_destroyed():
+    def rank():
+        model, optimizer = sgd(DistributedDataParallel(net()))
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            seen = watch(model, optimizer)
+            train(model, optimizer, steps=2)
+            dist.destroy_process_group()
+        return out.getvalue(), seen.on
+    (said, on), nothing = run_ranks(rank, 2)
+    assert "1 of 3 steps: the script ended after 2 steps" in said and not on
+    assert nothing == ("", False)
+
+
 def test_a_rank_that_watches_alone_says_so_in_time():
     def rank():
         model, optimizer = sgd(net())
