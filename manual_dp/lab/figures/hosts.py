@@ -19,7 +19,7 @@ def draw(hosts):
     drawing = svg.card(TOP + tall + SIDE, f"{len(hosts)} hosts meet at one address; "
                                           f"together they have {ranks} ranks")
     middle, wide = svg.WIDTH / 2, _width(hosts)
-    svg.box(drawing, middle - 130, 12, 260, MEET - 4, "rendezvous: host 0's address",
+    svg.box(drawing, middle - 130, 12, 260, MEET - 4, "rendezvous: one host's address",
             svg.SOFT)
     for number, members in enumerate(hosts):
         x = SIDE + number * (wide + GAP)

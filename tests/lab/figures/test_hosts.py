@@ -18,7 +18,7 @@ def words(picture):
 
 def test_each_host_has_one_torchrun_and_names_its_own_ranks():
     assert words(hosts.draw(TWO)) == [
-        "rendezvous: host 0's address",
+        "rendezvous: one host's address",
         "host 0", "torchrun", "local rank 0: rank 0", "local rank 1: rank 1",
         "host 1", "torchrun", "local rank 0: rank 2", "local rank 1: rank 3"]
 
