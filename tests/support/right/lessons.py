@@ -371,15 +371,27 @@ def zero_bytes(params, world_size, stage):
     parts = [16, 4 + 12 / world_size, 2 + 14 / world_size, 16 / world_size]
     return parts[stage] * params
 """,
+        "whole weights, rounded up": """
+def zero_bytes(params, world_size, stage):
+    share = -(-params // world_size)
+    kept = [params] * 3
+    for i in range(stage):
+        kept[i] = share
+    adam, gradients, weights = kept
+    return 12 * adam + 2 * gradients + 2 * weights
+""",
         "whole bytes, rounded up": """
 def zero_bytes(params, world_size, stage):
     import math
-    share = math.ceil(params / world_size)
-    kept = [params] * 3
+    parts = [16, 4 + 12 / world_size, 2 + 14 / world_size, 16 / world_size]
+    return math.ceil(parts[stage] * params)
+""",
+        "whole bytes, rounded down": """
+def zero_bytes(params, world_size, stage):
+    kept = [12 * params, 2 * params, 2 * params]
     for i in range(stage):
-        kept[i] = params / world_size
-    adam, gradients, weights = kept
-    return 12 * adam + 2 * gradients + 2 * weights
+        kept[i] //= world_size
+    return sum(kept)
 """,
     },
     "17/amdahl": {
