@@ -162,6 +162,41 @@ def test_a_wrong_address_a_missing_host_and_a_busy_port_are_one_line_each():
     assert reason(taken.err).startswith("the port is taken"), taken.err
 
 
+def test_two_hosts_that_each_name_themselves_wait_as_for_a_missing_one():
+    def two(hosts):
+        for host in (0, 1):
+            hosts.start(host, "true", options=["--no-python"], endpoint=hosts.place(),
+                        conf=["is_host=1", "join_timeout=2", "read_timeout=2"])
+        return hosts.wait()
+    assert [reason(told.err)[:30] for told in on_hosts(2, two, own=False, timeout=LONG)] == [
+        "not all hosts came in time: st"] * 2
+
+
+def test_hosts_are_numbered_by_their_addresses_as_texts():
+    def meet(hosts):
+        if not hosts.own_networks:
+            return None
+        for host in (8, 9):
+            hosts.start(host, "sh", "-c", "echo $GROUP_RANK", nnodes=2, ranks=1,
+                        options=["--no-python"], conf=[f"is_host={int(host == 8)}"],
+                        endpoint=f"{hosts.hosts[8].address}:29400")
+        return [told.out for told in hosts.wait()]
+    said = on_hosts(10, meet, timeout=LONG)
+    if said is None:
+        pytest.skip("all hosts share one address here")
+    assert said == ["1\n", "0\n"]  # 10.0.0.9, where they meet, and 10.0.0.10
+
+
+@pytest.mark.parametrize("options, starts", [([], 1), (["--max-restarts=2"], 3)])
+def test_ranks_start_again_only_if_torchrun_may_restart_them(options, starts):
+    def die(hosts):
+        hosts.start(0, "sh", "-c", "echo start; exit 3", ranks=1,
+                    options=["--no-python", *options])
+        return hosts.wait()
+    told, = on_hosts(1, die, own=False, timeout=LONG)
+    assert told.code != 0 and told.out == "start\n" * starts
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_each_meeting_place_is_free_and_a_new_one(own):
     def places(hosts):
