@@ -9,6 +9,9 @@ from manual_dp.school.ps9.form import compare
 from manual_dp.school.ps9.run import CHANGED
 
 PARTS = ("rank", "device", "rows", "downloads")
+# what is added to a drawn seed, and epochs: in `100 * seed + epoch` two pairs collide
+SEEDS = (0, 1, 2, 10, 31, 100, 256)
+EPOCHS = (0, 1, 2, 3, 10, 31, 100, 256, 500, 999)
 
 
 def draw_places(random):
@@ -138,11 +141,11 @@ def draw_rows(random):
     """Draw epochs and stops: n, seen, old, new, seed, epoch."""
     for n in (random.randint(40, 60), random.randint(61, 90), 12):
         seed = random.randint(1, 99)
-        epochs = [[seed, 0], [seed, 1], [seed + 1, 0]]
-        asked = []
+        epochs = [[seed + more, epoch] for more in SEEDS for epoch in EPOCHS]
+        asked, few = [], [[seed, 0], [seed, 1], [seed + 1, 0]]
         for old, new in ((4, 2), (2, 3), (3, 7), (1, 1), (4, 4), (5, 1)):
             seen = random.randint(1, n // old // 2)
-            asked.append([n, seen, old, new, *random.choice(epochs)])
+            asked.append([n, seen, old, new, *random.choice(few)])
         asked += [[n, 0, 3, 4, seed, 1], [n, n // 4, 4, 3, seed, 0],
                   [n, n, 1, 2, seed, 0]]
         yield {"n": n, "epochs": epochs, "asked": asked}
@@ -153,14 +156,11 @@ def judge_rows(case, got):
     n, orders = case["n"], got["orders"]
     for (seed, epoch), order in zip(case["epochs"], orders):
         yield _judge_order(n, seed, epoch, order)
-    same = f"n {n}, seeds and epochs {case['epochs']}; are their orders all different?"
     orders = [order[0] for order in orders]
     yield None if orders[0] != list(range(n)) else differ(
-        same, "no shuffle", "a random order", [
-            ("the rows are not shuffled", True)])
-    yield differ(same, all(orders[i] != orders[j] for i, j in ((0, 1), (0, 2))), True, [
-        ("another epoch has another order", orders[0] == orders[1]),
-        ("another seed has another order", orders[0] == orders[2])])
+        f"n {n}, seed and epoch {case['epochs'][0]}; the order", "no shuffle",
+        "a random order", [("the rows are not shuffled", True)])
+    yield _judge_pairs(n, case["epochs"], orders)
     known = {tuple(key): order for key, order in zip(case["epochs"], orders)}
     for args, shares in zip(case["asked"], got["shares"], strict=True):
         yield _judge_shares(args, shares, known[tuple(args[4:])], got["hashed"])
@@ -181,6 +181,26 @@ def _judge_order(n, seed, epoch, found):
         ("rows are counted from 0", sorted(map(str, rows)) == sorted(
             map(str, range(1, n + 1)))),
         ("each row comes once", True)])
+
+
+def _judge_pairs(n, pairs, orders):
+    """Return the message if two pairs of seed and epoch have the same order."""
+    first = {}
+    for (seed, epoch), order in zip(pairs, map(tuple, orders)):
+        other, before = first.setdefault(order, (seed, epoch))
+        if (other, before) != (seed, epoch):
+            break
+    else:
+        return None
+    added = (len(set(map(tuple, orders))) == len(set(map(sum, pairs)))
+             and seed + epoch == other + before)
+    pair = f"seed {other}, epoch {before} and seed {seed}, epoch {epoch}"
+    return differ(f"n {n}; {pair}", "the same order", "two orders", [
+        ("another epoch has another order", other == seed),
+        ("another seed has another order", before == epoch),
+        (f"seed and epoch are added: {pair} have the same sum", added),
+        ("two pairs of seed and epoch give the same number: each pair needs one of its "
+         "own", True)])
 
 
 def _judge_shares(args, shares, order, hashed):

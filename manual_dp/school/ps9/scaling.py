@@ -16,8 +16,8 @@ CLEAR = 1e-6  # two steps differ by this part at least, or not at all
 
 
 def draw(random):
-    """Draw jobs: a link that costs, none, a slow rank, one rank, few rows."""
-    for kind in ("bumps", "free", "slow", "one", "links", "few"):
+    """Draw jobs: links that cost nothing, little or much, slow ranks, one, few rows."""
+    for kind in ("bumps", "free", "slow", "one", "links", "few", "dear", "slowest"):
         while True:
             case = _drawn(random, kind)
             if _clear(case, kind):
@@ -43,6 +43,11 @@ def _drawn(random, kind):
         most = 1
     if kind == "few":
         job.update(rows=3, slow=random.choice([1.25, 2]))
+    if kind == "dear":  # one message takes longer than the step of one rank
+        job["alpha"] = random.uniform(2, 4) * (job["serial"] + job["rows"] * job["row"])
+    if kind == "slowest":  # three ranks get through fewer rows than one
+        job["slow"], most = random.choice([4, 5]), 3
+        job["serial"] /= 100
     return {"job": job, "most": most, "asked": [
         [n, weak] for n in (1, 2, 3, random.randint(4, 7), random.randint(8, 200))
         for weak in (False, True)]}
@@ -176,6 +181,8 @@ def _judge_best(given, job, most, weak, got):
         ("the search ends where it gets no better: later ones may be",
          {fewer - 1, level - 1} >= {got} if isinstance(got, int) else False),
         ("the best efficiency is that of one rank: rows a second count here", 1),
+        ("weak scaling is not always better with more ranks: look at all from 1 to "
+         "`most`", weak and most),
         ("this is the worst", min(counts, key=rates.get)),
         ("more ranks are not always better", most)])
 

@@ -120,6 +120,25 @@ def test_the_step_gets_longer_before_it_is_the_shortest():
         assert slow["job"]["slow"] > 1 and one["most"] == 1
 
 
+def test_one_rank_is_best_for_weak_scaling_too_in_two_of_the_jobs():
+    for seed in range(20):
+        *_, dear, slowest = scaling.draw(random.Random(seed))
+        for case in (dear, slowest):
+            job = scaling.SimpleNamespace(**case["job"])
+            assert scaling.best(job, case["most"], True) == 1 < case["most"]
+
+
+@pytest.mark.parametrize("number", [
+    lambda s, e: s + e, lambda s, e: 2 * s + e, lambda s, e: 100 * s + e,
+    lambda s, e: 100 * e + s, lambda s, e: 256 * s + e])
+def test_seeds_and_epochs_are_drawn_that_two_pairs_of_a_wrong_answer_share(number):
+    for seed in range(20):
+        for case in hosts.draw_rows(random.Random(seed)):
+            pairs = case["epochs"]
+            assert len({1000 * s + e for s, e in pairs}) == len(pairs)
+            assert len({number(s, e) for s, e in pairs}) < len(pairs)
+
+
 def test_memories_are_drawn_that_just_suffice_and_that_never_do():
     for case in memory.draw(random.Random(3)):
         wanted = [memory.fewest(case["layers"], stage, room, case["most"])

@@ -607,6 +607,9 @@ def two_level(rank, world_size, tensor, per_node):
             "key=rate", "key=lambda n: rate(n) / n")),
         "as many as there are": best({"more ranks are not", "of several"}, (
             "return max(range(1, most + 1), key=rate)", "return most")),
+        "weak, as many as there are": best("weak scaling is not always better", (
+            "return max(range(1, most + 1), key=rate)",
+            "return most if weak else max(range(1, most + 1), key=rate)")),
         "the worst": best({"this is the worst", "the best efficiency"}, (
             "return max(range", "return min(range")),
         "no best": best(PRINTED, ("return max(range", "print(range"), (
@@ -788,6 +791,25 @@ import os
             "1000 * seed + epoch", "seed")),
         "the same for each seed": left("another seed has another order", (
             "1000 * seed + epoch", "epoch")),
+        "seed plus epoch": left("seed and epoch are added", (
+            "1000 * seed + epoch", "seed + epoch")),
+        "ten seeds plus epoch": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "10 * seed + epoch")),
+        "twice the seed plus epoch": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "2 * seed + epoch")),
+        "thirty-one seeds plus epoch": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "31 * seed + epoch")),
+        "an exclusive or": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "seed ^ (epoch << 1)")),
+        "a hundred epochs plus seed": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "100 * epoch + seed")),
+        "a hundred seeds plus epoch": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "100 * seed + epoch")),
+        "eight bits for the epoch": left("two pairs of seed and epoch give the same number", (
+            "1000 * seed + epoch", "seed << 8 | epoch")),
+        "seed times epoch": left({"another epoch has", "another seed has",
+                                  "two pairs of seed and epoch give the same number"}, (
+            "1000 * seed + epoch", "(seed + 1) * (epoch + 1)")),
         "not shuffled": left("the rows are not shuffled", (
             "torch.randperm(n, generator=generator).tolist()", "list(range(n))")),
         "counted from 1": left("rows are counted from 0", (
