@@ -1,6 +1,7 @@
 """The price of an all-reduce, in seconds: alpha a message, and its bytes over the wire.
 
     seconds    of a `Ledger`, or of the phases of a closed form
+    of_steps   of lists of bytes, over one link
     of_way     of a way by its closed form
     cheapest   the way that takes least
     message    of one message on a link
@@ -22,6 +23,11 @@ def seconds(steps, link, between=None):
     return sum(getattr(step, "steps", 1) * max(message(step.inside, link),
                                                message(step.between, between))
                for step in steps)
+
+
+def of_steps(steps, link):
+    """Return the seconds of `steps`, each a list of the bytes of its messages."""
+    return sum(link.alpha + max(step) / link.bandwidth for step in steps)
 
 
 def of_way(way, world_size, size, link, between=None, per_node=None, itemsize=4):

@@ -3,6 +3,8 @@
     CASES       published figures, each with its source and the hardware it states
     Case        one of them
     predicted   what the plan says in its place
+    ratio       of predicted and published
+    no_wait     the same ratio, if an all-reduce takes no time
     table       all of them as lines of text
 
 A case's compute time is the one that its source states for one GPU; where it states
@@ -100,6 +102,11 @@ def predicted(case):
 def ratio(case):
     """Return predicted over published."""
     return predicted(case) / case.value
+
+
+def no_wait(case):
+    """Return what follows from one GPU's time alone, over published."""
+    return (case.seconds if case.kind == "seconds" else 1.0) / case.value
 
 
 def table(cases=None):

@@ -2,7 +2,7 @@ import pytest
 
 from manual_dp.lab.network.forms import Phase
 from manual_dp.lab.network.links import Link
-from manual_dp.lab.network.price import cheapest, of_way, seconds
+from manual_dp.lab.network.price import cheapest, of_steps, of_way, seconds
 from manual_dp.lab.network.schedules import run
 
 FAST, SLOW = Link("fast", 1.0, 100.0, ""), Link("slow", 10.0, 10.0, "")
@@ -30,6 +30,12 @@ def test_one_rank_sends_nothing():
 def test_a_ring_of_four_by_hand():
     # 6 steps of 100 of the 400 bytes
     assert of_way("ring", 4, 400, FAST) == 6 * (1 + 1)
+
+
+def test_the_longest_message_of_each_step_counts():
+    link = Link("", 1.0, 10.0, "")
+    assert of_steps([[10, 30], [20]], link) == (1 + 3) + (1 + 2)
+    assert of_steps([], link) == 0
 
 
 @pytest.mark.parametrize("way", ["star", "ring", "tree", "halving-doubling"])
