@@ -5,7 +5,8 @@
 
 Forward keeps what backward will need, such as each layer's input. Backward lets go of
 it. Two names for one memory count once. Weights are kept too, but they are there in any
-case: name them in `besides`, and they do not count.
+case: name them in `besides`, and they do not count. What backward computes again, by
+torch.utils.checkpoint, is kept with hooks of its own: it is not seen.
 """
 
 import weakref

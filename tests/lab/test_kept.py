@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from manual_dp.lab import kept
 
@@ -70,6 +71,14 @@ def test_a_result_that_is_dropped_is_let_go_of_without_a_backward():
         for _ in range(3):
             net(X)
     assert kept.most_kept(forget, [X, *net.parameters()]) == 96
+
+
+def test_what_a_checkpoint_computes_again_is_not_seen():
+    net, X = layers()
+
+    def again():
+        checkpoint(net, X, use_reentrant=False).sum().backward()
+    assert kept.most_kept(again, [X, *net.parameters()]) == 0
 
 
 def test_sixteen_bits_are_half_the_bytes_and_a_copy_of_the_weights():
