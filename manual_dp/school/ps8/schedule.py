@@ -6,6 +6,8 @@
 The truth of a training is the loop by hand, with the whole minibatch in one process.
 """
 
+from itertools import combinations
+
 import torch
 from torch.nn import functional as F
 
@@ -16,30 +18,36 @@ from manual_dp.school.tools.images import images
 
 
 def draw_lit(random):
-    """Draw one training in this process, and one on two ranks."""
+    """Draw one training in this process, and one on two ranks with unequal rows."""
     for world_size in (1, 2):
         case = {"world_size": world_size, "lr": random.uniform(0.05, 0.2), "rows": 8,
-                "batch_size": 4, "test_rows": 18 if world_size == 2 else 14,
+                "batch_size": 4, "test_rows": 19 if world_size == 2 else 14,
                 "epochs": 2}
         while True:
             case["seed"] = random.randrange(10 ** 6)
-            right, of_batches, of_ranks = _accuracies(case, train(case)[0])
-            others = [of_batches, *(of_ranks if world_size > 1 else [])]
-            if all(abs(right - other) > 1e-3 for other in others):
+            right, wrong = _accuracies(case, train(case)[0])
+            made = [[right] * world_size, *wrong.values()]
+            if all(abs(one - other) > 1e-3 for pair in combinations(made, 2)
+                   for one, other in zip(*pair)):
                 break  # the mistakes would show
         yield case
 
 
 def _accuracies(case, params):
-    """Return the share of right answers, the mean of the batches', and each rank's."""
-    k, (X, y) = case["world_size"], images(case["seed"], case["test_rows"])
+    """Return the share of right answers, and what mistakes make of it on each rank."""
+    k, n = case["world_size"], case["test_rows"]
+    X, y = images(case["seed"], n)
     with torch.no_grad():
         right = (lenet(X, params).argmax(1) == y).double()
     own = [right[rank::k] for rank in range(k)]
     means = [[rows.mean() for rows in part.split(case["batch_size"] // k)]
              for part in own]
-    return (right.mean().item(), sum(map(sum, means)).item() / k / len(means[0]),
-            [part.mean().item() for part in own])
+    share, shares = right.mean().item(), [part.mean().item() for part in own]
+    wrong = {"batches": [sum(map(sum, means)).item() / k / len(means[0])] * k}
+    if k > 1:
+        wrong |= {"own": shares, "ranks": [sum(shares) / k] * k,
+                  "rounded": [share * n / k / (n // k)] * k}
+    return share, wrong
 
 
 def train(case, reduction="mean", lr=None, factor=1, optimizer=torch.optim.SGD,
@@ -112,15 +120,21 @@ def _mistakes(case, k):
 
 
 def _judge_accuracy(case, say, params, got):
-    k, (right, of_batches, of_ranks) = case["world_size"], _accuracies(case, params)
-    yield say("val_acc, of all ranks' rows", got, [right] * k, [
+    k, n = case["world_size"], case["test_rows"]
+    right, wrong = _accuracies(case, params)
+    yield say(f"val_acc, of the {n} rows of all ranks", got, [right] * k, [
         ("nothing is logged under this name: self.log(\"val_acc\", ...)", [None] * k),
-        ("this is the mean of the batches' means: say batch_size=len(y), or let "
-         "Lightning see it", [of_batches] * k),
-        ("every rank has the accuracy of its own rows: say sync_dist=True",
-         k > 1 and of_ranks),
-        ("this is the number of right answers, not their share",
-         [right * case["test_rows"]] * k)], tolerance=1e-6)
+        ("this is the mean of the batches' means, and some have fewer rows: count "
+         "right answers and rows", wrong["batches"]),
+        ("every rank has the accuracy of its own rows: count those of all ranks",
+         wrong.get("own", False)),
+        ("this is the mean of the ranks' shares, and one rank has fewer rows: count "
+         "right answers and rows of all ranks", wrong.get("ranks", False)),
+        ("sync_dist takes the mean of the ranks' numbers of rows, and rounds it down: "
+         "count right answers and rows of all ranks, as torchmetrics does",
+         wrong.get("rounded", False)),
+        ("this is the number of right answers, not their share", [right * n] * k)],
+        tolerance=1e-6)
 
 
 def draw_schedules(random):

@@ -684,10 +684,17 @@ class LitLeNet(L.LightningModule):
         self.log("train_loss", loss, on_step=True, sync_dist=True)
         return loss
 
+    def on_validation_epoch_start(self):
+        self.right, self.rows = torch.zeros(()), torch.zeros(())
+
     def validation_step(self, batch, batch_idx):
         X, y = batch
-        acc = (self(X).argmax(dim=1) == y).float().mean()
-        self.log("val_acc", acc, on_epoch=True, sync_dist=True)
+        self.right += (self(X).argmax(dim=1) == y).sum()
+        self.rows += len(X)
+
+    def on_validation_epoch_end(self):
+        acc = self.all_gather(self.right).sum() / self.all_gather(self.rows).sum()
+        self.log("val_acc", acc)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), self.hparams.lr)
@@ -696,9 +703,10 @@ class LitLeNet(L.LightningModule):
 class LitLeNet(L.LightningModule):
     def __init__(self, params, lr):
         super().__init__()
+        from torchmetrics import MeanMetric
         for i, p in enumerate(params):
             self.register_parameter(f"p{i}", nn.Parameter(p.detach().clone()))
-        self.learning_rate = lr
+        self.learning_rate, self.hits = lr, MeanMetric()
 
     def scores(self, X):
         return lenet(X, list(self.parameters()))
@@ -711,8 +719,8 @@ class LitLeNet(L.LightningModule):
 
     def validation_step(self, batch):
         X, y = batch
-        hits = (self.scores(X).argmax(-1) == y).double().mean()
-        self.log("val_acc", hits, sync_dist=True, batch_size=len(X))
+        self.hits.update((self.scores(X).argmax(-1) == y).double())
+        self.log("val_acc", self.hits, on_step=False, on_epoch=True)
 
     def configure_optimizers(self):
         return {"optimizer": torch.optim.SGD(self.parameters(),
@@ -724,7 +732,7 @@ class LitLeNet(L.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.weights = nn.ParameterList(p.detach().clone() for p in params)
-        self.lr = lr
+        self.lr, self.seen = lr, []
 
     def training_step(self, batch, batch_idx):
         optimizer, (X, y) = self.optimizers(), batch
@@ -737,8 +745,16 @@ class LitLeNet(L.LightningModule):
 
     def validation_step(self, batch, batch_idx):
         X, y = batch
-        right = lenet(X, list(self.weights)).argmax(1).eq(y)
-        self.log("val_acc", right.double().mean(), batch_size=len(y), sync_dist=True)
+        self.seen += lenet(X, list(self.weights)).argmax(1).eq(y).tolist()
+
+    def on_validation_epoch_end(self):
+        everyone = [self.seen]
+        if dist.is_initialized():
+            everyone = [None] * dist.get_world_size()
+            dist.all_gather_object(everyone, self.seen)
+        everyone = sum(everyone, [])
+        self.log("val_acc", sum(everyone) / len(everyone))
+        self.seen = []
 
     def configure_optimizers(self):
         return [torch.optim.SGD(self.parameters(), lr=self.lr)]
