@@ -12,10 +12,10 @@ they have their deadline, and nothing hangs.
 import os
 
 import torch.distributed as dist
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from manual_dp.data import ensure_torchvision
-from manual_dp.lenet import lenet
 from manual_dp.params import largest_difference
 
 SILENT = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
@@ -51,8 +51,9 @@ def as_torchrun():
 def beside():
     """Make a callback that takes each step by hand, too, from the same weights.
 
-    Plain SGD of the mean loss, at the module's rate; the ranks' gradients are summed
-    by all_reduce. `apart` holds the largest difference of a weight after a step.
+    Plain SGD of the mean cross-entropy of `module(X)`, at the module's rate; the ranks'
+    gradients are summed by all_reduce. Nothing may be drawn at random, as by dropout.
+    `apart` holds the largest difference of a weight after a step.
     """
     ensure_torchvision()
     import lightning
@@ -62,8 +63,12 @@ def beside():
 
         def on_train_batch_start(self, trainer, module, batch, index):
             X, y = batch
-            params = [p.detach().clone().requires_grad_() for p in module.parameters()]
-            F.cross_entropy(lenet(X.to(params[0].dtype), params), y).backward()
+            own = {name: p.detach().clone().requires_grad_()
+                   for name, p in module.named_parameters()}
+            params, buffers = [*own.values()], {name: b.clone() for name, b in
+                                                module.named_buffers()}
+            y_hat = functional_call(module, {**own, **buffers}, X.to(params[0].dtype))
+            F.cross_entropy(y_hat, y).backward()
             for p in params:
                 if dist.is_initialized():
                     dist.all_reduce(p.grad)
