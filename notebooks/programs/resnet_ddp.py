@@ -107,6 +107,8 @@ def train(args):
         sampler.set_epoch(epoch)
         optimizer.param_groups[0]["lr"] = args.lr * (1 - epoch / args.epochs)
         loss = learn(model, loader, optimizer, device)
+        for buffer in model.buffers():  # batch norm's running means: rank 0's, for all
+            dist.broadcast(buffer, 0)
         accuracy = evaluate(model.module, mine, device)
         if rank == 0:
             print(f"epoch {epoch}: loss {loss:.4f}, test accuracy {accuracy:.3f}")
