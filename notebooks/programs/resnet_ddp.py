@@ -45,8 +45,7 @@ def cifar10(root):
         datasets.CIFAR10(root, download=True)
     dist.barrier()
     steps = [transforms.ToTensor(), transforms.Normalize((0.5,) * 3, (0.5,) * 3)]
-    return [datasets.CIFAR10(root, train, transforms.Compose(steps))
-            for train in (True, False)]
+    return [datasets.CIFAR10(root, train, transforms.Compose(steps)) for train in (True, False)]
 
 
 def build(name):
@@ -55,8 +54,7 @@ def build(name):
         layers = [layer for inputs, outputs in ((3, 16), (16, 32), (32, 64)) for layer in
                   (nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False),
                    nn.BatchNorm2d(outputs), nn.ReLU())]
-        head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
-        return nn.Sequential(*layers, *head)
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
     from torchvision import models
     net = getattr(models, name)(weights=None, num_classes=10)
     net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)  # it was 7x7, stride 2
