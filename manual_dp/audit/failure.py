@@ -31,10 +31,10 @@ class Diary:
         write_json(self.path, self.now)
 
 
-def read_diaries(folder):
-    """Return {rank: what its diary says}."""
-    return {int(path.name.removeprefix("rank-")): json.loads(path.read_text())
-            for path in sorted(Path(folder).glob("rank-*"))}
+def read_diaries(folder, name="rank"):
+    """Return {rank: what its diary says}, or its other JSON file called `name`-RANK."""
+    return {int(path.name.removeprefix(f"{name}-")): json.loads(path.read_text())
+            for path in sorted(Path(folder).glob(f"{name}-*"))}
 
 
 def failure(error, folder):

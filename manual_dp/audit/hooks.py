@@ -167,7 +167,7 @@ class Watch:
             self.loaders.see(rows)
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
-                with suppress(NotImplementedError, RuntimeError):  # as in _rows
+                with suppress(RuntimeError):  # as in _rows
                     note.inputs += bit_hashes(inputs[:1])
             note.numbers += sum(t.numel() for t in inputs[:1])
             note.synced += bool(self.through)
@@ -183,7 +183,7 @@ class Watch:
             several = [t for t in inputs
                        if t.dim() > 1 or t.dim() and t.is_floating_point()]
             return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
-        except (NotImplementedError, RuntimeError):  # inside torch.func
+        except RuntimeError:  # inside torch.func
             return None
 
     # backward

@@ -149,22 +149,14 @@ def _follow(running, folder, world_size, timeout, trim):
     return _ended(folder, running.returncode)
 
 
-def _read(path):
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _ends(folder):
-    return {int(path.name.removeprefix("end-")): _read(path)
-            for path in folder.glob("end-*")}
-
-
 def _ended(folder, code):
     """Return how a script ended by itself, from its ranks' notes; None if well.
 
     What a rank did comes before what others met with when it was gone.
     """
-    ends = _ends(folder)
-    failed = {int(rank): status for rank, status in _read(folder / "failed").items()}
+    ends, path = read_diaries(folder, "end"), folder / "failed"
+    failed = json.loads(path.read_text()) if path.exists() else {}
+    failed = {int(rank): status for rank, status in failed.items()}
     raised = sorted((end["time"], rank) for rank, end in ends.items()
                     if end["kind"] == "raised")
     own = [rank for _, rank in raised if not ends[rank]["peer"]]
@@ -233,5 +225,5 @@ def _hung(folder, text, seconds):
     time.sleep(0.5)
     details = "\n".join(f"rank {path.name.removeprefix('stands-')}: {path.read_text()}"
                         for path in sorted(folder.glob("stands-*")))
-    return _gone(folder, _ends(folder), details) or Ended(
+    return _gone(folder, read_diaries(folder, "end"), details) or Ended(
         "hung", 0, f"{text} in {seconds:g} s", details)

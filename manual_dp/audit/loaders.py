@@ -70,7 +70,7 @@ class Loaders:
     def _keep(self, loader, nest):
         try:
             batch = Minibatch(nest)
-        except (NotImplementedError, RuntimeError):  # a sparse tensor has no rows
+        except RuntimeError:  # a sparse tensor has no rows
             batch = Minibatch()
         sampler = loader._index_sampler
         if isinstance(sampler, BatchSampler):
