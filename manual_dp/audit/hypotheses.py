@@ -164,7 +164,9 @@ def _of_more(rank, notes, before, whole):
     if len(notes) > 1:
         yield Hypothesis("counted-twice", [note.own for note in notes])
     for how in notes[rank].turned or ():
-        if all(how in (note.turned or ()) for note in notes):
+        # targets that are the rows' own on all ranks are no others
+        if all(how in (note.turned or ()) for note in notes) and not all(
+                torch.equal(note.turned[how], note.own) for note in notes):
             yield Hypothesis("labels", [sum(note.turned[how] for note in notes)],
                              f"{{who}}: the gradient of targets {how}", number=1)
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.audit import audit, oracle
+from manual_dp.audit import audit, hypotheses, oracle
 from manual_dp.audit.hooks import Watch
 from tests.support.broken_training import Dropping, case, ddp, net, ordinary, rows
 
@@ -128,6 +128,11 @@ def test_it_is_said_whose_targets_were_taken(of_X, of_y, how):
         with torch.no_grad():
             for p in model.parameters():
                 p -= 0.1 * p.grad
-    [found] = audit(make_model, make_batch, step, 3, steps=1).findings
+    report = audit(make_model, make_batch, step, 3, steps=1)
+    [found], [notes] = report.findings, report.evidence.steps
     assert (found.code, found.says) == (
         "labels", f"ranks 0, 1 and 2: the gradient of targets {how}")
+    right = hypotheses.single_device(notes)
+    others = [one for one in hypotheses.hypotheses(0, notes) if one.code == "labels"]
+    assert others and all(hypotheses.distance(right, one.basis) > 1e-6
+                          for one in others), "the rows' own targets are no others"
