@@ -55,10 +55,9 @@ def own_statistics(model, rank, k):
         buffer += rank
 
 
-def moved_by_a_millionth(model, rank, k):
-    """Move one weight by a millionth on the last rank."""
-    if rank == k - 1:
-        next(model.parameters()).data[3, 4] += 1e-6
+def minus_zero(model, rank, k):
+    """Have a weight of zero, which has a minus sign on the last rank."""
+    next(model.parameters()).data[3, 4] = -0.0 if rank == k - 1 else 0.0
 
 
 def last_bit(model, rank, k):
@@ -95,9 +94,9 @@ def gradient_of_its_own(model, rank, k):
 
 
 def gradient_missing(model, rank, k):
-    """Have no gradient for one parameter on rank 1."""
-    if rank == 1:
-        list(model.parameters())[1].grad = None
+    """Have no gradient for one parameter on rank 1, and zeros on the others."""
+    bias = list(model.parameters())[1]
+    bias.grad = None if rank == 1 else torch.zeros_like(bias)
 
 
 def gradients_exchanged(model, rank, k):
@@ -135,6 +134,6 @@ def last_parameter(model, rank, k):
 
 RIGHT = [nothing, no_gradients, one_without_a_gradient, frozen, in_float32, huge,
          not_a_number, own_statistics]
-BUGS = [moved_by_a_millionth, last_bit, exchanged, opposite, rows_turned,
+BUGS = [minus_zero, last_bit, exchanged, opposite, rows_turned,
         gradient_of_its_own, gradient_missing, gradients_exchanged, frozen_and_other,
         around_the_mean, nan_on_one, last_parameter]

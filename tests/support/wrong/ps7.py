@@ -145,8 +145,9 @@ CAUSES = "there is no such cause"
 # exercise, 12 in each other, a quarter of a point each
 CHANGES = {
     "same_step": {
-        # away: all but own gradients, sum on rank 0, neighbours alone, mean of nothing
-        "are the replicas equal?": (AWAY, 1, {"PAIRS": "zip(replica, replicas[0])"}),
+        # away: all but own gradients, sum on rank 0, neighbours alone, mean of nothing,
+        # others behind
+        "are the replicas equal?": (AWAY, 1.25, {"PAIRS": "zip(replica, replicas[0])"}),
         # away: mean of means, never cleared, rows dropped, neighbours, mean of
         # nothing, filled up, one memory
         "one step of equal shards": (AWAY, 2.25, {"CASES": "[(2, 8)]", "STEPS": "1"}),
@@ -156,8 +157,8 @@ CHANGES = {
         # away: three digits, little decay
         "a tolerance of 0.01": (AWAY, 3.5, {
             "SAME": "torch.allclose(p, q, rtol=0, atol=1e-2)"}),
-        # away: uphill, never cleared, one memory
-        "only how far the weights went": (AWAY, 3.25, {
+        # away: never cleared, one memory
+        "only how far the weights went": (AWAY, 3.5, {
             "PAIRS": "[(p - s, q - s) for p, q, s in zip(replica, one, params)]",
             "SAME": "abs(p.norm() - q.norm()) < 1e-9", "STEPS": "1"}),
         # away: neighbours alone, mean of nothing
@@ -168,16 +169,18 @@ CHANGES = {
                      "for t in draw_batch(rows, 10 * k + step))"}),
         # away: never cleared, one memory
         "no second step": (AWAY, 3.5, {"STEPS": "1"}),
-        # caught: uphill, mean of nothing, labels of others; and a replica whose shard is
+        # caught: others behind, mean of nothing, labels of others; and a replica whose shard is
         # empty stands still with own gradients, and where rank 0 alone has the sum; two
         # more send replicas along other rows
         "does the loss fall?": (AWAY, 1.75, {
             "PAIRS": "[(replica, params)]", "STEPS": "1", "RATE": "0.01",
             "CASES": "[(2, 8), (4, 5)]",
             "SAME": "loss(p, X, y).mean() < loss(q, X, y).mean()"}),
-        # away: sum on rank 0, never cleared, one memory
-        "the first replica after one step": (AWAY, 3.25, {
+        # away: sum on rank 0, never cleared, one memory, others behind
+        "the first replica after one step": (AWAY, 3, {
             "WHICH": "replicas[:1]", "STEPS": "1"}),
+        # away: others behind
+        "the first replica": (AWAY, 3.75, {"WHICH": "replicas[:1]"}),
         # away: mean of nothing
         "NaN is not larger": (AWAY, 3.75, {"SAME": "not (p - q).abs().max() > 1e-9"}),
         "no empty shard": (AWAY, 3.75, {"CASES": "[(1, 4), (2, 7), (3, 7)]"}),
@@ -198,11 +201,14 @@ CHANGES = {
         # away: mean of means, small batches
         "equal shards": (AWAY, 2.5, {
             "CASES": "[(2, [8, 4, 6]), (3, [9, 6, 3]), (4, [8, 4, 8])]"}),
-        # away: all but the replica that rests, every second sum
+        # away: all but others behind, every second sum
         "are the replicas equal?": (AWAY, 0.5, {"REFERENCE": "replicas[0]"}),
-        # away: three digits
+        # away: half precision
         "a tolerance of 0.001": (AWAY, 2.75, {"TOLERANCE": "1e-3"}),
-        # away: as for one minibatch, and the replica that rests
+        "the tolerance of float32 for all": (AWAY, 2.75, {"TOLERANCE": "1e-4"}),
+        # away: others behind
+        "the first replica": (AWAY, 2.75, {"WHICH": "replicas[:1]"}),
+        # away: as for one minibatch, and others behind
         "the first replica after one minibatch": (AWAY, 1.75, {
             "CASES": "[(2, [7]), (3, [7]), (4, [5])]", "WHICH": "replicas[:1]"}),
         "a tolerance for weights of size 1": (FALSE, 0, {
@@ -213,9 +219,11 @@ CHANGES = {
         "never suspicious": (NOTHING, 0, {"SAME": "True"}),
     },
     "same_on_ranks": {
-        # away: never cleared, sum on rank 0, apart by a little
+        # away: never cleared, others behind, apart by a little
         "rank 0 after one step": (AWAY, 2.25, {
             "STEPS": "1", "RESULT": "spread(same or rank > 0)"}),
+        # away: others behind
+        "rank 0 alone": (AWAY, 2.75, {"RESULT": "spread(same or rank > 0)"}),
         # away: sum, mean of means, rank 0 for all, never cleared, rows dropped, last
         # rank twice, three digits
         "are the replicas equal?": (AWAY, 1.25, {
@@ -239,11 +247,11 @@ CHANGES = {
         "never suspicious": (NOTHING, 0, {"SAME": "True"}),
     },
     "assert_same": {
-        # away: last bit, exchanged, rows turned, three of gradients
-        "the sum of all weights": (AWAY, 1.5, {
+        # away: last bit, minus zero, exchanged, rows turned, three of gradients
+        "the sum of all weights": (AWAY, 1.25, {
             "SENT": "f'{sum(p.detach().double().sum() for p in model.parameters()):.9e}'"}),
-        # away: last bit, exchanged, opposite, rows turned, three of gradients
-        "the lengths of the weights": (AWAY, 1.25, {
+        # away: last bit, minus zero, exchanged, opposite, rows turned, three of gradients
+        "the lengths of the weights": (AWAY, 1, {
             "SENT": "' '.join(f'{p.detach().double().abs().sum():.12e}' "
                     "for p in model.parameters())"}),
         # away: three of gradients
@@ -255,6 +263,13 @@ CHANGES = {
         # away: the frozen one
         "only what is trained": (AWAY, 2.75, {
             "PARAMS": "[p for p in model.parameters() if p.requires_grad]"}),
+        # away: the one that is missing
+        "a missing gradient taken for zeros": (AWAY, 2.75, {
+            "BYTES": "(torch.zeros(p.shape, dtype=p.dtype) if t is None else t)"
+                     ".detach().numpy().tobytes()"}),
+        # away: minus zero
+        "zeros without their sign": (AWAY, 2.75, {
+            "BYTES": "b'none' if t is None else (t.detach() + 0.0).numpy().tobytes()"}),
         "sends the model": ("it sends the model itself", 0, {
             "SENT": "b''.join(p.detach().numpy().tobytes() "
                     "for p in model.parameters())"}),
