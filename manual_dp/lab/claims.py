@@ -121,7 +121,8 @@ CLAIMS = [  # in the order of lesson 20
     Claim("Deep Dive", "pitfall 2",
           "Set different seeds or use DistributedSampler to ensure each GPU gets "
           "unique data batches.",
-          "Does each row go to one GPU only in an epoch?", "you use the sampler"),
+          "Does each row go to one GPU only in an epoch?",
+          "you use the sampler, and the number of ranks divides the rows"),
     Claim("Deep Dive", "pitfall 2",
           "Not setting different random seeds per GPU leading to identical data "
           "batches.",

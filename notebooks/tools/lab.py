@@ -31,7 +31,7 @@ def copy_lessons(notebooks, folder):
     new, kept = 0, 0
     for pattern in ("[0-9][0-9]_*.ipynb", "exercises/release/*/*.ipynb",
                     "exercises/README.md", "glossary.md", "results/*", "programs/*.py",
-                    "programs/article/*.py", "config/*.yaml"):
+                    "programs/article/*.py", "config/*.yaml", "clusters/*"):
         for path in sorted(notebooks.glob(pattern)):
             copy = folder / path.relative_to(notebooks)
             if path.suffix in (".ipynb", ".py"):  # a learner's own from now on

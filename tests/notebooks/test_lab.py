@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,14 @@ def test_every_lesson_and_what_it_links_to_is_copied(copies):
         "article/example_1", "article/example_2", "as_printed", "resnet_ddp", "train_ddp",
         "watched")}
     assert not any("source" in name for name in names)
+
+
+def test_no_link_of_a_copy_leads_to_a_file_that_is_missing(copies):
+    for path in (path for path in copies[0].rglob("*.*") if path.suffix in (".ipynb", ".md")):
+        text = path.read_text() if path.suffix == ".md" else "\n".join(
+            cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown")
+        links = re.findall(r"\]\((?!http)([^)#\s]+)", text)
+        assert [link for link in links if not (path.parent / link).exists()] == [], path
 
 
 def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):

@@ -126,4 +126,5 @@ RIGHT = [steps.sums, steps.weighed, steps.every_kth, steps.row_by_row,
 BUGS = [steps.mean_of_means, steps.sum_for_mean, steps.own_gradient,
         steps.sum_on_rank_0, steps.never_cleared, steps.last_rows_dropped,
         steps.last_parameter_forgotten, labels_of_others, same_rows, neighbours_alone,
-        mean_of_nothing, others_behind, three_digits, little_decay, filled_up, one_memory]
+        mean_of_nothing, others_behind, three_digits, little_decay, filled_up,
+        one_memory]
