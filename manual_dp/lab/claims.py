@@ -103,7 +103,8 @@ CLAIMS = [  # in the order of lesson 20
           "With fewer steps per epoch in multi-GPU training, schedulers need "
           "adjustment",
           "Does a cosine that was made for one GPU end above 0?",
-          "each GPU takes as many rows a step as the one GPU did"),
+          "each GPU takes as many rows a step as the one GPU did, and the schedule "
+          "counts steps"),
     Claim("ResNet-50", "Example 2",
           "The distributed sampler ensures that each process receives a different "
           "subset of the training data.",
@@ -140,7 +141,7 @@ CLAIMS = [  # in the order of lesson 20
     Claim("ResNet-50", "Example 3",
           "This allows us to train with a large effective batch size",
           "Is the gradient that of the whole minibatch?",
-          "each mean loss is divided by the number of parts"),
+          "each mean loss is divided by the number of parts, and parts are equal"),
     Claim("ResNet-50", "Example 3",
           "The key is to call .zero_grad() less frequently than calling .step().",
           "Do eight backwards move the weight as two large minibatches do?"),
