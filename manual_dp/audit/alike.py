@@ -62,7 +62,7 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
     that do not fit.
     """
     models, optimizers = _listed(model), _listed(optimizer)
-    _check(models, then)
+    _check(models, {"batch": batch, "sampler": sampler}, then)
     meeting = Meeting("check_ranks", timeout)
     params, setup = named_parameters(models), snapshot(models, optimizers)
     rows = rows_of(batch) if dist.get_world_size() > 1 else None
@@ -152,10 +152,13 @@ def _listed(one):
     return [] if one is None else [one]
 
 
-def _check(models, then):
+def _check(models, others, then):
     for model in models:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a module, got {type(model).__name__}")
+    for name, given in others.items():  # `watch` takes the optimizer in second place
+        if any(isinstance(one, torch.optim.Optimizer) for one in _listed(given)):
+            raise TypeError(f"{name} is an optimizer: say optimizer=...")
     if then not in ("return", "warn", "raise"):
         raise ValueError(f"then must be 'return', 'warn' or 'raise', got {then!r}")
     if not dist.is_initialized():

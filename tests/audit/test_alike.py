@@ -511,6 +511,15 @@ def test_it_needs_a_module_and_a_process_group():
         check_ranks(net())
 
 
+@pytest.mark.parametrize("given, name", [
+    (lambda o: [o], "batch"), (lambda o: [[o, o]], "batch"), (lambda o: [None, o], "sampler")])
+def test_an_optimizer_in_the_place_of_something_else_is_refused(given, name):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(TypeError, match=f"{name} is an optimizer: say optimizer="):
+        check_ranks(model, *given(optimizer))
+
+
 def test_nothing_is_changed():
     def rank():
         model, optimizer = ddp()
