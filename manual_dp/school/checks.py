@@ -66,6 +66,8 @@ def judge(exercise, case, got):
         return _left_changed(got[LEFT])
     try:
         return next(filter(None, exercise.judge(case, got)), None)
+    except Wrong:  # the time is over
+        raise
     except Exception:  # a judge counts on the form that a right answer has
         return f"got     {shorten(got)}\nwanted  numbers in another form"
 
@@ -101,5 +103,6 @@ def _parts(exercise):
 
 
 def _time_limit(name, seconds):
-    return alarm(Wrong(f"{name} is not right yet.\nIt was still at work after "
-                       f"{seconds} s: is there a loop that does not end?"), seconds)
+    return alarm(Wrong(f"{name} is not checked to the end.\nIt was still at work after "
+                       f"{seconds} s: is there a loop that does not end? If there is "
+                       "none, the machine is busy: run the cell again."), seconds)

@@ -144,6 +144,16 @@ def test_an_endless_answer_is_interrupted(short, wait):
     assert time.monotonic() - start < 5
 
 
+def test_a_right_answer_is_not_called_wrong_when_time_ends_in_the_judge(monkeypatch):
+    def slow(case, got):
+        time.sleep(20)
+        yield None
+    exercise = replace(find("ps1/allreduce"), seconds=0.1, judge=slow)
+    monkeypatch.setattr(checks, "find", lambda name: exercise)
+    message = fails("ps1/allreduce", manual_dp.allreduce)
+    assert "not right" not in message and "run the cell again" in message
+
+
 @pytest.mark.parametrize("answer", [
     manual_dp.allreduce, lambda data: None, lambda data: 1 / 0,
     lambda data: time.sleep(20)])
