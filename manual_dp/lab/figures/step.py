@@ -44,7 +44,8 @@ def draw(world_size=2, rows=4):
     svg.box(drawing, 14, 292, svg.WIDTH - 28, 32, "all-reduce: add up over the ranks, "
             "give every rank the sum", INK, size=14)
     _flow(drawing, middles)
-    _caption(drawing, 20, 1, f"The minibatch is cut: {rows} rows for each rank.")
+    _caption(drawing, 20, 1, f"The minibatch is cut: {rows} "
+             f"row{'s' * (rows > 1)} for each rank.")
     _caption(drawing, 79, 2, "Each rank has all the weights. They are equal.")
     _caption(drawing, 193, 3, "Each rank computes a gradient, of its own rows only.")
     _caption(drawing, 406, 4, "All take the same step. The weights are equal again.")

@@ -23,6 +23,8 @@ def test_every_rank_has_its_rows_its_name_twice_and_its_colour(world_size, rows)
     for rank in range(world_size):
         assert fills[COLOURS[rank]] == rows + 2  # and the replica before and after
         assert words[f"rank {rank}"] == 2
+    each = f"{rows} {'row' if rows == 1 else 'rows'} for each rank."
+    assert any(text and text.endswith(each) for text in words)
 
 
 @pytest.mark.parametrize("world_size", range(2, 9))
