@@ -37,6 +37,8 @@ def _judge_params(case, got):
     yield differ(who, got["made"], [params] * world_size, [
         ("rounded to float32: keep the dtype",
          close(got["made"][0][2], torch.tensor(params[2]).tolist(), 0)),
+        ("the numbers are right, their shapes are not: a copy has its tensor's shape",
+         close(flat(got["made"]), flat([params] * world_size))),
         ("a replica starts from the parameters' own numbers", True)])
     yield differ(f"{who}; then each replica was written into", got["source"], params, [
         ("a replica is the parameter itself: .to(device) copies nothing on the same "
@@ -211,6 +213,8 @@ def _judge_train(case, got):
              "rows of the minibatch", replicas(rows)),
             (f"the step is {k} times too large", replicas(k)),
             (f"the step is {k} times too small", replicas(1 / k)),
+            (f"the sum was divided by {size * k}, as if all shards were full: divide "
+             f"by the {rows} rows of the minibatch", replicas(rows / (size * k))),
             ("gradients were summed over the devices once for each shard: once is "
              "enough", replicas(k ** (k - 1))),
             ("every shard counts alike: a mean of means",
@@ -227,6 +231,9 @@ def _judge_train(case, got):
             ("this is the sum; divide by the rows of the minibatch", rows * mean_loss),
             ("this is a mean of the shards' means",
              sum(part.mean() for part in parts) / len(parts)),
+            ("this is the loss after the step: take it from the pass that computes the "
+             "gradients", loss(lenet(X, [p - case["lr"] * g for p, g in
+                                         zip(params, grads)]), y).mean()),
             ("this is one shard's part: add up those of all shards",
              any(close(step["loss"], float(part.sum()) / rows) for part in parts))])
         rows = [sorted(range(rows)[i * size:(i + 1) * size]) for i in range(k)]

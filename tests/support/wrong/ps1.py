@@ -33,6 +33,10 @@ def get_params(params, device):
 def get_params(params, device):
     return [torch.randn_like(p).requires_grad_() for p in params]
 """),
+        "without their shapes": ("the numbers are right, their shapes are not", """
+def get_params(params, device):
+    return [p.detach().flatten().clone().to(device).requires_grad_() for p in params]
+"""),
         "rounded to float32": ("rounded to float32", """
 def get_params(params, device):
     return [p.detach().to(device, torch.float32, copy=True).requires_grad_()
@@ -286,6 +290,8 @@ CHANGES = {
     "divided twice": (
         "the step is 3 times too small",
         {"STEP": "[sgd(q, lr, len(X) * k) for q in device_params]"}),
+    "divided as if all shards were full": ("the sum was divided by 9", {
+        "STEP": "[sgd(q, lr, k * len(X_shards[0])) for q in device_params]"}),
     "a rate for each device": ("the step is 3 times too large", {
         "STEP": "[sgd(q, lr * k, len(X)) for q in device_params]"}),
     "never steps": ("nothing has moved", {"STEP": "pass"}),
@@ -305,6 +311,8 @@ CHANGES = {
     "summed once in every shard's turn": ("gradients were summed over the devices", {
         "GATHER": "[allreduce([q[i].grad for q in device_params]) "
                   "for i in range(8) for _ in losses]"}),
+    "the loss after the step": ("this is the loss after the step", {
+        "MEAN_LOSS": "loss(lenet(X, device_params[0]), y).mean().item()"}),
     "the loss of the last shard": (
         "this is one shard's part",
         {"MEAN_LOSS": "losses[-1].item() / len(X)"}),
