@@ -32,9 +32,12 @@ SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
 
 
 def sampler(case, indices):
-    """Ask for the rows of every rank, one after the other."""
-    return [plainly(indices(case["length"], case["world_size"], rank, case["epoch"],
-                            case["seed"])) for rank in range(case["world_size"])]
+    """Ask for the rows of every rank; note if torch's own generator begins anew."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2**40)  # which no answer asks for
+        rows = [plainly(indices(case["length"], case["world_size"], rank, case["epoch"],
+                                case["seed"])) for rank in range(case["world_size"])]
+        return {"rows": rows, "seeded": torch.initial_seed() != 2**40}
 
 
 def _draw_sampler(random):
@@ -46,7 +49,7 @@ def _draw_sampler(random):
 def _judge_sampler(case, got):
     length, k, epoch, seed = (case[name] for name in
                               ("length", "world_size", "epoch", "seed"))
-    rows = -(-length // k)
+    rows, got, seeded = -(-length // k), got["rows"], got["seeded"]
 
     def order(seed):
         return torch.randperm(
@@ -88,6 +91,10 @@ def _judge_sampler(case, got):
         ("the order is filled up from its own start",
          close([part[:length // k] for part in got],
                [part[:length // k] for part in wanted]))])
+    yield say("was torch's own generator given a new seed?", seeded, False, [
+        ("whatever draws next, such as dropout, would begin with the same numbers in "
+         "each epoch: give randperm a generator of its own, "
+         "torch.Generator().manual_seed(...)", True)])
 
 
 def _sorted(rows):
@@ -99,7 +106,8 @@ def evaluate(case, evaluate):
     def work():
         X, y = case["shards"][dist.get_rank()]
         X, y = tensor(X).view(-1, 3), tensor(y, torch.int64)
-        return plainly(evaluate(_layer(case["layer"]), X, y))
+        model = _layer(case["layer"])
+        return {"accuracy": plainly(evaluate(model, X, y)), "training": model.training}
     return attempt(work, len(case["shards"]), SECONDS)
 
 
@@ -136,7 +144,7 @@ def _judge_evaluate(case, got):
         ("all ranks must call the same collectives, also a rank with no rows", WAITED)])
     answer = sum(right) / sum(sizes)
     own = [r / max(1, n) for r, n in zip(right, sizes)]
-    have, found = sum(n > 0 for n in sizes), got["ranks"]
+    have, found = sum(n > 0 for n in sizes), each(got["ranks"], "accuracy")
     yield about(given)("the accuracy on each rank", found, [answer] * k, [
         ("every rank needs the answer: return it on all of them", None in found),
         ("every rank has the accuracy of its own rows: add up over ranks", own),
@@ -155,6 +163,10 @@ def _judge_evaluate(case, got):
          any(value != value for value in found)),
         ("only rank 0 has the sums: all_reduce gives them to all",
          close(found[0], answer, 1e-6) and unequal(found))], tolerance=1e-6)
+    yield about(given)("is the model in training mode afterwards, as it was?",
+                       each(got["ranks"], "training"), [True] * k, [
+        ("dropout would stay off for the rest of training: after model.eval() say "
+         "model.train()", True)])
 
 
 def resume(case, resume):
@@ -165,8 +177,8 @@ def resume(case, resume):
         save(path, snapshot(model, optimizer, *case["place"]))
         model, optimizer = _begin(case, "second", case["other_lr"])
         returned = plainly(resume(path, model, optimizer))
-        start = numbers(list(model.parameters()))
-        return {"returned": returned, "start": start,
+        start, seen = numbers(list(model.parameters())), numbers(model.seen)
+        return {"returned": returned, "start": start, "seen": seen,
                 "after": _train(model, optimizer, case["after"])}
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/run.ckpt"
@@ -175,6 +187,7 @@ def resume(case, resume):
 
 def _begin(case, which, lr):
     model = _layer(case[which])
+    model.register_buffer("seen", tensor(case["seen"][which]))
     if case["optimizer"] == "Adam":
         return model, torch.optim.Adam(model.parameters(), lr=lr)
     return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
@@ -194,7 +207,9 @@ def _train(model, optimizer, pairs):
 def _draw_resume(random):
     for optimizer in "SGD", "Adam":
         yield {"optimizer": optimizer, "first": draw_layer(random),
-               "second": draw_layer(random), "lr": random.uniform(0.1, 0.2),
+               "second": draw_layer(random),
+               "seen": {"first": random.uniform(5, 9), "second": 0.0},
+               "lr": random.uniform(0.1, 0.2),
                "other_lr": random.uniform(0.3, 0.5),
                "place": [random.randint(1, 4), random.randint(5, 9)],
                "before": [draw_batch(random, 4) for _ in range(3)],
@@ -215,6 +230,10 @@ def _judge_resume(case, got):
         ("these are the new model's own weights: write the saved ones into the model "
          "that was handed over", [case["second"]] * RANKS),
         ("resume does not train: it puts back what the file holds", True)])
+    yield say("the model's buffer `seen` on each rank after resume",
+              each(found, "seen"), [case["seen"]["first"]] * RANKS, [
+        ("a state dict holds buffers beside the weights, such as batch norm's running "
+         "mean: put all of it back, with load_state_dict", True)])
     yield say("weight and bias on each rank after each of two more steps",
               each(found, "after"), after, [
         *(("the optimizer begins anew: put its state back too, into the optimizer that "

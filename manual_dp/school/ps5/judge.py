@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from manual_dp.school.exercise import Exercise, about, close, differ, shorten, times
-from manual_dp.school.ps5.ranks import RANKS
+from manual_dp.school.ps5.ranks import AT_ONCE, RANKS
 from manual_dp.school.ps5.run import KS
 from manual_dp.school.sums import in_place
 from manual_dp.school.tools.devices import UNKNOWN
@@ -178,6 +178,10 @@ def _judge_means(case, got):
         ("divide by the rows of all shards: they do not have equally many",
          total / k / sizes[0]),
         ("this is the sum of the means", sum(means))])
+    yield about("repaired_5")(
+        f"shards of {sizes} rows, asked a second time at the same W", got["again"],
+        total / len(X), [("backward adds to W.grad, and what was there counts too: "
+                          "torch.autograd.grad leaves it alone", True)])
 
 
 def _draw_stale(random, accumulate, kind):
@@ -205,8 +209,7 @@ def _judge_stale(case, got):
          descend(early, [others[:n]], lr)[0]),
         ("gradients go into more than one step, or are lost: one step and one "
          "zero_grad for every group", True)])
-    yield say("most rows in a call of the model", max(got["rows"]), 2, [
-        ("more rows at once need more memory: call the model on one microbatch", True)])
+    yield say("most rows under way at once", max(got["rows"]), 2, AT_ONCE)
 
 
 def _draw_scale(random, world_size, kind):

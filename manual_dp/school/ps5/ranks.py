@@ -15,6 +15,9 @@ from manual_dp.school.tools.linear import (
 )
 from manual_dp.school.tools.plain import tensor
 
+AT_ONCE = [("more rows at once need more memory: call the model on one microbatch, and "
+            "then backward, before the next one; until then its graph is kept", True)]
+
 
 def _draw_hook(random, world_size, _):
     return {"params": [*draw_layer(random), *draw_layer(random, 4)],
@@ -96,9 +99,8 @@ def _judge_no_sync(say, problem, ranks):
         ("only the last microbatch counts", after(1, count - 1)),
         ("replicas differ: the last microbatch must send", unequal(got))])
     yield _sent(say, ranks)
-    yield say(f"two steps of {count} microbatches of 2 rows; most rows in a call of "
-              "the model on rank 0", max(ranks[0]["rows"]), 2, [
-        ("more rows at once need more memory: call the model on one microbatch", True)])
+    yield say(f"two steps of {count} microbatches of 2 rows; most rows under way at "
+              "once on rank 0", max(ranks[0]["rows"]), 2, AT_ONCE)
 
 
 def _draw_zero(random, world_size, number):

@@ -3,6 +3,7 @@
 Six of the programs run right here, where ranks are lists; four run on ranks.
 """
 
+import weakref
 from contextlib import nullcontext
 
 import torch
@@ -90,9 +91,10 @@ def set_epoch(case, clue_4, repaired_4):
 
 
 def mean_of_means(case, clue_5, repaired_5):
-    """Ask for the gradient over all shards."""
-    grad = repaired_5(*_shards(case), tensor(case["W"]).requires_grad_())
-    return {"clues": _clues(clue_5), "grad": grad}
+    """Ask for the gradient over all shards, twice at the same weights."""
+    W = tensor(case["W"]).requires_grad_()
+    grad, again = (numbers(repaired_5(*_shards(case), W)) for _ in range(2))
+    return {"clues": _clues(clue_5), "grad": grad, "again": again}
 
 
 def stale_gradients(case, clue_6, repaired_6):
@@ -174,9 +176,24 @@ def _shards(case):
 
 
 def _rows_at_once(model):
-    """Return a list; each forward of `model` from now on adds how many rows it has."""
-    rows = []
-    model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+    """Return a list; each forward of `model` adds how many rows are under way then.
+
+    These are its own, and those of earlier forwards whose graph still waits for its
+    backward.
+    """
+    rows, waiting = [], {}
+
+    def note(_, args, y_hat):
+        number, graph = len(rows), set()
+        rows.append(len(args[0]) + sum(waiting.values()))
+
+        def done(gradient, held=graph):
+            waiting.pop(number, None)
+        if y_hat.requires_grad:
+            waiting[number] = len(args[0])
+            y_hat.register_hook(done)  # the graph has it, and it has `held`
+            weakref.finalize(graph, waiting.pop, number, None)  # let go, no backward
+    model.register_forward_hook(note)
     return rows
 
 

@@ -371,6 +371,12 @@ def repaired(X_shards, y_shards, W):
              for X, y in zip(X_shards, y_shards) if len(X)]
     return sum(grads) / len(grads)
 """),
+        "added up in W.grad": ("backward adds to W.grad", """
+def repaired(X_shards, y_shards, W):
+    for X, y in zip(X_shards, y_shards):
+        (F.cross_entropy(X @ W, y, reduction="sum") / sum(map(len, y_shards))).backward()
+    return W.grad
+"""),
         "the sum": ("this is the sum over all rows", "SUMS; RETURN = sum(grads)"),
         "the sum over the shards' number": (
             "divide by the rows, not by the shards",
@@ -443,6 +449,18 @@ def repaired(model, optimizer, batches, accumulate):
 def repaired(model, optimizer, batches, accumulate):
     pass
 """),
+        "one backward for all the graphs of a step": (
+            "more rows at once need more memory", """
+def repaired(model, optimizer, batches, accumulate):
+    total = 0
+    for i, (X, y) in enumerate(batches):
+        total = total + F.cross_entropy(model(X), y) / accumulate
+        if (i + 1) % accumulate == 0:
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            total = 0
+"""),
         "the microbatches put together again": (
             "more rows at once need more memory",
             """
@@ -513,6 +531,17 @@ def repaired(model, optimizer, microbatches):
     for i, (X, y) in enumerate(microbatches):
         with nullcontext() if i == len(microbatches) - 1 else model.no_sync():
             F.cross_entropy(model(X), y).backward()
+    optimizer.step()
+"""),
+        "all forwards before the first backward": (
+            "more rows at once need more memory", """
+def repaired(model, optimizer, microbatches):
+    optimizer.zero_grad()
+    losses = []
+    for i, (X, y) in enumerate(microbatches):
+        with nullcontext() if i == len(microbatches) - 1 else model.no_sync():
+            losses.append(F.cross_entropy(model(X), y) / len(microbatches))
+    sum(losses).backward()
     optimizer.step()
 """),
         "the microbatches put together again": (

@@ -227,6 +227,7 @@ ACCUMULATES = {
 
 SAMPLER = RIGHT["10/sampler"]["a generator, a list, a stride"]
 SAMPLES = {
+    "torch's own generator": ("whatever draws next", "torch.Generator()", "torch"),
     "the same order in each epoch": ("the order is the same in each epoch",
                                      "seed + epoch", "seed"),
     "without the seed": ("the seed is left out", "seed + epoch", "epoch"),
@@ -259,6 +260,8 @@ SAMPLES = {
 
 COUNTS = RIGHT["10/evaluate"]["both counts in one tensor"]
 EVALUATES = {
+    "still in eval mode": ("dropout would stay off", "    counts =",
+                           "    model.eval()\n    counts ="),
     "its own rows only": ("every rank has the accuracy of its own rows",
                           "    dist.all_reduce(counts)\n", "    counts[1].clamp_(min=1)\n"),
     "the mean of the ranks' accuracies": (
@@ -299,6 +302,10 @@ RESUME = RIGHT["10/resume"]["state dicts"]
 WEIGHTS = 'model.load_state_dict(saved["model"])'
 STATE = 'optimizer.load_state_dict(saved["optimizer"])'
 RESUMES = {
+    "the weights without the buffers": (
+        "a state dict holds buffers", WEIGHTS,
+        'for name, p in model.named_parameters():\n'
+        '        p.data.copy_(saved["model"][name])'),
     "does nothing": ("these are the new model's own weights", WEIGHTS, "pass", STATE,
                      "pass"),
     "the weights alone": ("the optimizer begins anew", STATE, "pass"),
