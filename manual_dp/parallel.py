@@ -1,4 +1,4 @@
-"""`nn.DataParallel` by hand, on GPUs and on a CPU: one process, a thread a replica.
+"""`nn.DataParallel` by hand, on GPUs and on a CPU: one process, threads.
 
     replicate        copies of a module, through which gradients flow back
     parallel_apply   one forward on each replica, all at once
@@ -41,7 +41,7 @@ def replicate(module, devices):
 
 
 def parallel_apply(replicas, X_shards):
-    """Return [replicas[rank](X_shards[rank]) for every rank], a thread for each rank.
+    """Return [replicas[rank](X_shards[rank]) for every rank], computed in threads.
 
     An exception is raised here as it was there, with the replica's number in front.
     Threads take over whether gradients are on, but neither autocast nor a CUDA stream.
