@@ -118,7 +118,9 @@ def _judge_exchange(case, got):
         ("both ranks wait in send, which ends when the other receives: let one of them "
          "receive first, or start with isend", r"in i?send\b.*in i?send\b"),
         ("both ranks wait for a message that nobody has sent: one of them must send "
-         "first", r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)"),
+         "first; and what isend returns must be kept, and waited for: a message that "
+         "nobody holds is not sent",
+         r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)"),
         ("`other` says which rank it is, and only these two ranks take part", ".")])
     for number, (shape, seed) in enumerate(zip(case["shapes"], case["seeds"])):
         found = [got["ranks"][rank][number] for rank in pair]
@@ -175,7 +177,8 @@ def _judge_ring(case, got):
     yield failed(given, got, "the sum on every rank", [
         ("every rank waits in send, which ends when its neighbour receives: start with "
          "isend, then receive, then wait", r"waiting: (rank \d+ in i?send\b(, )?)+$"),
-        ("every rank waits for a message that nobody has sent: start with isend",
+        ("every rank waits for a message that nobody has sent: start with isend, keep "
+         "what it returns, and wait for that: a message that nobody holds is not sent",
          r"waiting: (rank \d+ in (i?recv|wait|ring_allreduce)\b(, )?)+$"),
         ("each rank sends as often as its neighbour on the right receives", WAITED)])
     calls = each(got["ranks"], "calls")

@@ -106,7 +106,7 @@ def evaluate(case, evaluate):
     def work():
         X, y = case["shards"][dist.get_rank()]
         X, y = tensor(X).view(-1, 3), tensor(y, torch.int64)
-        model = _layer(case["layer"])
+        model = _layer(case["layer"]).train(case["training"])
         return {"accuracy": plainly(evaluate(model, X, y)), "training": model.training}
     return attempt(work, len(case["shards"]), SECONDS)
 
@@ -128,7 +128,7 @@ def _draw_evaluate(random):
                 best = F.linear(tensor(X), *map(tensor, layer)).argmax(1).tolist()
                 y = [(label + (i >= right)) % 4 for i, label in enumerate(best)]
             shards.append((X, y))
-        yield {"layer": layer, "shards": shards}
+        yield {"layer": layer, "shards": shards, "training": len(sizes) == 2}
 
 
 def _judge_evaluate(case, got):
@@ -163,10 +163,11 @@ def _judge_evaluate(case, got):
          any(value != value for value in found)),
         ("only rank 0 has the sums: all_reduce gives them to all",
          close(found[0], answer, 1e-6) and unequal(found))], tolerance=1e-6)
-    yield about(given)("is the model in training mode afterwards, as it was?",
-                       each(got["ranks"], "training"), [True] * k, [
+    yield about(given)("is the model in training mode afterwards?",
+                       each(got["ranks"], "training"), [case["training"]] * k, [
         ("dropout would stay off for the rest of training: after model.eval() say "
-         "model.train()", True)])
+         "model.train()", case["training"]),
+        ("it was in eval mode before: leave it there", True)])
 
 
 def resume(case, resume):

@@ -2,6 +2,7 @@
 
     draw, judge_step                 one process
     draw_ranks, judge_step_of_ranks  on ranks, with torch's DDP
+    judge_one_by_one                 the same; no microbatch waits for the next
     judge                            all steps, by one of these
 
 The truth is a step of SGD with the gradient of the mean loss of all rows at once.
@@ -160,3 +161,14 @@ def judge_step_of_ranks(case, number, ranks, weight, got):
         ("when the last backward returns, DDP has averaged: nothing is left to do",
          True)])
     return right[0]
+
+
+def judge_one_by_one(case, number, ranks, weight, got):
+    """Judge a step on ranks, then what autograd kept; return the right weights."""
+    right = yield from judge_step_of_ranks(case, number, ranks, weight, got)
+    sizes = [[len(y) for _, y in pieces] for pieces in ranks]
+    yield about(f"{len(ranks)} ranks, microbatches of {sizes} rows")(
+        "tensors that autograd still holds when a forward begins, on each rank",
+        each(got, "kept"), [0] * len(ranks), [
+            ("call backward after each forward: until then its graph is kept", True)])
+    return right

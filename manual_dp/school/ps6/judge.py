@@ -249,6 +249,6 @@ EXERCISES = [
     Exercise("ps6/accumulate", 3, accumulate.draw,
              partial(accumulate.judge, accumulate.judge_step)),
     Exercise("ps6/accumulate_ddp", 3, accumulate.draw_ranks,
-             partial(accumulate.judge, accumulate.judge_step_of_ranks), 20),
+             partial(accumulate.judge, accumulate.judge_one_by_one), 20),
 ]
 WORDS = {"words": 4}  # points that a person gives, by grade id

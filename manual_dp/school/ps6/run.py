@@ -146,11 +146,21 @@ class Graph(saved_tensors_hooks):
 
 
 def accumulate_ddp(case, accumulate_ddp):
-    """Take steps on ranks with torch's DDP; count how often it averages gradients."""
-    def step(model, own, rows, number, optimizer):
-        accumulate_ddp(model, F.cross_entropy, own, rows, optimizer)
-    return list(zip(*on_ranks(lambda: ddp_steps(case, step),
-                              len(case["steps"][0]), SECONDS)))
+    """Take steps on ranks with torch's DDP; count averages, and what is kept."""
+    def work():
+        kept = []
+
+        def step(model, own, rows, number, optimizer):
+            graph, held = Graph(), [0]
+            watch = model.register_forward_pre_hook(
+                lambda *_: held.append(graph.tensors()))
+            with graph:
+                accumulate_ddp(model, F.cross_entropy, own, rows, optimizer)
+            watch.remove()
+            kept.append(max(held))
+        return [{**done, "kept": most} for done, most in
+                zip(ddp_steps(case, step), kept)]
+    return list(zip(*on_ranks(work, len(case["steps"][0]), SECONDS)))
 
 
 def ddp_steps(case, step, layer=None):

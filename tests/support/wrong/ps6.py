@@ -317,6 +317,10 @@ CHANGES = {
             {"FORWARD": "model.no_sync()"}),
         "no_sync for the last one alone": ("replicas differ", {
             "FORWARD": "model.no_sync() if i == n - 1 else nullcontext()"}),
+        "one backward for all graphs": ("call backward after each forward", {
+            "START": "optimizer.zero_grad(); total = 0",
+            "SHARE": "loss(model(X), y) * len(y) * k / rows; total = total + share; "
+                     "share = total if i == n - 1 else torch.zeros(1, requires_grad=True)"}),
         "no_sync for all, averaged by hand": ("leave averaging to DDP", {
             "FORWARD": "model.no_sync()",
             "END": "[dist.all_reduce(p.grad) for p in model.parameters()]; "

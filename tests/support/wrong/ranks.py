@@ -262,6 +262,8 @@ COUNTS = RIGHT["10/evaluate"]["both counts in one tensor"]
 EVALUATES = {
     "still in eval mode": ("dropout would stay off", "    counts =",
                            "    model.eval()\n    counts ="),
+    "always in training mode": ("it was in eval mode before", "    counts =",
+                                "    model.train()\n    counts ="),
     "its own rows only": ("every rank has the accuracy of its own rows",
                           "    dist.all_reduce(counts)\n", "    counts[1].clamp_(min=1)\n"),
     "the mean of the ranks' accuracies": (
