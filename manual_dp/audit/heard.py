@@ -10,6 +10,8 @@ Here no loss is known: whether the mixture is the right one, others have to say.
 
 from dataclasses import replace
 
+import torch
+
 from manual_dp.audit.catalogue import finding, ranks
 from manual_dp.audit.hypotheses import CLOSE, by_world_size, explain, mixture
 from manual_dp.audit.naming import accused
@@ -50,7 +52,16 @@ def by_ranks(notes, evidence):
         return None  # an update by hand, with a memory
     if any(note.hook for note in notes):
         return None
-    return accused(evidence, came, fits)
+    found = accused(evidence, came, fits)
+    if evidence.watched and {f.code for f in found} == {"gradient"} and _equal(notes):
+        return None  # changed on all ranks alike: noise, a projection
+    return found
+
+
+def _equal(notes):
+    """Return whether all ranks used one gradient, and of this step alone."""
+    return all(note.left is None and torch.equal(note.applied, notes[0].applied)
+               for note in notes)
 
 
 def _evenly(came, evidence):
@@ -68,7 +79,8 @@ def _evenly(came, evidence):
 
 def lost(notes, evidence):
     """Return the finding for gradients that were cleared before they were applied."""
-    if evidence.runs[0].several or not any(
+    optimizers = max(len(note.setup.groups) for note in evidence.runs[0].steps)
+    if evidence.runs[0].several or optimizers > 1 or not any(
             note.cleared and not note.wanders for note in notes):
         return []
     return [finding("accumulation", 0, "gradients were cleared between two backward "

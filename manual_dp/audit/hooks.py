@@ -93,7 +93,7 @@ class Watch:
     @contextmanager
     def on(self):
         """Watch while the block runs."""
-        with ExitStack() as self.stack:
+        with ExitStack() as self.stack, torch.compiler.set_stance("force_eager"):
             self.heard = set()
             for hook in self._hooks():
                 self.stack.enter_context(hook)

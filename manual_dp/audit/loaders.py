@@ -10,6 +10,7 @@ things is for a rule to ask. Here is asked that nothing is lost on the way from 
 from collections import namedtuple
 from unittest import mock
 
+import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
@@ -31,8 +32,9 @@ Given = namedtuple("Given", "columns size dealt seen")
 
 def told(sampler):
     """Return what a DistributedSampler was told, a `Sampler`."""
+    trains = torch.is_grad_enabled()  # an evaluation may have any order
     return Sampler(id(sampler), len(sampler.dataset), sampler.seed, sampler.epoch,
-                   sampler.shuffle, sampler.num_replicas, sampler.rank)
+                   sampler.shuffle and trains, sampler.num_replicas, sampler.rank)
 
 
 class Loaders:

@@ -77,9 +77,10 @@ def rows(notes, evidence):
             notes, evidence)[0] and not _equal(notes):
         evidence.remark("ranks share rows, and still take a single device's step")
         return []
-    if not size and notes[0].t is not None and len(shared) < len(homes) / 2:
-        shared = []  # of rows that nobody told us of, some may be equal
     same = len(seen) > 1 and all(mine == seen[0] for mine in seen) and shared
+    if not size and notes[0].t is not None and not same and (
+            often or len(shared) < len(homes) / 2):
+        shared = []  # of rows that nobody told us of, some may be equal, or drawn twice
     if same and notes[0].pieces and not _equal(notes) and not any(
             note.draws for note in notes):
         pass  # as of a graph: each rank makes something else of the whole

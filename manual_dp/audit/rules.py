@@ -42,7 +42,7 @@ def alias(evidence):
 
 def set_up(evidence):
     """Ask that models and optimizers are set up alike, and as at world size 1."""
-    found = []
+    found, last = [], [note.setup for note in (evidence.steps or [[]])[-1]]
     for t, notes in enumerate(evidence.steps):
         alone = evidence.alone[t][0].setup if t < len(evidence.alone) else None
         for moment in ("start", "setup"):
@@ -50,19 +50,24 @@ def set_up(evidence):
             if None not in setups:
                 found += [f for f in ask_setups(
                     setups, alone if moment == "setup" else None, notes[0].t)
-                    if f.code not in {other.code for other in found}]
+                    if f.code not in {other.code for other in found}
+                    # an optimizer may be known by its first step only
+                    and (f.code != "not-in-optimizer" or any(
+                        f.parameter in setup.unheld for setup in last))]
     return found
 
 
 def drift(evidence):
     """Ask that ranks have the same weights before the first step and after each one."""
     found = [_parted(evidence, *one) for one in evidence.runs[0].drifts]
-    for notes in evidence.steps:
+    for notes in _together(evidence):
         for when in ("before", "after") if not found and notes[0].weights is not None \
                 else ():
             lists = [getattr(note, when) for note in notes]
-            i = next((i for i, hashes in enumerate(zip(*lists))
-                      if len(set(hashes)) > 1), None)
+            apart = notes[0].setup.left_out if evidence.watched else ()
+            i = next((i for i, name in enumerate(evidence.names) if None not in lists
+                      and name not in apart and len({one[i] for one in lists}) > 1),
+                     None)
             if i is not None and (when == "after" or notes[0].t == 0) and not found:
                 who = [rank for rank, mine in enumerate(lists)
                        if mine[i] != lists[0][i]]
@@ -76,6 +81,15 @@ def drift(evidence):
                                     "rank, as where each adds up in an order of its "
                                     "own: they drift apart")
     return found
+
+
+def _together(evidence):
+    """Return the steps after which ranks have one model by design."""
+    steps = evidence.steps
+    if any(note.wraps == "join" for notes in steps for note in notes):
+        return steps[:-1]  # at its end, Join sends the weights of the last rank
+    return steps if not any("localSGD" in note.wraps for notes in steps
+                            for note in notes) else []
 
 
 def _parted(evidence, t, when, i, who, far):

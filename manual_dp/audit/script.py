@@ -6,7 +6,8 @@
     watch      start to watch; the report comes after a few steps
     Followed   what `watch` returns; also for a with statement
 
-The script keeps its loader, its sampler, its precision. At each parameter the gradient
+The script keeps its loader, its sampler, its precision; what torch.compile made runs
+uncompiled until then. At each parameter the gradient
 that this rank's backward brings is heard before anything sums it, and what the
 optimizer used is compared with the mean over ranks. Nothing is sent before the last of
 the steps: then the ranks meet over the group's store, and rank 0 prints the report.
@@ -33,7 +34,7 @@ from manual_dp.audit.meeting import Board, Meeting, NotTogether
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
-from manual_dp.audit.setup import snapshot
+from manual_dp.audit.setup import ids_held, snapshot
 from manual_dp.files import write_bytes
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
@@ -77,7 +78,7 @@ class Followed:
         self.run = begun(self.watch)
         self.run.ignored = tuple(ignore)
         dtypes = {p.dtype for p in self.watch.params}
-        self.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
+        self.close = max((CLOSE.get(dtype.to_real(), 3e-2) for dtype in dtypes), default=1e-7)
         self.rank, self.taken, self.begun = dist.get_rank(), [], 0
         self.diary = Diary(self.folder, self.rank) if self.folder else Board("watch")
         self.stack, self.destroy = ExitStack(), dist.destroy_process_group
@@ -110,15 +111,24 @@ class Followed:
             self.taken += [0] * (len(known) - len(self.taken))
             self.taken[known.index(id(optimizer))] += 1
             self._tell()
+            if self.watch.note.inside:  # all of the step was in this call
+                self._next()
 
     def _again(self):
-        """Close the step, at the first forward after all optimizers took theirs."""
-        taken = {id(one) for one in self.watch.stepped}
-        if taken and all(id(one) in taken for one in self.optimizers):
+        """Go on, at the first forward after all optimizers took their step."""
+        if not self.watch.depth:  # else a closure's
+            self._next()
+        if len(self.run.steps) >= self.steps:
+            self.finish()
+
+    def _next(self):
+        """Close the step if all optimizers took theirs, and begin another one."""
+        # one that is wrapped in another has its parameters
+        moved = ids_held(self.watch.stepped)
+        if self.watch.stepped and all(moved >= ids_held([one]) for one in
+                                      self.optimizers if one not in self.watch.stepped):
             self._close()
-            if len(self.run.steps) >= self.steps:
-                self.finish()
-            else:
+            if len(self.run.steps) < self.steps:
                 self._begin()
 
     def _close(self):
