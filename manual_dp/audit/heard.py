@@ -8,6 +8,7 @@
 Here no loss is known: whether the mixture is the right one, others have to say.
 """
 
+import math
 from dataclasses import replace
 
 import torch
@@ -53,8 +54,9 @@ def by_ranks(notes, evidence):
     if any(note.hook for note in notes):
         return None
     found = accused(evidence, came, fits)
-    if evidence.watched and {f.code for f in found} == {"gradient"} and _equal(notes):
-        return None  # changed on all ranks alike: noise, a projection
+    if evidence.watched and _equal(notes) and found and not {
+            f.code for f in found} - {"gradient", "factor", "nothing-moved"}:
+        return None  # changed on all ranks alike: noise, a projection, a layer's limit
     return found
 
 
@@ -79,9 +81,16 @@ def _evenly(came, evidence):
 
 def lost(notes, evidence):
     """Return the finding for gradients that were cleared before they were applied."""
-    optimizers = max(len(note.setup.groups) for note in evidence.runs[0].steps)
-    if evidence.runs[0].several or optimizers > 1 or not any(
+    if evidence.runs[0].several or not any(
             note.cleared and not note.wanders for note in notes):
+        return []
+    # of so many forwards, one of which is left
+    if not any(math.isclose(1, len(note.all_rows) * sum(
+            part.terms * (part.each or 0) for part in note.terms),
+            rel_tol=evidence.close) for note in notes):
+        evidence.skip("gradients that were cleared between two backward passes, and "
+                      "never applied", "right if a step was skipped, or inputs' alone "
+                      "were wanted")
         return []
     return [finding("accumulation", 0, "gradients were cleared between two backward "
                     "passes, and never applied")]
@@ -128,6 +137,7 @@ def _micro_batches(notes, evidence):
                             f"{alone[0] + 1} of {most} {ranks([rank])} applied its own "
                             "gradient alone", rank)]
         each = [of.get((rank, m), 0) for m in range(most)]
+        each = [one for one in each if abs(one) > tiny]  # others are of no step
         if not alone and not _alike(each):
             return [finding("accumulation", max(each) / (min(each) or 1),
                             "micro-batches count " + ", ".join(

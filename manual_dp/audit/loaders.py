@@ -10,7 +10,6 @@ things is for a rule to ask. Here is asked that nothing is lost on the way from 
 from collections import namedtuple
 from unittest import mock
 
-import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
@@ -32,9 +31,8 @@ Given = namedtuple("Given", "columns size dealt seen")
 
 def told(sampler):
     """Return what a DistributedSampler was told, a `Sampler`."""
-    trains = torch.is_grad_enabled()  # an evaluation may have any order
     return Sampler(id(sampler), len(sampler.dataset), sampler.seed, sampler.epoch,
-                   sampler.shuffle and trains, sampler.num_replicas, sampler.rank)
+                   sampler.shuffle, sampler.num_replicas, sampler.rank)
 
 
 class Loaders:
@@ -47,12 +45,13 @@ class Loaders:
         self.samplers, self.batches, self.given = [], [], []
         self.asked = []  # the places of the rows that a loader reads now
         self.left = READ
+        self.dealing = {}  # of a sampler: its last iteration, until a model trains
 
     def hooks(self, follows):
         """Yield the hooks on samplers; if a script is followed, on loaders, too."""
         order, give = DistributedSampler.__iter__, _BaseDataLoaderIter.__next__
         yield mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
-            self.samplers.append(told(sampler)) or order(sampler)))
+            self._deal(sampler) or order(sampler)))
 
         ask = _SingleProcessDataLoaderIter._next_index
 
@@ -68,6 +67,12 @@ class Loaders:
         if follows:
             yield mock.patch.object(_BaseDataLoaderIter, "__next__", heard)
             yield mock.patch.object(_SingleProcessDataLoaderIter, "_next_index", asked)
+
+    def _deal(self, sampler):
+        """Note what a sampler was told; what nobody trains on may have any order."""
+        one = told(sampler)
+        self.dealing[one.of] = len(self.samplers), one
+        self.samplers.append(one._replace(shuffle=False))
 
     def _keep(self, loader, nest):
         try:
@@ -91,7 +96,10 @@ class Loaders:
         del self.batches[:-KEPT]
 
     def see(self, rows):
-        """Be told which rows a model was given, by their hashes."""
+        """Be told which rows a model was given, by their hashes, to train on them."""
+        for place, one in self.dealing.values():
+            self.samplers[place] = one
+        self.dealing.clear()
         for batch in reversed(self.batches):
             for places in batch.columns:
                 if rows and all(row in places for row in rows):

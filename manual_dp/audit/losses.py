@@ -96,10 +96,14 @@ class Losses:
         with suppress(*STRANGE):
             begun, close, divided = _begun(roots, weights, self.heads)
         self.came, self.reached, self.depth = [], False, 1
+        note, self.heads = self.watch.note, []
+        cleared, note.cleared = note.cleared, False
         try:
             yield
         finally:
-            self.depth, note, self.heads = 0, self.watch.note, []
+            self.depth = 0
+            note.terms = [] if note.cleared else note.terms  # of what is not applied
+            note.cleared |= cleared
         if self.reached:
             rest = abs(begun - sum(value for value, _ in self.came))
             note.terms += [part for _, part in self.came]

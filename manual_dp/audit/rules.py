@@ -42,7 +42,7 @@ def alias(evidence):
 
 def set_up(evidence):
     """Ask that models and optimizers are set up alike, and as at world size 1."""
-    found, last = [], [note.setup for note in (evidence.steps or [[]])[-1]]
+    found, last = [], [note.setup for notes in evidence.steps[-1:] for note in notes]
     for t, notes in enumerate(evidence.steps):
         alone = evidence.alone[t][0].setup if t < len(evidence.alone) else None
         for moment in ("start", "setup"):
@@ -52,9 +52,14 @@ def set_up(evidence):
                     setups, alone if moment == "setup" else None, notes[0].t)
                     if f.code not in {other.code for other in found}
                     # an optimizer may be known by its first step only
-                    and (f.code != "not-in-optimizer" or any(
+                    and (f.code != "not-in-optimizer" or not _copied(notes) and any(
                         f.parameter in setup.unheld for setup in last))]
     return found
+
+
+def _copied(notes):
+    """Return whether weights come from others, which an optimizer of torch's holds."""
+    return all(note.foreign and not note.rates and note.moved for note in notes)
 
 
 def drift(evidence):
@@ -127,7 +132,7 @@ def moved(notes, evidence):
         yield finding("nothing-moved", len(some), f"{few(names)} did not change on "
                       f"{ranks(who)}: no optimizer took a step there", who[0],
                       parameter=names[0])
-    elif notes[0].foreign and not notes[0].rates:
+    elif notes[0].foreign and not notes[0].rates and not notes[0].moved:
         yield finding("not-in-optimizer", 0, "the optimizer holds none of the model's "
                       "parameters")
     elif still and (len(still) < len(notes) or notes[0].t == 0 and any(

@@ -18,7 +18,7 @@ import atexit
 import os
 import pickle
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -78,7 +78,8 @@ class Followed:
         self.run = begun(self.watch)
         self.run.ignored = tuple(ignore)
         dtypes = {p.dtype for p in self.watch.params}
-        self.close = max((CLOSE.get(dtype.to_real(), 3e-2) for dtype in dtypes), default=1e-7)
+        self.close = max((CLOSE.get(dtype.to_real(), 3e-2) for dtype in dtypes),
+                         default=1e-7)
         self.rank, self.taken, self.begun = dist.get_rank(), [], 0
         self.diary = Diary(self.folder, self.rank) if self.folder else Board("watch")
         self.stack, self.destroy = ExitStack(), dist.destroy_process_group
@@ -162,7 +163,8 @@ class Followed:
         try:
             runs, diaries = zip(*meeting.exchange((self.run, self.diary.now)))
         except NotTogether as error:
-            self._apart(error, meeting)
+            with suppress(RuntimeError):  # the store goes with rank 0
+                self._apart(error, meeting)
         except RuntimeError as error:
             _say(f"the ranks could not meet: {error}")
         else:

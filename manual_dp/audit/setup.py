@@ -148,7 +148,7 @@ def _note_optimizer(setup, prefix, optimizer, names):
                        if option not in HOW and plain(value) is not NotImplemented})
         setup.held += [name for name in called if name in setup.wants]
         state.update({(prefix + name, one): value
-                      for one, p in zip(called, group["params"])
+                      for one, p in zip(called, group["params"]) if id(p) in names
                       for name, value in inside(optimizer.state.get(p, {}))})
     setup.groups.append((kind.__name__, groups))
     if kind is type(optimizer):
