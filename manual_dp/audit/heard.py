@@ -85,7 +85,7 @@ def lost(notes, evidence):
             note.cleared and not note.wanders for note in notes):
         return []
     # of so many forwards, one of which is left
-    if not any(math.isclose(1, len(note.all_rows) * sum(
+    if not any(len(note.all_rows) > 1 and math.isclose(1, len(note.all_rows) * sum(
             part.terms * (part.each or 0) for part in note.terms),
             rel_tol=evidence.close) for note in notes):
         evidence.skip("gradients that were cleared between two backward passes, and "

@@ -119,7 +119,7 @@ class Watch:
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
             yield module.register_forward_pre_hook(
                 lambda _, args, kwargs, place=place: self._forward(place, args, kwargs),
-                with_kwargs=True, prepend=self.keeps)
+                with_kwargs=True, prepend=self.keeps or self.sharded)
             if model is not module:
                 yield model.register_forward_pre_hook(
                     lambda model, _: self._outer(model))

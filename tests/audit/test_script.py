@@ -4,6 +4,7 @@ import contextlib
 import io
 import pickle
 import time
+from unittest import mock
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit import script, watch
+from manual_dp.audit.meeting import NotTogether
 from manual_dp.ranks import run_ranks
 from tests.support.broken_training import average, mean_loss, net, rows, sgd
 
@@ -66,15 +68,17 @@ def clip_first(model, optimizer):
 
 
 def once_more(model, optimizer):
-    """Take a second micro-batch, for which the first one's gradients are cleared."""
-    optimizer.zero_grad()
-    mean_loss(model, DATA[0].float()[:4], DATA[1][:4]).backward()
+    """Take two micro-batches more; for the second, gradients are cleared."""
+    for part in (slice(4), slice(4, 8)):
+        optimizer.zero_grad()
+        (mean_loss(model, DATA[0].float()[part], DATA[1][part]) / 3).backward()
 
 
 def overflowing(model, optimizer):
     """Drop a gradient that is not finite, as a scaler does; then go on."""
     (mean_loss(model, DATA[0].float()[:4], DATA[1][:4]) * torch.inf).backward()
-    once_more(model, optimizer)
+    optimizer.zero_grad()
+    mean_loss(model, DATA[0].float()[:4], DATA[1][:4]).backward()
 
 
 @pytest.mark.parametrize("change, wrap, code", [
@@ -188,3 +192,17 @@ def test_a_gradient_that_overflowed_may_be_cleared():
             seen.finish()
         return seen.report and [f.code for f in seen.report.findings]
     assert "accumulation" not in run_ranks(rank, 2)[0]
+
+
+def test_a_script_ends_well_where_the_store_went_with_rank_0():
+    def rank():
+        model, optimizer = sgd(net())
+        seen = watch(model, optimizer)
+        train(model, optimizer, 2)
+        gone = mock.Mock(side_effect=RuntimeError("Broken pipe"))
+        late = mock.Mock(side_effect=NotTogether("rank 1 did not come"))
+        with mock.patch.object(script.Meeting, "exchange", late), \
+                mock.patch.object(seen, "_apart", gone):
+            seen.finish()
+        return gone.called
+    assert run_ranks(rank, 1) == [True]

@@ -1,0 +1,302 @@
+"""Right scripts of many kinds are watched to their end, and none is accused."""
+
+import contextlib
+import io
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
+    PostLocalSGDState,
+    post_localSGD_hook,
+)
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from manual_dp.audit import watch
+from manual_dp.ranks import run_ranks
+from tests.support.broken_training import average, mean_loss, net, rows, sgd
+
+X, y = (part.float() if part.is_floating_point() else part for part in rows(48)(0))
+
+
+def batches(count=4, size=6):
+    """Return this rank's own rows for some steps."""
+    mine = torch.arange(48)[dist.get_rank()::2]
+    return [(X[one], y[one]) for one in mine.split(size)[:count]]
+
+
+def ddp(**options):
+    return sgd(DistributedDataParallel(net(), **options))
+
+
+def changed(change, before=lambda model, optimizer: None):
+    """Return a script that changes gradients after backward, on all ranks alike."""
+    def script():
+        model, optimizer = ddp()
+        yield model, optimizer
+        for t, (X, y) in enumerate(batches()):
+            before(model, optimizer)
+            optimizer.zero_grad()
+            mean_loss(model, X, y).backward()
+            change(model, t)
+            optimizer.step()
+    return script
+
+
+def add_noise(model, t):
+    fixed = torch.Generator().manual_seed(t)
+    for p in model.parameters():
+        p.grad += 0.1 * torch.randn(p.shape, generator=fixed)
+
+
+def limit_first_layer(model, t):
+    next(model.parameters()).grad.mul_(0.3)
+
+
+def leave_first_layer(model, t):
+    next(model.parameters()).grad = None
+
+
+def backward_for_inputs(model, optimizer):
+    mean_loss(model, X[:4], y[:4]).backward()
+
+
+def by_turns():
+    model = DistributedDataParallel(net())
+    optimizers = [torch.optim.SGD(layer.parameters(), 0.1)
+                  for layer in (model.module[0], model.module[2])]
+    yield (model,)  # the command knows no optimizer before its first step
+    for optimizer, (X, y) in zip(itertools.cycle(optimizers), batches()):
+        for one in optimizers:
+            one.zero_grad()
+        mean_loss(model, X, y).backward()
+        optimizer.step()
+
+
+def drawn_with_replacement():
+    model, optimizer = ddp()
+    yield model, optimizer
+    fixed = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        mine = torch.randint(6, (2, 8), generator=fixed)[dist.get_rank()]
+        optimizer.zero_grad()
+        mean_loss(model, X[mine], y[mine]).backward()
+        optimizer.step()
+
+
+def lbfgs():
+    model = DistributedDataParallel(net())
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=3)
+    yield model, optimizer
+    for X, y in batches():
+        def closure():
+            optimizer.zero_grad()
+            loss = mean_loss(model, X, y)  # noqa: B023 (called in this turn)
+            loss.backward()
+            mean = loss.detach().clone()
+            dist.all_reduce(mean)
+            return mean / 2
+        optimizer.step(closure)
+
+
+def compiled():
+    model = DistributedDataParallel(torch.compile(net(), backend="aot_eager",
+                                                  fullgraph=True))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        mean_loss(model, X, y).backward()
+        optimizer.step()
+
+
+def fully_sharded():
+    model = fully_shard(net(), mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        mean_loss(model, X, y).backward()
+        optimizer.step()
+
+
+class Wrapped(torch.optim.Optimizer):
+    """Hold another optimizer's groups, and let it take the steps, as SAM does."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+        self.inner = torch.optim.SGD(self.param_groups, 0.1)
+        self.param_groups = self.inner.param_groups
+
+    def take(self):
+        self.inner.step()
+
+
+def wrapped_optimizer():
+    model = DistributedDataParallel(net())
+    optimizer = Wrapped(model.parameters())
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        mean_loss(model, X, y).backward()
+        optimizer.take()
+
+
+def copied_from_masters():
+    """Apply a part of the weights on each rank, in a copy; then put them together."""
+    model = DistributedDataParallel(net())
+    flat = F.pad(nn.utils.parameters_to_vector(model.parameters()).detach(), (0, 1))
+    master = nn.Parameter(flat.chunk(2)[dist.get_rank()].clone())
+    optimizer = torch.optim.Adam([master], 0.01)
+    yield model, optimizer
+    for X, y in batches():
+        model.zero_grad()
+        mean_loss(model, X, y).backward()
+        grads = torch.cat([p.grad.flatten() for p in model.parameters()] + [X[0, :1]])
+        master.grad = grads.chunk(2)[dist.get_rank()].clone()
+        optimizer.step()
+        parts = [torch.empty_like(part) for part in flat.chunk(2)]
+        dist.all_gather(parts, master.detach())
+        nn.utils.vector_to_parameters(torch.cat(parts)[:-1], model.parameters())
+
+
+def evaluated_on_training_rows():
+    model, optimizer = ddp()
+    yield model, optimizer
+    data = TensorDataset(X[:16], y[:16])
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, 4, sampler=sampler)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for one in loader:
+            optimizer.zero_grad()
+            mean_loss(model, *one).backward()
+            optimizer.step()
+        for one in loader:
+            with torch.no_grad():
+                mean_loss(model, *one)
+
+
+def joined():
+    model, optimizer = ddp()
+    yield model, optimizer
+    with Join([model]):
+        for X, y in batches(2 if dist.get_rank() else 3):
+            optimizer.zero_grad()
+            mean_loss(model, X, y).backward()
+            optimizer.step()
+
+
+def post_local():
+    model, optimizer = ddp()
+    group, _ = dist.new_subgroups(1)
+    model.register_comm_hook(PostLocalSGDState(None, group, 1), post_localSGD_hook)
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        mean_loss(model, X, y).backward()
+        optimizer.step()
+
+
+def gradients_on_the_way():
+    """Take the gradient of a first loss by hand; its graph is in the second one's."""
+    model, optimizer = sgd(net())
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        params = dict(model.named_parameters())
+        grads = torch.autograd.grad(F.cross_entropy(torch.func.functional_call(
+            model, params, (X,)), y), params.values(), create_graph=True)
+        fast = {name: p - 0.1 * grad
+                for (name, p), grad in zip(params.items(), grads)}
+        for part in (slice(3), slice(3, 6)):
+            (F.cross_entropy(torch.func.functional_call(model, fast, (X[part],)),
+                             y[part]) / 2).backward(retain_graph=True)
+        average(model)
+        optimizer.step()
+
+
+def by_a_method():
+    model, optimizer = sgd(net())
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        F.cross_entropy(model.forward(X), y).backward()
+        average(model)
+        optimizer.step()
+
+
+def halves():
+    """Divide the loss for two micro-batches, and clear the first one's gradient."""
+    model, optimizer = ddp()
+    yield model, optimizer
+    for X, y in batches():
+        for part in (slice(3), slice(3, 6)):
+            optimizer.zero_grad()
+            (mean_loss(model, X[part], y[part]) / 2).backward()
+        optimizer.step()
+
+
+def report_on(script, watched=True):
+    """Return what rank 0's report says, and the weights at the end, of each rank."""
+    def rank():
+        torch.manual_seed(0)
+        going = script()
+        made = next(going)
+        with contextlib.redirect_stdout(io.StringIO()):
+            seen = watch(*made) if watched else None
+            list(going)
+            if watched:
+                seen.finish()
+        found = seen.report if watched and not dist.get_rank() else None
+        weights = [getattr(p, "full_tensor", lambda p=p: p)().detach()
+                   for p in made[0].parameters()]
+        return found and [f.code for f in found.findings], found and str(found), weights
+    return run_ranks(rank, 2)
+
+
+@pytest.mark.parametrize("script", [
+    changed(add_noise), changed(limit_first_layer), changed(leave_first_layer),
+    changed(lambda model, t: None, backward_for_inputs), by_turns,
+    drawn_with_replacement, lbfgs, compiled, fully_sharded, wrapped_optimizer,
+    copied_from_masters, evaluated_on_training_rows, joined, post_local,
+    gradients_on_the_way, by_a_method])
+def test_a_right_script_is_not_accused_and_ends_with_the_same_weights(script):
+    watched, plain = report_on(script), report_on(script, watched=False)
+    codes, said, _ = watched[0]
+    assert codes == [], said
+    for (*_, mine), (*_, its) in zip(watched, plain):
+        assert all(map(torch.equal, mine, its))
+
+
+def test_a_wrapped_optimizer_takes_steps_and_not_one_long_step():
+    assert report_on(wrapped_optimizer)[0][1].startswith("audit: 3 steps")
+
+
+def test_cleared_gradients_are_named_where_the_loss_was_divided_for_them():
+    assert report_on(halves)[0][0] == ["accumulation"]
+    said = report_on(changed(lambda model, t: None, backward_for_inputs))[0][1]
+    assert "not checked       gradients that were cleared" in said
+
+
+def test_complex_weights_are_as_exact_as_their_parts():
+    def script():
+        model, optimizer = sgd(nn.Linear(5, 3, dtype=torch.cfloat))
+        yield model, optimizer
+        for X, y in batches():
+            optimizer.zero_grad()
+            F.cross_entropy(model(X.cfloat()).abs(), y).backward()
+            for p in model.parameters():
+                dist.all_reduce(torch.view_as_real(p.grad))
+                p.grad /= 2
+            optimizer.step()
+    codes, said, _ = report_on(script)[0]
+    assert codes == [] and "what is below 0.0001" in said
