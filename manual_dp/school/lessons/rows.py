@@ -9,10 +9,11 @@ from manual_dp.school.tools.plain import plainly
 
 
 def rows_to_go(case, rows_to_go):
-    """Ask each rank of the new number; none may change the order that it is given."""
-    return [plainly(rows_to_go(list(case["order"]), case["seen"], rank,
-                               case["world_size"]))
+    """Ask each rank of the new number; all are given the same order."""
+    order = list(case["order"])
+    rows = [plainly(rows_to_go(order, case["seen"], rank, case["world_size"]))
             for rank in range(case["world_size"])]
+    return {"rows": rows, "order": plainly(order)}
 
 
 def _draw(random):
@@ -28,8 +29,11 @@ def _judge(case, got):
     even = len(left) // n * n
     block = -(-len(left) // n)
     full = left + (left * n)[:-len(left) % n]
+    given = f"order {order}, seen {seen}, {so_many(n, 'rank')}"
+    yield differ(f"{given}; the order afterwards", got["order"], order, [
+        ("the order is the caller's: leave it as it is", True)])
     yield differ(
-        f"order {order}, seen {seen}, {so_many(n, 'rank')}; one list a rank", got,
+        f"{given}; one list a rank", got["rows"],
         [left[rank::n] for rank in ranks], [
             ("these begin at the front again: the first `seen` rows have been read",
              [order[rank::n] for rank in ranks]),

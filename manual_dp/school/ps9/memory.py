@@ -25,7 +25,8 @@ def draw(random):
             memories += [[stage, just], [stage, just - 1]]
         beyond = kept(layers, most + random.randint(1, 9), 3)
         memories += [[3, beyond], [0, 16 * sum(layers)], [0, 16 * sum(layers) - 1],
-                     [1, 4 * sum(layers)], [3, 2 * max(layers)]]
+                     [1, 4 * sum(layers)], [3, 2 * max(layers)],
+                     [3, kept(layers, most, 3) + 1]]  # for large layers, `most` it is
         yield {"layers": layers, "most": most, "asked": asked, "memories": memories}
 
 

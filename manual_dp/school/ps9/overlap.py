@@ -94,7 +94,7 @@ MISTAKES = [(text, how) for text, *hows in [
     ("the largest cap wins each time: is a bucket ready only with its last gradient, "
      "and is the last one sent, too, although it is not full?", {"choose": max}),
     ("of several caps with the same end, the largest is wanted", {"smallest": True},
-     {"listed": True}),
+     {"listed": 1}, {"listed": -1}),
     ("a bucket that holds just `cap` bytes is not too large", {"strict": True}),
     ("a bucket is closed before it would be larger than the cap, not after",
      {"over": True}),
@@ -105,9 +105,9 @@ MISTAKES = [(text, how) for text, *hows in [
 ] for how in hows]
 
 
-def best(case, listed=False, smallest=False, last=False, choose=None, **how):
+def best(case, listed=0, smallest=False, last=False, choose=None, **how):
     """Return the cap with the earliest end."""
-    caps = case["caps"]
+    caps = case["caps"][::listed or 1]
 
     def end(cap):
         made = buckets(case["ready"], case["sizes"], cap, **how)

@@ -75,7 +75,8 @@ def best_world_size(case, step_seconds, best_world_size, first_slower):
     return {"steps": steps,
             "best": [plainly(best_world_size(job(), case["most"], weak))
                      for weak in (False, True)],
-            "slower": plainly(first_slower(job(), case["most"]))}
+            "slower": [plainly(first_slower(job(), most))
+                       for most in case["searched"]]}
 
 
 def zero_bytes(case, zero_bytes, fewest_ranks):

@@ -22,7 +22,9 @@ def draw(random):
             case = _drawn(random, kind)
             if _clear(case, kind):
                 break
-        yield case
+        slower = first_slower(SimpleNamespace(**case["job"]), case["most"])
+        # `most` itself may be the first slower one
+        yield case | {"searched": [case["most"], slower or case["most"]]}
 
 
 def _drawn(random, kind):
@@ -107,8 +109,8 @@ def judge(case, got):
     for weak, found in zip((False, True), map(number, got["best"])):
         yield _judge_best(f"{given}; best_world_size(job, {most}, weak={weak})", job,
                           most, weak, found)
-    yield _judge_slower(f"{given}; first_slower(job, {most})", job, most,
-                        number(got["slower"]))
+    for most, found in zip(case["searched"], map(number, got["slower"])):
+        yield _judge_slower(f"{given}; first_slower(job, {most})", job, most, found)
 
 
 def _judge_steps(case, given, job, got):
@@ -193,6 +195,8 @@ def _judge_slower(given, job, most, got):
     ones = [n for n in counts if steps[n] > steps[1]]
     later = [n for n in counts[1:] if steps[n] > steps[n - 1]]
     hints = [
+        ("`most` itself counts, too: range(2, most + 1)",
+         got is None and wanted == most),
         ("there is such a number: look at all from 2 to `most`", got is None),
         ("None is wanted if there is no such number", wanted is None and got in (
             0, -1, most, most + 1, False)),

@@ -198,6 +198,14 @@ PRICES = {
                    "sum(link.alpha + max(step) / link.bandwidth for step in steps)",
                    "link.alpha + sum(map(max, steps)) / link.bandwidth"),
     "no alpha": ("alpha is left out", "link.alpha + ", ""),
+    "nothing for an empty message": (
+        "a message of 0 bytes costs alpha", "for step in steps)",
+        "for step in steps if max(step))"),
+    "sorts what it was given": ("the lists are the caller's", "max(step)",
+                                "(step.sort() or step[-1])"),
+    "empties what it was given": (
+        "the lists are the caller's", "max(step) / link.bandwidth for step in steps",
+        "max(steps.pop()) / link.bandwidth for _ in range(len(steps))"),
     "no bytes": ("the bytes are left out", "link.alpha + max(step) / link.bandwidth",
                  "link.alpha"),
     "times the bandwidth": ("bandwidth is bytes a second", "/ link", "* link"),
@@ -310,6 +318,8 @@ TO_GO = {
     "sorted": ("these rows are sorted", "sorted(left)[rank::world_size]"),
     "counts from one": (None, "left[rank + 1::world_size]"),
     "nothing": ("return the list of rows", "None"),
+    "cuts the order": ("the order is the caller's",
+                       "order.__delitem__(slice(seen)) or order[rank::world_size]"),
 }
 
 ANSWERS = {

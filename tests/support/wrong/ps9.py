@@ -514,6 +514,8 @@ def two_level(rank, world_size, tensor, per_node):
         "the smallest of equals": bucket("of several caps", ("-cap", "cap")),
         "the first of equals": bucket("of several caps", (
             "(end(cap), -cap)", "end(cap)")),
+        "the last of equals": bucket("of several caps", (
+            "min(caps, key=lambda cap: (end(cap), -cap))", "min(caps[::-1], key=end)")),
         "full at the cap": bucket("a bucket that holds just `cap` bytes", (
             "<= cap", "< cap")),
         "closed when it is too large": bucket("a bucket is closed before", (
@@ -614,6 +616,8 @@ def two_level(rank, world_size, tensor, per_node):
             "return max(range", "return min(range")),
         "no best": best(PRINTED, ("return max(range", "print(range"), (
             "1), key=rate)", "1))")),
+        "slower, never the last": best("`most` itself counts", (
+            "range(2, most + 1)", "range(2, most)")),
         "0 for none": best("None is wanted", (
             "            return n\n", "            return n\n    return 0\n")),
         "as long is slower": best("a step that takes as long", (
@@ -670,6 +674,8 @@ def two_level(rank, world_size, tensor, per_node):
         "must be below": zero("what just fits, fits", ("<= memory", "< memory")),
         "begins with two": zero("one rank counts, too", (
             "range(1, most + 1)", "range(2, most + 1)")),
+        "never the last": zero("`most` itself counts", (
+            "range(1, most + 1)", "range(1, most)")),
         "one too few": zero("one too few", (
             "            return world_size\n", "            return world_size - 1\n")),
         "0 for none": zero("None is wanted", (
