@@ -15,7 +15,7 @@ STUCK = [
     ("every rank must call the same collectives, and as often", "timeout|gloo"),
     ("num_batches_tracked is a whole number: it counts, the same on all ranks. "
      "Average what is floating point", "Long|long int|Float can't be cast|dtype")]
-BUFFERS = ("1.running_mean", "1.running_var")
+BUFFERS, COUNTER = ("1.running_mean", "1.running_var"), "1.num_batches_tracked"
 
 
 def draw(random):
@@ -118,6 +118,8 @@ def judge(case, got):
          "begin as rank 0's", unequal(buffers)),
         ("buffers begin as rank 0's, and are averaged with the weights", True)])
     yield from _judge_messages(say, steps, every, each(ranks, "before"))
+    yield say("num_batches_tracked on each rank", each(ranks, COUNTER), [steps] * k, [
+        ("it counts the forwards, on all ranks alike: leave it as it is", True)])
 
 
 def _judge_messages(say, steps, every, before):

@@ -275,6 +275,10 @@ CHANGES = {
             "START": "return"}),
         "asks in every step": ("communicate only when an average is due", {
             "GRADIENTS": "dist.barrier()"}),
+        "the counter is added up": ("it counts the forwards, on all ranks alike", {
+            "FLOATS": "list(model.state_dict().values())",
+            "DIVIDE": "t.div_(dist.get_world_size()) if t.is_floating_point() else 0",
+            "START": "[dist.broadcast(t, 0) for t in floats if t.is_floating_point()]"}),
     },
     "replay": {
         "fresh gradients": ("gradients are those at the weights as they are", {
