@@ -46,6 +46,7 @@ TRIED = ("check", "largest_difference")
 SECONDS = 40    # that all ranks have
 WAITING = 10    # seconds, after which a rank is said to wait for ever
 DOWNLOAD = 0.2  # seconds that a download takes
+SLOW = 1.5      # and one before there is a group: longer than a guessed wait
 LATE = 0.5      # seconds after which a rank comes that was busy elsewhere
 TEXT = "first half, second half"
 ERROR = "no space left on the disk"
@@ -198,7 +199,8 @@ def once(case, once):
                     with _without_names() if group else nullcontext():
                         found.append(_download(
                             once, Path(folder, name), f"{number}", fails,
-                            roll.call if group else _without_group, me, late))
+                            roll.call if group else _without_group, me, late,
+                            DOWNLOAD if group or fails else SLOW))
                 return found
         with _without_names():
             alone = _download(once, Path(folder, "alone"), "alone", None,
@@ -223,17 +225,18 @@ def _without_group(function):
     return True
 
 
-def _download(once, path, meeting, fails, call, me=(0, 1), late=False):
+def _download(once, path, meeting, fails, call, me=(0, 1), late=False,
+              seconds=DOWNLOAD):
     """Call `once` in one situation, by `call`; return what this process has seen.
 
     fails: None, or which of ERRORS ends the download. me: rank and world size. late:
-    whether all ranks but 0 come when rank 0 has long begun.
+    whether all ranks but 0 come when rank 0 has long begun. seconds: it takes.
     """
     folder, calls = path.parent, []
 
     def download(place):
         calls.append(str(place))
-        _write(place, fails)
+        _write(place, fails, seconds)
 
     def ask():
         with alarm(TimeoutError(FOREVER), WAITING):
@@ -252,12 +255,12 @@ def _download(once, path, meeting, fails, call, me=(0, 1), late=False):
     return {"calls": len(calls), "said": said, "waits": FOREVER in said, "file": seen}
 
 
-def _write(place, fails):
+def _write(place, fails, seconds):
     """Write a file slowly; or half of it, until something fails."""
     with open(place, "w") as file:
         file.write(TEXT[:10])
         file.flush()
-        time.sleep(DOWNLOAD)
+        time.sleep(seconds)
         if fails:
             kind, words = ERRORS[fails]
             raise kind(words)

@@ -365,6 +365,9 @@ CHANGES = {
             "WHO": "rank == 0"}),
         "the others do not wait": ("some rank does not wait", {
             "TELL": "pass", "WAIT": "pass"}),
+        "the others wait for a second": ("some rank does not wait", {
+            "WAIT": "time.sleep(rank > 0)\n"
+                    "    if os.path.exists(failed): error = open(failed).read()"}),
         "rank 0 raises alone, the others wait": ("rank 0 has failed, and the others", {
             "FAILED": "raise"}),
         "the error stays on rank 0": ("only rank 0 raises", {
