@@ -139,16 +139,16 @@ def _check_contiguous(tensors):
                              f"has strides {tensor.stride()}")
 
 
-def _check_memory(tensors):
+def _check_memory(tensors, holders="ranks"):
     # Two ranks on the same memory would add one gradient twice.
     tensors = sorted((t for t in tensors if t.numel()), key=torch.Tensor.data_ptr)
     apart = all(t.data_ptr() + _reach(t) * t.element_size() <= after.data_ptr()
                 for t, after in zip(tensors, tensors[1:]))
-    if apart and not any(0 in t.stride() for t in tensors):
+    if apart and not any(0 in t.stride() or _reach(t) < t.numel() for t in tensors):
         return
     places = [place for t in tensors for place in _places(t)]
     if len(set(places)) != len(places):
-        raise ValueError("two ranks share memory; copy the tensor for each rank")
+        raise ValueError(f"two {holders} share memory; copy the tensor for each rank")
 
 
 def _reach(tensor):
@@ -170,3 +170,4 @@ def _check_chunks(chunks):
                              f"{len(chunks)} ranks need as many chunks each")
     for i, column in enumerate(zip(*chunks)):
         _check(column, f"chunk {i} of rank {{}}")
+    _check_memory([chunk for row in chunks for chunk in row], "chunks")

@@ -21,8 +21,8 @@ class Batches:
     """Hand out a data set in minibatches, as often as it is iterated over.
 
     X: images, y: as many labels. generator: a `torch.Generator` that puts the
-    examples in a new order each time; None keeps them in theirs. The last minibatch
-    may be short; none is dropped.
+    examples in a new order each time; None keeps them in theirs, and minibatches are
+    views of X. The last minibatch may be short; none is dropped.
     """
 
     def __init__(self, X, y, batch_size, generator=None):
@@ -50,9 +50,8 @@ def load_data(name="digits", batch_size=256, seed=0, root=None, dtype=torch.floa
 
     name: "digits" or "fashion-mnist". Labels are int64, one an image. seed: of the
     training set's shuffling, which has a generator of its own: no other random draw
-    changes it.
-    root: where Fashion-MNIST's four .gz files lie, or shall; by default the folder
-    in MANUAL_DP_DATA, else a cache folder. Missing files are downloaded.
+    changes it. root: where Fashion-MNIST's four .gz files lie, or shall; by default the
+    folder in MANUAL_DP_DATA, else a cache folder. Missing files are downloaded.
     Raises ValueError for another name or a damaged file, FileNotFoundError (with
     what to put where) if there are neither files nor network.
     """

@@ -76,6 +76,8 @@ def check_labels(y, classes=10):
 
     torch alone would skip a label of -100 in silence, and lose a GPU to a label of 10.
     """
+    if not isinstance(y, torch.Tensor):
+        raise TypeError(f"y must be a tensor, got {type(y).__name__}")
     if y.dtype != torch.int64:
         raise TypeError(f"y must be int64 labels, got {y.dtype}")
     if y.dim() != 1:

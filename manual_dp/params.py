@@ -41,7 +41,7 @@ def pack_grads(params):
 def check_replicas(device_params, values=True):
     """Raise ValueError, naming rank and index, unless replicas are equal and separate.
 
-    Compares the number of parameters, shapes, dtypes, and with `values` every bit.
+    Compares the number of parameters, shapes, dtypes, and with `values` every number.
     Two parameters on the same memory are refused: each step would count twice.
     """
     first, homes = device_params[0], {}
@@ -61,7 +61,7 @@ def check_replicas(device_params, values=True):
             if p.numel() and home != who:
                 raise ValueError(f"{who} shares memory with {home}; "
                                  "make replicas with get_params")
-            if values and not torch.equal(p, p0.to(p.device)):
+            if values and not torch.allclose(p, p0.to(p.device), 0, 0, equal_nan=True):
                 raise ValueError(f"{who} differs from rank 0's")
 
 
@@ -69,15 +69,17 @@ def check_replicas(device_params, values=True):
 def largest_difference(params, others):
     """Return the largest |difference| between two replicas, as a float.
 
-    params, others: lists of tensors of the same shapes, on any devices.
+    params, others: lists of tensors, on any devices; ValueError if shapes differ.
     """
-    distances = [(p - q.to(p.device)).abs().max().cpu()
-                 for p, q in zip(params, others, strict=True)]
+    params, others = list(params), list(others)
+    if [p.shape for p in params] != [q.shape for q in others]:  # would be broadcast
+        raise ValueError("params and others must be as many tensors of the same shapes")
+    distances = [(p - q.to(p.device)).abs().max().cpu() for p, q in zip(params, others)]
     return float(torch.stack(distances).max())  # NaN if one is; Python's max loses it
 
 
 def _check(params):
-    if isinstance(params, torch.Tensor) or not len(params):
+    if not isinstance(params, (list, tuple, torch.nn.ParameterList)) or not len(params):
         raise ValueError("params must be a list of at least one tensor")
     for i, p in enumerate(params):
         if not isinstance(p, torch.Tensor):

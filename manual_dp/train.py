@@ -142,8 +142,6 @@ def _check(X, y, device_params, devices, lr):
     _check_replica_count(device_params, devices)
     check_replicas(device_params, values=False)
     check_images(X, device_params[0])
-    if not isinstance(y, torch.Tensor):
-        raise TypeError(f"y must be a tensor, got {type(y).__name__}")
     check_labels(y)
     _check_lr(lr)
 
@@ -163,6 +161,8 @@ def _check_lr(lr):
 
 def _check_step(params, lr, batch_size):
     _check_lr(lr)
+    if not hasattr(params, "__len__"):  # it can be walked once, and is walked here
+        raise TypeError(f"params must be a list, got a {type(params).__name__}")
     if not batch_size >= 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
     for i, p in enumerate(params):
@@ -174,6 +174,5 @@ def _check_finite(grads):
     for rank, grad in enumerate(grads):
         # a NaN or inf anywhere shows in the ends, ten times faster than asking for all
         if not torch.stack(grad.aminmax()).isfinite().all():
-            raise ValueError(f"the summed gradient on rank {rank} is not finite "
-                             "(NaN or inf in X, or too large a step); "
-                             "nothing was updated")
+            raise ValueError(f"the summed gradient on rank {rank} is not finite (NaN "
+                             "or inf in X, or too large a step); nothing was updated")

@@ -358,3 +358,26 @@ def test_refuses_chunks_and_writes_nothing(function, case):
     with pytest.raises(error, match=message):
         function(chunks)
     assert all((tensor == 1).all() for tensor in kept)
+
+
+@pytest.mark.parametrize("function", [reduce_scatter, allgather])
+@pytest.mark.parametrize("share", [
+    lambda a, b, c, d: [[a, a], [c, d]],            # of one rank
+    lambda a, b, c, d: [[a, b], [b, d]],            # of two ranks, at other places
+    lambda a, b, c, d: [[a[:1], a], [c[:1], d]],    # in part
+])
+def test_chunks_that_share_memory_are_refused(function, share):
+    tensors = [torch.full((2,), 10.0**i) for i in range(4)]
+    with pytest.raises(ValueError, match="two chunks share memory"):
+        function(share(*tensors))
+    assert [t.tolist() for t in tensors] == [[10.0**i] * 2 for i in range(4)]
+
+
+@pytest.mark.parametrize("function", [allreduce, tree_allreduce])
+def test_a_tensor_whose_own_places_overlap_is_refused(function):
+    rolling = torch.arange(4.0).as_strided((3, 2), (1, 1))  # as unfold makes them
+    tensors = [torch.ones(3, 2), rolling]
+    with pytest.raises(ValueError, match="share memory"):
+        function(tensors)
+    assert tensors[0].tolist() == [[1, 1]] * 3
+    assert rolling.tolist() == [[0, 1], [1, 2], [2, 3]]

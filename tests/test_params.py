@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from manual_dp import check_replicas, get_params, lenet, loss, pack_grads
+from manual_dp import (
+    check_replicas,
+    get_params,
+    largest_difference,
+    lenet,
+    loss,
+    pack_grads,
+)
 
 
 def some_params():
@@ -177,3 +184,26 @@ def test_values_are_not_compared_when_not_asked_for():
     first, second = (get_params(some_params(), "cpu") for _ in range(2))
     second[2].data += 1
     check_replicas([first, second], values=False)
+
+
+def test_what_can_be_walked_once_is_no_list_of_parameters():
+    with pytest.raises(ValueError, match="params must be a list of at least one tensor"):
+        get_params(torch.nn.Linear(2, 2).parameters(), "cpu")
+
+
+def test_replicas_that_are_nan_alike_are_equal_and_others_are_not():
+    def replica(value):
+        return [torch.tensor([1.0, value], requires_grad=True)]
+    check_replicas([replica(torch.nan), replica(torch.nan)])
+    check_replicas([replica(torch.inf), replica(torch.inf)])
+    for value in (2.0, torch.inf):
+        with pytest.raises(ValueError, match="parameter 0 of rank 1 differs from rank 0"):
+            check_replicas([replica(torch.nan), replica(value)])
+
+
+@pytest.mark.parametrize("others", [[torch.zeros(1)], [torch.zeros(2, 3)], [],
+                                    [torch.zeros(3), torch.zeros(3)]])
+def test_a_difference_of_other_shapes_is_refused(others):
+    for one, other in ([torch.ones(3)], others), (others, [torch.ones(3)]):
+        with pytest.raises(ValueError, match="as many tensors of the same shapes"):
+            largest_difference(one, other)

@@ -615,3 +615,20 @@ def only_first(tensors):
 def test_replicas_that_part_are_refused_after_the_epoch(data, wrong):
     with pytest.raises(ValueError, match="parameter 0 of rank 1 differs from rank 0's"):
         quiet(data, num_epochs=3, allreduce=wrong)
+
+
+def test_a_step_on_what_can_be_walked_once_is_refused_and_not_left_out():
+    net = torch.nn.Linear(1, 1)
+    net(torch.ones(1, 1)).sum().backward()
+    before = net.weight.item()
+    with pytest.raises(TypeError, match="params must be a list, got a generator"):
+        sgd(net.parameters(), lr=0.1, batch_size=1)
+    assert (net.weight.item(), net.weight.grad.item()) == (before, 1)
+    sgd(list(net.parameters()), lr=0.1, batch_size=1)
+    assert net.weight.item() != before
+
+
+def test_labels_in_a_list_are_refused():
+    params, devices = init_params(), [torch.device("cpu")]
+    with pytest.raises(TypeError, match="y must be a tensor, got list"):
+        evaluate_accuracy([params], [(torch.rand(1, 1, 28, 28), [1])], devices)

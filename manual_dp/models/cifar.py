@@ -44,9 +44,8 @@ def load_images(name="stand-in", batch_size=128, seed=0, root=None, rows=None,
     seed: of the training set's shuffling, as in `load_data`. All images are decoded
     now and kept: 50,000 are 0.6 GB in float32.
     """
-    (X, y), (X_test, y_test) = (
-        take(images, range(len(images)))
-        for images in image_sets(name, root, rows, test_rows))
+    sets = image_sets(name, root, rows, test_rows)
+    (X, y), (X_test, y_test) = (take(images, range(len(images))) for images in sets)
     generator = torch.Generator().manual_seed(seed)
     return (Batches(X.to(dtype), y, batch_size, generator),
             Batches(X_test.to(dtype), y_test, batch_size))

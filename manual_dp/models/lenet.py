@@ -1,6 +1,4 @@
-"""LeNet as an `nn.Module`, for what wraps modules: the same eight tensors, the same
-function as `manual_dp.lenet`.
-"""
+"""LeNet as an `nn.Module`: the eight tensors and the function of `manual_dp.lenet`."""
 
 from torch import nn
 

@@ -126,7 +126,8 @@ class Images(L.LightningDataModule):
 
 def _check(**values):
     for name, (value, kind, least) in values.items():
-        if not isinstance(value, kind) or isinstance(value, bool) or value < least:
+        number = isinstance(value, kind) and not isinstance(value, bool)
+        if not (number and least <= value < float("inf")):
             raise ValueError(f"{name} must be a number >= {least}, got {value!r}")
 
 

@@ -38,9 +38,8 @@ class Block(nn.Module):
 
     def __init__(self, in_channels, channels, stride=1):
         super().__init__()
-        self.residual = nn.Sequential(
-            *_convolution(in_channels, channels, 3, stride), nn.ReLU(),
-            *_convolution(channels, channels, 3))
+        self.residual = nn.Sequential(*_convolution(in_channels, channels, 3, stride),
+                                      nn.ReLU(), *_convolution(channels, channels, 3))
         self.shortcut = nn.Sequential()  # X as it is
         if stride != 1 or in_channels != channels:
             self.shortcut = nn.Sequential(*_convolution(in_channels, channels, 1,

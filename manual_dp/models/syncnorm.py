@@ -21,6 +21,8 @@ class SyncNorm(nn.BatchNorm2d):
         if not self.training:
             return super().forward(X)
         count = sum_over_ranks(X.new_tensor(X[:, 0].numel()))
+        if count <= 1:  # its variance is 0 / 0
+            raise ValueError(f"X has {count:g} values a channel over all ranks; need 2")
         mean = sum_over_ranks(X.sum((0, 2, 3))) / count
         X = X - mean[:, None, None]
         var = sum_over_ranks((X * X).sum((0, 2, 3))) / count

@@ -7,11 +7,9 @@ A file is one line, then `torch.save`'s bytes (`tail -n +2` gives them back):
 
     manual_dp checkpoint 1 <number of these bytes> <their SHA-256>
 
-How one is written and checked: files/sealed.py.
-
-With a process group every rank must call them; what fails on one rank raises on all.
-Cost: the bytes once in memory where they are written or read; a few hundred bytes
-between ranks. What to put in: resume.py.
+How one is written and checked: files/sealed.py. What to put in: resume.py. With a
+process group every rank must call them; what fails on one rank raises on all. Cost:
+the bytes once in memory where they are written or read; a few hundred between ranks.
 """
 
 import io
@@ -36,7 +34,7 @@ def save(path, state):
     state: tensors, numbers and strings in dicts and lists; other ranks may pass None.
     Killed at any instant it leaves the old file or the new, and perhaps a `.ck-*`
     beside it, which the next save removes. Raises CheckpointError for what `load`
-    would refuse, OSError if the disk is full; the old file is then as it was.
+    would refuse, pickle's for a lambda, OSError for a full disk; the old file stays.
     """
     _together(f"save {path}",
               lambda: (here()[0] == 0 and _write(Path(path), state), None))

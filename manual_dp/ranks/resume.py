@@ -39,10 +39,10 @@ def resume(snapshot, model, optimizer, generator=None):
     after a DistributedSampler's `set_epoch(epoch)`. Give a DataLoader a generator of
     its own, or each `for` over it draws from torch's. An order drawn from `generator`
     comes again only if the snapshot was taken before the draw, at step 0.
-    Raises CheckpointError or ValueError, with nothing changed, if model, optimizer,
-    number of ranks or use of `generator` is another.
+    Raises CheckpointError or ValueError, with nothing changed, if model, groups or
+    options of the optimizer, number of ranks or use of `generator` are others.
     """
-    _check_snapshot(snapshot, generator)
+    _check_snapshot(snapshot, optimizer, generator)
     state, random = _fit(model, snapshot["model"]), snapshot["random"][here()[0]]
     # copied, or the optimizer would go on in the snapshot's own tensors
     optimizer.load_state_dict(copy.deepcopy(snapshot["optimizer"]))
@@ -93,7 +93,7 @@ def _kind(entries, name):
     return type(value).__name__ if name in entries else "missing"
 
 
-def _check_snapshot(snapshot, generator):
+def _check_snapshot(snapshot, optimizer, generator):
     for name in ("model", "optimizer", "epoch", "step", "random"):
         if name not in snapshot:
             raise CheckpointError(f"not a snapshot: it has no {name!r}")
@@ -104,3 +104,6 @@ def _check_snapshot(snapshot, generator):
                               f"run has {world_size}; load_model takes its weights")
     if (states[rank]["generator"] is None) != (generator is None):
         raise CheckpointError("snapshot and resume must both have a generator, or none")
+    groups = snapshot["optimizer"]["param_groups"]
+    if any(optimizer.defaults.keys() - group for group in groups):
+        raise CheckpointError(f"the snapshot is not of {type(optimizer).__name__}")

@@ -205,6 +205,7 @@ def refused():
     said = []
     for make in (lambda: Images(batch_size=0), lambda: Images(workers=-1),
                  lambda: Images(seed=True), lambda: LitLeNet(lr=-0.1),
+                 lambda: LitLeNet(lr=math.nan), lambda: LitLeNet(lr=math.inf),
                  lambda: LitLeNet(seed=0.5),
                  lambda: Images(batch_size=50).rows_of_a_rank(4)):
         with pytest.raises(ValueError) as error:
@@ -220,6 +221,8 @@ def test_wrong_arguments_are_refused_with_their_name_and_value():
                     "workers must be a number >= 0, got -1",
                     "seed must be a number >= 0, got True",
                     "lr must be a number >= 0, got -0.1",
+                    "lr must be a number >= 0, got nan",
+                    "lr must be a number >= 0, got inf",
                     "seed must be a number >= 0, got 0.5",
                     "batch_size 50 is not divisible by 4"]
     assert (shared, own) == (12, 50)

@@ -73,3 +73,23 @@ def test_every_batch_norm_is_replaced_and_keeps_its_numbers():
     assert [type(layer) for layer in (net[1], net[2][0], net[3])] == [
         SyncNorm, SyncNorm, nn.BatchNorm1d]
     assert all(p is q for p, q in zip(net.parameters(), before))
+
+
+def with_one_value(rows):
+    norm, X = synchronise(nn.BatchNorm2d(2)), torch.ones(rows, 2, 1, 1)
+    before = norm.running_var.clone()
+    try:
+        norm(X)
+    except ValueError as error:
+        return str(error), torch.equal(norm.running_var, before)
+    return norm.running_var.isfinite().all().item()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_one_value_a_channel_has_no_variance_and_changes_nothing(rows):
+    said = f"X has {rows} values a channel over all ranks; need 2"
+    assert run_ranks(with_one_value, 1, rows, timeout=300) == [(said, True)]
+
+
+def test_two_ranks_with_a_value_each_have_a_variance():
+    assert run_ranks(with_one_value, 2, 1, timeout=300) == [True, True]

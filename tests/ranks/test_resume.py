@@ -256,6 +256,22 @@ def test_a_snapshot_that_does_not_fit_changes_nothing(change, error, message):
     assert same(other.bits(), before) and torch.equal(own.get_state(), state)
 
 
+@pytest.mark.parametrize("saved, given", [("Adam", "SGD"), ("SGD", "Adam"),
+                                          ("Adam", "Adagrad")])
+def test_a_snapshot_of_another_kind_of_optimizer_is_refused(saved, given):
+    def made(kind):
+        model = torch.nn.Linear(2, 2)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        return model, optimizer
+    kept, (model, optimizer) = snapshot(*made(saved), 1, 0), made(given)
+    before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
+    with pytest.raises(CheckpointError, match=f"the snapshot is not of {given}"):
+        resume(kept, model, optimizer)
+    assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
+
+
 def test_a_generator_on_one_side_only_is_refused():
     run = Run()
     kept = snapshot(run.model, run.optimizer, 0, 0)
