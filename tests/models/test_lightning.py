@@ -6,6 +6,7 @@ The command line runs in a process of its own, for each verb.
 
 import contextlib
 import io
+import math
 import os
 import re
 import subprocess

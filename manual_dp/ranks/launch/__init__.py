@@ -71,18 +71,20 @@ def make_job(world_size, timeout, backend, **more):
 
 def show(report):
     """Print what the ranks printed, rank by rank; raise their error, if any."""
-    for rank, (out, err) in enumerate(report["printed"]):
-        verdict.echo(rank, out, sys.stdout)
-        verdict.echo(rank, err, sys.stderr)
-    if isinstance(report["results"], RankError):
-        raise report["results"]
+    try:
+        for rank, (out, err) in enumerate(report["printed"]):
+            verdict.echo(rank, out, sys.stdout)
+            verdict.echo(rank, err, sys.stderr)
+    finally:  # also where nothing can be printed
+        if isinstance(report["results"], RankError):
+            raise report["results"]
 
 
 def unpack(rank, result):
     """Return what a rank packed; RankError if that cannot be read in this process."""
     try:
         return pickle.loads(result)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # or a result could end this process
         raise RankError(f"rank {rank}'s result cannot be read here: "
                         f"{type(error).__name__}: {error}", rank,
                         kind="unreadable") from error
@@ -131,7 +133,7 @@ class Nursery:
     """Hold the process that forks ranks; it ends when this process does."""
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal's handler may launch ranks, too
         self.process = None
 
     def connect(self):

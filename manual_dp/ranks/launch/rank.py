@@ -103,12 +103,20 @@ def join(rank, job, folder):
 
 def call(function, args):
     """Call the function; a copy of the process that it forks ends here."""
-    me = os.getpid()
+    me, code = os.getpid(), 1
     try:
         return function(*args)
+    except BaseException as error:
+        if os.getpid() != me:  # said here: nobody else hears of it
+            if isinstance(error, SystemExit):
+                code = exit_code(error)
+            else:
+                traceback.print_exception(error)
+        raise
     finally:
         if os.getpid() != me:  # a copy that the function has forked is not the rank
-            os._exit(1)
+            flush()
+            os._exit(code & 0xFF)
 
 
 def exit_code(error):

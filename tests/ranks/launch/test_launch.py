@@ -166,6 +166,33 @@ def test_a_result_that_cannot_be_read_is_named():
     assert str(error).startswith("rank 1's result cannot be read here: ValueError")
     assert (error.kind, error.rank) == ("unreadable", 1)
 
+
+def test_a_ranks_error_is_raised_where_nothing_can_be_printed(monkeypatch):
+    class Full:
+        def write(self, text):
+            raise OSError("disk full")
+
+    def fail():
+        print("a word")
+        raise ValueError("me")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    error = error_of(fail)
+    monkeypatch.undo()
+    assert "raised ValueError: me" in str(error)
+    assert str(error.__context__) == "disk full"
+
+
+def test_a_result_that_would_end_this_process_is_named():
+    class Bad:
+        def __reduce__(self):
+            return sys.exit, (5,)
+
+    error = error_of(lambda: Bad() if dist.get_rank() else 0)
+    assert str(error) == "rank 1's result cannot be read here: SystemExit: 5"
+    assert (error.kind, error.rank) == ("unreadable", 1)
+
+
 # four at once, and after a death
 
 def test_launches_from_threads_do_not_meet():
@@ -177,6 +204,14 @@ def test_launches_from_threads_do_not_meet():
     with ThreadPoolExecutor(4) as pool:
         results = pool.map(lambda i: run_ranks(total, 2, 10**i, timeout=60), range(4))
         assert list(results) == [[2 * 10**i] * 2 for i in range(4)]
+
+
+def test_a_signal_that_interrupts_a_launch_may_launch_ranks_itself():
+    nursery = launch._nursery(os.getpid())
+    with nursery.lock:  # where the signal comes
+        assert nursery.lock.acquire(timeout=5)
+        nursery.lock.release()
+        assert run_ranks(lambda: 7, 1) == [7]
 
 
 def test_a_launch_works_after_a_killed_one():

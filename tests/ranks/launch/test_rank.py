@@ -195,6 +195,24 @@ def test_a_copy_that_a_rank_forks_is_not_the_rank(parent_stays):
         assert "exited without returning a result" in str(error_of(fork))
 
 
+def test_an_error_in_a_copy_is_shown_and_an_exit_code_is_kept(capsys):
+    def fork(end):
+        if (pid := os.fork()) == 0:
+            print("forked", end="")
+            end()
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def divide():
+        return 1 // 0
+
+    assert run_ranks(fork, 1, divide) == [1]
+    shown = capsys.readouterr()
+    assert shown.out == "rank 0: forked\n"
+    assert shown.err.endswith("rank 0: ZeroDivisionError: integer division or modulo by zero\n")
+    assert run_ranks(fork, 1, lambda: sys.exit(3)) == [3]
+    assert capsys.readouterr().err == ""
+
+
 def test_a_rank_that_closes_its_files_ends_in_an_error(capsys):
     def close():
         if dist.get_rank() == 1:
