@@ -89,6 +89,7 @@ def record(allreduce, world_size, numbers, dtype=torch.float32):
                for _ in range(world_size)]
     core = importlib.import_module("manual_dp.allreduce")
     with (patch.object(core, "_check", lambda *_: None),
+          patch.object(core, "_check_memory", lambda *_: None),
           _Transfers(tensors) as meter):
         allreduce(tensors)
     return meter.log
