@@ -71,10 +71,11 @@ def largest_difference(params, others):
 
     params, others: lists of tensors, on any devices; ValueError if shapes differ.
     """
-    params, others = list(params), list(others)
-    if [p.shape for p in params] != [q.shape for q in others]:  # would be broadcast
-        raise ValueError("params and others must be as many tensors of the same shapes")
-    distances = [(p - q.to(p.device)).abs().max().cpu() for p, q in zip(params, others)]
+    pairs = list(zip(params, others, strict=True))
+    for i, (p, q) in enumerate(pairs):
+        if p.shape != q.shape:  # would be broadcast
+            raise ValueError(f"params[{i}] is {[*p.shape]}, others[{i}] {[*q.shape]}")
+    distances = [(p - q.to(p.device)).abs().max().cpu() for p, q in pairs]
     return float(torch.stack(distances).max())  # NaN if one is; Python's max loses it
 
 

@@ -5,8 +5,7 @@
     load_images   all of them in memory, in minibatches
     stand_in      1,797 digits in random colours: needs no files, trains in a minute
 
-    cifar10       60,000 photographs of ten classes (Krizhevsky 2009); files/cifar10.py
-                  says where they must lie
+    cifar10       60,000 photographs of ten classes (Krizhevsky 2009): files/cifar10.py
 
 An image is (3, 32, 32), from -1 to 1, as ToTensor and Normalize(0.5) leave it.
 """
