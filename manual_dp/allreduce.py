@@ -152,8 +152,8 @@ def _check_memory(tensors, holders="ranks"):
 
 
 def _reach(tensor):
-    return 1 + sum((size - 1) * stride
-                   for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.numel() if tensor.is_contiguous() else 1 + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
 def _places(tensor):
