@@ -54,13 +54,13 @@ def by_ranks(notes, evidence):
     if any(note.hook for note in notes):
         return None
     found = accused(evidence, came, fits)
-    if evidence.watched and _equal(notes) and found and not {
+    if evidence.watched and _used_alike(notes) and found and not {
             f.code for f in found} - {"gradient", "factor", "nothing-moved"}:
         return None  # changed on all ranks alike: noise, a projection, a layer's limit
     return found
 
 
-def _equal(notes):
+def _used_alike(notes):
     """Return whether all ranks used one gradient, and of this step alone."""
     return all(note.left is None and torch.equal(note.applied, notes[0].applied)
                for note in notes)

@@ -37,17 +37,26 @@ def ddp(**options):
     return sgd(DistributedDataParallel(net(), **options))
 
 
-def changed(change, before=lambda model, optimizer: None):
+def nothing(*_):
+    """Leave all as it is."""
+
+
+def train(model, optimizer, given, change=nothing, before=nothing):
+    """Take a step for each of the minibatches `given`; `change` comes after backward."""
+    for t, (X, y) in enumerate(given):
+        before(model, optimizer)
+        optimizer.zero_grad()
+        mean_loss(model, X, y).backward()
+        change(model, t)
+        optimizer.step()
+
+
+def changed(change, before=nothing):
     """Return a script that changes gradients after backward, on all ranks alike."""
     def script():
         model, optimizer = ddp()
         yield model, optimizer
-        for t, (X, y) in enumerate(batches()):
-            before(model, optimizer)
-            optimizer.zero_grad()
-            mean_loss(model, X, y).backward()
-            change(model, t)
-            optimizer.step()
+        train(model, optimizer, batches(), change, before)
     return script
 
 
@@ -87,9 +96,7 @@ def drawn_with_replacement():
     fixed = torch.Generator().manual_seed(0)
     for _ in range(4):
         mine = torch.randint(6, (2, 8), generator=fixed)[dist.get_rank()]
-        optimizer.zero_grad()
-        mean_loss(model, X[mine], y[mine]).backward()
-        optimizer.step()
+        train(model, optimizer, [(X[mine], y[mine])])
 
 
 def lbfgs():
@@ -112,20 +119,14 @@ def compiled():
                                                   fullgraph=True))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     yield model, optimizer
-    for X, y in batches():
-        optimizer.zero_grad()
-        mean_loss(model, X, y).backward()
-        optimizer.step()
+    train(model, optimizer, batches())
 
 
 def fully_sharded():
     model = fully_shard(net(), mesh=init_device_mesh("cpu", (2,)))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     yield model, optimizer
-    for X, y in batches():
-        optimizer.zero_grad()
-        mean_loss(model, X, y).backward()
-        optimizer.step()
+    train(model, optimizer, batches())
 
 
 class Wrapped(torch.optim.Optimizer):
@@ -176,10 +177,7 @@ def evaluated_on_training_rows():
     loader = DataLoader(data, 4, sampler=sampler)
     for epoch in range(2):
         sampler.set_epoch(epoch)
-        for one in loader:
-            optimizer.zero_grad()
-            mean_loss(model, *one).backward()
-            optimizer.step()
+        train(model, optimizer, loader)
         for one in loader:
             with torch.no_grad():
                 mean_loss(model, *one)
@@ -189,10 +187,7 @@ def joined():
     model, optimizer = ddp()
     yield model, optimizer
     with Join([model]):
-        for X, y in batches(2 if dist.get_rank() else 3):
-            optimizer.zero_grad()
-            mean_loss(model, X, y).backward()
-            optimizer.step()
+        train(model, optimizer, batches(2 if dist.get_rank() else 3))
 
 
 def post_local():
@@ -200,10 +195,7 @@ def post_local():
     group, _ = dist.new_subgroups(1)
     model.register_comm_hook(PostLocalSGDState(None, group, 1), post_localSGD_hook)
     yield model, optimizer
-    for X, y in batches():
-        optimizer.zero_grad()
-        mean_loss(model, X, y).backward()
-        optimizer.step()
+    train(model, optimizer, batches())
 
 
 def gradients_on_the_way():
@@ -265,7 +257,7 @@ def report_on(script, watched=True):
 
 @pytest.mark.parametrize("script", [
     changed(add_noise), changed(limit_first_layer), changed(leave_first_layer),
-    changed(lambda model, t: None, backward_for_inputs), by_turns,
+    changed(nothing, backward_for_inputs), by_turns,
     drawn_with_replacement, lbfgs, compiled, fully_sharded, wrapped_optimizer,
     copied_from_masters, evaluated_on_training_rows, joined, post_local,
     gradients_on_the_way, by_a_method])
@@ -283,7 +275,7 @@ def test_a_wrapped_optimizer_takes_steps_and_not_one_long_step():
 
 def test_cleared_gradients_are_named_where_the_loss_was_divided_for_them():
     assert report_on(halves)[0][0] == ["accumulation"]
-    said = report_on(changed(lambda model, t: None, backward_for_inputs))[0][1]
+    said = report_on(changed(nothing, backward_for_inputs))[0][1]
     assert "not checked       gradients that were cleared" in said
 
 
