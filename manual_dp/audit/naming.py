@@ -7,7 +7,7 @@
 import math
 
 from manual_dp.audit.catalogue import finding, ranks
-from manual_dp.audit.hypotheses import RIGHT, by_world_size
+from manual_dp.audit.hypotheses import RIGHT, ZERO, by_world_size
 
 SHOWN = 3  # names of parameters in a line
 
@@ -83,8 +83,11 @@ def _of_parameters(fits, names):
     found = {}
     for rank, fit in enumerate(fits):
         for i, one in fit.parts.items():
-            code = "not-synchronised" if one.code == "one-rank" else one.code
-            found.setdefault((code, one.part), []).append((names[i], rank))
+            code, part = one.code, one.part
+            if one is ZERO and any(other.parts.get(i) is not ZERO for other in fits):
+                code, part = "not-synchronised", "got no gradient"  # others' did
+            code = "not-synchronised" if code == "one-rank" else code
+            found.setdefault((code, part), []).append((names[i], rank))
     findings = []
     for (code, part), where in found.items():
         which, who = (list(dict.fromkeys(each)) for each in zip(*where))

@@ -134,6 +134,7 @@ class Run:
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     given: list = field(default_factory=list)     # a `Dealt` for each batch of a loader
+    seed: int = None        # of random numbers, of which none was drawn yet
     again: int = None       # the epoch in which a batch came a second time
     loss: object = None     # of output and targets: given, or found at world size 1
     ignored: tuple = ()     # codes of findings that a script wants as remarks
@@ -160,6 +161,7 @@ class Evidence:
         self.names = runs[0].names
         self.close = max((note.close for run in runs for note in run.steps), default=0)
         self.findings, self.remarks, self.unchecked = [], [], []
+        self.stepped_apart = None  # the step that some rank takes after more forwards
         self.norms = max((note.start.norms for note in runs[0].steps if note.start),
                          default=0)  # layers of batch norm at work
 

@@ -21,14 +21,24 @@ from manual_dp.audit.rows import batches, dealt, given, rows, samplers
 from manual_dp.audit.settings import ask_setups
 from manual_dp.audit.single import compared
 
+# what follows where some rank takes its step later than others
+LATER = {"gradient", "rates-differ", "state-differs", "clip", "buffers"}
+
 
 def judge(evidence):
     """Ask every rule; return (findings, remarks, unchecked), causes first."""
     for rule in RULES:
         evidence.findings += rule(evidence)
-    once = {(f.code, f.parameter, f.rank): f for f in reversed(evidence.findings)}
+    once = {(f.code, f.parameter, f.rank): f for f in reversed(evidence.findings)
+            if not _follows(f, evidence)}
     in_order = sorted(once.values(), key=lambda f: list(WORDS).index(f.code))
     return in_order, evidence.remarks, evidence.unchecked
+
+
+def _follows(one, evidence):
+    """Return whether a finding is no more than that ranks stepped at other times."""
+    late = evidence.stepped_apart
+    return late is not None and one.code in LATER and (one.step or 0) >= late
 
 
 # the model
@@ -112,6 +122,12 @@ def _parted(evidence, t, when, i, who, far):
     if when == "after" and len(set(stepped)) == 1 and stepped[0] and changed:
         code, rank = "weights-changed", changed[0]
         place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
+    forwards = [len(note.all_rows) for note in notes]
+    if code == "replicas-differ" and notes and max(forwards) > min(forwards):
+        evidence.stepped_apart = t
+        place += (f"(taken after {max(forwards)} forwards on "
+                  f"{ranks([forwards.index(max(forwards))])}, after {min(forwards)} on "
+                  f"{ranks([forwards.index(min(forwards))])}) ")
     return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
                    f"{ranks(who)}", rank, t, name)
 
@@ -222,6 +238,12 @@ def seeds(notes, evidence):
     drops = bool(starts) and starts[0].drops
     if drops and len(starts) == len(notes) > 1 and len(
             {start.draws_from for start in starts}) == 1:
+        fresh = {run.seed for run in evidence.runs}
+        if evidence.watched and fresh != {None}:
+            yield finding("random-same", len(notes), "every rank was seeded with "
+                          f"{few(sorted(fresh))} after the model was made: dropout "
+                          "draws the same masks on all")
+            return
         evidence.remark("dropout draws the same masks on every rank: seed + rank once "
                         "the model is made")
     if len(notes) > 1 and first and all(note.seeded == first and (

@@ -34,7 +34,7 @@ from manual_dp.audit.meeting import Board, Meeting, NotTogether
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
-from manual_dp.audit.setup import ids_held, snapshot
+from manual_dp.audit.setup import fresh_seed, ids_held, snapshot
 from manual_dp.files import write_bytes
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
@@ -76,7 +76,7 @@ class Followed:
         self.watch = Watch(self.models, self._forward, keeps=False, again=self._again,
                            optimizers=self.optimizers)
         self.run = begun(self.watch)
-        self.run.ignored = tuple(ignore)
+        self.run.ignored, self.run.seed = tuple(ignore), fresh_seed()
         dtypes = {p.dtype for p in self.watch.params}
         self.close = max((CLOSE.get(dtype.to_real(), 3e-2) for dtype in dtypes),
                          default=1e-7)

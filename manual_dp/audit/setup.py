@@ -1,7 +1,8 @@
 """What a rank has set up, at one moment, as plain data: `settings` judges it.
 
     Setup      names, flags, options, hashes: small, to be pickled and compared
-    snapshot   take one of models, optimizers and others; nothing is changed or sent
+    snapshot     take one of models, optimizers and others; nothing is changed or sent
+    fresh_seed   the seed of random numbers of which none was drawn yet
     unwrapped, named_parameters   the module in a DDP; the parameters of several
 
 What nobody noted is empty, and no mistake. Parameters of fully_shard are each rank's
@@ -58,6 +59,13 @@ def named_parameters(models):
     """Return {name: parameter} of several models, named as in a `Setup`."""
     return {_prefix(models, place) + name: p for place, model in enumerate(models)
             for name, p in unwrapped(model).named_parameters()}
+
+
+def fresh_seed():
+    """Return the seed of torch's random numbers, None if some were drawn since."""
+    state, seed = torch.get_rng_state(), torch.initial_seed()
+    fresh = torch.Generator().manual_seed(seed).get_state()
+    return seed if torch.equal(state, fresh) else None
 
 
 def ids_held(optimizers):

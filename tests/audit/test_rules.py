@@ -103,6 +103,23 @@ def test_ranks_that_part_are_named_with_step_and_parameter():
     assert drifted([1, 1], [8, 2], stepped={0: 2}) == [("weights-changed", 0, 0, "w")]
 
 
+def test_where_a_rank_steps_later_nothing_else_is_said_from_then_on():
+    def found(late, step=0):
+        runs = [Run(["w"], [(2,)], [
+            Step(0, before=[9], after=[rank], step=0 * ONES, weights=(1 + rank) * ONES,
+                 all_rows=[[], []][:1 + rank * late])]) for rank in range(2)]
+        evidence = Evidence(runs)
+        for code in "rates-differ", "clip", "gradient", "alias":
+            evidence.findings.append(finding(code, 1, "", 1, step))
+        return [(f.code, f.says) for f in rules.judge(evidence)[0]]
+    assert found(late=True) == [
+        ("alias", ""), ("replicas-differ", "since step 0 (taken after 2 forwards on rank 1, "
+                        "after 1 on rank 0) w is 1.4e+00 from rank 0's on rank 1")]
+    assert [code for code, _ in found(late=False)] == [
+        "alias", "clip", "rates-differ", "replicas-differ", "gradient"]
+    assert len(found(late=True, step=-1)) == 5  # of steps before
+
+
 def test_the_distance_is_that_of_the_sketches():
     weights = torch.ones(1, 2), torch.tensor([[4.0, 5.0]])
     runs = [Run(["w"], [(2,)], [Step(0, before=[1], after=[i], weights=w,

@@ -74,6 +74,17 @@ def once_more(model, optimizer):
         (mean_loss(model, DATA[0].float()[part], DATA[1][part]) / 3).backward()
 
 
+def leave_out_on_rank_1(model, optimizer):
+    if dist.get_rank() == 1:
+        next(model.parameters()).grad = None
+
+
+def add_noise_on_each_rank(model, optimizer):
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for p in model.parameters():
+        p.grad += torch.randn(p.shape, generator=generator)
+
+
 def overflowing(model, optimizer):
     """Drop a gradient that is not finite, as a scaler does; then go on."""
     (mean_loss(model, DATA[0].float()[:4], DATA[1][:4]) * torch.inf).backward()
@@ -86,11 +97,32 @@ def overflowing(model, optimizer):
     (once_more, DistributedDataParallel, "accumulation"),
     (halve_on_rank_1, DistributedDataParallel, "rates-differ"),
     (clip_first, lambda module: module, "clip"),
+    (leave_out_on_rank_1, DistributedDataParallel, "not-synchronised"),
+    (add_noise_on_each_rank, DistributedDataParallel, "replicas-differ"),
     (lambda model, _: average(model, skip=[1]), lambda module: module,
      "not-synchronised")])
 def test_a_mistake_is_named(change, wrap, code):
     [(said, findings, _), _] = followed(change, wrap)
     assert findings[0].code == code and code in said, said
+
+
+@pytest.mark.parametrize("seed, found, remarks", [
+    (lambda rank: 7, ["random-same"], []),  # once more, after the model
+    (lambda rank: 7 + rank, [], []),
+    (lambda rank: None, [], ["dropout draws the same masks on every rank: seed + rank once "
+                             "the model is made"])])
+def test_dropout_that_is_seeded_alike_is_named(seed, found, remarks):
+    def rank():
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Dropout())
+        model, optimizer = sgd(DistributedDataParallel(model))
+        if seed(dist.get_rank()) is not None:
+            torch.manual_seed(seed(dist.get_rank()))
+        seen = watch(model, optimizer)
+        train(model, optimizer)
+        seen.finish()
+        return seen.report and ([f.code for f in seen.report.findings], seen.report.remarks)
+    assert run_ranks(rank, 2)[0] == (found, remarks)
 
 
 def test_what_is_ignored_is_a_remark_and_one_rank_is_enough():
