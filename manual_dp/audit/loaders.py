@@ -13,6 +13,7 @@ from unittest import mock
 from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
+    _DatasetKind,
     _SingleProcessDataLoaderIter,
 )
 from torch.utils.data.distributed import DistributedSampler
@@ -89,9 +90,10 @@ class Loaders:
         if not dealt and isinstance(self.asked, list) and self.asked and self.left:
             rows = read(loader._dataset, self.asked)
             self.left = self.left - 1 if rows else 0  # it may wait long for nothing
+        kind = loader._dataset_kind
         self.given.append(Dealt(
             batch.size, dealt, hash((*zip(*batch.hashes),)) if batch.size else None,
-            rows))
+            rows, loader._num_workers if kind == _DatasetKind.Iterable else 0))
         self.batches.append(Given(batch.places, batch.size, dealt, set()))
         del self.batches[:-KEPT]
 

@@ -30,7 +30,8 @@ Part = namedtuple("Part", "place terms each of_row mixes")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
 # size: rows of a batch; sampled: by a DistributedSampler; rows: their hash, None if
 # there are none; read: the places of the rows in the dataset, and what stands there
-Dealt = namedtuple("Dealt", "size sampled rows read")
+# workers: of an IterableDataset, each with a copy of its own, which give by turns
+Dealt = namedtuple("Dealt", "size sampled rows read workers", defaults=(0,))
 # step: None between steps; when: "before", "after" or "gradient", as in a Step
 # parameter: its place, None where some rank has none; ranks: that are not rank 0's
 Drift = namedtuple("Drift", "step when parameter ranks distance")

@@ -5,6 +5,7 @@
     rows      rows that were missed, repeated, or seen by several ranks
     dealt     whether a script's ranks saw all rows that samplers dealt out
     given     whether its loaders give each rank rows of its own
+    workers   whether a loader's workers give other rows than one another
     same_labels  whether a row has one target, whoever has it
 """
 
@@ -137,6 +138,22 @@ def given(evidence):
     return [finding("rows-same", least, f"the loader gives all ranks the same rows, "
                     f"{least} in {len(whole) - 1} batches: they only look different by "
                     "what is drawn at random")]
+
+
+def workers(evidence):
+    """Ask that the copies of an IterableDataset give rows of their own."""
+    for rank, run in enumerate(evidence.runs):
+        for i, first in enumerate(run.given):
+            count = first.workers
+            turn = run.given[i:i + count]
+            # then each copy goes on to its next batch
+            if 1 < count < len(run.given) - i and first.rows and all(
+                    one.rows == first.rows for one in turn) and (
+                    run.given[i + count].rows != first.rows):
+                return [finding("rows-repeated", count, f"the {count} workers of a "
+                                "loader give the same rows: each has a copy of the "
+                                "IterableDataset; see get_worker_info", rank)]
+    return []
 
 
 def _alike(batches):

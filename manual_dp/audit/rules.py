@@ -17,7 +17,7 @@ from manual_dp.audit.catalogue import WORDS, few, finding, ranks, so_many
 from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
-from manual_dp.audit.rows import batches, dealt, given, rows, samplers
+from manual_dp.audit.rows import batches, dealt, given, rows, samplers, workers
 from manual_dp.audit.settings import ask_setups
 from manual_dp.audit.single import compared
 
@@ -293,6 +293,6 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [alias, samplers, batches, rows, dealt, given, moved, set_up, updates, unused,
-         seeds, drift, gradients, clips, remarks, learning_rate, other_step,
+RULES = [alias, samplers, batches, rows, dealt, given, workers, moved, set_up, updates,
+         unused, seeds, drift, gradients, clips, remarks, learning_rate, other_step,
          at_rest]

@@ -19,13 +19,14 @@ from torch.utils.data import (
     IterableDataset,
     Sampler,
     Subset,
+    get_worker_info,
 )
 
 from manual_dp.audit import reads, watch
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.loaders import Loaders
 from manual_dp.audit.records import Dealt, Evidence, Run, Step
-from manual_dp.audit.rows import given
+from manual_dp.audit.rows import given, workers
 from manual_dp.ranks import run_ranks
 
 N = 48
@@ -124,6 +125,20 @@ class Stream(IterableDataset):
             yield X[i] + 0.1 * torch.randn(5), Y[i]
 
 
+class Workers(IterableDataset):
+    """Give each worker of each rank rows of its own; or all workers of a rank the same."""
+
+    def __init__(self, right=True):
+        self.right = right
+
+    def __iter__(self):
+        here, first, each = get_worker_info(), dist.get_rank(), 2
+        if self.right:
+            first, each = first + 2 * here.id, 2 * here.num_workers
+        for i in range(first, N, each):
+            yield X[i], Y[i]
+
+
 def alike():
     return {"shuffle": True, "generator": torch.Generator().manual_seed(5)}
 
@@ -199,6 +214,7 @@ RIGHT = {
     "one row a step": lambda: (DataLoader(Noisy(), batch_size=None, sampler=Own()),
                                lambda x, y: (x[None], y[None])),
     "a stream": lambda: (DataLoader(Stream(), 4),),
+    "a stream of workers": lambda: (DataLoader(Workers(), 2, num_workers=2),),
     "rows to be read once": lambda: (DataLoader(Once(), 4, sampler=Own()),),
     "other random rows": lambda: (DataLoader(Noisy(), 4, **apart()),)}
 WRONG = {
@@ -235,6 +251,27 @@ def test_rows_of_each_ranks_own_are_no_mistake(found, name):
 def test_the_same_rows_are_found_whatever_was_drawn(found, name):
     (told, _), _ = found[name]
     assert told == (["rows-same"], [])
+
+
+def test_workers_that_give_the_same_rows_are_found():
+    loader = DataLoader(Workers(right=False), 2, num_workers=2)
+    told, _ = run_ranks(train, 2, loader)[0]
+    assert told == (["rows-repeated"], [])
+
+
+def by_turns(*rows, count=2):
+    """Return what is found where a rank's loader gave rows of these hashes in turn."""
+    runs = [Run(["w"], [(2,)], [], given=[Dealt(2, False, one, None, count)
+                                         for one in rows])]
+    return [(f.code, f.number, f.rank) for f in workers(Evidence(runs))]
+
+
+def test_workers_give_by_turns():
+    assert by_turns(5, 5, 6) == [("rows-repeated", 2, 0)]
+    assert by_turns(4, 5, 5, 5, 6, count=3) == [("rows-repeated", 3, 0)]
+    assert by_turns(5, 5, 5) == by_turns(5, 5) == by_turns(5, 6, 5, 6) == []
+    assert by_turns(5, 5, 6, count=0) == by_turns(5, 5, 6, count=1) == []
+    assert by_turns(5, 5, 6, count=3) == by_turns(None, None, 6) == []
 
 
 @pytest.mark.parametrize("name", [*RIGHT, *WRONG])
