@@ -2,6 +2,7 @@
 
     homes     where the parameters of modules are kept
     outside   while a block runs, no transform is at work, and parameters are at home
+    asked     whether a gradient goes to the caller of torch.autograd.grad
 
 torch.func.functional_call puts other tensors in the place of a module's parameters, and
 under grad or vmap whatever is made of a tensor is one of theirs.
@@ -34,3 +35,16 @@ def outside(homes):
         finally:
             for home, name, _, other in away:
                 home[name] = other
+
+
+def asked(p):
+    """Return whether torch.autograd.grad asks for p's gradient: it adds up nothing.
+
+    To be called in a hook on p. A layer that is computed once more in backward asks
+    so, and hands on to its parameters what it gets: they hear that again.
+    """
+    try:
+        torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(p)[0])
+    except RuntimeError:  # for a leaf, only of a backward it is told
+        return True
+    return False

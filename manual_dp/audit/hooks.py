@@ -23,7 +23,7 @@ from manual_dp.audit.clipping import Clips
 from manual_dp.audit.closure import at_update
 from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import Sketch, bit_hashes, holds, row_hashes, whole
-from manual_dp.audit.functional import homes, outside
+from manual_dp.audit.functional import asked, homes, outside
 from manual_dp.audit.loaders import Loaders
 from manual_dp.audit.losses import Losses
 from manual_dp.audit.plain import caller
@@ -201,7 +201,7 @@ class Watch:
 
     @torch.no_grad()
     def _hear(self, i, grad):
-        if self.quiet:
+        if self.quiet or self.losses.depth and asked(self.params[i]):
             return
         if self.depth:  # an optimizer that calls backward itself
             self.note.inside = True

@@ -35,7 +35,7 @@ class Report:
         count = len(self.findings)
         words = (so_many(count, "finding") if count else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {self.steps} steps on {self.world_size} ranks, "
+        lines = [f"audit: {so_many(self.steps, 'step')} on {self.world_size} ranks, "
                  f"{self.precision}: {words}"]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""

@@ -82,7 +82,7 @@ def test_a_finding_is_status_1_and_goes_into_the_file(capsys, tmp_path):
 def test_what_could_not_be_checked_is_status_3(capsys):
     status, out = audited(capsys, "--steps", "1", HERE + ":not_all")
     assert status == 3
-    assert out.startswith("audit: 1 steps on 2 ranks, float64: no finding, but not all")
+    assert out.startswith("audit: 1 step on 2 ranks, float64: no finding, but not all")
     assert "not checked" in out and "needs two" in out
 
 

@@ -216,6 +216,43 @@ def gradients_on_the_way():
         optimizer.step()
 
 
+class Recomputed(torch.autograd.Function):
+    """A layer that asks for its gradients inside of backward, as checkpoints do."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        ctx.args = args
+        return F.linear(*args)
+
+    @staticmethod
+    def backward(ctx, grad):
+        args = [one.detach().requires_grad_() for one in ctx.args[:1]] + [*ctx.args[1:]]
+        with torch.enable_grad():
+            return torch.autograd.grad(F.linear(*args), args, grad)
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.faint = nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, X):
+        faint = Recomputed.apply(X, self.faint.weight, self.faint.bias)
+        return self.wide(X) + 1e-5 * faint
+
+
+def recomputed_in_micro_batches():
+    model, optimizer = sgd(DistributedDataParallel(Branches()))
+    yield model, optimizer
+    for X, y in batches():
+        model.zero_grad(set_to_none=False)  # what is 0 is held no longer
+        for part in (slice(3), slice(3, 6)):
+            with contextlib.nullcontext() if part.start else model.no_sync():
+                loss = mean_loss(model, X[part], y[part]) / 2
+            loss.backward()
+        optimizer.step()
+
+
 def by_a_method():
     model, optimizer = sgd(net())
     yield model, optimizer
@@ -260,7 +297,7 @@ def report_on(script, watched=True):
     changed(nothing, backward_for_inputs), by_turns,
     drawn_with_replacement, lbfgs, compiled, fully_sharded, wrapped_optimizer,
     copied_from_masters, evaluated_on_training_rows, joined, post_local,
-    gradients_on_the_way, by_a_method])
+    gradients_on_the_way, by_a_method, recomputed_in_micro_batches])
 def test_a_right_script_is_not_accused_and_ends_with_the_same_weights(script):
     watched, plain = report_on(script), report_on(script, watched=False)
     codes, said, _ = watched[0]
@@ -273,10 +310,41 @@ def test_a_wrapped_optimizer_takes_steps_and_not_one_long_step():
     assert report_on(wrapped_optimizer)[0][1].startswith("audit: 3 steps")
 
 
+def test_a_gradient_that_a_layer_asks_for_in_backward_is_heard_once():
+    def rank():
+        going = recomputed_in_micro_batches()
+        with contextlib.redirect_stdout(io.StringIO()):
+            seen = watch(*next(going))
+            list(going)
+            seen.finish()
+        return [len(note.pieces) for note in seen.run.steps]
+    assert run_ranks(rank, 2) == [[2, 2, 2]] * 2
+
+
 def test_cleared_gradients_are_named_where_the_loss_was_divided_for_them():
     assert report_on(halves)[0][0] == ["accumulation"]
     said = report_on(changed(nothing, backward_for_inputs))[0][1]
     assert "not checked       gradients that were cleared" in said
+
+
+def equal_rows_in_one_tensor():
+    """Give rows that are equal in X, as windows of a text may be, and not in y."""
+    model = DistributedDataParallel(nn.Embedding(4, 16))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    yield model, optimizer
+    y = torch.arange(16).view(-1, 1).repeat(1, 3)
+    data = TensorDataset(y % 4, y)
+    loader = DataLoader(data, 8, sampler=DistributedSampler(data))
+    for epoch in range(4):
+        loader.sampler.set_epoch(epoch)
+        for X, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(X).flatten(0, 1), y.flatten()).backward()
+            optimizer.step()
+
+
+def test_rows_that_are_equal_in_one_tensor_are_all_seen():
+    assert "the rows that no rank saw" not in report_on(equal_rows_in_one_tensor)[0][1]
 
 
 def test_complex_weights_are_as_exact_as_their_parts():
