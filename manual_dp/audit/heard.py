@@ -73,10 +73,11 @@ def _evenly(came, evidence):
     if None in numbers:
         return False
     first, sizes = numbers[0], [one.numbers for one in came if one.own.any()]
+    close = max(1e-6, evidence.close)  # as exact as the script
     by_rows = [number / size for number, size in zip(first, sizes) if size]
-    return all(_alike([a / b for a, b in zip(other, first) if b] + [1.0])
-               for other in numbers) and (_alike(first) or len(by_rows) == len(first)
-                                          and _alike(by_rows))
+    return all(_alike([a / b for a, b in zip(other, first) if b] + [1.0], close)
+               for other in numbers) and (
+        _alike(first, close) or len(by_rows) == len(first) and _alike(by_rows, close))
 
 
 def lost(notes, evidence):
@@ -128,7 +129,8 @@ def _micro_batches(notes, evidence):
         if numbers is None:
             return []
         of = {(one, m): number for (one, m, _), number in zip(basis, numbers)}
-        tiny = 1e-6 * max(map(abs, numbers))
+        close = max(1e-6, evidence.close)
+        tiny = close * max(map(abs, numbers))
         alone = [m for m in range(most) if abs(of.get((rank, m), 0)) > tiny and all(
             abs(of.get((one, m), 0)) <= tiny for one in range(len(notes))
             if one != rank)]
@@ -138,7 +140,7 @@ def _micro_batches(notes, evidence):
                             "gradient alone", rank)]
         each = [of.get((rank, m), 0) for m in range(most)]
         each = [one for one in each if abs(one) > tiny]  # others are of no step
-        if not alone and not _alike(each):
+        if not alone and not _alike(each, close):
             return [finding("accumulation", max(each) / (min(each) or 1),
                             "micro-batches count " + ", ".join(
                                 f"{one:.4g}" for one in each) + " times")]

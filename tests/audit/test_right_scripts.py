@@ -321,6 +321,22 @@ def test_a_gradient_that_a_layer_asks_for_in_backward_is_heard_once():
     assert run_ranks(rank, 2) == [[2, 2, 2]] * 2
 
 
+def test_rounding_in_the_scripts_precision_weighs_no_micro_batch_otherwise():
+    def script():
+        model, optimizer = sgd(net())
+        yield model, optimizer
+        for X, y in batches():
+            optimizer.zero_grad()
+            for part in (slice(3), slice(3, 6)):
+                mean_loss(model, X[part], y[part]).backward()
+                for p in model.parameters():  # as much as rounding may come to
+                    p.grad *= 1 + 5e-6
+            average(model)
+            optimizer.step()
+    codes, said, _ = report_on(script)[0]
+    assert codes == [], said
+
+
 def test_cleared_gradients_are_named_where_the_loss_was_divided_for_them():
     assert report_on(halves)[0][0] == ["accumulation"]
     said = report_on(changed(nothing, backward_for_inputs))[0][1]
