@@ -136,9 +136,9 @@ def test_what_is_ignored_is_a_remark_and_one_rank_is_enough():
 @pytest.mark.parametrize("taken", [1, 2])
 def test_as_many_steps_are_followed_as_there_are(taken):
     [(said, _, _), _] = followed(taken=taken)
-    assert said.startswith(f"audit: {taken} steps"), said
+    assert said.startswith(f"audit: {taken} step"), said
     [(said, _, _), _] = followed(steps=taken)
-    assert said.startswith(f"audit: {taken} steps"), said
+    assert said.startswith(f"audit: {taken} step"), said
 
 
 def test_ranks_meet_before_the_process_group_is_destroyed():
