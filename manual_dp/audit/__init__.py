@@ -17,6 +17,9 @@ All is computed in float64 and without dropout: honest training agrees with a si
 device to 13 digits, and no mistake hides. Replicas that are equal prove little: of 17
 planted bugs that sees 5, and the accuracy 2.
 
+Data parallelism is judged: on every rank a replica of the model. What splits a model's
+layers over ranks, or lets one rank step for all, is found to be no such thing.
+
 From a run to the report, each file a part of the way:
 
     measure script                in a rank: take the steps of an audit, follow a script
@@ -27,6 +30,7 @@ From a run to the report, each file a part of the way:
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run
     rules rows settings rate      what must hold, a list that you can append to
+    averaging                     ranks that average weights instead of gradients
     gradient heard single terms   four witnesses: the loss; what came back to each
                                   rank; the same code at world size 1; what each term
                                   of a script's losses counts

@@ -128,6 +128,17 @@ class Minibatch:
         """Return a number that stands for all rows, whatever their order."""
         return sum(map(sum, self.hashes))
 
+    def seen(self, inputs):
+        """Return `rows`; hashes of rows, if there is no minibatch that is known."""
+        try:
+            if self:
+                return self.rows(inputs)
+            several = [t for t in inputs
+                       if t.dim() > 1 or t.dim() and t.is_floating_point()]
+            return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
+        except RuntimeError:  # inside torch.func
+            return None
+
     def rows(self, inputs):
         """Return the places of the rows that these tensors hold, None if unknown."""
         for tensor in inputs:

@@ -1,17 +1,20 @@
 """Hear what clips gradients: how they were before it, and how it left them.
 
     Clips   of a `Watch`'s parameters; a part of its hooks
+    clips   the rule about them: to one norm, as often, on all ranks
 
 `clip_grad_norm_` and `clip_grad_value_` may be known to the script by names of its own,
 so what both of them call is heard.
 """
 
+import math
 from unittest import mock
 
 import torch
 from torch.nn.utils import clip_grad
 
-from manual_dp.audit.records import Clip
+from manual_dp.audit.catalogue import finding
+from manual_dp.audit.records import Clip, each_step
 
 GROUPS, CLIPS = "_group_tensors_by_device_and_dtype", "_clip_grads_with_norm_"
 
@@ -65,3 +68,35 @@ class Clips:
             else:
                 used[i] = self.before[i]
         return early
+
+
+@each_step
+def clips(notes, evidence):
+    """Ask that every rank clips to one norm, the one of a single device."""
+    t, first = notes[0].t, notes[0].clips
+    if any(f.code == "clip" for f in evidence.findings):
+        return
+    for rank, note in enumerate(notes):
+        if len(note.clips) != len(first):
+            yield finding("clip", len(note.clips), f"rank {rank} clips its gradients "
+                          f"{len(note.clips)} times in the step, rank 0 {len(first)}",
+                          rank)
+            return
+        for one, other in zip(note.clips, first):
+            if one.most != other.most or not evidence.local and not _near(
+                    one.norm, other.norm, evidence):
+                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a "
+                              f"norm of {one.norm:.4g} to {one.most:.4g}, rank 0 "
+                              f"{other.norm:.4g} to {other.most:.4g}", rank)
+                return
+    alone = evidence.alone[t][0].clips if t is not None and t < len(
+        evidence.alone) else first
+    for one, other in zip(first, alone):
+        if one.most != other.most:
+            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} "
+                          f"on {len(notes)} ranks, {other.most:.4g} on one")
+            return
+
+
+def _near(one, other, evidence):
+    return math.isclose(one, other, rel_tol=10 * evidence.close)

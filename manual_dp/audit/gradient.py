@@ -13,14 +13,14 @@ alone, a fourth is asked: what the terms of its losses count.
 from dataclasses import replace
 
 from manual_dp.audit import single
+from manual_dp.audit.averaging import as_one, by_rank
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.heard import by_ranks, lost, multiple, stale
 from manual_dp.audit.hypotheses import CLOSE, explain, mixture, single_device
 from manual_dp.audit.naming import named, right, same
 from manual_dp.audit.records import Evidence, each_step
-from manual_dp.audit.terms import counted
+from manual_dp.audit.terms import DIVIDED, counted
 
-DIVIDED = "whether the loss is divided rightly"
 # with one of these, that the step is another one has been explained
 CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differs",
           "weights-changed", "replicas-differ", "start-differs"}
@@ -36,6 +36,14 @@ def gradients(notes, evidence):
         return []
     if notes[0].t and any(note.before != notes[0].before for note in notes):
         return []  # of weights that have parted already
+    if not evidence.local:
+        return _asked(notes, evidence, known)
+    one = as_one(notes)
+    return _asked(one, evidence, known) if one else by_rank(notes, evidence)
+
+
+def _asked(notes, evidence, known):
+    """Return the findings of the witnesses; known: codes of those before."""
     told = _by_loss(notes, evidence)
     if told == [] or told and _by_a_hook(told, notes, evidence):
         return []

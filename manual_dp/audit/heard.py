@@ -18,13 +18,16 @@ from manual_dp.audit.hypotheses import CLOSE, by_world_size, explain, mixture
 from manual_dp.audit.naming import accused
 
 
-def stale(notes, evidence):
-    """Return the finding for a gradient that was there before this step's backward."""
+def stale(notes, evidence, first=0):
+    """Return the finding for a gradient that was there before this step's backward.
+
+    first: the rank of the first of the notes.
+    """
     left = [note.left for note in notes if note.left is not None]
     came = [note.came for note in notes if note.pieces]
     if not left or len(came) < len(notes) or notes[0].used is None:
         return []
-    who = [rank for rank, note in enumerate(notes) if note.left is not None]
+    who = [rank for rank, note in enumerate(notes, first) if note.left is not None]
     for note in notes:
         numbers = mixture(note.used, came + left, evidence.close)
         if (numbers is None or sum(numbers[len(came):]) < 1e-3

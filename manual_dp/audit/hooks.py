@@ -18,11 +18,12 @@ import torch
 import torch.distributed as dist
 from torch.optim import optimizer as optim
 
+from manual_dp.audit import averaging
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
 from manual_dp.audit.closure import at_update
 from manual_dp.audit.exact import random_states
-from manual_dp.audit.fingerprint import Sketch, bit_hashes, holds, row_hashes, whole
+from manual_dp.audit.fingerprint import Sketch, bit_hashes, holds, whole
 from manual_dp.audit.functional import asked, homes, outside
 from manual_dp.audit.loaders import Loaders
 from manual_dp.audit.losses import Losses
@@ -64,7 +65,7 @@ class Watch:
         self.batch = Minibatch(nest)
         self.note = Step(t, batch=self.batch.sum(), size=self.batch.size,
                          copies=self.batch.copies)
-        self.updated = {}  # hashes of the weights after their optimizer's step
+        self.updated, self.mine = {}, {}  # weights after the step: hashes, sketches
         self.until, self.pieces, self.stood = None, {}, {}
         self._keep()
 
@@ -112,6 +113,7 @@ class Watch:
                 setattr(self.note, "seeded", (*self.note.seeded, seed)) or draw(seed))),
             mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
                 setattr(self.note, "reduced", True) or reduce(*args, **kwargs))))
+        yield from averaging.hooks(self)
         yield from self.clips.hooks()
         yield from self.loaders.hooks(follows=not self.keeps)
         if not self.keeps:  # nobody tells what a script's loss is
@@ -154,7 +156,7 @@ class Watch:
             self._listen()
             inputs, module = tensors((args, kwargs)), self.modules[place]
             note = self.note
-            rows = self._rows(inputs)
+            rows = self.batch.seen(inputs)
             with outside(self.homes):
                 self._remember()
             if self.keeps:
@@ -167,24 +169,13 @@ class Watch:
             self.loaders.see(rows)
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
-                with suppress(RuntimeError):  # as in _rows
+                with suppress(RuntimeError):  # inside torch.func
                     note.inputs += bit_hashes(inputs[:1])
             note.numbers += sum(t.numel() for t in inputs[:1])
             note.synced += bool(self.through)
             self.through = False
             self.say(len(note.all_rows))
         return args, kwargs
-
-    def _rows(self, inputs):
-        """Return places in the minibatch; hashes, if there is none that is known."""
-        try:
-            if self.batch:
-                return self.batch.rows(inputs)
-            several = [t for t in inputs
-                       if t.dim() > 1 or t.dim() and t.is_floating_point()]
-            return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
-        except RuntimeError:  # inside torch.func
-            return None
 
     # backward
 
@@ -270,6 +261,7 @@ class Watch:
                 one.pop(i, None)
         if self.note.updates and not self.sharded:
             self.updated.update(zip(mine, bit_hashes(self.params[i] for i in mine)))
+            self.mine.update({i: self.sketch.row(self.params[i]) for i in mine})
 
     def end(self):
         """Write what came and what stands into the note of the step; return it."""
@@ -282,6 +274,8 @@ class Watch:
             self.first = self._sketched(note.before, before)
         note.weights = self.sketch(weights)
         self.last = note.after, note.weights
+        if self.mine:
+            note.mine = self.sketch.rows({**dict(enumerate(note.weights)), **self.mine})
         if note.before is not None:
             note.step = self.first - note.weights
             note.blur = float(self.first.norm())

@@ -57,7 +57,7 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
             verdict.echo(rank, out, sys.stdout)
             verdict.echo(rank, err, sys.stderr)
         runs, diaries = _runs(folder, world_size), read_diaries(folder)
-        _check_begun(words[0], ended, diaries, world_size)
+        _check_begun(words[0], ended, diaries, runs, world_size)
         found = failure(ended, folder) if ended else None
         if len(runs) < world_size and not found:
             found = uneven(diaries)
@@ -79,7 +79,7 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         return report
 
 
-def _check_begun(name, ended, diaries, world_size):
+def _check_begun(name, ended, diaries, runs, world_size):
     """Raise RuntimeError for a script of which there is nothing to judge."""
     kind = ended.kind if ended else ""
     if kind == "alone":
@@ -95,7 +95,7 @@ def _check_begun(name, ended, diaries, world_size):
         raise RuntimeError(f"{name} came to its end, and nothing was watched on "
                            f"{ranks(missing)}: say watch(model, optimizer) once the "
                            "process group is there, or wrap the model in DDP")
-    if not taken and not ended:
+    if not taken and not ended and not runs:
         raise RuntimeError(f"{name} could not be judged, though watch was called: "
                            f"{NO_STEP}")
 

@@ -91,6 +91,8 @@ class Step:
     after: list = None      # and at the end
     gradient: list = None   # hashes of the gradients
     stepped: dict = field(default_factory=dict)   # hashes, after the optimizer's step
+    mine: object = None     # sketch of the parameters then
+    averager: bool = False  # was torch's averager of weights asked?
     weights: object = None  # sketch of the parameters at the end
     step: object = None     # sketch of before - after
     blur: float = 0.0       # the size of the weights, which is how exact `step` is
@@ -162,6 +164,7 @@ class Evidence:
         self.names = runs[0].names
         self.close = max((note.close for run in runs for note in run.steps), default=0)
         self.findings, self.remarks, self.unchecked = [], [], []
+        self.local = False  # do ranks train on their own and average weights?
         self.stepped_apart = None  # the step that some rank takes after more forwards
         self.norms = max((note.start.norms for note in runs[0].steps if note.start),
                          default=0)  # layers of batch norm at work

@@ -3,17 +3,20 @@
     judge        (findings, remarks, unchecked) of the evidence
     RULES        functions of an `Evidence`, each returns findings; append your own
     alias set_up drift                  the model: is it one and the same on all ranks?
-    moved updates unused clips seeds    the step: do all ranks take it, and once?
-    remarks learning_rate at_rest       is it the step that a single device takes?
+    moved updates unused seeds          the step: do all ranks take it, and once?
+    remarks other_step at_rest          is it the step that a single device takes?
 
 A later rule may look at the findings of those before it. Those about gradients, rows,
-the learning rate and what was set up are in gradient.py, rows.py, rate.py, settings.py.
+the learning rate, clipping, averages of weights and what was set up are in gradient.py,
+rows.py, rate.py, clipping.py, averaging.py, settings.py.
 """
 
-import math
 import re
+from dataclasses import replace
 
+from manual_dp.audit.averaging import averages, later
 from manual_dp.audit.catalogue import WORDS, few, finding, ranks, so_many
+from manual_dp.audit.clipping import clips
 from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
@@ -36,9 +39,12 @@ def judge(evidence):
 
 
 def _follows(one, evidence):
-    """Return whether a finding is no more than that ranks stepped at other times."""
+    """Return whether a finding is no more than what another one says."""
     late = evidence.stepped_apart
-    return late is not None and one.code in LATER and (one.step or 0) >= late
+    if late is not None and one.code in LATER and (one.step or 0) >= late:
+        return True  # ranks stepped at other times
+    return one.code == "not-in-optimizer" and not one.parameter and any(
+        f.code == one.code and f.parameter for f in evidence.findings)
 
 
 # the model
@@ -58,6 +64,8 @@ def set_up(evidence):
         for moment in ("start", "setup"):
             setups = [getattr(note, moment) for note in notes]
             if None not in setups:
+                if evidence.local:  # each rank's optimizer has a state of its own
+                    setups = [replace(setup, state={}) for setup in setups]
                 found += [f for f in ask_setups(
                     setups, alone if moment == "setup" else None, notes[0].t)
                     if f.code not in {other.code for other in found}
@@ -83,7 +91,8 @@ def drift(evidence):
             i = next((i for i, name in enumerate(evidence.names) if None not in lists
                       and name not in apart and len({one[i] for one in lists}) > 1),
                      None)
-            if i is not None and (when == "after" or notes[0].t == 0) and not found:
+            now = not evidence.local if when == "after" else notes[0].t == 0
+            if i is not None and now and not found:
                 who = [rank for rank, mine in enumerate(lists)
                        if mine[i] != lists[0][i]]
                 stands = [note.weights[i] + (note.step[i] if when == "before" else 0)
@@ -201,37 +210,6 @@ def _kind(name):
 
 
 @each_step
-def clips(notes, evidence):
-    """Ask that every rank clips to one norm, the one of a single device."""
-    t, first = notes[0].t, notes[0].clips
-    if any(f.code == "clip" for f in evidence.findings):
-        return
-    for rank, note in enumerate(notes):
-        if len(note.clips) != len(first):
-            yield finding("clip", len(note.clips), f"rank {rank} clips its gradients "
-                          f"{len(note.clips)} times in the step, rank 0 {len(first)}",
-                          rank)
-            return
-        for one, other in zip(note.clips, first):
-            if one.most != other.most or not _near(one.norm, other.norm, evidence):
-                yield finding("clip", one.norm / other.norm, f"rank {rank} clips a "
-                              f"norm of {one.norm:.4g} to {one.most:.4g}, rank 0 "
-                              f"{other.norm:.4g} to {other.most:.4g}", rank)
-                return
-    alone = evidence.alone[t][0].clips if t is not None and t < len(
-        evidence.alone) else first
-    for one, other in zip(first, alone):
-        if one.most != other.most:
-            yield finding("clip", one.most / other.most, f"max_norm is {one.most:.4g} "
-                          f"on {len(notes)} ranks, {other.most:.4g} on one")
-            return
-
-
-def _near(one, other, evidence):
-    return math.isclose(one, other, rel_tol=10 * evidence.close)
-
-
-@each_step
 def seeds(notes, evidence):
     """Ask that a step that draws does not seed all ranks alike."""
     first, starts = notes[0].seeded, [note.start for note in notes if note.start]
@@ -271,7 +249,8 @@ def remarks(evidence):
     for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
         times = max(note.synced + note.summed // wanted for note in notes)
         forwards = len(notes[0].all_rows)
-        if times > 1 and not evidence.runs[0].several and not notes[0].inside:
+        if times > 1 and not evidence.runs[0].several and not notes[0].inside and (
+                notes[0].moved is not False):
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
                             f"{so_many(forwards, 'forward')}: no_sync, or "
                             "one of the two, would save the rest")
@@ -281,7 +260,8 @@ def remarks(evidence):
 @each_step
 def other_step(notes, evidence):
     """Ask that equal gradients make a single device's step."""
-    if not evidence.findings and compared(notes, evidence)[0] is False:
+    if not (evidence.findings or evidence.local) and (
+            compared(notes, evidence)[0] is False):
         yield finding("gradient", 1.0, "every rank's optimizer has a single device's "
                       "gradient, but takes another step")
 
@@ -293,6 +273,6 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [alias, samplers, batches, rows, dealt, given, workers, moved, set_up, updates,
-         unused, seeds, drift, gradients, clips, remarks, learning_rate, other_step,
-         at_rest]
+RULES = [alias, samplers, batches, rows, dealt, given, workers, averages, moved, set_up,
+         updates, unused, seeds, drift, gradients, clips, remarks, later, learning_rate,
+         other_step, at_rest]

@@ -28,6 +28,7 @@ from torch.optim import optimizer as optim
 
 from manual_dp.audit.catalogue import check_codes, finding, ranks, so_many
 from manual_dp.audit.failure import Diary, explained, steps_of, uneven
+from manual_dp.audit.fingerprint import bit_hashes
 from manual_dp.audit.hooks import Watch
 from manual_dp.audit.measure import begun, parts, silent
 from manual_dp.audit.meeting import Board, Meeting, NotTogether
@@ -127,10 +128,22 @@ class Followed:
         # one that is wrapped in another has its parameters
         moved = ids_held(self.watch.stepped)
         if self.watch.stepped and all(moved >= ids_held([one]) for one in
-                                      self.optimizers if one not in self.watch.stepped):
+                                      self.optimizers if one not in self.watch.stepped
+                                      ) or self._by_others(10):
             self._close()
             if len(self.run.steps) < self.steps:
                 self._begin()
+
+    def _by_others(self, steps):
+        """Return whether an optimizer of other tensors took this step.
+
+        It may copy its weights into the model; else so many steps were in vain.
+        """
+        note = self.watch.note
+        if self.optimizers or not note.foreign or not self.watch.came:
+            return False
+        moved = note.before != bit_hashes(self.watch.params)
+        return moved or note.foreign >= steps
 
     def _close(self):
         self._tell(silent=silent(self.watch), **{"in": "the end of step"})
@@ -146,7 +159,8 @@ class Followed:
         """Take the hooks away; report, if that has not been done."""
         if not self.on:
             return
-        if self.watch.stepped and len(self.run.steps) < self.steps:
+        last = self.watch.stepped or not self.run.steps and self._by_others(1)
+        if last and len(self.run.steps) < self.steps:
             self._close()
         self.stop()
         done = len(self.run.steps) >= self.steps

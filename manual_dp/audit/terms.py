@@ -13,6 +13,8 @@ from collections import defaultdict
 from manual_dp.audit.catalogue import few, finding
 from manual_dp.audit.hypotheses import mixture
 
+DIVIDED = "whether the loss is divided rightly"
+
 
 def counted(notes, evidence):
     """Return (right, why, findings); right: None where it cannot be told."""

@@ -104,9 +104,11 @@ def test_what_torchrun_says_is_told_where_no_rank_began(tmp_path):
      "watch follows torch's optimizers")])
 def test_a_script_without_a_step_is_refused_with_the_reason(end, diaries, words):
     with pytest.raises(RuntimeError, match=words):
-        _check_begun("a.py", end, diaries, 2)
+        _check_begun("a.py", end, diaries, {}, 2)
     _check_begun("a.py", Ended("exited", 1, "rank 1 ended with status 2", ""),
-                 {0: {"taken": [1]}}, 2)
+                 {0: {"taken": [1]}}, {}, 2)
+    # optimizers of other tensors: they took no step that counts, and left notes
+    _check_begun("a.py", None, {0: {}, 1: {}}, {0: "a run", 1: "another"}, 2)
 
 
 def test_a_rank_that_has_left_is_named_where_others_hang(tmp_path):

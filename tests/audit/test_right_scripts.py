@@ -22,33 +22,16 @@ from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit import watch
 from manual_dp.ranks import run_ranks
-from tests.support.broken_training import average, mean_loss, net, rows, sgd
-
-X, y = (part.float() if part.is_floating_point() else part for part in rows(48)(0))
-
-
-def batches(count=4, size=6):
-    """Return this rank's own rows for some steps."""
-    mine = torch.arange(48)[dist.get_rank()::2]
-    return [(X[one], y[one]) for one in mine.split(size)[:count]]
-
-
-def ddp(**options):
-    return sgd(DistributedDataParallel(net(), **options))
-
-
-def nothing(*_):
-    """Leave all as it is."""
-
-
-def train(model, optimizer, given, change=nothing, before=nothing):
-    """Take a step for each of the minibatches `given`; `change` comes after backward."""
-    for t, (X, y) in enumerate(given):
-        before(model, optimizer)
-        optimizer.zero_grad()
-        mean_loss(model, X, y).backward()
-        change(model, t)
-        optimizer.step()
+from tests.support.broken_training import average, mean_loss, net, sgd
+from tests.support.scripted import (
+    IMAGES,
+    LABELS,
+    batches,
+    ddp,
+    nothing,
+    report_on,
+    train,
+)
 
 
 def changed(change, before=nothing):
@@ -75,7 +58,7 @@ def leave_first_layer(model, t):
 
 
 def backward_for_inputs(model, optimizer):
-    mean_loss(model, X[:4], y[:4]).backward()
+    mean_loss(model, IMAGES[:4], LABELS[:4]).backward()
 
 
 def by_turns():
@@ -96,7 +79,7 @@ def drawn_with_replacement():
     fixed = torch.Generator().manual_seed(0)
     for _ in range(4):
         mine = torch.randint(6, (2, 8), generator=fixed)[dist.get_rank()]
-        train(model, optimizer, [(X[mine], y[mine])])
+        train(model, optimizer, [(IMAGES[mine], LABELS[mine])])
 
 
 def lbfgs():
@@ -169,10 +152,36 @@ def copied_from_masters():
         nn.utils.vector_to_parameters(torch.cat(parts)[:-1], model.parameters())
 
 
+def copied_from_masters_by_itself():
+    """Step masters of which the watch has not been told, and copy them."""
+    model = DistributedDataParallel(net())
+    yield (model,)
+    masters = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.SGD(masters, 0.1)
+    for X, y in batches():
+        model.zero_grad()
+        mean_loss(model, X, y).backward()
+        for master, p in zip(masters, model.parameters()):
+            master.grad = p.grad
+        optimizer.step()
+        with torch.no_grad():
+            for master, p in zip(masters, model.parameters()):
+                p.copy_(master)
+
+
+def other_network_first():
+    """Train another network before the one that is watched."""
+    other, optimizer = sgd(net())
+    model, its = ddp()
+    yield (model,)
+    train(other, optimizer, batches())
+    train(model, its, batches())
+
+
 def evaluated_on_training_rows():
     model, optimizer = ddp()
     yield model, optimizer
-    data = TensorDataset(X[:16], y[:16])
+    data = TensorDataset(IMAGES[:16], LABELS[:16])
     sampler = DistributedSampler(data)
     loader = DataLoader(data, 4, sampler=sampler)
     for epoch in range(2):
@@ -274,29 +283,12 @@ def halves():
         optimizer.step()
 
 
-def report_on(script, watched=True):
-    """Return what rank 0's report says, and the weights at the end, of each rank."""
-    def rank():
-        torch.manual_seed(0)
-        going = script()
-        made = next(going)
-        with contextlib.redirect_stdout(io.StringIO()):
-            seen = watch(*made) if watched else None
-            list(going)
-            if watched:
-                seen.finish()
-        found = seen.report if watched and not dist.get_rank() else None
-        weights = [getattr(p, "full_tensor", lambda p=p: p)().detach()
-                   for p in made[0].parameters()]
-        return found and [f.code for f in found.findings], found and str(found), weights
-    return run_ranks(rank, 2)
-
-
 @pytest.mark.parametrize("script", [
     changed(add_noise), changed(limit_first_layer), changed(leave_first_layer),
     changed(nothing, backward_for_inputs), by_turns,
     drawn_with_replacement, lbfgs, compiled, fully_sharded, wrapped_optimizer,
-    copied_from_masters, evaluated_on_training_rows, joined, post_local,
+    copied_from_masters, copied_from_masters_by_itself, other_network_first,
+    evaluated_on_training_rows, joined, post_local,
     gradients_on_the_way, by_a_method, recomputed_in_micro_batches])
 def test_a_right_script_is_not_accused_and_ends_with_the_same_weights(script):
     watched, plain = report_on(script), report_on(script, watched=False)
@@ -308,6 +300,23 @@ def test_a_right_script_is_not_accused_and_ends_with_the_same_weights(script):
 
 def test_a_wrapped_optimizer_takes_steps_and_not_one_long_step():
     assert report_on(wrapped_optimizer)[0][1].startswith("audit: 3 steps")
+
+
+def test_steps_of_masters_that_nobody_told_of_are_steps():
+    assert report_on(copied_from_masters_by_itself)[0][1].startswith("audit: 3 steps")
+
+
+@pytest.mark.parametrize("steps", [1, 4, 30])
+def test_an_optimizer_of_other_tensors_is_named_though_nobody_told_of_it(steps):
+    def script():
+        model = net()
+        optimizer = torch.optim.SGD([p.detach().clone() for p in model.parameters()], 0.1)
+        model = DistributedDataParallel(model)
+        yield (model,)
+        train(model, optimizer, (batches() * 8)[:steps])
+    codes, said, _ = report_on(script)[0]
+    assert codes == ["not-in-optimizer"] and "all-reduced" not in said, said
+    assert ("2 steps" if steps == 30 else "1 step") in said.partition(" on ")[0]
 
 
 def test_a_gradient_that_a_layer_asks_for_in_backward_is_heard_once():

@@ -1,0 +1,190 @@
+"""Ranks that train on their own and average weights: accused only if they do not."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.model_averaging.averagers import (
+    PeriodicModelAverager,
+)
+from torch.distributed.optim import PostLocalSGDOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.support.broken_training import average, mean_loss, net, sgd
+from tests.support.scripted import batches, nothing, report_on, train
+
+ALONE = "whether it is one device's training"
+
+
+def to_mean(p):
+    dist.all_reduce(p.data)
+    p.data /= dist.get_world_size()
+
+
+def to_mean_of_copies(p):
+    copies = [torch.empty_like(p) for _ in range(dist.get_world_size())]
+    dist.all_gather(copies, p.detach().contiguous())
+    p.copy_(sum(copies) / len(copies))
+
+
+def local(every=1, send=to_mean, adam=False, change=nothing, seed=None):
+    """Return a script whose ranks train on their own, and `send` each parameter."""
+    def script():
+        model = net(seed=dist.get_rank() if seed is None else seed)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01) if adam else (
+            torch.optim.SGD(model.parameters(), 0.1))
+        yield model, optimizer
+        for t, one in enumerate(batches(), 1):
+            train(model, optimizer, [one], change)
+            if t % every == 0:
+                with torch.no_grad():
+                    for p in model.parameters():
+                        send(p)
+    return script
+
+
+def by_torch(period, wrapped=False):
+    """Return a script whose weights torch's averager takes the mean of."""
+    def script():
+        model, optimizer = sgd(net())
+        averager = PeriodicModelAverager(period=period, warmup_steps=0)
+        averager.step = 1  # none at once
+        if wrapped:
+            optimizer = PostLocalSGDOptimizer(optimizer, averager)
+        yield model, optimizer
+        for one in batches():
+            train(model, optimizer, [one])
+            if not wrapped:
+                averager.average_parameters(params=model.parameters())
+    return script
+
+
+def outer_steps(every):
+    """Let an outer optimizer step by the mean of what ranks moved, as DiLoCo does."""
+    def script():
+        model, optimizer = sgd(net())
+        outer = [p.detach().clone() for p in model.parameters()]
+        yield model, optimizer
+        for t, one in enumerate(batches(), 1):
+            train(model, optimizer, [one])
+            if t % every == 0:
+                with torch.no_grad():
+                    for p, old in zip(model.parameters(), outer):
+                        moved = old - p
+                        dist.all_reduce(moved)
+                        p.copy_(old.sub_(0.7 * moved / dist.get_world_size()))
+    return script
+
+
+def without_sums():
+    """Let no gradient of a DDP be summed, and average the weights."""
+    model, optimizer = sgd(DistributedDataParallel(net()))
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        with model.no_sync():
+            mean_loss(model, X, y).backward()
+        optimizer.step()
+        for p in model.parameters():
+            to_mean(p)
+
+
+def kept_together():
+    """Average gradients in an order of each rank's own, and send rank 0's weights."""
+    model, optimizer = sgd(net())
+    yield model, optimizer
+    for X, y in batches():
+        optimizer.zero_grad()
+        mean_loss(model, X, y).backward()
+        average(model)
+        for p in model.parameters():  # as much as another order comes to
+            p.grad *= 1 + 1e-6 * dist.get_rank()
+        optimizer.step()
+        for p in model.parameters():
+            dist.broadcast(p.data, 0)
+
+
+@pytest.mark.parametrize("script", [
+    local(2, seed=0), local(2, adam=True, seed=0), local(adam=True, seed=0),
+    local(3, to_mean_of_copies, seed=0), by_torch(2), by_torch(9),
+    by_torch(2, wrapped=True), outer_steps(2), outer_steps(1)])
+def test_ranks_that_average_their_weights_are_not_accused(script):
+    codes, said, _ = report_on(script)[0]
+    assert codes == [], said
+    assert (ALONE if "took none" not in said else "the average of weights") in said
+
+
+@pytest.mark.parametrize("script", [local(seed=0), without_sums])
+def test_plain_sgd_with_averages_after_each_step_is_one_devices(script):
+    codes, said, _ = report_on(script)[0]
+    assert codes == [] and ALONE not in said and "the weights were averaged" in said
+
+
+def test_an_outer_step_is_no_mean_and_is_not_checked():
+    assert "what becomes of the ranks' weights: after step 1" in report_on(outer_steps(2))[0][1]
+    assert "what becomes" not in report_on(local(2, seed=0))[0][1]
+
+
+def test_weights_that_are_sent_to_hold_ranks_together_are_no_others():
+    codes, said, _ = report_on(kept_together)[0]
+    assert codes == [], said
+
+
+def from_rank_0(p):
+    dist.broadcast(p.data, 0)
+
+
+def summed(p):
+    dist.all_reduce(p.data)
+
+
+def divided_twice(p):
+    to_mean(p)
+    p.data /= dist.get_world_size()
+
+
+def clip_by_rank(model, t):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01 * (1 + dist.get_rank()))
+
+
+def clip_alike(model, t):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+
+@pytest.mark.parametrize("script, code, says", [
+    (local(send=from_rank_0, seed=0), "one-rank", "the weights of rank 0"),
+    (local(2, send=from_rank_0, adam=True, seed=0), "one-rank", "after step 1"),
+    (local(send=summed, seed=0), "sum", "after step 0"),
+    (local(2, send=divided_twice, adam=True, seed=0), "averaged-twice", "after step 1"),
+    (local(2), "start-differs", "before the first step"),
+    (local(2, change=clip_by_rank, seed=0), "clip", "rank 1 clips")])
+def test_weights_that_are_sent_otherwise_are_named(script, code, says):
+    codes, said, _ = report_on(script)[0]
+    assert codes == [code] and says in said, said
+
+
+def test_each_rank_may_clip_a_norm_of_its_own():
+    codes, said, _ = report_on(local(2, change=clip_alike, seed=0))[0]
+    assert codes == [], said
+
+
+def test_a_gradient_that_one_rank_did_not_clear_is_named_by_its_rank():
+    def script():
+        model, optimizer = sgd(net())
+        yield model, optimizer
+        for t, (X, y) in enumerate(batches(), 1):
+            if dist.get_rank() == 0:
+                optimizer.zero_grad()
+            mean_loss(model, X, y).backward()
+            optimizer.step()
+            if t % 2 == 0:
+                for p in model.parameters():
+                    to_mean(p)
+    codes, said, _ = report_on(script)[0]
+    assert codes == ["stale"] and "not cleared on rank 1" in said
+
+
+def test_a_script_that_averages_later_is_told_to_be_watched_until_then():
+    codes, said, _ = report_on(local(4, seed=0))[0]
+    assert codes == ["not-synchronised", "replicas-differ"] and "--steps" in said
+    codes, said, _ = report_on(by_torch(9))[0]
+    assert codes == [] and "--steps" in said
