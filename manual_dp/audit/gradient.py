@@ -36,7 +36,7 @@ def gradients(notes, evidence):
         return []
     if notes[0].t and any(note.before != notes[0].before for note in notes):
         return []  # of weights that have parted already
-    if not evidence.local:
+    if not evidence.local or "one-rank" in known:  # weights that one rank trained
         return _asked(notes, evidence, known)
     one = as_one(notes)
     return _asked(one, evidence, known) if one else by_rank(notes, evidence)

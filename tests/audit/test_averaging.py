@@ -150,9 +150,16 @@ def clip_alike(model, t):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
 
 
+@pytest.mark.parametrize("script, when", [
+    (local(send=from_rank_0, seed=0), 0),
+    (local(2, send=from_rank_0, adam=True, seed=0), 1)])
+def test_one_ranks_weights_for_all_are_named_beside_the_gradients(script, when):
+    codes, said, _ = report_on(script)[0]
+    assert codes == ["not-synchronised", "one-rank"], said
+    assert f"after step {when} all ranks have the weights of rank 0" in said
+
+
 @pytest.mark.parametrize("script, code, says", [
-    (local(send=from_rank_0, seed=0), "one-rank", "the weights of rank 0"),
-    (local(2, send=from_rank_0, adam=True, seed=0), "one-rank", "after step 1"),
     (local(send=summed, seed=0), "sum", "after step 0"),
     (local(2, send=divided_twice, adam=True, seed=0), "averaged-twice", "after step 1"),
     (local(2), "start-differs", "before the first step"),
