@@ -7,7 +7,8 @@
     later      say that weights may be averaged after the steps that were watched
 
 It is seen by this: the optimizers leave different weights, and when the step has ended
-all ranks have one model, the mean of theirs. No gradient need be averaged then.
+all ranks have one model, the mean of theirs. No gradient need be averaged then. Or the
+model is that of one rank, which steps for all. Asked of scripts only.
 """
 
 import sys
@@ -16,6 +17,7 @@ from unittest import mock
 
 from manual_dp.audit.catalogue import finding, ranks
 from manual_dp.audit.heard import by_ranks, lost, stale
+from manual_dp.audit.hypotheses import mixture
 from manual_dp.audit.terms import DIVIDED, counted
 
 AVERAGERS = {"averagers": "PeriodicModelAverager",
@@ -39,6 +41,9 @@ def _heard(averager, watch):
 
 def averages(evidence):
     """Ask that ranks which send one another weights take the mean of these."""
+    if not evidence.watched or any(note.wraps == "join" for notes in evidence.steps
+                                   for note in notes):
+        return []  # beside a single device, it is another training; Join sends weights
     for notes in evidence.steps:
         if len(notes) < 2 or any(note.mine is None for note in notes):
             continue
@@ -47,8 +52,10 @@ def averages(evidence):
             if found := _sent(notes, evidence):
                 return [found]
     if evidence.local and all(map(as_one, evidence.steps)):
+        who = _giver(evidence.steps[0])
         evidence.remark("each rank applied its own gradient, and the weights were "
-                        "averaged: the same, for plain SGD")
+                        "averaged: the same, for plain SGD" if who is None else
+                        f"rank {who} steps for all: the others get its weights")
     elif evidence.local:
         evidence.skip("whether it is one device's training", "ranks train on their "
                       "own, and average their weights afterwards (local SGD)")
@@ -77,25 +84,35 @@ def _are(notes, times):
 
 
 def as_one(notes):
-    """Return notes in which all ranks used the mean gradient, None if that differs.
+    """Return notes in which all ranks used one gradient, None if there is no such one.
 
-    The mean of the weights after steps of plain SGD is the weights after one such step.
+    The mean of the weights after steps of plain SGD is the weights after one such step
+    with the mean gradient. And one rank may step for all, and send its weights.
     """
-    plain = all(note.plain and note.rates == notes[0].rates and note.used is not None
-                and note.after == notes[0].after for note in notes)
+    if any(note.used is None or note.after != notes[0].after for note in notes):
+        return None
+    if (who := _giver(notes)) is not None:
+        return [replace(note, used=notes[who].used) for note in notes]
+    plain = all(note.plain and note.rates == notes[0].rates for note in notes)
     if not plain or not _are(notes, 1):
         return None
     mean = sum(note.used for note in notes) / len(notes)
     return [replace(note, used=mean) for note in notes]
 
 
+def _giver(notes):
+    """Return the first rank of which all have the weights now, or None."""
+    return next((rank for rank, note in enumerate(notes) if note.stepped == {
+        i: note.after[i] for i in note.stepped}), None)
+
+
 def _sent(notes, evidence):
     """Return the finding for weights that are not the mean of the ranks', or None."""
     when, t, world_size = f"after step {notes[0].t}", notes[0].t, len(notes)
-    for rank, note in enumerate(notes):
-        if note.stepped == {i: note.after[i] for i in note.stepped}:
-            return finding("one-rank", 1, f"{when} all ranks have the weights of "
-                           f"{ranks([rank])}: what the others trained is lost", rank, t)
+    if (who := _giver(notes)) is not None:
+        return None if _evenly_used(notes[who], notes) else finding(
+            "one-rank", 1, f"{when} all ranks have the weights of {ranks([who])}: what "
+            "the others trained is lost", who, t)
     if _are(notes, 1):
         return None
     for code, times, says in (("sum", world_size, "summed, and not divided"),
@@ -106,6 +123,14 @@ def _sent(notes, evidence):
     evidence.skip("what becomes of the ranks' weights", f"{when} all have the same "
                   "ones, which are not the mean")
     return None
+
+
+def _evenly_used(note, notes):
+    """Return whether a rank used what came to all ranks alike."""
+    numbers = mixture(note.applied, [one.came for one in notes if one.pieces],
+                      note.close)
+    return bool(numbers) and len(numbers) == len(notes) and min(numbers) > 0 and (
+        max(numbers) - min(numbers) <= max(1e-6, note.close) * max(numbers))
 
 
 def by_rank(notes, evidence):

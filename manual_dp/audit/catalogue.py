@@ -138,6 +138,9 @@ WORDS = {
     "labels": (
         "X and y are split or shuffled apart",
         "split both with the same indices"),
+    "gradient": (
+        "none of the known mistakes",
+        "compare with a single device, a parameter at a time"),
     "clip": (
         "gradients are clipped before they are summed, on some ranks only, or to "
         "another norm than on one device",
@@ -162,9 +165,6 @@ WORDS = {
     "replicas-differ": (
         "the ranks do not take the same step from the same weights",
         "start from rank 0's weights and apply the same gradient on all"),
-    "gradient": (
-        "none of the known mistakes",
-        "compare with a single device, a parameter at a time"),
     "state-differs": (
         "an average of weights, a scheduler or an optimizer's state was updated, "
         "loaded or reset on some ranks only",

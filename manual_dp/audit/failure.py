@@ -4,6 +4,7 @@
     failure   the `Finding` of a `RankError`
     explained the finding in what diaries say, or None: also of ranks that only wait
     uneven    the finding for optimizers that took more steps on some ranks
+    served    the ranks that another one steps for
 """
 
 import json
@@ -86,7 +87,8 @@ def uneven(diaries):
     for i in range(most):
         took = {rank: (here["taken"] + [0] * most)[i] for rank, here in told.items()}
         first = max(took, key=took.get)
-        behind = [rank for rank, count in took.items() if count < took[first] and (
+        behind = [rank for rank, count in took.items() if count < took[first]
+                  and rank not in served(told) and (
             done or _passed(told[rank], told[first], took[first] - count))]
         if behind:
             of = f" of optimizer {i}" if most > 1 else ""
@@ -97,6 +99,12 @@ def uneven(diaries):
                 f"{alike} took {so_many(count, 'step') if count else 'no step'}{of}, "
                 f"{ranks([first])} {took[first]}", behind[0])
     return None
+
+
+def served(diaries):
+    """Return the ranks that take no step, and get other weights all the same."""
+    return [rank for rank, here in diaries.items() if here.get("wanders")
+            and not steps_of(here) and any(map(steps_of, diaries.values()))]
 
 
 def _passed(here, other, fewer):

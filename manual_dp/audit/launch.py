@@ -19,7 +19,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from manual_dp.audit.catalogue import ranks
-from manual_dp.audit.failure import failure, read_diaries, steps_of, uneven
+from manual_dp.audit.failure import failure, read_diaries, served, steps_of, uneven
 from manual_dp.audit.script import ALONE, FOLDER, NO_STEP, judged, unmet
 from manual_dp.ranks import run_ranks
 from manual_dp.ranks.launch import verdict
@@ -86,6 +86,10 @@ def _check_begun(name, ended, diaries, runs, world_size):
         raise RuntimeError(f"{name} starts its ranks itself: say watch(model, "
                            "optimizer) in the function that each runs, and start it "
                            f"without this command, as python {name}")
+    if who := served(diaries):
+        raise RuntimeError(f"{name}: {ranks(who)} took no step, and got other weights "
+                           "all the same: where some ranks step for all, nothing is "
+                           "judged")
     taken = max(map(steps_of, diaries.values()), default=0)
     if kind == "exited" and not taken:
         raise RuntimeError(f"{name}: {ended.text}, before any step: its own words, if "

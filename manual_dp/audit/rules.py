@@ -34,8 +34,16 @@ def judge(evidence):
         evidence.findings += rule(evidence)
     once = {(f.code, f.parameter, f.rank): f for f in reversed(evidence.findings)
             if not _follows(f, evidence)}
-    in_order = sorted(once.values(), key=lambda f: list(WORDS).index(f.code))
+    in_order = sorted(once.values(), key=lambda f: _place(f.code, evidence))
     return in_order, evidence.remarks, evidence.unchecked
+
+
+def _place(code, evidence):
+    """Return where a finding stands in a report."""
+    places = list(WORDS)
+    if code == "gradient" and evidence.watched:  # beside no single device it says less
+        return places.index("replicas-differ") + 0.5
+    return places.index(code)
 
 
 def _follows(one, evidence):

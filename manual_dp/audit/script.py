@@ -104,7 +104,8 @@ class Followed:
         self.diary.note(**now, taken=self.taken)
 
     def _forward(self, forwards):
-        self._tell(forwards=forwards, total=self.begun + forwards)
+        self._tell(forwards=forwards, total=self.begun + forwards,
+                   wanders=self.watch.note.wanders)
 
     def _took(self, optimizer):
         """Count a step of an optimizer that is followed."""

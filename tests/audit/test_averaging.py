@@ -1,5 +1,8 @@
 """Ranks that train on their own and average weights: accused only if they do not."""
 
+import contextlib
+import io
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,6 +12,8 @@ from torch.distributed.algorithms.model_averaging.averagers import (
 from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+from manual_dp.audit import watch
+from manual_dp.ranks import run_ranks
 from tests.support.broken_training import average, mean_loss, net, sgd
 from tests.support.scripted import batches, nothing, report_on, train
 
@@ -127,6 +132,66 @@ def test_an_outer_step_is_no_mean_and_is_not_checked():
 def test_weights_that_are_sent_to_hold_ranks_together_are_no_others():
     codes, said, _ = report_on(kept_together)[0]
     assert codes == [], said
+
+
+def one_step_for_all(reduce, adam=False):
+    """Return a script whose ranks all step, and then get rank 0's weights."""
+    def script():
+        model = net()
+        optimizer = torch.optim.Adam(model.parameters(), 0.01) if adam else (
+            torch.optim.SGD(model.parameters(), 0.1))
+        yield model, optimizer
+        for X, y in batches():
+            optimizer.zero_grad()
+            mean_loss(model, X, y).backward()
+            for p in model.parameters():
+                reduce(p.grad)
+            optimizer.step()
+            for p in model.parameters():
+                dist.broadcast(p.data, 0)
+    return script
+
+
+def mean_on_rank_0(grad):
+    dist.reduce(grad, 0)
+    grad /= dist.get_world_size()
+
+
+def sum_on_rank_0(grad):
+    dist.reduce(grad, 0)
+
+
+@pytest.mark.parametrize("adam", [False, True])
+def test_one_rank_may_step_for_all_with_the_mean(adam):
+    codes, said, _ = report_on(one_step_for_all(mean_on_rank_0, adam))[0]
+    assert codes == [] and ALONE not in said and "rank 0 steps for all" in said, said
+
+
+def test_the_step_of_one_rank_for_all_is_judged():
+    codes, said, _ = report_on(one_step_for_all(sum_on_rank_0))[0]
+    assert codes == ["sum"], said
+
+
+def test_a_rank_that_takes_no_step_says_that_its_weights_change():
+    def rank():
+        model, optimizer = sgd(net())
+        with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                seen = watch(model, optimizer, timeout=1)
+                for X, y in batches():
+                    model.zero_grad()
+                    mean_loss(model, X, y).backward()
+                    for p in model.parameters():
+                        mean_on_rank_0(p.grad)
+                    if dist.get_rank() == 0:
+                        optimizer.step()
+                    for p in model.parameters():
+                        dist.broadcast(p.data, 0)
+                seen.finish()
+        return seen.diary.now["taken"], seen.diary.now["wanders"], err.getvalue()
+    (taken, wanders, said), (none, others, more) = run_ranks(rank, 2)
+    assert (taken, wanders, none, others) == ([3], False, [], True)
+    assert "rank 0 took 3 steps" in said + more
 
 
 def from_rank_0(p):

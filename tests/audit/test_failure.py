@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from manual_dp.audit import audit
-from manual_dp.audit.failure import Diary, failure, read_diaries, uneven
+from manual_dp.audit.failure import Diary, failure, read_diaries, served, uneven
 from manual_dp.audit.measure import refused
 from manual_dp.ranks import RankError
 from tests.support.broken_training import plain, rows
@@ -52,6 +52,13 @@ def test_a_rank_that_goes_on_without_a_step_is_told_from_one_that_is_late(
     found = uneven({0: first, 1: second})
     assert (found.code, found.says) == (code, says) if code else found is None
     assert uneven({0: {"step": 1, "in": "step"}, 1: first}) is None
+
+
+def test_a_rank_that_gets_its_weights_from_another_needs_no_step():
+    mine, others = at([3], 3), {**at([], 3), "wanders": True}
+    assert uneven({0: mine, 1: others}) is None
+    assert served({0: mine, 1: others}) == [1]
+    assert served({0: {**mine, "wanders": True}, 1: at([], 3)}) == []
 
 
 def test_ranks_that_hang_for_want_of_a_step_are_told_so(tmp_path):

@@ -101,7 +101,9 @@ def test_what_torchrun_says_is_told_where_no_rank_began(tmp_path):
      "a.py: rank 1 ended with status 2, before any step"),
     (None, {0: {}}, "nothing was watched on rank 1: say watch"),
     (None, {0: {"taken": []}, 1: {"taken": [0]}}, "though watch was called: the steps: "
-     "watch follows torch's optimizers")])
+     "watch follows torch's optimizers"),
+    (None, {0: {"taken": [3]}, 1: {"taken": [], "wanders": True}},
+     "rank 1 took no step, and got other weights")])
 def test_a_script_without_a_step_is_refused_with_the_reason(end, diaries, words):
     with pytest.raises(RuntimeError, match=words):
         _check_begun("a.py", end, diaries, {}, 2)

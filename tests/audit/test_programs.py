@@ -68,7 +68,7 @@ NAMED_OTHERWISE = {
     "items: last row left out": (
         None, "left out at two ranks alone: the rows of world size 1 are others"),
     "lstm: languages that meet": (
-        "nothing-moved", "sums of different parameters meet: some get nothing"),
+        "not-synchronised", "sums of different parameters meet: some get nothing"),
     "lstm: no rows for the last rank": ("local", "an empty rank's gradient is 0"),
     "resnet: weights replaced after wrapping": (
         "unused-parameter", "DDP waits for the parameters that it knows, and says so"),

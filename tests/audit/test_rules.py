@@ -104,19 +104,22 @@ def test_ranks_that_part_are_named_with_step_and_parameter():
 
 
 def test_where_a_rank_steps_later_nothing_else_is_said_from_then_on():
-    def found(late, step=0):
+    def found(late, step=0, watched=False):
         runs = [Run(["w"], [(2,)], [
             Step(0, before=[9], after=[rank], step=0 * ONES, weights=(1 + rank) * ONES,
-                 all_rows=[[], []][:1 + rank * late])]) for rank in range(2)]
-        evidence = Evidence(runs)
+                 setup=Setup(), all_rows=[[], []][:1 + rank * late])])
+            for rank in range(2)]
+        evidence = Evidence(runs, watched=watched)
         for code in "rates-differ", "clip", "gradient", "alias":
             evidence.findings.append(finding(code, 1, "", 1, step))
         return [(f.code, f.says) for f in rules.judge(evidence)[0]]
     assert found(late=True) == [
         ("alias", ""), ("replicas-differ", "since step 0 (taken after 2 forwards on rank 1, "
                         "after 1 on rank 0) w is 1.4e+00 from rank 0's on rank 1")]
-    assert [code for code, _ in found(late=False)] == [
+    assert [code for code, _ in found(late=False, watched=True)] == [
         "alias", "clip", "rates-differ", "replicas-differ", "gradient"]
+    assert [code for code, _ in found(late=False)] == [  # beside a single device
+        "alias", "gradient", "clip", "rates-differ", "replicas-differ"]
     assert len(found(late=True, step=-1)) == 5  # of steps before
 
 
