@@ -27,6 +27,7 @@ From a run to the report, each file a part of the way:
     losses loaders reads          a script's losses, its rows, what these are
     functional                    what torch.func puts in the place of a model's
     exact oracle                  float64 and no dropout; the loss, run once more
+    memory                        whose memory the parameters are on
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run
     rules rows settings rate      what must hold, a list that you can append to

@@ -41,8 +41,9 @@ def _heard(averager, watch):
 
 def averages(evidence):
     """Ask that ranks which send one another weights take the mean of these."""
-    if not evidence.watched or any(note.wraps == "join" for notes in evidence.steps
-                                   for note in notes):
+    joins = any(note.wraps == "join" for notes in evidence.steps for note in notes)
+    if not evidence.watched or joins or any(f.code == "alias"
+                                            for f in evidence.findings):
         return []  # beside a single device, it is another training; Join sends weights
     for notes in evidence.steps:
         if len(notes) < 2 or any(note.mine is None for note in notes):
@@ -141,7 +142,7 @@ def by_rank(notes, evidence):
         found = stale([note], evidence, rank) or lost([note], evidence)
         if not found:
             right, why, found = counted([note], evidence)
-            if evidence.watched and not right and not found:
+            if not right and not found:
                 evidence.skip(DIVIDED, why)
         if found:
             return [f._replace(rank=rank) for f in found]

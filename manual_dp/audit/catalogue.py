@@ -41,7 +41,8 @@ WORDS = {
         "shard's mean",
         "look for the first step in which the loss is not finite; skip an empty shard"),
     "alias": (
-        "replicas share memory: .to(device) returns the same tensor on the same device",
+        "replicas share memory: .to(device) returns the same tensor on the same "
+        "device, and mp.spawn hands one model on a CPU to all ranks",
         "copy: p.detach().to(device, copy=True), as get_params does"),
     "start-differs": (
         "each rank drew weights of its own and nobody sent rank 0's",

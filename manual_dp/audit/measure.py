@@ -15,6 +15,7 @@ from manual_dp.audit.batch import arguments, doubles
 from manual_dp.audit.exact import Drawing, exact
 from manual_dp.audit.failure import Diary
 from manual_dp.audit.hooks import Watch
+from manual_dp.audit.memory import common, within
 from manual_dp.audit.oracle import Device, gather
 from manual_dp.audit.records import Run, Step
 from manual_dp.audit.setup import ids_held, snapshot
@@ -99,7 +100,8 @@ def begun(watch):
         watch.names, [tuple(p.shape) for p in watch.params], [],
         len(watch.models) > 1, sum(p.numel() for p in watch.params if p.requires_grad),
         _finds_unused(watch),
-        _shared(watch), samplers=watch.samplers, given=watch.loaders.given)
+        within(watch), common(dict(zip(watch.names, watch.params))),
+        samplers=watch.samplers, given=watch.loaders.given)
 
 
 def _finds_unused(watch):
@@ -130,19 +132,3 @@ def _minibatch(make_batch, t):
         raise WrongType(f"audit: make_batch({t}) returned None; give make_batch=None "
                         "where the step has a loader of its own")
     return nest
-
-
-def _shared(watch):
-    """Return the names of a parameter and another tensor on its memory, or None."""
-    params, spans = dict(zip(watch.names, watch.params)), []
-    buffers = [named for module in watch.modules for named in module.named_buffers()]
-    for name, tensor in [*params.items(), *buffers]:
-        if (not hasattr(tensor, "to_local") and tensor.numel()
-                and tensor.is_contiguous()):
-            start = tensor.data_ptr()
-            spans.append((start, start + tensor.nbytes, name, name in params))
-    spans.sort()
-    for (_, end, one, is_param), (start, _, other, is_too) in zip(spans, spans[1:]):
-        if start < end and (is_param or is_too):
-            return (one, other) if is_param else (other, one)
-    return None

@@ -134,6 +134,7 @@ class Run:
     trainable: int = 0      # numbers in parameters that want a gradient
     finds_unused: bool = False  # was DDP told find_unused_parameters?
     shared: tuple = None    # names of a parameter and another tensor on its memory
+    common: dict = field(default_factory=dict)    # on memory of several: where that is
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     given: list = field(default_factory=list)     # a `Dealt` for each batch of a loader

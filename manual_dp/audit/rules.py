@@ -58,10 +58,16 @@ def _follows(one, evidence):
 # the model
 
 def alias(evidence):
-    """Ask that no parameter is on the memory of another tensor."""
-    return [finding("alias", 1, f"{run.shared[0]} of rank {rank} is on the memory of "
-                    f"{run.shared[1]}", rank, 0, run.shared[0])
-            for rank, run in enumerate(evidence.runs) if run.shared][:1]
+    """Ask that no parameter is on the memory of another tensor, or of another rank."""
+    found, owners = [], {}
+    for rank, run in enumerate(evidence.runs):
+        whose = [(run.shared[0], run.shared[1])] if run.shared else [
+            (name, f"rank {owners[place][0]}'s {owners[place][1]}")
+            for name, place in run.common.items() if place in owners]
+        found += [finding("alias", 1, f"{name} of rank {rank} is on the memory of "
+                          f"{other}", rank, 0, name) for name, other in whose]
+        owners.update({place: (rank, name) for name, place in run.common.items()})
+    return found[:1]
 
 
 def set_up(evidence):

@@ -75,8 +75,6 @@ NAMED_OTHERWISE = {
     "rows: rows shuffled, labels not": (
         None, "shuffled by random numbers, and no single device does the same"),
     "unet: masks of the rank before": ("local", OTHER),
-    "weights: layer in shared memory": (
-        ("gradient", "state-differs"), "ranks write to it at the same time: one of two"),
     "wraps: share of the parameters, not sent": (
         "nothing-moved", "each rank's optimizer updates a share, and nobody sends it"),
 }
