@@ -61,6 +61,10 @@ WORDS = {
     "sampler-settings": (
         "the sampler was told another rank or world size than the process group",
         "leave num_replicas and rank out: DistributedSampler asks the process group"),
+    "dataset-differs": (
+        "each rank splits, shuffles or lists the data for itself (random_split with a "
+        "seed of its own, files in no order), and the sampler deals out places",
+        "split and shuffle with one generator on all ranks; sort the list of files"),
     "sampler-seed": (
         "the samplers' seeds differ, so each rank cuts another permutation",
         "one seed on all ranks: DistributedSampler(data, seed=0)"),

@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import (
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.batch import Minibatch
-from manual_dp.audit.reads import read
+from manual_dp.audit.reads import read, sample
 from manual_dp.audit.records import Dealt, Sampler
 
 KEPT = 64  # of those that no model saw, as in an evaluation
@@ -41,10 +41,12 @@ class Loaders:
     """Know what was given since the last step, and what of it a model saw.
 
     samplers: what each was told, whenever it was iterated. given: each batch, `Dealt`.
+    sets: some rows of each dataset that a DistributedSampler deals out.
     """
 
     def __init__(self):
         self.samplers, self.batches, self.given = [], [], []
+        self.sets, self.sampled = [], set()  # ids of these datasets
         self.asked = []  # the places of the rows that a loader reads now
         self.left = READ
         self.dealing = {}  # of a sampler: its last iteration, until a model trains
@@ -87,6 +89,10 @@ class Loaders:
         dealt = isinstance(sampler, DistributedSampler)
         if dealt and not any(one.of == id(sampler) for one in self.samplers):
             self.samplers.append(told(sampler))  # it was iterated before the watch
+        if dealt and sampler.num_replicas > 1 and id(
+                loader._dataset) not in self.sampled:
+            self.sampled.add(id(loader._dataset))
+            self.sets.append(sample(loader._dataset))
         rows = None
         if not dealt and isinstance(self.asked, list) and self.asked and self.left:
             rows = read(loader._dataset, self.asked)

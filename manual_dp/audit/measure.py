@@ -101,7 +101,7 @@ def begun(watch):
         len(watch.models) > 1, sum(p.numel() for p in watch.params if p.requires_grad),
         _finds_unused(watch),
         within(watch), common(dict(zip(watch.names, watch.params))),
-        samplers=watch.samplers, given=watch.loaders.given)
+        samplers=watch.samplers, given=watch.loaders.given, sets=watch.loaders.sets)
 
 
 def _finds_unused(watch):

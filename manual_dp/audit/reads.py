@@ -1,6 +1,8 @@
 """Read rows of a script's dataset once more: what are they before anything is drawn?
 
-    read   a hash of each row, as it is with fixed seeds, or None
+    read     a hash of each row, as it is with fixed seeds, or None
+    sample   hashes of some rows of a whole dataset, part by part, or None
+    others   at how many places two samples have other rows
 
 A process of its own reads them, as a DataLoader's worker does: the script's dataset,
 its generators and its counters stay as they are.
@@ -21,45 +23,95 @@ from manual_dp.audit.batch import changed
 
 PATIENCE = 10  # seconds
 MOST = 3  # rows
+SPREAD = 16  # rows of a whole dataset
 
 
 def read(dataset, places):
     """Return the places and a hash of three rows; None if they cannot be told apart."""
     places = [*dict.fromkeys(places)]
     some = places[:MOST - 1] + places[MOST - 1:][-1:]
-    if sys.platform != "linux" or len(some) < 2:
+    if len(some) < 2:
         return None
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_tell, args=(theirs, dataset, some), daemon=True)
-    try:
-        child.start()
-    except (AssertionError, OSError):  # a daemon has no children
-        return None
-    theirs.close()
-    hashes = None
-    with suppress(EOFError, OSError):
-        hashes = ours.recv() if ours.poll(PATIENCE) else None
-    ours.close()
-    child.kill()
-    child.join()
+    hashes = _elsewhere(_largest, dataset, some)
     # rows that are all alike are drawn, not read
     if not hashes or len(set(hashes)) < len(some):
         return None
     return tuple(places), tuple(hashes)
 
 
-def _tell(connection, dataset, places):
-    """Send the hashes, in the child; if something is raised, nothing."""
+def sample(dataset):
+    """Return, for each part of a row, its hashes at some places; None of some parts.
+
+    They are another at each reading, or always the same, or the place: none tells rows.
+    """
+    size = len(dataset)
+    places = random.Random(size).sample(range(size), min(size, SPREAD))
+    both = _elsewhere(_parts, dataset, 2 * places) if size > 1 else None
+    if not both or len({*map(len, both)}) > 1:
+        return None
+    numbers = [_hashed(pickle.dumps(place)) for place in places]
+    columns = [[*column] for column in zip(*both)]
+    halves = [(one[:len(places)], one[len(places):]) for one in columns]
+    return [one if one == again and len(set(one)) > 1 and one != numbers else None
+            for one, again in halves]
+
+
+def others(mine, its):
+    """Return at how many places two samples have other rows.
+
+    None, where some part is the same: what is drawn for a row may be each rank's own.
+    """
+    both = [(one, other) for one, other in zip(mine, its) if one and other]
+    counts = [sum(a != b for a, b in zip(*columns)) for columns in both]
+    return max(counts) if counts and min(counts) else 0
+
+
+def _elsewhere(how, dataset, places):
+    """Return [how(dataset, place)] as another process has it, None if it has not."""
+    if sys.platform != "linux":
+        return None
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_tell, args=(theirs, how, dataset, places),
+                            daemon=True)
+    try:
+        child.start()
+    except (AssertionError, OSError):  # a daemon has no children
+        return None
+    theirs.close()
+    found = None
+    with suppress(EOFError, OSError):
+        found = ours.recv() if ours.poll(PATIENCE) else None
+    ours.close()
+    child.kill()
+    child.join()
+    return found
+
+
+def _tell(connection, how, dataset, places):
+    """Send what is found, in the child; if something is raised, nothing."""
     torch.set_num_threads(1)  # OpenMP may hang in a fork
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)
     for out in (1, 2):
         os.dup2(sys.stdout.fileno(), out)
-    connection.send([_row(dataset, place) for place in places])
+    connection.send([how(dataset, place) for place in places])
+
+
+def _largest(dataset, place):
+    """Return a hash of the largest part of a row: labels do not tell rows apart."""
+    return _hashed(max(_row(dataset, place), key=len))
+
+
+def _parts(dataset, place):
+    return [*map(_hashed, _row(dataset, place))]
+
+
+def _hashed(part):
+    return hashlib.sha256(part).hexdigest()
 
 
 def _row(dataset, place):
-    """Return a hash of the largest part of a row: labels do not tell rows apart."""
+    """Return all parts of a row, pickled."""
     torch.manual_seed(0)
     random.seed(0)
     if numpy := sys.modules.get("numpy"):
@@ -67,5 +119,4 @@ def _row(dataset, place):
     # a pickled tensor would be another one each time
     row = changed(dataset[place], lambda t: t.contiguous().reshape(-1).view(
         torch.uint8).numpy().tobytes())
-    parts = [pickle.dumps(part) for part in _pytree.tree_leaves(row)]
-    return hashlib.sha256(max(parts, key=len)).hexdigest()
+    return [pickle.dumps(part) for part in _pytree.tree_leaves(row)]

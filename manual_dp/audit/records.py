@@ -138,6 +138,7 @@ class Run:
     drifts: list = field(default_factory=list)    # known to all ranks alike
     samplers: list = field(default_factory=list)  # that were iterated
     given: list = field(default_factory=list)     # a `Dealt` for each batch of a loader
+    sets: list = field(default_factory=list)      # some rows of datasets: see `reads`
     seed: int = None        # of random numbers, of which none was drawn yet
     again: int = None       # the epoch in which a batch came a second time
     loss: object = None     # of output and targets: given, or found at world size 1

@@ -6,12 +6,15 @@
     dealt     whether a script's ranks saw all rows that samplers dealt out
     given     whether its loaders give each rank rows of its own
     workers   whether a loader's workers give other rows than one another
+    datasets  whether samplers deal out one and the same dataset
+    ROWS      these rules, in this order
     same_labels  whether a row has one target, whoever has it
 """
 
 from collections import Counter
 
 from manual_dp.audit.catalogue import few, finding, ranks
+from manual_dp.audit.reads import others
 from manual_dp.audit.records import each_step
 from manual_dp.audit.single import compared
 
@@ -156,6 +159,19 @@ def workers(evidence):
     return []
 
 
+def datasets(evidence):
+    """Ask that a DistributedSampler's places mean the same rows on all ranks."""
+    lists = [run.sets for run in evidence.runs]
+    for rank, sets in enumerate(lists):
+        for mine, its in zip(sets, lists[0]):
+            if mine and its and (count := others(mine, its)):
+                asked = max(len(part or ()) for part in its)
+                return [finding("dataset-differs", count, f"of {asked} places in the "
+                                f"dataset {count} have another row on rank {rank} than "
+                                "on rank 0", rank)]
+    return []
+
+
 def _alike(batches):
     """Return whether all ranks were given the same rows in a batch."""
     return not any(one.sampled for one in batches) and any(
@@ -199,3 +215,6 @@ def same_labels(lists):
     return [finding("labels", len(wrong), f"{len(wrong)} rows of X have another y on "
                     f"rank {rank} than on rank {other}", rank)
             for rank, other in wrong[:1]]
+
+
+ROWS = [samplers, datasets, batches, rows, dealt, given, workers]

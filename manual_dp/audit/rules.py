@@ -20,7 +20,7 @@ from manual_dp.audit.clipping import clips
 from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
-from manual_dp.audit.rows import batches, dealt, given, rows, samplers, workers
+from manual_dp.audit.rows import ROWS
 from manual_dp.audit.settings import ask_setups
 from manual_dp.audit.single import compared
 
@@ -287,6 +287,5 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [alias, samplers, batches, rows, dealt, given, workers, averages, moved, set_up,
-         updates, unused, seeds, drift, gradients, clips, remarks, later, learning_rate,
-         other_step, at_rest]
+RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, drift,
+         gradients, clips, remarks, later, learning_rate, other_step, at_rest]

@@ -20,6 +20,7 @@ from torch.utils.data import (
     Sampler,
     Subset,
     get_worker_info,
+    random_split,
 )
 
 from manual_dp.audit import reads, watch
@@ -387,3 +388,99 @@ def test_what_is_known_of_rows_is_not_said_again():
     lists = [SAME] * 2, [SAME] * 2
     assert told(*lists, before=["rows-overlap"]) == []
     assert told(*lists, before=["gradient"]) == [("rows-same", 3)]
+
+
+# datasets of which a DistributedSampler deals out places
+
+class Seeded(Plain):
+    """Add noise that belongs to the rank and the place."""
+
+    def __getitem__(self, i):
+        draws = torch.Generator().manual_seed(1000 * dist.get_rank() + i)
+        return self.X[i] + 0.1 * torch.randn(5, generator=draws), self.y[i]
+
+
+class Named(Plain):
+    """Give the file, which each rank has in a folder of its own, and the place."""
+
+    def __getitem__(self, i):
+        return self.X[i], self.y[i], i, f"rank-{dist.get_rank()}/{i}"
+
+
+class Alone(Plain):
+    """Give rows without labels."""
+
+    def __getitem__(self, i):
+        return self.X[i]
+
+
+def shuffled(data):
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(dist.get_rank()))
+    return data(X[order], Y[order])
+
+
+def part(seed):
+    draws = torch.Generator().manual_seed(seed)
+    return random_split(Plain(), [40, 8], generator=draws)[0]
+
+
+ONE_SET = {
+    "rows": Plain, "noise": Noisy, "own generator": OwnNoise, "made rows": Made,
+    "noise of a rank": Seeded, "own folder": Named, "no labels": Alone, "views": Views,
+    "read once": Once, "one split": lambda: part(0),
+    "one row": lambda: Subset(Plain(), [3] * 8)}
+SETS = {
+    "shuffled": lambda: shuffled(Plain), "shuffled, and noise": lambda: shuffled(Noisy),
+    "shuffled, own folder": lambda: shuffled(Named),
+    "shuffled, no labels": lambda: shuffled(Alone),
+    "own split": lambda: part(dist.get_rank())}
+
+
+def samples(made):
+    return [reads.sample(make()) for make in made]
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    made = ONE_SET | SETS
+    return dict(zip(made, zip(*run_ranks(samples, 2, list(made.values())))))
+
+
+@pytest.mark.parametrize("name", ONE_SET)
+def test_one_dataset_is_known_as_one(sampled, name):
+    mine, its = sampled[name]
+    assert (mine is None) == (name == "read once") == (its is None)
+    assert not mine or reads.others(mine, its) == 0
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_places_that_mean_other_rows_are_counted(sampled, name):
+    assert 10 < reads.others(*sampled[name]) <= 16
+
+
+def test_parts_that_tell_nothing_are_left_out(monkeypatch):
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    parts = [sum(part is not None for part in reads.sample(data)) for data in (
+        Plain(), OwnNoise(), Made(), [*enumerate(X.tolist())], [(1, 2)] * 9)]
+    assert parts == [2, 1, 1, 5, 0] and reads.sample([X[0]]) is None
+    assert reads.sample([(1, 2), (3,)]) is None is reads.sample([])
+    for one, other in (("ab", "ba"), ("ab", "cd")):
+        assert reads.others([[*one], None], [[*other], None]) == 2
+    assert reads.others([["a"], ["b"]], [["a"], ["c"]]) == 0 == reads.others([], [])
+
+
+def with_sampler(make, options):
+    data = make()
+    sampler = DistributedSampler(data, **options)
+    return train(DataLoader(data, 4, sampler=sampler, num_workers=options == {}))
+
+
+@pytest.mark.parametrize("make, options, codes", [
+    (lambda: part(dist.get_rank()), {}, ["dataset-differs"]),
+    (lambda: shuffled(Noisy), {"shuffle": False}, ["dataset-differs"]),
+    (lambda: part(1), {}, []), (Seeded, {}, []),
+    # of a rank's own, all is dealt out to it
+    (lambda: half(Plain), {"num_replicas": 1, "rank": 0}, ["sampler-settings"])])
+def test_ranks_that_deal_out_other_datasets_are_named(make, options, codes):
+    [(found, _), _], _ = run_ranks(with_sampler, 2, make, options)
+    assert found == codes
