@@ -1,6 +1,7 @@
 """Ranks that train on their own and average their weights now and then: local SGD.
 
     hooks      note torch's own averagers at work
+    unsent     whether a rank took a step for itself: it is watched for MORE steps
     averages   the findings for weights that ranks send, but do not average
     as_one     the notes of a step that is the mean gradient's all the same
     by_rank    the findings of a step in which each rank is a device by itself
@@ -22,6 +23,7 @@ from manual_dp.audit.terms import DIVIDED, counted
 
 AVERAGERS = {"averagers": "PeriodicModelAverager",
              "hierarchical_model_averager": "HierarchicalModelAverager"}
+MORE = 60  # in which an average may come
 HERE = 0.01  # of the distance between ranks: a mean is as near as that; of a step
 
 
@@ -37,6 +39,16 @@ def _heard(averager, watch):
     average = averager.average_parameters
     return mock.patch.object(averager, "average_parameters", lambda *args, **kwargs: (
         setattr(watch.note, "averager", True) or average(*args, **kwargs)))
+
+
+def unsent(note):
+    """Return whether a rank took this step with a gradient and weights of its own."""
+    if note.synced or note.summed or note.reduced or not note.stepped or (
+            note.used is None or note.came is None):
+        return False
+    apart = float((note.used - note.came).norm())
+    return apart <= HERE * float(note.came.norm()) and all(
+        note.after[i] == one for i, one in note.stepped.items())
 
 
 def averages(evidence):

@@ -18,9 +18,11 @@ import time
 from collections import namedtuple
 from pathlib import Path
 
+from manual_dp.audit.apart import stages
 from manual_dp.audit.catalogue import ranks
 from manual_dp.audit.failure import failure, read_diaries, served, steps_of, uneven
-from manual_dp.audit.script import ALONE, FOLDER, NO_STEP, judged, unmet
+from manual_dp.audit.outcome import NO_STEP, judged, unmet
+from manual_dp.audit.script import ALONE, FOLDER
 from manual_dp.ranks import run_ranks
 from manual_dp.ranks.launch import verdict
 from manual_dp.ranks.launch.processes import signal_name
@@ -61,6 +63,8 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         found = failure(ended, folder) if ended else None
         if len(runs) < world_size and not found:
             found = uneven(diaries)
+        if not found and (other := stages(diaries)):
+            raise RuntimeError(f"{words[0]}: {other}")
         if len(runs) == world_size:
             report = judged([runs[rank] for rank in range(world_size)], ignore,
                             None if ended else steps, None if ended else diaries)

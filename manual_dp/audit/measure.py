@@ -11,6 +11,7 @@ a process group of the audit's own: the user's collectives do not get in between
 import torch.distributed as dist
 from torch import nn, optim
 
+from manual_dp.audit.apart import left_alone
 from manual_dp.audit.batch import arguments, doubles
 from manual_dp.audit.exact import Drawing, exact
 from manual_dp.audit.failure import Diary
@@ -100,7 +101,8 @@ def begun(watch):
         watch.names, [tuple(p.shape) for p in watch.params], [],
         len(watch.models) > 1, sum(p.numel() for p in watch.params if p.requires_grad),
         _finds_unused(watch),
-        within(watch), common(dict(zip(watch.names, watch.params))),
+        left_alone(watch.models), within(watch),
+        common(dict(zip(watch.names, watch.params))),
         samplers=watch.samplers, given=watch.loaders.given, sets=watch.loaders.sets)
 
 

@@ -64,6 +64,7 @@ class Step:
     synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
     reduced: bool = False   # was dist.reduce called?
+    traded: bool = False    # was some all-to-all?
     wraps: str = ""         # how DDP is used: "ddp", "join", torch's hook by name
     # what came back: a sketch for each backward, and what stood in .grad before these
     pieces: list = field(default_factory=list)
@@ -133,6 +134,7 @@ class Run:
     several: bool = False   # are there several models?
     trainable: int = 0      # numbers in parameters that want a gradient
     finds_unused: bool = False  # was DDP told find_unused_parameters?
+    left_alone: list = field(default_factory=list)  # names that DDP was told
     shared: tuple = None    # names of a parameter and another tensor on its memory
     common: dict = field(default_factory=dict)    # on memory of several: where that is
     drifts: list = field(default_factory=list)    # known to all ranks alike
@@ -168,8 +170,10 @@ class Evidence:
         self.findings, self.remarks, self.unchecked = [], [], []
         self.local = False  # do ranks train on their own and average weights?
         self.stepped_apart = None  # the step that some rank takes after more forwards
-        self.norms = max((note.start.norms for note in runs[0].steps if note.start),
-                         default=0)  # layers of batch norm at work
+        starts = [note.start for note in runs[0].steps if note.start]
+        # layers of batch norm at work; of these, torch's own, which send nothing
+        self.norms = max((start.norms for start in starts), default=0)
+        self.own_norms = max((start.own_norms for start in starts), default=0)
 
     def remark(self, words):
         """Say what is no mistake, once."""

@@ -3,12 +3,12 @@
     judge        (findings, remarks, unchecked) of the evidence
     RULES        functions of an `Evidence`, each returns findings; append your own
     alias set_up drift                  the model: is it one and the same on all ranks?
-    moved updates unused seeds          the step: do all ranks take it, and once?
+    moved updates unused                the step: do all ranks take it, and once?
     remarks other_step at_rest          is it the step that a single device takes?
 
 A later rule may look at the findings of those before it. Those about gradients, rows,
-the learning rate, clipping, averages of weights and what was set up are in gradient.py,
-rows.py, rate.py, clipping.py, averaging.py, settings.py.
+the learning rate, clipping, averages of weights, random numbers and what was set up are
+in gradient.py, rows.py, rate.py, clipping.py, averaging.py, draws.py, settings.py.
 """
 
 import re
@@ -17,6 +17,7 @@ from dataclasses import replace
 from manual_dp.audit.averaging import averages, later
 from manual_dp.audit.catalogue import WORDS, few, finding, ranks, so_many
 from manual_dp.audit.clipping import clips
+from manual_dp.audit.draws import draws, seeds
 from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
@@ -223,39 +224,12 @@ def _kind(name):
     return re.sub(r"\d+", "#", name)
 
 
-@each_step
-def seeds(notes, evidence):
-    """Ask that a step that draws does not seed all ranks alike."""
-    first, starts = notes[0].seeded, [note.start for note in notes if note.start]
-    drops = bool(starts) and starts[0].drops
-    if drops and len(starts) == len(notes) > 1 and len(
-            {start.draws_from for start in starts}) == 1:
-        fresh = {run.seed for run in evidence.runs}
-        if evidence.watched and fresh != {None}:
-            yield finding("random-same", len(notes), "every rank was seeded with "
-                          f"{few(sorted(fresh))} after the model was made: dropout "
-                          "draws the same masks on all")
-            return
-        evidence.remark("dropout draws the same masks on every rank: seed + rank once "
-                        "the model is made")
-    if len(notes) > 1 and first and all(note.seeded == first and (
-            drops or note.drops or note.masked) for note in notes):
-        yield finding("random-same", len(first), "the step seeds every rank with "
-                      f"{few(first)}, and draws masks or noise")
-        return
-    noise = notes[0].inputs
-    if len(notes) > 1 and noise and all(
-            note.inputs == noise and note.draws for note in notes):
-        yield finding("random-same", len(noise), "the ranks draw numbers, and their "
-                      "models get the same ones")
-
-
 def remarks(evidence):
     """Say what is no mistake, and should be known."""
     if evidence.runs[0].failed:
         evidence.remark(f"`loss` was not asked: {evidence.runs[0].failed}")
-    if len(evidence.runs) > 1 and evidence.norms:
-        layers = so_many(evidence.norms, "layer")
+    if len(evidence.runs) > 1 and evidence.own_norms:
+        layers = so_many(evidence.own_norms, "layer")
         evidence.remark(f"batch norm ({layers}) takes the mean and variance "
                         "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
                         "group norm, if shards are small")
@@ -287,5 +261,5 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, drift,
+RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, draws, drift,
          gradients, clips, remarks, later, learning_rate, other_step, at_rest]

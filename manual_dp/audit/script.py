@@ -26,22 +26,21 @@ import torch
 import torch.distributed as dist
 from torch.optim import optimizer as optim
 
-from manual_dp.audit.catalogue import check_codes, finding, ranks, so_many
-from manual_dp.audit.failure import Diary, explained, steps_of, uneven
+from manual_dp.audit.apart import layout, stages
+from manual_dp.audit.averaging import MORE, unsent
+from manual_dp.audit.catalogue import check_codes, so_many
+from manual_dp.audit.failure import Diary, explained, read_diaries, steps_of
 from manual_dp.audit.fingerprint import bit_hashes
 from manual_dp.audit.hooks import Watch
 from manual_dp.audit.measure import begun, parts, silent
 from manual_dp.audit.meeting import Board, Meeting, NotTogether
-from manual_dp.audit.records import Evidence
-from manual_dp.audit.report import Report
-from manual_dp.audit.rules import judge
+from manual_dp.audit.outcome import judged, unmet
 from manual_dp.audit.setup import fresh_seed, ids_held, snapshot
 from manual_dp.files import write_bytes
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
 ALONE = "alone"  # a file there: the script starts ranks of its own
 FOLLOWED = []  # what is watched in this process
-NO_STEP = "the steps: watch follows torch's optimizers, and none of them took one"
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 
 
@@ -73,6 +72,7 @@ class Followed:
         self.models, self.optimizers, self.others = parts(made)
         self.folder, self.steps, self.timeout = os.environ.get(FOLDER), steps, timeout
         self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
+        self.asked, self.world_size = self.steps, dist.get_world_size()
         self.report, self.on = None, True
         self.watch = Watch(self.models, self._forward, keeps=False, again=self._again,
                            optimizers=self.optimizers)
@@ -90,7 +90,7 @@ class Followed:
         self.stack.enter_context(mock.patch.object(
             dist, "destroy_process_group", self._destroy))
         self._tell(frozen=[name for name, p in zip(self.watch.names, self.watch.params)
-                           if not p.requires_grad])
+                           if not p.requires_grad], shapes=layout(self.run))
         self._begin()
         atexit.register(self._at_exit)
 
@@ -121,8 +121,10 @@ class Followed:
         """Go on, at the first forward after all optimizers took their step."""
         if not self.watch.depth:  # else a closure's
             self._next()
-        if len(self.run.steps) >= self.steps:
-            self.finish()
+        taken = len(self.run.steps)
+        if taken >= self.steps:
+            alone = self.world_size > 1 and all(map(unsent, self.run.steps))
+            self._meet(goes_on=alone and taken < self.asked + MORE)
 
     def _next(self):
         """Close the step if all optimizers took theirs, and begin another one."""
@@ -163,29 +165,57 @@ class Followed:
         last = self.watch.stepped or not self.run.steps and self._by_others(1)
         if last and len(self.run.steps) < self.steps:
             self._close()
-        self.stop()
+        self._meet(goes_on=False)
+
+    def _meet(self, goes_on):
+        """Report with the other ranks; or take one step more, if all of them go on."""
         done = len(self.run.steps) >= self.steps
-        self._tell(**{"in": "the rest, after step" if done else "the end of step"})
+        now = {"in": "the rest, after step" if done else "the end of step"}
         if self.folder:
+            if goes_on and not self._others_done():
+                self._go_on()
+            else:
+                self.stop()
+                self._tell(**now)
             return
+        self._tell(**now)
         if not dist.is_initialized():
+            self.stop()
             if self.rank == 0:
                 _say(f"{so_many(len(self.run.steps), 'step')} of {self.steps} were "
                      "taken when the process group was destroyed: the ranks could not "
                      "meet")
             return
+        if other := stages(self.diary.read()):  # they may wait for this one's rows
+            self.stop()
+            _say(other) if self.rank == 0 else None
+            return
         meeting = Meeting("watch", self.timeout)
         try:
+            if all(meeting.exchange(goes_on)):
+                self._go_on()
+                return
+            self.stop()
             runs, diaries = zip(*meeting.exchange((self.run, self.diary.now)))
         except NotTogether as error:
+            self.stop()
             with suppress(RuntimeError):  # the store goes with rank 0
                 self._apart(error, meeting)
         except RuntimeError as error:
+            self.stop()
             _say(f"the ranks could not meet: {error}")
         else:
             if self.rank == 0:
-                self.report = judged(runs, (), self.steps, dict(enumerate(diaries)))
+                self.report = judged(runs, (), self.asked, dict(enumerate(diaries)))
                 print(self.report, flush=True)
+
+    def _go_on(self):
+        self.steps += 1
+        self._begin()
+
+    def _others_done(self):
+        return any(here["in"].startswith("the rest") for rank, here in
+                   read_diaries(self.folder).items() if rank != self.rank)
 
     def _apart(self, error, meeting):
         """Report on ranks that did not meet: what they said last may tell why."""
@@ -235,52 +265,6 @@ class Followed:
             self.finish()
         else:  # the script ends: others may not come
             self.stop()
-
-
-def judged(runs, ignore=(), asked=None, diaries=None):
-    """Return the report on the runs of all ranks; ignore: more codes than theirs.
-
-    asked: how many steps; diaries: what the ranks say of themselves. Both are None for
-    a script that did not end well: then others say why it took no more steps.
-    """
-    ignored = {*ignore, *runs[0].ignored}
-    evidence = Evidence(runs, watched=True, ignored=ignored)
-    findings, remarks, unchecked = judge(evidence)
-    steps = [len(run.steps) for run in runs]
-    if diaries and (early := uneven(diaries) or _fewer(runs, steps)):
-        findings = [early, *(f for f in findings if f.code != early.code)]
-    elif asked and max(steps) < asked:
-        few = f"the script ended after {so_many(max(steps), 'step')}"
-        unchecked.append(f"{asked - max(steps)} of {asked} steps: {few}"
-                         if max(steps) else NO_STEP)
-    report = Report(findings, remarks, len(runs), max(steps), unchecked,
-                    evidence=evidence, precision=_precision(evidence.close))
-    report.set_aside(ignored)
-    return report
-
-
-def unmet(found, diaries, world_size, runs):
-    """Return the report with a finding on ranks of which not all left their notes."""
-    close = [note.close for run in runs for note in run.steps]
-    taken = [steps_of(diaries.get(rank, {})) for rank in range(world_size)]
-    return Report([found], [], world_size, min(taken),
-                  precision=_precision(max(close)) if close else "its own precision")
-
-
-def _precision(close):
-    return "float64" if close <= 1e-7 else (
-        f"in the script's precision: what is below {close:g} is not seen")
-
-
-def _fewer(runs, steps):
-    """Return the finding for ranks that took fewer steps until they ended, or None."""
-    joins = any(note.wraps == "join" for run in runs for note in run.steps)
-    if len(set(steps)) == 1 or joins:
-        return None
-    who = [rank for rank, count in enumerate(steps) if count == min(steps)]
-    return finding("unequal-batches", max(steps) - min(steps), f"{ranks(who)} took "
-                   f"{so_many(min(steps), 'step')}, {ranks([steps.index(max(steps))])} "
-                   f"{max(steps)}", who[0])
 
 
 def _say(words):

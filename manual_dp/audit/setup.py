@@ -4,6 +4,7 @@
     snapshot     take one of models, optimizers and others; nothing is changed or sent
     fresh_seed   the seed of random numbers of which none was drawn yet
     unwrapped, named_parameters   the module in a DDP; the parameters of several
+    prefix       what tells these apart
 
 What nobody noted is empty, and no mistake. Parameters of fully_shard are each rank's
 own by design, as is the state in a ZeroRedundancyOptimizer: see Setup.left_out.
@@ -15,10 +16,12 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from manual_dp.audit.exact import random_states
 from manual_dp.audit.fingerprint import bit_hashes
 from manual_dp.audit.plain import comparable, hashed, inside, not_finite, plain
 from manual_dp.ranks.replica import Replica
 
+NORM = nn.modules.batchnorm._BatchNorm
 HOW = {"params", "foreach", "fused", "capturable", "differentiable"}  # not what
 
 
@@ -40,6 +43,7 @@ class Setup:
     others: dict = field(default_factory=dict)      # name: hash, number
     drops: bool = False     # is some dropout at work?
     norms: int = 0          # layers of batch norm that take the minibatch's statistics
+    own_norms: int = 0      # of these, torch's own, and not somebody's
     draws_from: int = None  # a hash of the state of torch's random numbers
     left_out: list = field(default_factory=list)    # what is each rank's own by design
 
@@ -57,7 +61,7 @@ def unwrapped(model):
 
 def named_parameters(models):
     """Return {name: parameter} of several models, named as in a `Setup`."""
-    return {_prefix(models, place) + name: p for place, model in enumerate(models)
+    return {prefix(models, place) + name: p for place, model in enumerate(models)
             for name, p in unwrapped(model).named_parameters()}
 
 
@@ -80,23 +84,25 @@ def rates(optimizer, index):
             for p in group["params"] if id(p) in index}
 
 
-def _prefix(things, place):
+def prefix(things, place):
+    """Return what a name begins with: the place, where there are several."""
     return f"{place}." if len(things) > 1 else ""
 
 
 def snapshot(models, optimizers=(), others=()):
     """Return a `Setup`. others: a module, a scheduler, a dict or list of tensors."""
     setup = Setup(held=[] if optimizers else None)
-    of_models = [_note_model(setup, _prefix(models, place), model)
+    of_models = [_note_model(setup, prefix(models, place), model)
                  for place, model in enumerate(models)]
     names = {id(p): name for params in of_models for name, p in params.items()}
     for place, optimizer in enumerate(optimizers):
-        _note_optimizer(setup, _prefix(optimizers, place), optimizer, names)
+        _note_optimizer(setup, prefix(optimizers, place), optimizer, names)
     held = ids_held(optimizers)
-    setup.draws_from = bit_hashes([torch.get_rng_state()])[0]
+    devices = {p.device for params in of_models for p in params.values() if p.is_cuda}
+    setup.draws_from = sum(bit_hashes(random_states(sorted(devices, key=str))))
     setup.unheld = _unheld(of_models, len(optimizers), held)
     for place, other in enumerate(others):
-        kind = _prefix(others, place) + type(other).__name__
+        kind = prefix(others, place) + type(other).__name__
         setup.others.update(hashed({
             f"{kind}.{name}": value for name, value in inside(other)
             if not isinstance(other, (dict, list)) or like_weights(setup, value)}))
@@ -118,10 +124,11 @@ def _note_model(setup, prefix, model):
     module, sent, sharded = unwrapped(model), set(), set()
     setup.drops |= any(part.training and part.p > 0 for part in module.modules()
                        if isinstance(part, nn.modules.dropout._DropoutNd))
-    setup.norms += sum(part.training or part.running_mean is None
-                       for part in module.modules()
-                       if isinstance(part, nn.modules.batchnorm._BatchNorm)
-                       and not isinstance(part, nn.SyncBatchNorm))
+    norms = [part for part in module.modules() if isinstance(part, NORM)
+             and not isinstance(part, nn.SyncBatchNorm)
+             and (part.training or part.running_mean is None)]
+    setup.norms += len(norms)
+    setup.own_norms += sum(type(part).forward is NORM.forward for part in norms)
     for part in model.modules():
         # a DDP sends rank 0's at the next forward: until then they may differ
         if getattr(part, "broadcast_buffers", hasattr(part, "sync_buffers")):

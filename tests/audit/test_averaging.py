@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from manual_dp.audit import watch
 from manual_dp.ranks import run_ranks
 from tests.support.broken_training import average, mean_loss, net, sgd
-from tests.support.scripted import batches, nothing, report_on, train
+from tests.support.scripted import batches, ddp, nothing, report_on, train
 
 ALONE = "whether it is one device's training"
 
@@ -31,14 +31,14 @@ def to_mean_of_copies(p):
     p.copy_(sum(copies) / len(copies))
 
 
-def local(every=1, send=to_mean, adam=False, change=nothing, seed=None):
+def local(every=1, send=to_mean, adam=False, change=nothing, seed=None, times=1):
     """Return a script whose ranks train on their own, and `send` each parameter."""
     def script():
         model = net(seed=dist.get_rank() if seed is None else seed)
         optimizer = torch.optim.Adam(model.parameters(), 0.01) if adam else (
             torch.optim.SGD(model.parameters(), 0.1))
         yield model, optimizer
-        for t, one in enumerate(batches(), 1):
+        for t, one in enumerate(batches() * times, 1):
             train(model, optimizer, [one], change)
             if t % every == 0:
                 with torch.no_grad():
@@ -255,8 +255,72 @@ def test_a_gradient_that_one_rank_did_not_clear_is_named_by_its_rank():
     assert codes == ["stale"] and "not cleared on rank 1" in said
 
 
-def test_a_script_that_averages_later_is_told_to_be_watched_until_then():
-    codes, said, _ = report_on(local(4, seed=0))[0]
+def without_sync():
+    model, optimizer = ddp()
+    yield model, optimizer
+    for t, one in enumerate(batches() * 3, 1):
+        with model.no_sync():
+            train(model, optimizer, [one])
+        if t % 7 == 0:
+            for p in model.parameters():
+                to_mean(p)
+
+
+@pytest.mark.parametrize("script, steps", [
+    (local(4, seed=0), 4), (local(7, adam=True, seed=0, times=3), 7),
+    (local(50, to_mean_of_copies, seed=0, times=15), 50), (without_sync, 7)])
+def test_a_script_that_averages_later_is_watched_until_then(script, steps):
+    codes, said, _ = report_on(script)[0]
+    assert codes == [] and said.startswith(f"audit: {steps} steps") and ALONE in said
+
+
+def test_weights_that_are_sent_wrongly_later_are_named():
+    codes, said, _ = report_on(local(6, lambda p: dist.all_reduce(p.data), seed=0,
+                                     times=2))[0]
+    assert codes == ["sum"] and "after step 5" in said
+
+
+def test_a_script_that_averages_gradients_is_watched_for_its_steps():
+    def script():
+        model, optimizer = ddp()
+        yield model, optimizer
+        train(model, optimizer, batches() * 3)
+    assert report_on(script)[0][1].startswith("audit: 3 steps")
+
+
+def test_a_script_whose_ranks_have_the_same_rows_is_watched_for_its_steps():
+    def script():
+        model, optimizer = ddp()
+        yield model, optimizer
+        rows = batches()[0]
+        dist.broadcast(rows[0], 0)
+        dist.broadcast(rows[1], 0)
+        train(model, optimizer, [rows] * 9)
+    codes, said, _ = report_on(script)[0]
+    assert codes == ["rows-same"] and said.startswith("audit: 3 steps")
+
+
+def test_ranks_that_are_watched_for_longer_than_others_are_judged_by_what_all_did():
+    """Rank 0 alone takes a mean: the other cannot tell its own steps from local SGD."""
+    def change(model, t):
+        for p in model.parameters():
+            both = [torch.empty_like(p) for _ in range(2)]
+            dist.all_gather(both, p.grad)
+            if dist.get_rank() == 0:
+                p.grad = sum(both) / 2
+
+    def script():
+        model, optimizer = sgd(net())
+        yield model, optimizer
+        train(model, optimizer, batches() * 3, change)
+    codes, said, _ = report_on(script)[0]
+    assert said.startswith("audit: 3 steps") and "unequal-batches" not in codes
+    assert {"not-sent-back", "not-synchronised"} & {*codes}
+
+
+def test_a_script_that_never_averages_is_accused_in_the_end():
+    codes, said, _ = report_on(local(99, seed=0, times=20))[0]
     assert codes == ["not-synchronised", "replicas-differ"] and "--steps" in said
+    assert said.startswith("audit: 63 steps")
     codes, said, _ = report_on(by_torch(9))[0]
     assert codes == [] and "--steps" in said

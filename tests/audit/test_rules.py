@@ -54,7 +54,7 @@ def test_what_costs_time_and_is_no_mistake_is_a_remark():
         assert words.startswith("gradients are all-reduced 2 times in a step")
         assert remarks(note, trainable=2) == []
     assert remarks(Step(summed=3), Step(synced=1), trainable=2) == []
-    [words] = remarks(*[Step(start=Setup(norms=2)) for _ in range(2)])
+    [words] = remarks(*[Step(start=Setup(norms=2, own_norms=2)) for _ in range(2)])
     assert words.startswith("batch norm (2 layers) takes the mean and variance")
 
 
