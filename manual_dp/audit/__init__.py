@@ -17,8 +17,8 @@ All is computed in float64 and without dropout: honest training agrees with a si
 device to 13 digits, and no mistake hides. Replicas that are equal prove little: of 17
 planted bugs that sees 5, and the accuracy 2.
 
-Data parallelism is judged: on every rank a replica of the model. What splits a model's
-layers over ranks, or lets one rank step for all, is found to be no such thing.
+Data parallelism is judged: on every rank a replica of the model. Of a script, what is
+each rank's own by design (experts, slices of layers) is left out, and said to be.
 
 From a run to the report, each file a part of the way:
 
@@ -31,12 +31,15 @@ From a run to the report, each file a part of the way:
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run
     rules rows settings rate      what must hold, a list that you can append to
+    draws                         random numbers that are the same on all ranks
+    apart                         parts of a model that are each rank's own by design
     averaging                     ranks that average weights instead of gradients
     gradient heard single terms   four witnesses: the loss; what came back to each
                                   rank; the same code at world size 1; what each term
                                   of a script's losses counts
     hypotheses naming             which gradient was it, if it was not the right one?
     catalogue report failure      a finding, its cause and repair; a run that ended
+    outcome                       the report on a script
     alike meeting                 check_ranks, over the store of the process group
     command launch runner         python -m manual_dp audit
 """

@@ -28,7 +28,8 @@ more exact, in float64 and beside a single device:
       return {"make_model": ..., "make_batch": ..., "step": ..., "world_size": 2}
 
 Data parallelism is judged: on every rank a replica of the model, and gradients that are
-averaged, or weights (local SGD). Layers that are split over ranks are no replicas.
+averaged, or weights (local SGD). Experts, and slices of layers, that are each rank's
+own are left out, and said to be; stages of a pipeline are not judged.
 
 Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
 be checked: the report says what and why.

@@ -118,3 +118,64 @@ if __name__ == "__main__":
     with pytest.raises(RuntimeError, match="starts its ranks itself.* as python "):
         audit_script([script], timeout=60)
     assert not started.exists()
+
+
+BEGIN = """
+import sys, time
+from pathlib import Path
+import torch, torch.distributed as dist
+from manual_dp.audit import watch
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank, rows = dist.get_rank(), torch.randn(20, 8, 6)
+"""
+STAGES = BEGIN + """
+model = torch.nn.Linear(6, 4) if rank == 0 else torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+watch(model, optimizer)
+for X in rows:
+    optimizer.zero_grad()
+    between = torch.empty(8, 4)
+    if rank == 0:
+        out = model(X)
+        dist.send(out.detach(), 1), dist.recv(between, 1)
+        out.backward(between)
+    else:
+        dist.recv(between, 0)
+        model(between.requires_grad_()).square().mean().backward()
+        dist.send(between.grad, 0)
+    optimizer.step()
+"""
+ONE_MEAN = BEGIN + """
+model = torch.nn.Linear(6, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+watch(model, optimizer)
+for X in rows:
+    optimizer.zero_grad()
+    model(X[rank::2]).square().mean().backward()
+    for p in model.parameters():
+        both = [torch.empty_like(p) for _ in range(2)]
+        dist.all_gather(both, p.grad)
+        if rank == 0:
+            p.grad = sum(both) / 2
+    optimizer.step()
+    time.sleep(0.3)
+Path(sys.argv[1]).touch()
+"""
+
+
+def test_stages_of_a_pipeline_are_refused_in_words(tmp_path):
+    script = tmp_path / "stages.py"
+    script.write_text(STAGES)
+    with pytest.raises(RuntimeError, match=r"stages.py: rank 1's model has other param"
+                       r"eters than rank 0's \(2 and 2\)"):
+        audit_script([script], timeout=60)
+
+
+def test_a_rank_is_not_watched_for_longer_than_others(tmp_path):
+    """Only rank 0 sees that something was sent: the other stops with it."""
+    script, end = tmp_path / "one_mean.py", tmp_path / "end"
+    script.write_text(ONE_MEAN)
+    report = audit_script([script, end], timeout=60)
+    assert report.steps == 3 and not end.exists()
+    assert report.findings[0].code == "not-sent-back"
