@@ -14,6 +14,7 @@ import os
 import pickle
 import random
 import sys
+import time
 from contextlib import suppress
 
 import torch
@@ -23,7 +24,7 @@ from manual_dp.audit.batch import changed
 
 PATIENCE = 10  # seconds
 MOST = 3  # rows
-SPREAD = 16  # rows of a whole dataset
+FEW, MANY, TIME = 16, 512, 1  # rows of a whole dataset; seconds
 
 
 def read(dataset, places):
@@ -32,7 +33,9 @@ def read(dataset, places):
     some = places[:MOST - 1] + places[MOST - 1:][-1:]
     if len(some) < 2:
         return None
-    hashes = _elsewhere(_largest, dataset, some)
+    # of the largest part: labels do not tell rows apart
+    hashes = _elsewhere(lambda: [_hashed(max(_row(dataset, place), key=len))
+                                 for place in some])
     # rows that are all alike are drawn, not read
     if not hashes or len(set(hashes)) < len(some):
         return None
@@ -45,35 +48,38 @@ def sample(dataset):
     They are another at each reading, or always the same, or the place: none tells rows.
     """
     size = len(dataset)
-    places = random.Random(size).sample(range(size), min(size, SPREAD))
-    both = _elsewhere(_parts, dataset, 2 * places) if size > 1 else None
-    if not both or len({*map(len, both)}) > 1:
+    places = random.Random(size).sample(range(size), min(size, MANY))
+    told = _elsewhere(lambda: _spread(dataset, places)) if size > 1 else None
+    if not told or len({*map(len, sum(told, []))}) > 1:
         return None
     numbers = [_hashed(pickle.dumps(place)) for place in places]
-    columns = [[*column] for column in zip(*both)]
-    halves = [(one[:len(places)], one[len(places):]) for one in columns]
-    return [one if one == again and len(set(one)) > 1 and one != numbers else None
-            for one, again in halves]
+    columns, again = ([[*column] for column in zip(*rows)] for rows in told)
+    return [one if one[:len(two)] == two and len(set(one)) > 1 and (
+        one != numbers[:len(one)]) else None for one, two in zip(columns, again)]
 
 
 def others(mine, its):
-    """Return at how many places two samples have other rows.
+    """Return of how many places two samples have other rows at how many, and common.
 
-    None, where some part is the same: what is drawn for a row may be each rank's own.
+    No places, where some part is the same: what is drawn for a row may be each rank's.
+    common: whether a row is in both; None, where no part of it is a row's own.
     """
     both = [(one, other) for one, other in zip(mine, its) if one and other]
     counts = [sum(a != b for a, b in zip(*columns)) for columns in both]
-    return max(counts) if counts and min(counts) else 0
+    if not counts or not min(counts):
+        return 0, 0, None
+    each = [(one, other) for one, other in both if 2 * len({*one}) > len(one)]
+    common = any({*one} & {*other} for one, other in each) if each else None
+    return min(map(len, both[0])), max(counts), common
 
 
-def _elsewhere(how, dataset, places):
-    """Return [how(dataset, place)] as another process has it, None if it has not."""
+def _elsewhere(work):
+    """Return work(), done by another process; None if it could not."""
     if sys.platform != "linux":
         return None
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_tell, args=(theirs, how, dataset, places),
-                            daemon=True)
+    child = context.Process(target=_tell, args=(theirs, work), daemon=True)
     try:
         child.start()
     except (AssertionError, OSError):  # a daemon has no children
@@ -88,22 +94,23 @@ def _elsewhere(how, dataset, places):
     return found
 
 
-def _tell(connection, how, dataset, places):
+def _tell(connection, work):
     """Send what is found, in the child; if something is raised, nothing."""
     torch.set_num_threads(1)  # OpenMP may hang in a fork
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)
     for out in (1, 2):
         os.dup2(sys.stdout.fileno(), out)
-    connection.send([how(dataset, place) for place in places])
+    connection.send(work())
 
 
-def _largest(dataset, place):
-    """Return a hash of the largest part of a row: labels do not tell rows apart."""
-    return _hashed(max(_row(dataset, place), key=len))
-
-
-def _parts(dataset, place):
-    return [*map(_hashed, _row(dataset, place))]
+def _spread(dataset, places):
+    """Return hashes of the parts of rows, of as many as there is time for; twice."""
+    end, rows = time.monotonic() + TIME, []
+    for place in places:
+        if len(rows) >= FEW and time.monotonic() > end:
+            break
+        rows.append([*map(_hashed, _row(dataset, place))])
+    return rows, [[*map(_hashed, _row(dataset, place))] for place in places[:FEW]]
 
 
 def _hashed(part):
