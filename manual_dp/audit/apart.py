@@ -75,13 +75,23 @@ def own_parts(runs):
     names = runs[0].names
     apart = [i for i, hashes in enumerate(zip(*(note.before for note in notes)))
              if len({*hashes}) > 1]
-    if told := [names[i] for i in apart if names[i] in runs[0].left_alone]:
+    alone = [i for i in apart if all(_own_gradient(note, i) for note in notes)]
+    if told := [names[i] for i in alone if names[i] in runs[0].left_alone]:
         return told, TOLD
-    if apart and all(note.traded for note in notes):
-        return [names[i] for i in apart], TRADED
+    if alone and all(note.traded for note in notes):
+        return [names[i] for i in alone], TRADED
     if apart and (sliced := _sliced(notes, apart)):
         return [names[i] for i in sliced], SLICED
     return [], ""
+
+
+def _own_gradient(note, i):
+    """Return whether the rank applied what came back to it, if perhaps scaled."""
+    if note.used is None or note.came is None:
+        return True
+    used, came = note.used[i], note.came[i]
+    times = (used @ came) / (came @ came).clamp(min=1e-300)
+    return bool((used - times * came).norm() <= note.close * used.norm())
 
 
 def _sliced(notes, apart):

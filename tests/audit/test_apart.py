@@ -120,6 +120,18 @@ def average(model, but="none"):
             p.grad /= 2
 
 
+def scaled():
+    """Take the mean over ranks of what the experts sum up, too."""
+    model = Experts()
+    own(model.expert)
+
+    def change(model):
+        average(model, "expert")
+        for p in model.expert.parameters():
+            p.grad /= 2
+    return training(model, after=change)
+
+
 def slices():
     model = Slices()
     own(model.up), own(model.down)
@@ -140,8 +152,8 @@ def by_hand(but="expert"):
     return training(model, after=lambda model: average(model, but))
 
 
-RIGHT = [(slices, "tensor parallelism"), (told_ddp, "DDP was told"), (by_hand, "all_to_all"),
-         (lambda: told_ddp(Trade), "DDP was told")]
+RIGHT = [(scaled, "all_to_all"), (slices, "tensor parallelism"), (by_hand, "all_to_all"),
+         (told_ddp, "DDP was told"), (lambda: told_ddp(Trade), "DDP was told")]
 
 
 @pytest.mark.parametrize("script, why", RIGHT)
@@ -191,7 +203,15 @@ def left_alone_by_mistake():
     return training(DistributedDataParallel(model))
 
 
+def gate_of_each_rank():
+    """Send all gradients but the experts', and nobody's weights."""
+    model = Experts()
+    own(model)
+    return training(model, after=lambda model: average(model, "expert"))
+
+
 WRONG = [
+    (gate_of_each_rank, {"start-differs"}),
     (late_layer, {"start-differs"}), (own_weights, {"start-differs"}),
     (own_weights_and_rows, {"start-differs", "rows-same"}),
     (no_sum_on_the_way_back, {"not-synchronised"}), (clipped_slices, {"replicas-differ"}),
