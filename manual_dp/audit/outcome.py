@@ -31,6 +31,7 @@ def judged(runs, ignore=(), asked=None, diaries=None):
     ignored |= {"rows-same", "random-same"} if why == SLICED else set()
     evidence = Evidence(without(runs, own), watched=True, ignored=ignored)
     if own:
+        evidence.split = True
         evidence.skip(few(own), why)
     findings, remarks, unchecked = judge(evidence)
     if diaries and (early := uneven(diaries) or _fewer(runs, steps)):

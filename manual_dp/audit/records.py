@@ -168,6 +168,7 @@ class Evidence:
         self.names = runs[0].names
         self.close = max((note.close for run in runs for note in run.steps), default=0)
         self.findings, self.remarks, self.unchecked = [], [], []
+        self.split = False  # has each rank a part of the model of its own?
         self.local = False  # do ranks train on their own and average weights?
         self.stepped_apart = None  # the step that some rank takes after more forwards
         starts = [note.start for note in runs[0].steps if note.start]

@@ -237,8 +237,8 @@ def remarks(evidence):
     for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
         times = max(note.synced + note.summed // wanted for note in notes)
         forwards = len(notes[0].all_rows)
-        if times > 1 and not evidence.runs[0].several and not notes[0].inside and (
-                notes[0].moved is not False):
+        other = evidence.runs[0].several or evidence.split or notes[0].inside
+        if times > 1 and not other and notes[0].moved is not False:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
                             f"{so_many(forwards, 'forward')}: no_sync, or "
                             "one of the two, would save the rest")
