@@ -1,7 +1,7 @@
 """Ranks that train on their own and average their weights now and then: local SGD.
 
     hooks      note torch's own averagers at work
-    unsent     whether a rank took a step for itself: it is watched for MORE steps
+    unsent     whether a rank took a step for itself: it is watched for longer
     averages   the findings for weights that ranks send, but do not average
     as_one     the notes of a step that is the mean gradient's all the same
     by_rank    the findings of a step in which each rank is a device by itself
@@ -23,7 +23,7 @@ from manual_dp.audit.terms import DIVIDED, counted
 
 AVERAGERS = {"averagers": "PeriodicModelAverager",
              "hierarchical_model_averager": "HierarchicalModelAverager"}
-MORE = 60  # in which an average may come
+MORE, MOST = 60, 20  # steps, and seconds: an average may come
 HERE = 0.01  # of the distance between ranks: a mean is as near as that; of a step
 
 

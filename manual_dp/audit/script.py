@@ -18,6 +18,7 @@ import atexit
 import os
 import pickle
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from unittest import mock
@@ -27,7 +28,7 @@ import torch.distributed as dist
 from torch.optim import optimizer as optim
 
 from manual_dp.audit.apart import layout, stages
-from manual_dp.audit.averaging import MORE, unsent
+from manual_dp.audit.averaging import MORE, MOST, unsent
 from manual_dp.audit.catalogue import check_codes, so_many
 from manual_dp.audit.failure import Diary, explained, read_diaries, steps_of
 from manual_dp.audit.fingerprint import bit_hashes
@@ -73,7 +74,7 @@ class Followed:
         self.folder, self.steps, self.timeout = os.environ.get(FOLDER), steps, timeout
         self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
         self.asked, self.world_size = self.steps, dist.get_world_size()
-        self.report, self.on = None, True
+        self.report, self.on, self.until = None, True, None
         self.watch = Watch(self.models, self._forward, keeps=False, again=self._again,
                            optimizers=self.optimizers)
         self.run = begun(self.watch)
@@ -123,8 +124,10 @@ class Followed:
             self._next()
         taken = len(self.run.steps)
         if taken >= self.steps:
+            self.until = self.until or time.monotonic() + MOST
+            waits = taken < self.asked + MORE and time.monotonic() < self.until
             alone = self.world_size > 1 and all(map(unsent, self.run.steps))
-            self._meet(goes_on=alone and taken < self.asked + MORE)
+            self._meet(goes_on=waits and alone)
 
     def _next(self):
         """Close the step if all optimizers took theirs, and begin another one."""

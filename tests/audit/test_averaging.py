@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import time
+from unittest import mock
 
 import pytest
 import torch
@@ -316,6 +318,15 @@ def test_ranks_that_are_watched_for_longer_than_others_are_judged_by_what_all_di
     codes, said, _ = report_on(script)[0]
     assert said.startswith("audit: 3 steps") and "unequal-batches" not in codes
     assert {"not-sent-back", "not-synchronised"} & {*codes}
+
+
+def test_slow_steps_are_not_waited_for():
+    def script():
+        with mock.patch("manual_dp.audit.script.MOST", 2):
+            yield from local(99, seed=0, change=lambda *_: time.sleep(0.3), times=8)()
+    codes, said, _ = report_on(script)[0]
+    assert codes == ["not-synchronised", "replicas-differ"]
+    assert 3 < int(said.split()[1]) <= 12, said  # of 32
 
 
 def test_a_script_that_never_averages_is_accused_in_the_end():
