@@ -127,7 +127,10 @@ class Followed:
             self.until = self.until or time.monotonic() + MOST
             waits = taken < self.asked + MORE and time.monotonic() < self.until
             alone = self.world_size > 1 and all(map(unsent, self.run.steps))
-            self._meet(goes_on=waits and alone)
+            # of a wrapper that is never called no average is to be expected
+            bare = self.watch.models != self.watch.modules and not all(
+                note.wraps for note in self.run.steps)
+            self._meet(goes_on=waits and alone and not bare)
 
     def _next(self):
         """Close the step if all optimizers took theirs, and begin another one."""

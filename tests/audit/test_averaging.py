@@ -302,6 +302,15 @@ def test_a_script_whose_ranks_have_the_same_rows_is_watched_for_its_steps():
     assert codes == ["rows-same"] and said.startswith("audit: 3 steps")
 
 
+def test_a_wrapper_that_is_not_called_is_watched_for_its_steps():
+    def script():
+        model, optimizer = ddp()
+        yield model, optimizer
+        train(model.module, optimizer, batches() * 3)
+    codes, said, _ = report_on(script)[0]
+    assert codes[0] == "not-synchronised" and said.startswith("audit: 3 steps")
+
+
 def test_ranks_that_are_watched_for_longer_than_others_are_judged_by_what_all_did():
     """Rank 0 alone takes a mean: the other cannot tell its own steps from local SGD."""
     def change(model, t):
