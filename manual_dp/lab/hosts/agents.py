@@ -74,6 +74,7 @@ class Hosts:
             "--rdzv-backend=c10d", f"--rdzv-id={job}",
             f"--rdzv-endpoint={endpoint or f'{self.hosts[0].address}:{self.port}'}",
             f"--local-addr={here.address}", f"--rdzv-conf={','.join(conf)}",
+            f"--log-dir={self.folder}",  # its own folder would stay
             *map(str, options), *map(str, words)]
         return self.run(command, environ)
 

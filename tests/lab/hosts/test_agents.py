@@ -188,13 +188,14 @@ def test_hosts_are_numbered_by_their_addresses_as_texts():
 
 
 @pytest.mark.parametrize("options, starts", [([], 1), (["--max-restarts=2"], 3)])
-def test_ranks_start_again_only_if_torchrun_may_restart_them(options, starts):
+def test_ranks_start_again_only_if_torchrun_may_restart_them(tmp_path, options, starts):
     def die(hosts):
         hosts.start(0, "sh", "-c", "echo start; exit 3", ranks=1,
-                    options=["--no-python", *options])
+                    options=["--no-python", *options], environ=[("TMPDIR", str(tmp_path))])
         return hosts.wait()
     told, = on_hosts(1, die, own=False, timeout=LONG)
     assert told.code != 0 and told.out == "start\n" * starts
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("own", [True, False])
