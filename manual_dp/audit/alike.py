@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from manual_dp.audit.apart import left_alone, setup_without
 from manual_dp.audit.batch import rows_of
 from manual_dp.audit.fingerprint import Sketch, bit_hashes
 from manual_dp.audit.loaders import told
@@ -50,7 +51,8 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
     """Return what differs between ranks and should not, a list; the same on every rank.
 
     model, optimizer: one, or a list. Compared are weights, buffers, requires_grad,
-    train or eval mode, the optimizer's options and state; and NaN is looked for.
+    train or eval mode, the optimizer's options and state; and NaN is looked for. What
+    DDP was told to leave alone is each rank's own.
     batch: this rank's own rows, in tensors that begin with as many: ranks must not
     share rows. sampler: a DistributedSampler; the same batch once more in the same
     epoch shows that set_epoch was not called.
@@ -64,7 +66,8 @@ def check_ranks(model, batch=None, sampler=None, optimizer=None, gradients=False
     models, optimizers = _listed(model), _listed(optimizer)
     _check(models, {"batch": batch, "sampler": sampler}, then)
     meeting = Meeting("check_ranks", timeout)
-    params, setup = named_parameters(models), snapshot(models, optimizers)
+    params = named_parameters(models)
+    setup = setup_without(snapshot(models, optimizers), left_alone(models))
     rows = rows_of(batch) if dist.get_world_size() > 1 else None
     again = _seen_before(sampler, rows)
     tensors = {"after": params, "gradient": {

@@ -67,6 +67,29 @@ def test_a_model_alone_may_be_checked():
     assert codes(checked(plain)) == []
 
 
+def test_what_ddp_was_told_to_leave_alone_is_each_ranks_own():
+    def experts():
+        model = net(nn.Linear(8, 8))  # 1: the expert
+        ignored = ["1.weight", "1.bias"]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+        with torch.no_grad():
+            model[1].weight += dist.get_rank()
+        return (wrapped := DistributedDataParallel(model)), torch.optim.SGD(
+            wrapped.parameters(), 0.1, momentum=0.9)
+
+    def act(model, optimizer):
+        X, y = rows(12)(0)
+        ordinary(model, optimizer, X, y)
+        return {"optimizer": optimizer, "gradients": True}
+    assert codes(checked(experts, act)) == []
+
+    def another(model, optimizer):
+        act(model, optimizer)
+        return on_rank1(lambda model, _: model.module[0].weight.add_(1))(model, optimizer)
+    [finding] = checked(experts, another)[0]
+    assert (finding.code, finding.parameter) == ("replicas-differ", "0.weight")
+
+
 # weights, gradients, buffers
 
 def test_the_first_parameter_that_differs_is_named_with_the_distance():
