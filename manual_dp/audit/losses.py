@@ -14,6 +14,7 @@ from functools import wraps
 from unittest import mock
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from manual_dp.audit.plain import caller
@@ -30,6 +31,7 @@ APART = {"View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squ
          "SplitWithSizes", "Unbind", "Cat", "Stack", "Sigmoid", "Tanh", "Relu", "Exp",
          "Log", "Clamp", "Neg", "Softmax", "LogSoftmax", "Pow", "Sqrt", "_DDPSink"}
 BY_NUMBERS = {"Add", "Sub", "Mul", "Div"}  # too, where the other is not of the model
+SAME_ROWS = BY_NUMBERS | {"View", "UnsafeView", "ToCopy"}
 
 
 class Losses:
@@ -152,16 +154,28 @@ def _terms(name, said):
 
 def _mixes(node):
     """Return whether rows may meet between the network's last layer and the loss."""
-    if node is None or _has_weights(node):
+    if node is None or _is_layer(node):
         return False
-    before = [one for one, _ in node.next_functions if one is not None]
-    name = node.name().rstrip("0123456789").removesuffix("Backward")
-    apart = name in APART or name in BY_NUMBERS and len(before) == 1
+    name, before = _name(node), _before(node)
+    apart = name in APART or name in BY_NUMBERS and (
+        len(before) == 1 or all(map(_is_scaled_layer, before)))  # of an adapter
     return not apart or any(map(_mixes, before))
 
 
-def _has_weights(node, deep=4):
-    """Return whether it is a layer: one of its inputs is a parameter, or a cast one."""
+def _name(node):
+    return node.name().rstrip("0123456789").removesuffix("Backward")
+
+
+def _before(node):
+    return [one for one, _ in node.next_functions if one is not None]
+
+
+def _is_layer(node, deep=4):
+    """Return whether one of its inputs is a parameter, frozen or not, or a cast one."""
+    weights = getattr(node, "_saved_mat2", getattr(node, "_saved_weight", None))
+    if isinstance(weights, nn.Parameter) or weights is not None and isinstance(
+            weights._base, nn.Parameter):
+        return True
     for one, _ in node.next_functions:
         for _ in range(deep):
             if one is None or one.name().endswith("AccumulateGrad"):
@@ -170,6 +184,13 @@ def _has_weights(node, deep=4):
         if one is not None and one.name().endswith("AccumulateGrad"):
             return True
     return False
+
+
+def _is_scaled_layer(node):
+    """Return whether it is a layer, as it is or by a number."""
+    while _name(node) in SAME_ROWS and len(_before(node)) == 1 and not _is_layer(node):
+        [node] = _before(node)
+    return _is_layer(node)
 
 
 def _divisors(root, heads):

@@ -159,6 +159,30 @@ def test_a_right_script_is_clean(minibatch):
     assert followed(minibatch) == ([], [], [])
 
 
+class Adapted(nn.Module):
+    """A frozen network with adapters of its own layers (LoRA), or of the last alone."""
+
+    def __init__(self, bias=True, last=False):
+        super().__init__()
+        self.frozen = nn.ModuleList([nn.Linear(5, 7), nn.Linear(7, 6, bias=bias)])
+        self.frozen.requires_grad_(False)
+        self.down, self.up = nn.Linear(5, 2, bias=False), nn.Linear(2, 7, bias=False)
+        self.last = nn.Linear(7, 6, bias=False) if last else None
+
+    def forward(self, X):
+        inner, outer = self.frozen
+        X = (inner(X) + 0.5 * self.up(self.down(X))).tanh()
+        y_hat = outer(X) + 2 * self.last(X) if self.last else outer(X)
+        return y_hat.view(-1, 2, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"last": True}])
+def test_adapters_of_frozen_layers_keep_rows_apart(options):
+    def wrap(_):
+        return DistributedDataParallel(Adapted(**options))
+    assert followed(the_rows_mean, wrap) == ([], [], [])
+
+
 def sum_over_all_rows_by_hand(model, X, y):
     loss = F.mse_loss(model(X)[..., 0], X[:, :2], reduction="sum")
     (loss / all_of(2 * len(X))).backward()
@@ -294,6 +318,11 @@ def distances_of_a_rank(model, X, y):
     F.mse_loss(far, torch.zeros(len(X), len(X))).backward()
 
 
+def differences_of_neighbours(model, X, y):
+    y_hat = model(X).flatten(1)
+    F.mse_loss(y_hat[1:] - y_hat[:-1], torch.zeros(len(X) - 1, 6)).backward()
+
+
 def terms_that_do_not_count_alike(model, X, y):
     each = F.mse_loss(model(X)[..., 0], X[:, :2], reduction="none")
     (each * X[:, :2]).mean().backward()
@@ -311,6 +340,8 @@ def terms_that_do_not_count_alike(model, X, y):
      "their weights"),
     (negatives_of_a_rank, "a term of the loss may depend on other rows than its own"),
     (distances_of_a_rank, "a term of the loss may depend on other rows than its own"),
+    (differences_of_neighbours,
+     "a term of the loss may depend on other rows than its own"),
     (terms_that_do_not_count_alike, "what the terms of the losses count is not known")])
 def test_what_cannot_be_told_is_no_finding_and_said(minibatch, why):
     found, unchecked, _ = followed(minibatch)
