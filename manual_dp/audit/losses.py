@@ -158,7 +158,7 @@ def _mixes(node):
         return False
     name, before = _name(node), _before(node)
     apart = name in APART or name in BY_NUMBERS and (
-        len(before) == 1 or all(map(_is_scaled_layer, before)))  # of an adapter
+        len(before) < 2 or all(map(_is_scaled_layer, before)))  # of an adapter
     return not apart or any(map(_mixes, before))
 
 
@@ -167,23 +167,28 @@ def _name(node):
 
 
 def _before(node):
-    return [one for one, _ in node.next_functions if one is not None]
+    """Return what comes in; not a parameter that each number is multiplied by."""
+    before = [one for one, _ in node.next_functions if one is not None]
+    return [one for one in before if not _is_parameter(one)] if (
+        _name(node) in BY_NUMBERS) else before
 
 
-def _is_layer(node, deep=4):
-    """Return whether one of its inputs is a parameter, frozen or not, or a cast one."""
+def _is_parameter(node, deep=4):
+    """Return whether it is a parameter, perhaps cast, or its exponential."""
+    for _ in range(deep):
+        if node is None or node.name().endswith("AccumulateGrad"):
+            break
+        node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+    return node is not None and node.name().endswith("AccumulateGrad")
+
+
+def _is_layer(node):
+    """Return whether it takes numbers together with its parameters, frozen or not."""
     weights = getattr(node, "_saved_mat2", getattr(node, "_saved_weight", None))
-    if isinstance(weights, nn.Parameter) or weights is not None and isinstance(
-            weights._base, nn.Parameter):
-        return True
-    for one, _ in node.next_functions:
-        for _ in range(deep):
-            if one is None or one.name().endswith("AccumulateGrad"):
-                break
-            one = one.next_functions[0][0] if len(one.next_functions) == 1 else None
-        if one is not None and one.name().endswith("AccumulateGrad"):
-            return True
-    return False
+    frozen = weights is not None and isinstance(
+        weights if weights._base is None else weights._base, nn.Parameter)
+    return frozen or _name(node) not in BY_NUMBERS and any(
+        _is_parameter(one) for one, _ in node.next_functions)
 
 
 def _is_scaled_layer(node):

@@ -318,6 +318,20 @@ def distances_of_a_rank(model, X, y):
     F.mse_loss(far, torch.zeros(len(X), len(X))).backward()
 
 
+class Tempered(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, X):
+        one = F.normalize(super().forward(X).flatten(1), dim=1)
+        return one @ one.flip(1).T * self.scale.exp()
+
+
+def a_learned_temperature(model, X, y):
+    F.cross_entropy(model(X), torch.arange(len(X))).backward()
+
+
 def differences_of_neighbours(model, X, y):
     y_hat = model(X).flatten(1)
     F.mse_loss(y_hat[1:] - y_hat[:-1], torch.zeros(len(X) - 1, 6)).backward()
@@ -346,6 +360,13 @@ def terms_that_do_not_count_alike(model, X, y):
 def test_what_cannot_be_told_is_no_finding_and_said(minibatch, why):
     found, unchecked, _ = followed(minibatch)
     assert not found and unchecked == [f"whether the loss is divided rightly: {why}"]
+
+
+def test_a_parameter_that_is_a_number_makes_no_layer_of_what_it_scales():
+    found, unchecked, _ = followed(
+        a_learned_temperature, lambda _: DistributedDataParallel(Tempered()))
+    assert not found and unchecked == ["whether the loss is divided rightly: a term of the "
+                                       "loss may depend on other rows than its own"]
 
 
 def half_of_the_rows(model, X, y):
