@@ -26,7 +26,7 @@ import nbformat
 from figures import few_colours
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
-from kernels import ipc, let_signals_stop
+from kernels import ipc, let_signals_stop, unless_stopped
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
@@ -47,6 +47,7 @@ async def execute(nb, folder, timeout, bar):
         nb, kernel, timeout=timeout, record_timing=False, coalesce_streams=True,
         on_cell_executed=_refuse_exit, extra_arguments=["--log-level=ERROR"])
     failure = "stopped"
+    asyncio.get_running_loop().set_exception_handler(unless_stopped)
     try:
         # not nbclient's own `execute`, whose Ctrl-C ends a kernel but not the course
         await client.async_start_new_kernel(cwd=str(folder))

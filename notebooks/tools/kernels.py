@@ -2,6 +2,7 @@
 
     ipc               what a kernel manager needs for it
     let_signals_stop  end at once at Ctrl-C or SIGTERM
+    unless_stopped    for asyncio: what to say of a task; nothing, if these ended it
 
 jupyter_client chooses five free TCP ports for a kernel, which binds them a second
 later. Meanwhile ranks that start beside it may have drawn one of them; then the kernel
@@ -45,3 +46,14 @@ def let_signals_stop():
     signal.signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, stop)
+
+
+def unless_stopped(loop, context):
+    """Say what asyncio has to say, unless it is of a task that a signal ended.
+
+    A signal that comes while a task of nbclient's runs ends this one; so those that
+    wait for it end in no order, which asyncio would complain of at length.
+    """
+    task, error = context.get("task"), context.get("exception")
+    if not (task and task.cancelling() or isinstance(error, KeyboardInterrupt)):
+        loop.default_exception_handler(context)
