@@ -103,18 +103,26 @@ def _label_ends(ax, labels):
     room = 14 * ax.figure.dpi / 72
     pixels = [ax.transData.transform((x, value))[1] for value, _, _, x in ends]
     for place, (value, label, colour, x), pixel in zip(
-            _apart(pixels, room, ax.bbox.y1), ends, pixels):
+            _apart(pixels, room, ax.bbox.y0, ax.bbox.y1), ends, pixels):
         ax.annotate(label, (x, value), (8, (place - pixel) * 72 / ax.figure.dpi),
                     textcoords="offset points", va="center", fontsize=9, color=colour,
                     annotation_clip=False)
     return ax
 
 
-def _apart(pixels, room, top):
-    """Return rising pixels at least `room` apart, below `top` as far as they can be."""
-    places = []
-    for pixel in pixels:
-        places.append(max(pixel, places[-1] + room) if places else pixel)
+def _apart(pixels, room, bottom, top):
+    """Return rising pixels at least `room` apart, between bottom and top if they fit.
+
+    Those that would touch are moved together, half of them up and half down.
+    """
+    groups = []  # of labels that touch: where the first would be, how many
+    for i, pixel in enumerate(pixels):
+        groups.append((pixel - room * i, 1))
+        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
+            (one, n), (other, m) = groups[-2:]
+            groups[-2:] = [((n * one + m * other) / (n + m), n + m)]
+    starts = [start for start, count in groups for _ in range(count)]
+    places = [max(start, bottom) + room * i for i, start in enumerate(starts)]
     for i in reversed(range(len(places))):
         places[i] = min(places[i], top - room * (len(places) - 1 - i))
     return places

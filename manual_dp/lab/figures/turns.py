@@ -30,7 +30,7 @@ def draw(runs, workers, ticks):
     bottom = high * len(runs) + 2
     svg.arrow(drawing, (LEFT, bottom), (RIGHT, bottom))
     svg.text(drawing, f"time, {ticks} ticks", RIGHT, bottom + 15, 11.5, INK, "end")
-    _hand(drawing, bottom, ticks)
+    _hand(drawing, [high * i + 34 for i in range(len(runs))], HIGH * workers, ticks)
     return svg.picture(drawing)
 
 
@@ -52,10 +52,12 @@ def _rows(drawing, turns, workers, top, ticks):
                 svg.text(drawing, "waits", x, y + HIGH / 2, 11)
 
 
-def _hand(drawing, bottom, ticks):
+def _hand(drawing, tops, high, ticks):
     import drawsvg
-    hand = drawsvg.Line(0, 30, 0, bottom, stroke="#c2410c", stroke_width=2,
+    hand = drawsvg.Path(stroke="#c2410c", stroke_width=2, fill="none",
                         transform=f"translate({LEFT} 0)")
+    for top in tops:  # beside the rows only: not through a title
+        hand.M(0, top).L(0, top + high)
     end = SECONDS * ticks
     svg.travel(hand, [(0, (LEFT, 0)), (end, (RIGHT, 0))], end + 1)
     drawing.append(hand)

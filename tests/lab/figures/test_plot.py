@@ -47,6 +47,14 @@ def test_a_label_that_has_room_stands_at_its_lines_end():
     assert [text.xyann[1] for text in ax.texts] == pytest.approx([0, 0], abs=0.6)
 
 
+def test_labels_that_would_touch_stand_half_above_and_half_below():
+    ax = plot.lines([1, 2], {"low": [0, 0], "a": [0, 50], "b": [0, 50.1], "c": [0, 50.2],
+                             "high": [0, 100]}, "x", "y")
+    low, *near, high = [label.xyann[1] for label in ax.texts]
+    assert abs(low) < 1 and abs(high) < 1 and abs(near[1]) < 1
+    assert near[0] < -10 and near[2] > 10
+
+
 def test_many_points_have_no_marks_and_few_have():
     marks = [line.get_marker() for n in (5, 100) for line in plot.lines(
         range(n), {"a": [*range(n)]}, "x", "y").lines]

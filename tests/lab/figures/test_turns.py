@@ -1,3 +1,4 @@
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -51,6 +52,19 @@ def test_the_titles_count_gradients_and_idle_time():
     assert "wait: 16 gradients, idle 56%" in shown
     assert "alone: 52 gradients, idle 0%" in shown
     assert "time, 16 ticks" in shown
+
+
+def test_the_hand_of_the_clock_runs_through_rows_and_no_title():
+    root = ElementTree.fromstring(drawn([1, 1, 4], 8).text)
+    [hand] = [path for path in root.iter(SVG + "path") if path.get("stroke") == "#c2410c"]
+    numbers = [float(n) for n in re.findall(r"[-.\d]+", hand.get("d"))]
+    pieces = list(zip(numbers[1::4], numbers[3::4]))  # x, from, x, to
+    assert len(pieces) == 2
+    heights = [(float(text.get("y")), text.text) for text in root.iter(SVG + "text")]
+    for low, high in pieces:
+        crossed = [text for y, text in heights if low < y < high]
+        assert {text for text in crossed if text != "waits"} == {
+            "worker 0", "worker 1", "worker 2"}
 
 
 def test_waits_is_written_where_there_is_room_only():
