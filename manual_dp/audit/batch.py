@@ -95,14 +95,22 @@ def rows_of(batch):
 
 
 class Minibatch:
-    """Know the rows of a nest of tensors; of None, no rows."""
+    """Know the rows of a nest of tensors; of None, no rows.
 
-    def __init__(self, nest=None):
+    size: how many there should be, if that is known.
+    """
+
+    def __init__(self, nest=None, size=0):
         self.nest = nest
         several = [t for t in tensors(nest) if t.dim() and t.numel()]
         sizes = Counter(map(len, several)).most_common(1)
         # of sequences of many lengths none is a minibatch by itself
         self.size = sizes[0][0] if sizes and 2 * sizes[0][1] >= len(several) else 0
+        if several and size not in (0, self.size):
+            if samples := _stacked(nest, size):
+                self.size, several = size, samples
+            elif len(max(several, key=torch.Tensor.numel)) == size:
+                self.size = size
         # labels say little about a row: what has most numbers is asked first
         self.leaves = sorted((t for t in several if len(t) == self.size),
                              key=lambda t: -t.numel())
@@ -158,6 +166,15 @@ class Minibatch:
             nest = nest[1]
         return changed(
             nest, lambda t: t[rows] if t.dim() and len(t) == self.size else t)
+
+
+def _stacked(nest, size):
+    """Return what lists of so many tensors, of one shape each, have as rows."""
+    def together(one):
+        return isinstance(one, (list, tuple)) and len(one) == size and all(
+            torch.is_tensor(t) and t.shape == one[0].shape for t in one)
+    return [torch.stack([*one]) for one in _pytree.tree_leaves(nest, is_leaf=together)
+            if together(one) and one[0].numel()]
 
 
 def _view(tensor, leaf):

@@ -205,7 +205,8 @@ class Watch:
             self.left[i] = None if held is None else self.sketch.row(held)
         if i not in self.came or held is None:
             lost = self.came.get(i, ())  # what overflowed is rightly dropped
-            self.note.cleared |= any(bool(row.isfinite().all()) for row in lost)
+            self.note.cleared |= any(bool(row.isfinite().all() and row.any())
+                                     for row in lost)
             self.came[i] = []
         self.came[i].append(self.sketch.row(grad))
         self.note.early |= self.clips.before.pop(i, None) is not None

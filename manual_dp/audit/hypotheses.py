@@ -212,6 +212,9 @@ def _by_parameter(used, right, whole, noise, close, world_size):
                             UNKNOWN)
             if float(mine.norm()) <= close * sizes[i]:
                 parts[i] = ZERO
+    told = [one for i, one in parts.items() if several[i]]
+    parts |= {i: told[0] for i, one in parts.items()  # which says nothing by itself
+              if told and not several[i] and one is not ZERO}
     strange = sum(float(used[i].norm()) ** 2 for i in places if parts.get(i) is UNKNOWN)
     if not sure and strange > float(used.norm()) ** 2 / 4:
         size = right.square().sum().clamp(min=1e-300)

@@ -79,8 +79,9 @@ class Loaders:
         self.samplers.append(one._replace(shuffle=False))
 
     def _keep(self, loader, nest):
+        places = self.asked if isinstance(self.asked, list) else []
         try:
-            batch = Minibatch(nest)
+            batch = Minibatch(nest, len(places))
         except RuntimeError:  # a sparse tensor has no rows
             batch = Minibatch()
         sampler = loader._index_sampler
@@ -94,8 +95,8 @@ class Loaders:
             self.sampled.add(id(loader._dataset))
             self.sets.append(sample(loader._dataset))
         rows = None
-        if not dealt and isinstance(self.asked, list) and self.asked and self.left:
-            rows = read(loader._dataset, self.asked)
+        if not dealt and places and self.left:
+            rows = read(loader._dataset, places)
             self.left = self.left - 1 if rows else 0  # it may wait long for nothing
         kind = loader._dataset_kind
         self.given.append(Dealt(
@@ -122,8 +123,11 @@ class Loaders:
         self.batches = [batch for batch in given if not any(batch.seen)]
         if not given:
             return "no DataLoader of torch's gave them"
+        if not used and not any(batch.size for batch in given):
+            return "what the loader gave has no tensor with a row for each"
         if not used:
-            return "they are changed on the way from the loader to the model"
+            return ("on the way from the loader to the model they are changed, or no "
+                    "longer the rows of one tensor")
         if not all(batch.dealt for batch in used):
             return "no DistributedSampler of torch's dealt them out"
         for batch in used:

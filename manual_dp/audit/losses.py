@@ -79,7 +79,8 @@ class Losses:
         y_hat, how, terms = said["input"], said["reduction"], _terms(name, said)
         value = made.detach().double().clone()
         of_row = 1 if "mean" in how or not y_hat.dim() else terms / max(1, len(y_hat))
-        part = Part(f"{name} in {caller()}", terms, None, of_row, _mixes(y_hat.grad_fn))
+        part = Part(f"{name} in {caller()}", terms, None, of_row, _mixes(y_hat.grad_fn),
+                    len(self.watch.note.all_rows))
 
         def come(grad):
             with suppress(*STRANGE):

@@ -25,8 +25,8 @@ Forward = namedtuple("Forward", "model args kwargs rows targets buffers training
 Clip = namedtuple("Clip", "most norm")
 # place: of a loss; terms: it is a mean, or a sum, of so many; each: what one counts,
 # None if they do not count alike; of_row: how many belong to a row, where it is a sum
-# mixes: may a term depend on other rows than its own?
-Part = namedtuple("Part", "place terms each of_row mixes")
+# mixes: may a term depend on other rows than its own? forward: how many there were
+Part = namedtuple("Part", "place terms each of_row mixes forward")
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
 # size: rows of a batch; sampled: by a DistributedSampler; rows: their hash, None if
 # there are none; read: the places of the rows in the dataset, and what stands there

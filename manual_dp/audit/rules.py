@@ -233,6 +233,10 @@ def remarks(evidence):
         evidence.remark(f"batch norm ({layers}) takes the mean and variance "
                         "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
                         "group norm, if shards are small")
+    if evidence.watched and any(note.foreign and note.rates for notes in evidence.steps
+                                for note in notes):
+        evidence.skip("an optimizer of other tensors", "no model that is watched holds "
+                      "them; watch(model, optimizer, ...) takes several")
     wanted = max(evidence.runs[0].trainable, 1)
     for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
         times = max(note.synced + note.summed // wanted for note in notes)

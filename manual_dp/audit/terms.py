@@ -32,10 +32,10 @@ def counted(notes, evidence):
                    ].append((rank, part, share * part.each))
     close = evidence.close
     for place, parts in losses.items():
-        each = [count for *_, count in parts]
-        if max(each) - min(each) > close * max(map(abs, each)):
-            return False, f"the terms of {place} do not count alike", (
-                _means(place, parts, notes, close))
+        if not _alike(parts, close):
+            found = _means(place, parts, notes, close)
+            if found or not _alike_in_each(parts, close):
+                return False, f"the terms of {place} do not count alike", found
     # a sum over a row's numbers counts rows
     sums = [sum(part.terms * count for _, part, count in parts)
             for parts in losses.values()]
@@ -66,14 +66,44 @@ def _micro_batches(note):
     return 0 < note.synced < len(note.all_rows) == len(note.terms)
 
 
+def _alike(parts, close):
+    """Return whether all terms count alike; parts: rank, `Part`, what each counts."""
+    each = [count for *_, count in parts]
+    return max(each) - min(each) <= close * max(map(abs, each))
+
+
+def _grouped(parts, key):
+    """Return lists of the parts by key(rank, part)."""
+    groups = defaultdict(list)
+    for one in parts:
+        groups[key(*one[:2])].append(one)
+    return groups
+
+
+def _alike_in_each(parts, close):
+    """Return whether terms count alike in each forward, on all ranks together.
+
+    One device that takes these micro-batches would weigh them in the same way.
+    """
+    forwards = _grouped(parts, lambda rank, part: part.forward)
+    return all(_alike(one, close) for one in forwards.values())
+
+
 def _means(place, parts, notes, close):
     """Return the finding where means of unequally many terms count alike."""
-    counts = [part.terms * count for _, part, count in parts]
-    if notes[0].wraps == "join" or min(counts) <= 0 or (
-            max(counts) - min(counts) > close * max(counts)):
+    forwards = _grouped(parts, lambda rank, part: (rank, part.forward))
+    if notes[0].wraps == "join" or not all(
+            _alike(one, close) for one in forwards.values()):
+        return []  # in one forward a loss may weigh its terms as it likes
+    shards = _grouped(parts, lambda rank, part: rank)
+    whole = all(_alike(one, close) for one in shards.values())
+    groups = (shards if whole else forwards).values()
+    counts = [sum(part.terms * count for _, part, count in one) for one in groups]
+    sizes = [sum(part.terms for _, part, _ in one) for one in groups]
+    if min(counts) <= 0 or max(counts) - min(counts) > close * max(counts) or (
+            len(set(sizes)) < 2):
         return []
-    sizes = [part.terms for _, part, _ in parts]
-    who = "ranks" if len({rank for rank, *_ in parts}) == len(parts) else "forwards"
+    who = "ranks" if len(groups) == len(shards) else "forwards"
     some = few([f"{one:.6g}" for one in sizes])
     return [finding("uneven-shards", max(sizes) / min(sizes), f"{place} is a mean of "
                     f"{some} terms on {who} 0, 1, ..., and these means count alike: "

@@ -379,7 +379,7 @@ def noisy_rows(model, X, y):
 
 @pytest.mark.parametrize("minibatch, loader, why", [
     (half_of_the_rows, True, "the loader gave 4 rows, of which the model saw 2"),
-    (noisy_rows, True, "they are changed on the way from the loader to the model"),
+    (noisy_rows, True, "on the way from the loader to the model they are changed, or no longer the rows of one tensor"),
     (the_rows_mean, False, "no DataLoader of torch's gave them")])
 def test_rows_that_may_be_lost_are_said_unless_one_knows_better(minibatch, loader, why):
     found, [unchecked], _ = followed(minibatch, loader=loader)
