@@ -13,21 +13,23 @@ def seeds(notes, evidence):
     """Ask that a step that draws does not seed all ranks alike."""
     first, starts = notes[0].seeded, [note.start for note in notes if note.start]
     drops = bool(starts) and starts[0].drops
-    if drops and len(starts) == len(notes) > 1 and len(
-            {start.draws_from for start in starts}) == 1:
+    alike = drops and len(starts) == len(notes) > 1 and len(
+        {start.draws_from for start in starts}) == 1
+    if alike:
         fresh = {run.seed for run in evidence.runs}
         if evidence.watched and fresh != {None}:
             yield finding("random-same", len(notes), "every rank was seeded with "
                           f"{few(sorted(fresh))} after the model was made: dropout "
                           "draws the same masks on all")
             return
-        evidence.remark("dropout draws the same masks on every rank: seed + rank once "
-                        "the model is made")
     if len(notes) > 1 and first and all(note.seeded == first and (
             drops or note.drops or note.masked) for note in notes):
         yield finding("random-same", len(first), "the step seeds every rank with "
                       f"{few(first)}, and draws masks or noise")
         return
+    if alike:
+        evidence.remark("dropout draws the same masks on every rank: seed + rank once "
+                        "the model is made")
     noise = notes[0].inputs
     if len(notes) > 1 and noise and all(
             note.inputs == noise and note.draws for note in notes):

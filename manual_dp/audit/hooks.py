@@ -219,6 +219,10 @@ class Watch:
     # update
 
     def _update(self, optimizer):
+        if not (self.depth or self.quiet or self.keeps or self.note.all_rows):
+            # no forward tells where a step begins: the model's other methods are called
+            self.again() if any(optimizer is one for one in self.stepped) else None
+            self._remember() if self.note.before is None else None
         self.depth += 1
         if self.depth > 1 or self.quiet:  # one inside another is a part of it
             return

@@ -95,7 +95,7 @@ def _check_begun(name, ended, diaries, runs, world_size):
                            "all the same: where some ranks step for all, nothing is "
                            "judged")
     taken = max(map(steps_of, diaries.values()), default=0)
-    if kind == "exited" and not taken:
+    if kind == "exited" and not taken or kind == "raised" and not diaries:
         raise RuntimeError(f"{name}: {ended.text}, before any step: its own words, if "
                            "any, stand above")
     missing = [rank for rank in range(world_size) if rank not in diaries]

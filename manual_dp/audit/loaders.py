@@ -49,11 +49,15 @@ class Loaders:
         self.sets, self.sampled = [], set()  # ids of these datasets
         self.asked = []  # the places of the rows that a loader reads now
         self.left = READ
+        self.renewed = set()  # ids of the samplers that were told an epoch
         self.dealing = {}  # of a sampler: its last iteration, until a model trains
 
     def hooks(self, follows):
         """Yield the hooks on samplers; if a script is followed, on loaders, too."""
         order, give = DistributedSampler.__iter__, _BaseDataLoaderIter.__next__
+        renew = DistributedSampler.set_epoch
+        yield mock.patch.object(DistributedSampler, "set_epoch", lambda sampler, n: (
+            self.renewed.add(id(sampler)) or renew(sampler, n)))
         yield mock.patch.object(DistributedSampler, "__iter__", lambda sampler: (
             self._deal(sampler) or order(sampler)))
 
@@ -74,7 +78,8 @@ class Loaders:
 
     def _deal(self, sampler):
         """Note what a sampler was told; what nobody trains on may have any order."""
-        one = told(sampler)
+        one = told(sampler)._replace(
+            told=bool(sampler.epoch) or id(sampler) in self.renewed)
         self.dealing[one.of] = len(self.samplers), one
         self.samplers.append(one._replace(shuffle=False))
 

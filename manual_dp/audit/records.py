@@ -27,7 +27,9 @@ Clip = namedtuple("Clip", "most norm")
 # None if they do not count alike; of_row: how many belong to a row, where it is a sum
 # mixes: may a term depend on other rows than its own? forward: how many there were
 Part = namedtuple("Part", "place terms each of_row mixes forward")
-Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank")
+# told: of an epoch, since it was made? None if nobody knows
+Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank told",
+                     defaults=(None,))
 # size: rows of a batch; sampled: by a DistributedSampler; rows: their hash, None if
 # there are none; read: the places of the rows in the dataset, and what stands there
 # workers: of an IterableDataset, each with a copy of its own, which give by turns

@@ -31,6 +31,10 @@ def samplers(evidence):
     found += [finding("sampler-epoch", times, f"the sampler was iterated {times} times "
                       f"in epoch {epoch}: the same order each time")
               for (epoch, *_), times in shuffled.items() if times > 1]
+    if evidence.watched and not found and any(
+            one.shuffle and one.told is False for one in lists[0]):
+        evidence.skip("whether each epoch has an order of its own", "set_epoch was not "
+                      "called before the first one; right if there is no other")
     return found[:1]
 
 

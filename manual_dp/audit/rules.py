@@ -239,10 +239,12 @@ def remarks(evidence):
                       "them; watch(model, optimizer, ...) takes several")
     wanted = max(evidence.runs[0].trainable, 1)
     for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
-        times = max(note.synced + note.summed // wanted for note in notes)
+        # several forwards of one backward are all-reduced once
+        times = max(min(note.synced, len(note.pieces)) + note.summed // wanted
+                    for note in notes)
         forwards = len(notes[0].all_rows)
         other = evidence.runs[0].several or evidence.split or notes[0].inside
-        if times > 1 and not other and notes[0].moved is not False:
+        if times > 1 and forwards and not other and notes[0].moved is not False:
             evidence.remark(f"gradients are all-reduced {times} times in a step of "
                             f"{so_many(forwards, 'forward')}: no_sync, or "
                             "one of the two, would save the rest")

@@ -55,6 +55,9 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
     ValueError for a code that there is not.
     """
     check_codes(ignore)
+    if not any(isinstance(one, torch.nn.Module) for one in (model, *others)):
+        raise TypeError("watch(model, optimizer, ...) needs a module; several are "
+                        f"given one by one: got {type(model).__name__}")
     if not dist.is_initialized():
         raise RuntimeError("no process group: call watch in a rank, after "
                            "init_process_group")

@@ -23,11 +23,12 @@ def counted(notes, evidence):
                       "torch.nn.functional; `audit` runs the step on one device"), []
     shares = _shares(notes, evidence.close)
     if notes[0].used is None or shares is None or any(
-            part.each is None for note in notes for part in note.terms):
+            part.each is None and part.terms for note in notes for part in note.terms):
         return None, "what the terms of the losses count is not known", []
     losses = defaultdict(list)  # of each place: rank, `Part`, what each term counts
     for rank, (note, share) in enumerate(zip(notes, shares)):
-        for part in note.terms:  # micro-batches may stand one below the other
+        # micro-batches may stand one below the other
+        for part in (part for part in note.terms if part.terms):
             losses[notes[0].terms[0].place if _micro_batches(note) else part.place
                    ].append((rank, part, share * part.each))
     close = evidence.close
@@ -118,7 +119,9 @@ def _times(times, notes, close):
         return [finding("averaged-twice", times, "the loss is divided by "
                         f"{world_size}, the world size, and gradients are averaged")]
     if all(map(_micro_batches, notes)) and math.isclose(times, forwards, rel_tol=close):
+        or_else = (f"; or the loss is multiplied by {world_size}, the world size: with "
+                   "another --world-size it can be told" * (forwards == world_size))
         return [finding("accumulation", times, f"the losses of {forwards} forwards add "
                         f"up, {forwards - notes[0].synced} of them without an "
-                        "all-reduce: they count once each")]
+                        f"all-reduce: they count once each{or_else}")]
     return []

@@ -36,6 +36,19 @@ def test_all_tensors_of_a_nest_are_found_and_changed(name):
     assert all(torch.equal(t, was + 1) for t, was in zip(tensors(other), found))
 
 
+def test_as_many_rows_are_looked_for_as_there_should_be():
+    images = [torch.rand(3, 2, 2) for _ in range(4)]
+    boxes = [{"box": torch.rand(n, 4), "label": torch.rand(n)} for n in (3, 1, 3, 4)]
+    assert Minibatch((images, boxes)).size == 3  # the images' channels
+    found = Minibatch((images, boxes), 4)
+    assert (found.size, found.rows([torch.stack(images[::-1])])) == (4, [3, 2, 1, 0])
+    padded = torch.rand(4, 3, 8, 8), [{"box": torch.rand(n, 4), "area": torch.rand(n)}
+                                      for n in (2, 3, 3, 3)]
+    assert Minibatch(padded).size == 3
+    assert Minibatch(padded, 4).rows([padded[0][1:3]]) == [1, 2]
+    assert Minibatch(X, 4).size == 6  # as it is, where nothing has so many
+
+
 def test_floats_become_float64_and_whole_numbers_stay():
     found = doubles({"x": X.float(), "y": Y, "mask": Y > 0})
     assert [t.dtype for t in tensors(found)] == [torch.float64, torch.int64, torch.bool]

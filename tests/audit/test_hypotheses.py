@@ -94,6 +94,19 @@ def test_what_nothing_explains_says_how_much():
     assert says == f"rank 0: {number:.1e} of the gradient is not explained"
 
 
+def test_a_single_number_which_fits_all_says_what_the_others_say():
+    notes = [Step(own=own.clone(), weight=n) for own, n in zip(OWN, WEIGHTS)]
+    for note in notes:
+        note.own[3, 1:] = 0  # a parameter of one number
+    mixed = single_device(notes)
+    mixed[2:] = notes[0].own[2:] / WEIGHTS[0]
+    for note in notes:
+        note.used = mixed
+    parts = explain(notes)[0].parts
+    assert {i: one.code for i, one in parts.items()} == {
+        2: "not-synchronised", 3: "not-synchronised"}
+
+
 def test_the_parameters_that_differ_are_told_from_those_that_do_not():
     used = 2 * RIGHT
     used[1], used[3] = 0, 2 * MEANS[0][3]

@@ -82,6 +82,40 @@ def drawn_with_replacement():
         train(model, optimizer, [(IMAGES[mine], LABELS[mine])])
 
 
+class Agent(nn.Module):
+    """Be called by other names than forward, as in reinforcement learning."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def loss(self, X, y):
+        return mean_loss(self.net, X, y)
+
+
+def by_methods(divisor):
+    def script():
+        agent = Agent()
+        optimizer = torch.optim.SGD(agent.parameters(), 0.1)
+        yield agent, optimizer
+        for X, y in batches():
+            optimizer.zero_grad()
+            agent.loss(X, y).backward()
+            for p in agent.parameters():
+                dist.all_reduce(p.grad)
+                p.grad /= divisor
+            optimizer.step()
+    return script
+
+
+def test_steps_of_a_model_whose_methods_are_called_are_steps():
+    [(codes, report, _), _] = report_on(by_methods(2))
+    assert codes == [] and report.startswith("audit: 3 steps on 2 ranks")
+    assert "in a step of" not in report and "ended after" not in report
+    [(codes, *_), _] = report_on(by_methods(1))
+    assert codes == ["sum"]
+
+
 def lbfgs():
     model = DistributedDataParallel(net())
     optimizer = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=3)

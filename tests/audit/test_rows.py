@@ -85,6 +85,18 @@ def test_samplers_share_all_but_the_rank_and_get_a_new_epoch(lists, codes):
     assert [f.code for f in samplers(seen)] == codes
 
 
+@pytest.mark.parametrize("one, watched, said", [
+    (told(0, told=False), True, True), (told(0, told=True), True, False),
+    (told(0), True, False), (told(0, told=False), False, False),
+    (told(0, told=False, shuffle=False), True, False)])
+def test_a_script_that_never_says_set_epoch_hears_that_its_epochs_were_not_seen(
+        one, watched, said):
+    seen = Evidence([Run(["w"], [(2,)], [], samplers=[one._replace(rank=rank)])
+                     for rank in range(2)], watched=watched)
+    assert samplers(seen) == [] and len(seen.unchecked) == said
+    assert all("set_epoch was not called" in words for words in seen.unchecked)
+
+
 def test_rows_have_numbers_only_where_the_minibatch_is_known():
     def says(size):
         notes = [Step(size=size, all_rows=[[0, 1]]), Step(size=size, all_rows=[[1, 2, 2]])]

@@ -8,10 +8,12 @@ import sys
 import pytest
 
 from manual_dp.audit import script
+from manual_dp.audit.launch import audit_script
 
 SOURCE = """
 import sys, beside
 from manual_dp.audit import script
+from manual_dp.audit.launch import audit_script
 from torch.nn.parallel import DistributedDataParallel
 print(__name__, sys.argv, beside.__name__, script.FOLLOWED)
 if sys.argv[1] == "raise":
@@ -55,3 +57,51 @@ def test_the_status_that_a_script_leaves_with_is_no_error(tmp_path, status):
     done, files = run(tmp_path, str(status))
     assert done.returncode == status
     assert json.loads(files["end-1"]) == {"kind": "exit", "status": status}
+
+
+TWO = """
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+first, second = nn.Linear(3, 4), nn.Linear(4, 1)
+early = torch.optim.SGD(first.parameters(), lr=0.1)  # made before the wrapper
+first = DDP(first)
+if sys.argv[1] != "bare":
+    second = DDP(second)
+late = torch.optim.SGD(second.parameters(), lr=0.1)
+unused = torch.optim.SGD(second.parameters(), lr=0.1)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(6):
+    X = torch.rand(4, 3)
+    for optimizer, model in ((early, lambda: first(X)), (late, lambda: second(first(X).detach()))):
+        early.zero_grad(), late.zero_grad()
+        if sys.argv[1] == "held back" and optimizer is late:
+            with second.no_sync():
+                mse_loss(model(), torch.zeros(4, 1)).backward()
+        else:
+            mse_loss(model().mean(1, True), torch.zeros(4, 1)).backward()
+        optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how, codes, other", [
+    ("right", [], False), ("held back", ["not-synchronised"], False), ("bare", [], True)])
+def test_all_that_a_script_wraps_is_watched(tmp_path, how, codes, other):
+    (tmp_path / "two.py").write_text(TWO)
+    report = audit_script([tmp_path / "two.py", how])
+    assert [f.code for f in report.findings][:1] == codes
+    assert any(words.startswith("an optimizer of other tensors: no model")
+               for words in report.unchecked) == other
+
+
+def test_a_script_that_fails_before_anything_is_watched_cannot_be_run(tmp_path):
+    (tmp_path / "fails.py").write_text("import no_such_module")
+    with pytest.raises(RuntimeError, match="no_such_module"):
+        audit_script([tmp_path / "fails.py"])

@@ -125,6 +125,18 @@ def test_dropout_that_is_seeded_alike_is_named(seed, found, remarks):
     assert run_ranks(rank, 2)[0] == (found, remarks)
 
 
+def test_masks_that_are_the_same_on_all_ranks_are_said_once():
+    def rank():
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Dropout())
+        model, optimizer = sgd(DistributedDataParallel(model))
+        seen = watch(model, optimizer)
+        train(model, optimizer, change=lambda *_: torch.manual_seed(7))
+        seen.finish()
+        return seen.report and ([f.code for f in seen.report.findings], seen.report.remarks)
+    assert run_ranks(rank, 2)[0] == (["random-same"], [])
+
+
 def test_what_is_ignored_is_a_remark_and_one_rank_is_enough():
     [(_, findings, _), _] = followed(halve_on_rank_1, ignore=[
         "rates-differ", "replicas-differ", "state-differs"])
@@ -189,7 +201,7 @@ def test_one_is_followed_at_a_time_and_what_does_not_fit_is_refused():
         model, optimizer = sgd(net())
         first, second = watch(model), watch(model, optimizer)
         second.stop()
-        with pytest.raises(TypeError, match="must return a module"):
+        with pytest.raises(TypeError, match="needs a module"):
             watch(optimizer)
         return first.on, second.on
     assert run_ranks(rank, 1) == [(False, False)]

@@ -159,6 +159,49 @@ def test_a_right_script_is_clean(minibatch):
     assert followed(minibatch) == ([], [], [])
 
 
+def in_micro_batches(model, X, y, loss):
+    """Go back for two halves, of unequally many words; loss(y_hat, y, half)."""
+    for half, part in enumerate((slice(2), slice(2, 4))):
+        with nullcontext() if half else model.no_sync():
+            loss(*flat(model(X[part]), y[part]), half).backward()
+
+
+def micro_batches_of_all_ranks(model, X, y):
+    def loss(y_hat, y, half):  # as one device would, with twice the rows
+        each = F.cross_entropy(y_hat, y, reduction="sum")
+        return each * dist.get_world_size() / all_of((y >= 0).sum()) / 2
+    in_micro_batches(model, X, y, loss)
+
+
+def test_micro_batches_that_one_device_would_weigh_alike_are_right():
+    assert followed(micro_batches_of_all_ranks) == ([], [], [])
+
+
+def test_micro_batches_with_words_of_a_rank_are_a_mean_of_means():
+    def minibatch(model, X, y):
+        mine = (y >= 0).sum()
+        in_micro_batches(model, X, y, lambda y_hat, y, _: F.cross_entropy(
+            y_hat, y, reduction="sum") / mine)
+    [(code, says)], *_ = followed(minibatch)
+    assert code == "uneven-shards" and "on ranks 0, 1, ..." in says
+
+
+def test_a_loss_may_weigh_the_terms_of_one_forward_as_it_likes():
+    def minibatch(model, X, y):
+        y_hat = model(X)
+        sum(F.cross_entropy(one, words.clamp(min=0)[:n]) if n == 2 else F.cross_entropy(
+            one[:n], words.clamp(min=0)[:n]) for one, words, n in zip(
+            y_hat, y, (1, 2, 1, 2))).div(len(X)).backward()
+    found, [unchecked], _ = followed(minibatch)
+    assert not found and unchecked.endswith("do not count alike")
+
+
+def test_two_forwards_of_one_backward_are_reduced_once():
+    def minibatch(model, X, y):
+        F.mse_loss(torch.cat([model(X[:2]), model(X[2:])])[..., 0], X[:, :2]).backward()
+    assert followed(minibatch) == ([], [], [])
+
+
 class Adapted(nn.Module):
     """A frozen network with adapters of its own layers (LoRA), or of the last alone."""
 
@@ -181,6 +224,14 @@ def test_adapters_of_frozen_layers_keep_rows_apart(options):
     def wrap(_):
         return DistributedDataParallel(Adapted(**options))
     assert followed(the_rows_mean, wrap) == ([], [], [])
+
+
+def test_a_gradient_of_zeros_is_not_lost():
+    def wrap(_):
+        model = Adapted()
+        nn.init.zeros_(model.up.weight)  # so nothing comes to model.down at first
+        return DistributedDataParallel(model)
+    assert followed(micro_batches, wrap) == ([], [], [])
 
 
 def sum_over_all_rows_by_hand(model, X, y):
