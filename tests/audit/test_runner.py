@@ -70,12 +70,13 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 first, second = nn.Linear(3, 4), nn.Linear(4, 1)
-early = torch.optim.SGD(first.parameters(), lr=0.1)  # made before the wrapper
+early = torch.optim.SGD(first.parameters(), lr=0.1)
+late, unused = (torch.optim.SGD(second.parameters(), lr=0.1) for _ in range(2))
 first = DDP(first)
 if sys.argv[1] != "bare":
     second = DDP(second)
-late = torch.optim.SGD(second.parameters(), lr=0.1)
-unused = torch.optim.SGD(second.parameters(), lr=0.1)
+if sys.argv[2] == "after":
+    late, unused = (torch.optim.SGD(second.parameters(), lr=0.1) for _ in range(2))
 torch.manual_seed(1 + dist.get_rank())
 for _ in range(6):
     X = torch.rand(4, 3)
@@ -91,11 +92,13 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("how, codes, other", [
-    ("right", [], False), ("held back", ["not-synchronised"], False), ("bare", [], True)])
-def test_all_that_a_script_wraps_is_watched(tmp_path, how, codes, other):
+@pytest.mark.parametrize("how, optimizers, codes, other", [
+    ("right", "before", [], False), ("right", "after", [], False),
+    ("held back", "before", ["not-synchronised"], False),
+    ("held back", "after", ["not-synchronised"], False), ("bare", "before", [], True)])
+def test_all_that_a_script_wraps_is_watched(tmp_path, how, optimizers, codes, other):
     (tmp_path / "two.py").write_text(TWO)
-    report = audit_script([tmp_path / "two.py", how])
+    report = audit_script([tmp_path / "two.py", how, optimizers])
     assert [f.code for f in report.findings][:1] == codes
     assert any(words.startswith("an optimizer of other tensors: no model")
                for words in report.unchecked) == other
@@ -105,3 +108,29 @@ def test_a_script_that_fails_before_anything_is_watched_cannot_be_run(tmp_path):
     (tmp_path / "fails.py").write_text("import no_such_module")
     with pytest.raises(RuntimeError, match="no_such_module"):
         audit_script([tmp_path / "fails.py"])
+
+
+ONE = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Linear(3, 2))
+optimizer = torch.optim.SGD([model.module.weight], lr=0.1)
+later = torch.optim.SGD([model.module.bias], lr=0.1)  # takes no step in this stage
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(6):
+    optimizer.zero_grad()
+    mse_loss(model(torch.rand(4, 3)), torch.zeros(4, 2)).backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_an_optimizer_that_takes_no_step_is_not_waited_for(tmp_path):
+    (tmp_path / "one.py").write_text(ONE)
+    assert audit_script([tmp_path / "one.py"]).steps == 3

@@ -191,7 +191,7 @@ def test_a_loss_may_weigh_the_terms_of_one_forward_as_it_likes():
         y_hat = model(X)
         sum(F.cross_entropy(one, words.clamp(min=0)[:n]) if n == 2 else F.cross_entropy(
             one[:n], words.clamp(min=0)[:n]) for one, words, n in zip(
-            y_hat, y, (1, 2, 1, 2))).div(len(X)).backward()
+            y_hat, y, (1, 2, 1, 1 + dist.get_rank()))).div(len(X)).backward()
     found, [unchecked], _ = followed(minibatch)
     assert not found and unchecked.endswith("do not count alike")
 
@@ -311,12 +311,14 @@ def two_backwards_of_one_forward(model, X, y):
     (divided_by_the_ranks_too, "averaged-twice", "the loss is divided by 2, the world "
      "size, and gradients are averaged"),
     (micro_batches_that_add_up, "accumulation", "the losses of 2 forwards add up, 1 of "
-     "them without an all-reduce"),
+     "them without an all-reduce: they count once each; "),
     (micro_batches_in_a_loop_that_add_up, "accumulation", "the losses of 4 forwards add "
-     "up, 3 of them without an all-reduce")])
+     "up, 3 of them without an all-reduce: they count once each")])
 def test_a_wrong_script_is_found_and_named(minibatch, code, says):
     [found, *_], *_ = followed(minibatch)
     assert found[0] == code and says in found[1]
+    assert ("multiplied by 2, the world size" in found[1]) == (
+        minibatch is micro_batches_that_add_up)  # as many as ranks
     assert " in test_terms.py, line" in found[1] or "is a mean" not in found[1]
 
 
@@ -430,7 +432,8 @@ def noisy_rows(model, X, y):
 
 @pytest.mark.parametrize("minibatch, loader, why", [
     (half_of_the_rows, True, "the loader gave 4 rows, of which the model saw 2"),
-    (noisy_rows, True, "on the way from the loader to the model they are changed, or no longer the rows of one tensor"),
+    (noisy_rows, True, "on the way from the loader to the model they are changed, or no "
+     "longer the rows of one tensor"),
     (the_rows_mean, False, "no DataLoader of torch's gave them")])
 def test_rows_that_may_be_lost_are_said_unless_one_knows_better(minibatch, loader, why):
     found, [unchecked], _ = followed(minibatch, loader=loader)
