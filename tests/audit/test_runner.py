@@ -71,7 +71,8 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 first, second = nn.Linear(3, 4), nn.Linear(4, 1)
 early = torch.optim.SGD(first.parameters(), lr=0.1)
-late, unused = (torch.optim.SGD(second.parameters(), lr=0.1) for _ in range(2))
+if sys.argv[2] == "before":
+    late, unused = (torch.optim.SGD(second.parameters(), lr=0.1) for _ in range(2))
 first = DDP(first)
 if sys.argv[1] != "bare":
     second = DDP(second)
@@ -119,9 +120,10 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = DDP(nn.Linear(3, 2))
-optimizer = torch.optim.SGD([model.module.weight], lr=0.1)
-later = torch.optim.SGD([model.module.bias], lr=0.1)  # takes no step in this stage
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD([model.weight], lr=0.1)
+later = torch.optim.SGD([model.bias], lr=0.1)  # takes no step in this stage
+model = DDP(model)
 torch.manual_seed(1 + dist.get_rank())
 for _ in range(6):
     optimizer.zero_grad()
