@@ -6,6 +6,7 @@ from torch import nn
 
 from manual_dp.audit import audit, rules
 from manual_dp.audit.catalogue import finding
+from manual_dp.audit.fingerprint import SIZE
 from manual_dp.audit.records import Clip, Drift, Evidence, Run, Step
 from manual_dp.audit.setup import Setup
 from tests.support.broken_training import by_hand, net, rows, sgd, world
@@ -49,11 +50,16 @@ def test_what_costs_time_and_is_no_mistake_is_a_remark():
         findings, remarks, _ = rules.judge(evidence)
         assert findings == []
         return remarks
-    for note in Step(synced=2), Step(summed=4):
+    went = {"all_rows": [None] * 2, "pieces": [torch.ones(1, SIZE)] * 2}
+    for note in Step(synced=2, **went), Step(summed=4, **went):
         [words] = remarks(note, note, trainable=2)
         assert words.startswith("gradients are all-reduced 2 times in a step")
         assert remarks(note, trainable=2) == []
-    assert remarks(Step(summed=3), Step(synced=1), trainable=2) == []
+    assert remarks(Step(summed=3, **went), Step(synced=1, **went), trainable=2) == []
+    once = Step(synced=2, all_rows=[None] * 2, pieces=[torch.ones(1, SIZE)])
+    assert remarks(once, once, trainable=2) == []  # two forwards of one backward
+    none = Step(summed=4)  # the model's other methods were called
+    assert remarks(none, none, trainable=2) == []
     [words] = remarks(*[Step(start=Setup(norms=2, own_norms=2)) for _ in range(2)])
     assert words.startswith("batch norm (2 layers) takes the mean and variance")
 
