@@ -16,7 +16,7 @@ Run a few steps of your training on several ranks, and say what is wrong.
 
 runs a script under torchrun, in its own precision, with its own data. It should say
 `watch(model, optimizer)` (from manual_dp.audit); if it does not, it is watched from the
-moment it wraps a model in DDP. It is ended when its first steps are done. A script that
+moment it wraps its models in DDP. It is ended after its first steps. A script that
 starts its ranks itself (mp.spawn) says watch in these, and is run without this command.
 
   python -m manual_dp audit my_package.train:mine

@@ -29,7 +29,7 @@ def train(data, bug):
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     watch(model, optimizer)  # *
-    sampler = None if bug == "no sampler" else DistributedSampler(data)
+    sampler = None if bug == "no sampler" else DistributedSampler(data, shuffle=False)
     for X, y in DataLoader(data, 8, sampler=sampler):
         y_hat = net(X) if bug == "bare" else model(X)
         loss = F.cross_entropy(y_hat, y, reduction="sum" if bug == "sum" else "mean")
