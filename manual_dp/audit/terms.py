@@ -27,10 +27,10 @@ def counted(notes, evidence):
         return None, "what the terms of the losses count is not known", []
     losses = defaultdict(list)  # of each place: rank, `Part`, what each term counts
     for rank, (note, share) in enumerate(zip(notes, shares)):
-        # micro-batches may stand one below the other
-        for part in (part for part in note.terms if part.terms):
-            losses[notes[0].terms[0].place if _micro_batches(note) else part.place
-                   ].append((rank, part, share * part.each))
+        for part in note.terms:  # micro-batches may stand one below the other
+            if part.terms:
+                losses[notes[0].terms[0].place if _micro_batches(note) else part.place
+                       ].append((rank, part, share * part.each))
     close = evidence.close
     for place, parts in losses.items():
         if not _alike(parts, close):

@@ -13,7 +13,6 @@ from manual_dp.audit.launch import audit_script
 SOURCE = """
 import sys, beside
 from manual_dp.audit import script
-from manual_dp.audit.launch import audit_script
 from torch.nn.parallel import DistributedDataParallel
 print(__name__, sys.argv, beside.__name__, script.FOLLOWED)
 if sys.argv[1] == "raise":

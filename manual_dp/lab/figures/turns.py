@@ -22,15 +22,15 @@ def draw(runs, workers, ticks):
     high = 44 + HIGH * workers
     drawing = svg.card(high * len(runs) + 30,
                        f"{workers} workers. " + "; ".join(titles.values()))
-    for i, (label, turns) in enumerate(runs.items()):
-        top = 4 + high * i
+    tops = [4 + high * i for i in range(len(runs))]
+    for top, (label, turns) in zip(tops, runs.items()):
         svg.text(drawing, titles[label], 14, top + 16, 14, INK, "start",
                  font_weight="bold")
         _rows(drawing, turns, workers, top + 32, ticks)
     bottom = high * len(runs) + 2
     svg.arrow(drawing, (LEFT, bottom), (RIGHT, bottom))
     svg.text(drawing, f"time, {ticks} ticks", RIGHT, bottom + 15, 11.5, INK, "end")
-    _hand(drawing, [high * i + 34 for i in range(len(runs))], HIGH * workers, ticks)
+    _hand(drawing, [top + 30 for top in tops], HIGH * workers, ticks)
     return svg.picture(drawing)
 
 
