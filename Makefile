@@ -11,20 +11,23 @@ REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 # loadgroup: tests go where a worker is free, those that share what takes long together.
 # Three workers, also on two cores: a test of a hang or a deadline mostly waits.
 PYTEST := $(PY) -m pytest -n 3 --dist loadgroup
+# lessons 12 to 23 and most problem sets take longer than all that `make test` runs
+FIRST := notebooks/0*.ipynb notebooks/1[01]_*.ipynb notebooks/exercises/source/ps[12]/*.ipynb
 # loadfile: cells of one notebook must stay together
 NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600
 
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
-course lab test audits refresh settings: export OMP_NUM_THREADS ?= 1
+course lab test test-all audits refresh settings: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test audits refresh release settings lint bench
+.PHONY: help course lab test test-all audits refresh release settings lint bench
 
 help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
 	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
-	@echo 'make test     lint, unit tests, then every notebook against its stored outputs'
+	@echo 'make test     lint, the quick tests, lessons 00 to 11 against their stored outputs'
+	@echo 'make test-all lint, all tests, every lesson and problem set: half an hour'
 	@echo 'make audits   all programs, answers and attacks that audit and grader are tried on'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
@@ -39,6 +42,10 @@ lab: $(STAMP)
 	@$(PY) notebooks/tools/lab.py
 
 test: lint
+	$(PYTEST) --quick tests
+	$(PYTEST) $(NBVAL) $(FIRST)
+
+test-all: lint
 	$(PYTEST) tests
 	$(PYTEST) $(NBVAL) notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb
 

@@ -11,6 +11,7 @@ from hypothesis import settings
 from manual_dp import get_params, init_params
 from manual_dp.ranks import launch
 from tests.support.launches import nothing_is_left  # noqa: F401, a fixture
+from tests.support.long import left
 
 # Two threads on two busy cores wait for each other: a step took 20 times as long.
 torch.set_num_threads(1)
@@ -22,6 +23,15 @@ settings.load_profile("course")
 def pytest_addoption(parser):
     parser.addoption("--all-programs", action="store_true", help="try all programs, right "
                      "answers and attacks of tests/support, not every fourth")
+    parser.addoption("--quick", action="store_true", help="leave out what takes long, as "
+                     "tests/support/long.txt says")
+
+
+def pytest_collection_modifyitems(config, items):
+    out = set(left(items)) if config.getoption("--quick") else ()
+    if out:
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]
 
 
 def programs(config, cases):
@@ -30,7 +40,7 @@ def programs(config, cases):
 
 
 # Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """audit/test_audit lab/ledger/test_compare lab/test_torchrun
+TOGETHER = """audit/test_audit audit/test_reads lab/ledger/test_compare lab/test_torchrun
     notebooks/test_book notebooks/test_course notebooks/test_lab
     notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
     notebooks/test_settings ranks/live/test_live ranks/live/test_magics

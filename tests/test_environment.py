@@ -272,20 +272,24 @@ def test_make_lab_opens_the_learners_copies(folder):
     assert make(folder, "lab")[2][-1] == "notebooks/tools/lab.py"
 
 
-def test_make_test_lints_then_runs_the_tests_then_every_notebook(folder):
-    asked = make(folder, "test")[2][2:]
+@pytest.mark.parametrize("target, some, notebooks", [
+    ("test", " --quick", "notebooks/0*.ipynb notebooks/1[01]_*.ipynb "
+     "notebooks/exercises/source/ps[12]/*.ipynb"),
+    ("test-all", "", "notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")])
+def test_it_lints_then_runs_some_tests_or_all_then_notebooks(folder, target, some,
+                                                             notebooks):
+    asked = make(folder, target)[2][2:]
     assert asked[:2] == LINT
-    assert asked[2].startswith("-m pytest") and asked[2].endswith(" tests")
+    assert asked[2] == f"-m pytest -n 3 --dist loadgroup{some} tests"
     assert "--nbval --nbval-current-env --nbval-cell-timeout=600" in asked[3]
-    assert asked[3].endswith(
-        " notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")
+    assert asked[3].endswith(f" {notebooks}")
     # cells of one notebook that part ways over two workers fail; the last word counts
     assert asked[3].rpartition("--dist ")[2].startswith("loadfile ")
 
 
 @pytest.mark.parametrize("target, threads", [
-    ("course", "1"), ("refresh", "1"), ("test", "1"), ("audits", "1"), ("lab", "1"),
-    ("settings", "1"), ("bench", "")])
+    ("course", "1"), ("refresh", "1"), ("test", "1"), ("test-all", "1"), ("audits", "1"),
+    ("lab", "1"), ("settings", "1"), ("bench", "")])
 def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threads):
     make(folder, target)
     assert (folder / "threads").read_text() == f"{threads}\n"
@@ -299,10 +303,10 @@ def test_make_settings_runs_every_lesson_or_the_one_that_is_asked_for(folder):
     assert make(folder, "settings", "LESSON=03")[2][-1].endswith("settings.py --lesson 03")
 
 
-def test_ci_runs_the_tests_then_the_settings_of_the_first_lessons():
+def test_ci_runs_all_tests_then_the_settings_of_the_first_lessons():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     commands = [line.strip() for line in script.read_text().splitlines()]
     assert commands[-1] == "make settings LESSON='00 01 02 03 04 05 06'"
-    assert commands.index("make test") < len(commands) - 1
+    assert commands.index("make test-all") < len(commands) - 1
     assert "set -euo pipefail" in commands

@@ -91,7 +91,7 @@ def _setting(node, comment):
 def plan(settings):
     """Return the runs, dicts of values: each extreme alone, all least, all greatest.
 
-    Without what is stored, which `make test` runs, and without repeats.
+    Without what is stored, which `make test-all` runs, and without repeats.
     """
     stored = {setting.name: setting.stored for setting in settings}
     runs = [stored | {setting.name: value}

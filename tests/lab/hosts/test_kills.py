@@ -1,6 +1,6 @@
 """Ten runs, each with a rank killed at a random step (`make audits`: it takes minutes).
 
-One such kill is in test_agents.py, in every `make test`.
+One such kill is in test_agents.py, in every `make test-all`.
 """
 
 import json
