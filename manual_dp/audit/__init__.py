@@ -10,7 +10,7 @@
     def make_batch(t):                 the whole minibatch of step t, on all ranks alike
         return X, y                    any nest: a dict, a dataclass, ...
     def step(model, X, y):             your code: its own shard of X, backward, update
-        ...
+        ...                            if two were made: step(model, optimizer, X, y)
     print(audit(make_model, make_batch, step, world_size=2))
 
 All is computed in float64 and without dropout: honest training agrees with a single
@@ -25,6 +25,7 @@ From a run to the report, each file a part of the way:
     measure script                in a rank: take the steps of an audit, follow a script
     hooks clipping closure batch  what goes in, comes back, is clipped, is applied
     losses loaders reads          a script's losses, its rows, what these are
+    strangers schedule            tensors beside the model; learning rates in time
     functional                    what torch.func puts in the place of a model's
     exact oracle                  float64 and no dropout; the loss, run once more
     memory                        whose memory the parameters are on

@@ -27,6 +27,9 @@ more exact, in float64 and beside a single device:
   def mine():                                    # in my_package/train.py
       return {"make_model": ..., "make_batch": ..., "step": ..., "world_size": 2}
 
+What make_model and make_batch return is what step is called with, one by one:
+step(model, optimizer, X, y).
+
 Data parallelism is judged: on every rank a replica of the model, and gradients that are
 averaged, or weights (local SGD). Experts, and slices of layers, that are each rank's
 own are left out, and said to be; stages of a pipeline are not judged.

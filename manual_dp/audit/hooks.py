@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.optim import optimizer as optim
 
-from manual_dp.audit import apart, averaging
+from manual_dp.audit import apart, averaging, schedule, strangers
 from manual_dp.audit.batch import Minibatch, doubles, tensors
 from manual_dp.audit.clipping import Clips
 from manual_dp.audit.closure import at_update
@@ -113,8 +113,8 @@ class Watch:
                 setattr(self.note, "seeded", (*self.note.seeded, seed)) or draw(seed))),
             mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
                 setattr(self.note, "reduced", True) or reduce(*args, **kwargs))))
-        yield from averaging.hooks(self)
-        yield from apart.hooks(self)
+        for part in (averaging, apart, schedule, strangers):
+            yield from part.hooks(self)
         yield from self.clips.hooks()
         yield from self.loaders.hooks(follows=not self.keeps)
         if not self.keeps:  # nobody tells what a script's loss is

@@ -80,9 +80,11 @@ class Device:
                 self.kind, [self.times] = kind, came
         elif note.t == 0:
             others = [other_rows(f.rows, note.size) for f in done]
+            # micro-batches of other sizes are shifted by other numbers of rows
             note.turned = {how: self._own(
                 [f._replace(targets=batch.of(rows[how])) for f, rows in zip(
-                    done, others)], self.loss) for how in others[0]}
+                    done, others)], self.loss)
+                for how in others[0] if all(how in rows for rows in others)}
 
     def _try_ways(self, done):
         """Note the rank's own gradient; find out which part of the batch is y."""

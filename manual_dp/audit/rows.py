@@ -6,6 +6,7 @@
     dealt     whether a script's ranks saw all rows that samplers dealt out
     given     whether its loaders give each rank rows of its own
     workers   whether a loader's workers give other rows than one another
+    unanswered  whether a rank left out a batch, which others did not
     datasets  whether samplers deal out one and the same dataset
     ROWS      these rules, in this order
     same_labels  whether a row has one target, whoever has it
@@ -13,7 +14,7 @@
 
 from collections import Counter
 
-from manual_dp.audit.catalogue import few, finding, ranks
+from manual_dp.audit.catalogue import few, finding, ranks, so_many
 from manual_dp.audit.reads import others
 from manual_dp.audit.records import each_step
 from manual_dp.audit.single import compared
@@ -179,6 +180,21 @@ def datasets(evidence):
     return []
 
 
+def unanswered(evidence):
+    """Say where a rank takes more forwards than others, and none goes back for them."""
+    for notes in evidence.steps if not evidence.runs[0].several else ():
+        forwards = [len(note.all_rows) for note in notes]
+        for rank, note in enumerate(notes):
+            if forwards[rank] > max(min(forwards), len(note.pieces)) > 0:
+                evidence.skip(
+                    "rows that took no part", f"in step {note.t} rank {rank} took "
+                    f"{so_many(forwards[rank], 'forward')} and "
+                    f"{so_many(len(note.pieces), 'backward')}, another rank "
+                    f"{so_many(min(forwards), 'forward')}: was its batch left out?")
+                return []
+    return []
+
+
 def _alike(batches):
     """Return whether all ranks were given the same rows in a batch."""
     return not any(one.sampled for one in batches) and any(
@@ -224,4 +240,4 @@ def same_labels(lists):
             for rank, other in wrong[:1]]
 
 
-ROWS = [samplers, datasets, batches, rows, dealt, given, workers]
+ROWS = [samplers, datasets, batches, rows, dealt, given, workers, unanswered]

@@ -22,8 +22,10 @@ from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import ROWS
+from manual_dp.audit.schedule import schedules
 from manual_dp.audit.settings import ask_setups
 from manual_dp.audit.single import compared
+from manual_dp.audit.strangers import strangers
 
 # what follows where some rank takes its step later than others
 LATER = {"gradient", "rates-differ", "state-differs", "clip", "buffers"}
@@ -268,4 +270,5 @@ def at_rest(evidence):
 
 
 RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, draws, drift,
-         gradients, clips, remarks, later, learning_rate, other_step, at_rest]
+         strangers, gradients, clips, remarks, schedules, later, learning_rate,
+         other_step, at_rest]

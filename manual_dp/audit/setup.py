@@ -136,7 +136,9 @@ def _note_model(setup, prefix, model):
         if type(part).__name__ == "FullyShardedDataParallel":
             sharded |= {id(p) for p in part.parameters()}
     params = {prefix + name: p for name, p in module.named_parameters()}
-    buffers = {prefix + name: b for name, b in module.named_buffers()}
+    told = getattr(model, "parameters_to_ignore", ())  # by DDP: buffers, too
+    buffers = {prefix + name: b for name, b in module.named_buffers()
+               if name not in told}
     setup.left_out += [name for name, p in params.items() if id(p) in sharded
                        or comparable(p) is None]
     setup.names += params

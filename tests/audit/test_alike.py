@@ -90,6 +90,19 @@ def test_what_ddp_was_told_to_leave_alone_is_each_ranks_own():
     assert (finding.code, finding.parameter) == ("replicas-differ", "0.weight")
 
 
+@pytest.mark.parametrize("ignored, found", [(["1.running_mean", "1.running_var"], []),
+                                            (["1.running_mean"], ["buffers"])])
+def test_buffers_that_ddp_was_told_to_leave_alone_are_each_ranks_own(ignored, found):
+    def counting():
+        model = net(nn.BatchNorm1d(8))
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+        model[1].running_mean += dist.get_rank()
+        model[1].running_var += dist.get_rank()
+        model = DistributedDataParallel(model, broadcast_buffers=False)
+        return model, torch.optim.SGD(model.parameters(), 0.1)
+    assert codes(checked(counting)) == found
+
+
 # weights, gradients, buffers
 
 def test_the_first_parameter_that_differs_is_named_with_the_distance():

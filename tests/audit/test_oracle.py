@@ -1,5 +1,7 @@
 """The oracle's gradients are autograd's on the same rows, and leave the model alone."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -69,6 +71,18 @@ def test_modes_buffers_and_random_numbers_are_those_of_the_forward():
     first, second = (oracle.gradient(watch, watch.forwards, F.cross_entropy, terms)
                      for _ in range(2))
     assert all(map(torch.equal, first, second))
+
+
+def test_micro_batches_of_other_sizes_count_by_their_rows():
+    def step(model, optimizer, X, y):
+        mine = torch.arange(10)[dist.get_rank()::2]
+        optimizer.zero_grad()
+        for i, part in enumerate(mine.split(2)):  # 2, 2, and 1 that counts as much
+            with model.no_sync() if i < 2 else contextlib.nullcontext():
+                (F.cross_entropy(model(X[part]), y[part]) / 3).backward()
+        optimizer.step()
+    [found] = audit(ddp, rows(10), step, loss=F.cross_entropy).findings
+    assert (found.code, found.step) == ("uneven-shards", 0)
 
 
 def test_a_loss_that_cannot_be_had_is_an_error_that_says_so():
