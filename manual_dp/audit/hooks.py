@@ -29,7 +29,7 @@ from manual_dp.audit.loaders import Loaders
 from manual_dp.audit.losses import Losses
 from manual_dp.audit.plain import caller
 from manual_dp.audit.records import Forward, Step
-from manual_dp.audit.setup import named_parameters, rates, snapshot, unwrapped
+from manual_dp.audit.setup import named_parameters, rates, snapshot, unwrapped, wraps
 
 
 class Watch:
@@ -113,7 +113,7 @@ class Watch:
                 setattr(self.note, "seeded", (*self.note.seeded, seed)) or draw(seed))),
             mock.patch.object(dist, "reduce", lambda *args, **kwargs: (
                 setattr(self.note, "reduced", True) or reduce(*args, **kwargs))))
-        for part in (averaging, apart, schedule, strangers):
+        for part in (averaging, apart, schedule):
             yield from part.hooks(self)
         yield from self.clips.hooks()
         yield from self.loaders.hooks(follows=not self.keeps)
@@ -135,12 +135,7 @@ class Watch:
                 self.again()
         # torch's DDP sums in C++, in the backward of such a forward
         self.through = bool(getattr(model, "require_backward_grad_sync", False))
-        names = [hook.__name__.removesuffix("_hook")  # torch's: what may be inexact
-                 for hook, _ in getattr(model, "_comm_hooks", ())
-                 if getattr(hook, "__module__", "").startswith("torch.")]
-        joins = getattr(getattr(model, "_join_config", None), "enable", False)
-        self.note.wraps = "join" if joins else next(
-            (name for name in names if name not in ("allreduce", "noop")), "ddp")
+        self.note.wraps = wraps(model)
         if not self.quiet and torch.is_grad_enabled():  # it may hang before the module
             self.say(len(self.note.all_rows) + 1)
 
@@ -227,6 +222,7 @@ class Watch:
         if self.depth > 1 or self.quiet:  # one inside another is a part of it
             return
         note, mine = self.note, rates(optimizer, self.index)
+        strangers.note(self, optimizer, after=False)
         if not any(optimizer is one for one in self.optimizers):
             self.optimizers.append(optimizer)
         if not mine:
@@ -261,6 +257,8 @@ class Watch:
         self.depth -= 1
         if self.depth or self.quiet:
             return
+        strangers.note(self, optimizer, after=True)
+        schedule.count(self.note, id(optimizer))
         mine = list(rates(optimizer, self.index))
         for i in mine:
             for one in (self.came, self.clips.before, self.clips.after):

@@ -1,6 +1,7 @@
 """How often a learning rate's schedule moves on: once for a step of its optimizer?
 
-    hooks      count the calls of torch's schedulers, and of their optimizers' steps
+    hooks      count the calls of torch's schedulers
+    count      one call more, of a scheduler or of an optimizer's step
     schedules  say where a schedule is faster than its optimizer
 
 A schedule that every rank moves on world_size times, or for every micro-batch, ends its
@@ -10,24 +11,21 @@ warm-up and its decay too early. Some make it for so many calls, so it is no fin
 from unittest import mock
 
 from torch.optim import lr_scheduler
-from torch.optim import optimizer as optim
 
 
 def hooks(watch):
-    """Yield the hook on optimizers and the patch of torch's schedulers."""
+    """Yield the patch of torch's schedulers."""
     move = lr_scheduler.LRScheduler.step
 
     def moved(schedule, *args, **kwargs):
-        calls = watch.note.calls
-        key = id(schedule), id(schedule.optimizer)
-        calls[key] = calls.get(key, 0) + 1
+        count(watch.note, (id(schedule), id(schedule.optimizer)))
         return move(schedule, *args, **kwargs)
-
-    def stepped(optimizer, *_):
-        calls = watch.note.calls
-        calls[id(optimizer)] = calls.get(id(optimizer), 0) + 1
-    yield optim.register_optimizer_step_post_hook(stepped)
     yield mock.patch.object(lr_scheduler.LRScheduler, "step", moved)
+
+
+def count(note, key):
+    """Count one more call of a scheduler, or one more step of an optimizer."""
+    note.calls[key] = note.calls.get(key, 0) + 1
 
 
 def schedules(evidence):

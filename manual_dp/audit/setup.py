@@ -4,6 +4,7 @@
     snapshot     take one of models, optimizers and others; nothing is changed or sent
     fresh_seed   the seed of random numbers of which none was drawn yet
     unwrapped, named_parameters   the module in a DDP; the parameters of several
+    wraps        how DDP is used
     prefix       what tells these apart
 
 What nobody noted is empty, and no mistake. Parameters of fully_shard are each rank's
@@ -57,6 +58,16 @@ def unwrapped(model):
             model = model.module
         else:
             return model
+
+
+def wraps(model):
+    """Return how DDP is used: "ddp", "join", or torch's hook by name."""
+    if getattr(getattr(model, "_join_config", None), "enable", False):
+        return "join"
+    names = [hook.__name__.removesuffix("_hook")  # torch's: what may be inexact
+             for hook, _ in getattr(model, "_comm_hooks", ())
+             if getattr(hook, "__module__", "").startswith("torch.")]
+    return next((name for name in names if name not in ("allreduce", "noop")), "ddp")
 
 
 def named_parameters(models):

@@ -1,6 +1,6 @@
-"""Tensors that an optimizer holds and no watched model does, as a loss's own weights.
+"""Tensors that an optimizer holds beside a model's, as a loss's own weights.
 
-    hooks      note them before and after each step of an optimizer
+    note       before and after each step of an optimizer
     strangers  the findings: alike before a step, and no longer after it
 
 DDP averages the gradients of the module that it wraps. What else an optimizer trains,
@@ -8,30 +8,22 @@ such as a temperature in the loss, has each rank's own gradient, unless somebody
 it. Where such tensors differ from the start, they may be each rank's own by design.
 """
 
-from torch.optim import optimizer as optim
-
 from manual_dp.audit.catalogue import few, finding, ranks
 from manual_dp.audit.plain import hashed
 from manual_dp.audit.records import each_step
 
 
-def hooks(watch):
-    """Yield hooks on the steps of torch's optimizers."""
-    for register, when in ((optim.register_optimizer_step_pre_hook, 0),
-                           (optim.register_optimizer_step_post_hook, 1)):
-        yield register(lambda optimizer, *_, when=when: _note(watch, optimizer, when))
-
-
-def _note(watch, optimizer, when):
-    if watch.quiet:
-        return
-    held = {f"tensor {i} of {type(optimizer).__name__}, {(*p.shape,)}": p
-            for i, p in enumerate(p for group in optimizer.param_groups
-                                  for p in group["params"])
-            if id(p) not in watch.index and p.grad is not None}
-    known = watch.note.strangers[when]
-    for name, one in hashed(held).items():
-        if when or name not in known:  # its first step in this one
+def note(watch, optimizer, after):
+    """Note them before an optimizer's first step in a step, or after its last one."""
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    if not any(id(p) in watch.index for p in held):
+        return  # of another network, of which nothing is known
+    others = {f"tensor {i} of {type(optimizer).__name__}, {(*p.shape,)}": p
+              for i, p in enumerate(held)
+              if id(p) not in watch.index and p.grad is not None}
+    known = watch.note.strangers[after]
+    for name, one in hashed(others).items():
+        if after or name not in known:
             known[name] = one
 
 

@@ -60,9 +60,22 @@ def frozen_head():
         optimizer.step()
 
 
+def another_network():
+    """Train a network of the rank's own, too, by an optimizer of its own."""
+    model, own = DistributedDataParallel(net()), net()
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (model, own)]
+    yield model, optimizers[0]
+    for X, y in batches():
+        for one, optimizer in zip((model, own), optimizers):
+            optimizer.zero_grad()
+            mean_loss(one, X, y).backward()
+            optimizer.step()
+
+
 @pytest.mark.parametrize("script", [
-    learned(after=averaged), learned(wrap=DistributedDataParallel), frozen_head],
-    ids=["averaged by hand", "in a DDP of its own", "without a gradient"])
+    learned(after=averaged), learned(wrap=DistributedDataParallel), frozen_head,
+    another_network],
+    ids=["averaged by hand", "in a DDP of its own", "without a gradient", "apart"])
 def test_what_is_averaged_or_never_moves_is_no_mistake(script):
     codes, text, _ = report_on(script)[0]
     assert codes == [] and "no watched model holds" not in text, text
