@@ -22,6 +22,7 @@ def alarm(error, seconds, computing=0):
 
     def ring(*_):
         if not over:
+            put_back()  # the error may be raised where the block's end is not seen
             raise error
     clocks = {signal.ITIMER_VIRTUAL: (signal.SIGVTALRM, computing),
               signal.ITIMER_REAL: (signal.SIGALRM, seconds)}
@@ -29,6 +30,8 @@ def alarm(error, seconds, computing=0):
 
     def put_back():
         nonlocal over
+        if over:
+            return  # others may have clocks of their own by now
         over = True
         for clock in clocks:
             signal.setitimer(clock, 0)
@@ -37,10 +40,6 @@ def alarm(error, seconds, computing=0):
     try:
         for clock, (_, after) in clocks.items():
             signal.setitimer(clock, after)
-        try:
-            yield
-        finally:
-            put_back()
-    except type(error):
-        put_back()  # it may have rung between the block's end and `over`
-        raise
+        yield
+    finally:
+        put_back()

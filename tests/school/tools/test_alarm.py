@@ -69,9 +69,10 @@ def test_an_alarm_while_the_clocks_are_put_back_is_not_heard(monkeypatch, in_tim
             raise KeyError("an error of the block stays what it is")
 
 
-def test_an_alarm_just_before_the_clocks_are_put_back_is_raised_and_they_are():
+@pytest.mark.parametrize("where", ["put_back", "__exit__"])
+def test_an_alarm_just_before_the_clocks_are_put_back_is_raised_and_they_are(where):
     def ring_first(frame, *_):
-        if frame.f_code.co_name == "put_back":
+        if frame.f_code.co_name == where:
             sys.settrace(None)
             signal.raise_signal(signal.SIGALRM)
     before = sys.gettrace()
