@@ -95,7 +95,7 @@ class Step:
     gradient: list = None   # hashes of the gradients
     stepped: dict = field(default_factory=dict)   # hashes, after the optimizer's step
     mine: object = None     # sketch of the parameters then
-    # of what no model holds: hashes before the optimizer's step, and after it
+    # of what no model holds: numbers before the optimizer's step, and after it
     strangers: tuple = field(default_factory=lambda: ({}, {}))
     calls: dict = field(default_factory=dict)     # of optimizers' steps and schedules
     averager: bool = False  # was torch's averager of weights asked?

@@ -8,23 +8,33 @@ such as a temperature in the loss, has each rank's own gradient, unless somebody
 it. Where such tensors differ from the start, they may be each rank's own by design.
 """
 
+import torch
+
 from manual_dp.audit.catalogue import few, finding, ranks
-from manual_dp.audit.plain import hashed
+from manual_dp.audit.plain import comparable
 from manual_dp.audit.records import each_step
 
 
+@torch.no_grad()
 def note(watch, optimizer, after):
     """Note them before an optimizer's first step in a step, or after its last one."""
     held = [p for group in optimizer.param_groups for p in group["params"]]
     if not any(id(p) in watch.index for p in held):
         return  # of another network, of which nothing is known
-    others = {f"tensor {i} of {type(optimizer).__name__}, {(*p.shape,)}": p
-              for i, p in enumerate(held)
-              if id(p) not in watch.index and p.grad is not None}
     known = watch.note.strangers[after]
-    for name, one in hashed(others).items():
-        if after or name not in known:
-            known[name] = one
+    for i, p in enumerate(held):
+        name = f"tensor {i} of {type(optimizer).__name__}, {(*p.shape,)}"
+        if id(p) not in watch.index and p.grad is not None and (
+                comparable(p) is not None) and (after or name not in known):
+            known[name] = _numbers(p)
+
+
+def _numbers(p):
+    """Return two numbers that tell a tensor: its size, and a sum with weights."""
+    flat = torch.view_as_real(p) if p.is_complex() else p
+    flat = flat.double().flatten()
+    weights = torch.arange(flat.numel(), device=flat.device).double().cos()
+    return float(flat.norm()), float(flat @ weights)
 
 
 @each_step
@@ -33,16 +43,23 @@ def strangers(notes, evidence):
     before, after = zip(*(note.strangers for note in notes))
     if evidence.local or not all(before) or len(notes) < 2:
         return
-    if any(one != before[0] for one in before):
+    close = 10 * evidence.close ** 2  # or last digits, of sums in another order
+    if any(_parted(one, before[0], close) for one in before):
         evidence.skip("tensors of an optimizer that no watched model holds", "they "
                       "differ from rank to rank, which may be meant: "
                       f"{few(list(before[0]))}")
         return
-    parted = [name for name in before[0]
-              if len({one.get(name) for one in after}) > 1]
-    if parted:
-        who = [rank for rank, one in enumerate(after)
-               if one.get(parted[0]) != after[0].get(parted[0])]
-        yield finding("not-synchronised", len(parted), f"{few(parted)}, which no "
-                      "watched model holds, is alike before the optimizer's step, and "
-                      f"on {ranks(who)} not rank 0's after it", who[0])
+    parted = {rank: names for rank, one in enumerate(after)
+              if (names := _parted(one, after[0], close))}
+    for names in list(parted.values())[:1]:
+        yield finding("not-synchronised", len(names), f"{few(names)}, which no watched "
+                      "model holds, is alike before the optimizer's step, and on "
+                      f"{ranks(list(parted))} not rank 0's after it", [*parted][0])
+
+
+def _parted(one, first, close):
+    """Return the names of tensors that are further from rank 0's than rounding is."""
+    return [name for name in dict.fromkeys([*first, *one])
+            if name not in one or name not in first
+            or any(abs(a - b) > close * (abs(first[name][0]) + 1e-30)
+                   for a, b in zip(one[name], first[name]))]
