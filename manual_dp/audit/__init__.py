@@ -2,6 +2,7 @@
 
     audit         run a few steps of your own code on ranks and alone; return a Report
     watch         two lines in a script: its first steps, as it runs
+    audit_script  a script as it is, under torchrun, and then on one device
     check_ranks   one line in a script: are the ranks still alike?
     Report        findings with the number that shows each; what was not checked
 
@@ -32,6 +33,7 @@ From a run to the report, each file a part of the way:
     fingerprint setup plain       a few numbers for many; what is set up, as plain data
     records                       what a rank notes of a step and of a run
     rules rows settings rate      what must hold, a list that you can append to
+    shares                        optimizers that share out the parameters
     draws                         random numbers that are the same on all ranks
     apart                         parts of a model that are each rank's own by design
     averaging                     ranks that average weights instead of gradients
@@ -41,23 +43,28 @@ From a run to the report, each file a part of the way:
     hypotheses naming             which gradient was it, if it was not the right one?
     catalogue report failure      a finding, its cause and repair; a run that ended
     outcome                       the report on a script
+    again doubled fixed beside    the script once more, in float64: on ranks, and alone
     alike meeting                 check_ranks, over the store of the process group
-    command launch runner         python -m manual_dp audit
+    command launch runner guess   python -m manual_dp audit; what it is to watch
 """
 
 import tempfile
+from functools import partial
 
 from manual_dp.audit.alike import check_ranks
+from manual_dp.audit.beside import add
 from manual_dp.audit.catalogue import check_codes
 from manual_dp.audit.failure import failure
+from manual_dp.audit.launch import audit_script
 from manual_dp.audit.measure import measure, refused
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
 from manual_dp.audit.script import watch
+from manual_dp.audit.single import DRAWN
 from manual_dp.ranks import RankError, run_ranks
 
-__all__ = ["audit", "Report", "check_ranks", "watch"]
+__all__ = ["audit", "audit_script", "Report", "check_ranks", "watch"]
 
 
 def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeout=60,
@@ -81,11 +88,17 @@ def audit(make_model, make_batch, step, world_size=2, loss=None, steps=3, timeou
             "loss": loss, "count": count}
     _check(code, world_size, steps, ignore)
 
-    def run(folder, world_size, loss):
+    def run(fixes, folder, world_size, loss):
         return run_ranks(measure, world_size, make_model, make_batch, step, loss, count,
-                         steps, folder, timeout=timeout, backend=backend)
+                         steps, folder, fixes, timeout=timeout, backend=backend)
 
-    report = _compared(run, world_size, steps, lr, loss)
+    report = _compared(partial(run, False), world_size, steps, lr, loss)
+    if not report.findings and any(DRAWN in words for words in report.unchecked):
+        again = _compared(partial(run, True), world_size, steps, lr, loss)
+        if again.evidence:
+            words = "with fixed numbers for what is drawn at random"
+            add(report, again.findings, again.evidence, f"beside one device {words}",
+                words)
     report.set_aside(ignore)
     return report
 

@@ -20,6 +20,8 @@ import torch.distributed as dist
 
 from manual_dp.audit.setup import prefix
 
+# calls without a backward: the place of what they are given
+GIVEN = {"all_gather": 1, "all_gather_into_tensor": 1, "all_reduce": 0}
 TOLD = "each rank's own: DDP was told to leave them alone"
 TRADED = "each rank's own: ranks send one another rows by all_to_all, as experts do"
 SLICED = ("each rank's own: other weights, and the same gradients elsewhere, as where "
@@ -31,12 +33,30 @@ def hooks(watch):
     for name in ("alltoall", "alltoall_base", "all_to_all_single"):
         if hasattr(dist.ProcessGroup, name):
             yield _heard(name, watch)
+    for name in GIVEN:
+        yield _hands_nothing_back(name, watch)
 
 
 def _heard(name, watch):
     trade = getattr(dist.ProcessGroup, name)
     return mock.patch.object(dist.ProcessGroup, name, lambda *args, **kwargs: (
         setattr(watch.note, "traded", True) or trade(*args, **kwargs)))
+
+
+def _hands_nothing_back(name, watch):
+    real = getattr(dist, name)
+
+    def call(*args, **kwargs):
+        given = [*args[GIVEN[name]:][:1], kwargs.get("tensor"),
+                 kwargs.get("input_tensor")]
+        if torch.is_grad_enabled() and any(
+                torch.is_tensor(one) and one.requires_grad for one in given):
+            note = watch.note
+            note.gathered |= name != "all_reduce"  # that may be of a loss, to print it
+            if not watch.came and not note.updates:
+                note.cut = f"dist.{name}"
+        return real(*args, **kwargs)
+    return mock.patch.object(dist, name, call)
 
 
 def left_alone(models):

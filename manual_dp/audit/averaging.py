@@ -19,6 +19,7 @@ from unittest import mock
 from manual_dp.audit.catalogue import finding, ranks
 from manual_dp.audit.heard import by_ranks, lost, stale
 from manual_dp.audit.hypotheses import mixture
+from manual_dp.audit.shares import put_back
 from manual_dp.audit.terms import DIVIDED, counted
 
 AVERAGERS = {"averagers": "PeriodicModelAverager",
@@ -61,6 +62,8 @@ def averages(evidence):
         if len(notes) < 2 or any(note.mine is None for note in notes):
             continue
         if _parted(notes) and all(note.after == notes[0].after for note in notes):
+            if found := put_back(notes, evidence.names):
+                return [found]
             evidence.local = True
             if found := _sent(notes, evidence):
                 return [found]

@@ -4,6 +4,8 @@
     changed     the nest with each tensor changed
     arguments   what `step` is called with
     rows_of     the `Rows` of a rank's own batch: numbers that tell them apart
+    places_of   where rows are, by their hashes
+    by_numbers  rows that are known by whole numbers alone
     Minibatch   the whole minibatch of a step: which of its rows are these?
 """
 
@@ -21,7 +23,10 @@ from manual_dp.audit.plain import comparable
 
 # known: what a row is known by: X, or X and all that stands beside it if this is wide
 # labels: is there but one number beside a row of X? None if X is no wider
-Rows = namedtuple("Rows", "known X y labels")
+# real: is it no whole number?
+Rows = namedtuple("Rows", "known X y labels real", defaults=(False,))
+
+TOLD = 8  # rows of whole numbers that are different
 
 
 def changed(nest, change):
@@ -85,13 +90,30 @@ def rows_of(batch):
     if not several:
         return None
     wide = [t.numel() // max(len(t), 1) for t in several]
-    hashes = [row_hashes(t) for t in several]
-    X = hashes.pop(wide.index(max(wide)))  # the widest; what stands beside it is y
+    hashes, place = [row_hashes(t) for t in several], wide.index(max(wide))
+    real = all(t.is_floating_point() for t in several[:place] + several[place + 1:])
+    X = hashes.pop(place)  # the widest; what stands beside it is y
     # without a wide one it is not known which is X
     labels = sum(wide) - max(wide) == len(hashes) if max(wide) > 1 else None
     y = list(zip(*hashes)) or [()] * len(X)
     return Rows(X if labels else [hash((x, *more)) for x, more in zip(X, y)], X, y,
-                labels)
+                labels, real)
+
+
+def places_of(hashes):
+    """Return the place of each row by its hash; equal rows have the first one's."""
+    return {h: len(hashes) - 1 - i for i, h in enumerate(hashes[::-1])}
+
+
+def by_numbers(tensors):
+    """Return hashes of rows that are of whole numbers, as of a user and a film.
+
+    Of the first two tensors with one for each row, of the first three, and so on.
+    """
+    whole = [t for t in tensors if t.dim() == 1 and t.numel()
+             and not t.is_floating_point()]
+    hashes = [row_hashes(t) for t in whole if len(t) == len(whole[0])]
+    return [[*map(hash, zip(*hashes[:count]))] for count in range(2, len(hashes) + 1)]
 
 
 class Minibatch:
@@ -118,9 +140,7 @@ class Minibatch:
             self.leaves = [t for t in self.leaves
                            if t.is_floating_point() or t[0].numel() > 1]
         self.hashes = [row_hashes(t) for t in self.leaves]
-        # equal rows have one place, the first one's
-        self.places = [{h: len(hashes) - 1 - i for i, h in enumerate(hashes[::-1])}
-                       for hashes in self.hashes]
+        self.places = [*map(places_of, self.hashes)]
         whole = Counter(zip(*self.hashes))
         self.copies = {i: whole[h] for i, h in enumerate(zip(*self.hashes))
                        if whole[h] > 1}
@@ -143,7 +163,11 @@ class Minibatch:
                 return self.rows(inputs)
             several = [t for t in inputs
                        if t.dim() > 1 or t.dim() and t.is_floating_point()]
-            return row_hashes(max(several, key=torch.Tensor.numel)) if several else None
+            if several:
+                return row_hashes(max(several, key=torch.Tensor.numel))
+            rows = next(reversed(by_numbers(inputs)), ())
+            # fewer may be the same by chance
+            return rows if len({*rows}) >= max(TOLD, len(rows) / 2) else None
         except RuntimeError:  # inside torch.func
             return None
 

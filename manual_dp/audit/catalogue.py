@@ -182,6 +182,11 @@ WORDS = {
         "not with the number of devices",
         "same rows a step: lr stays. W times the rows: W * lr for SGD, sqrt(W) * lr "
         "for Adam, with warm-up"),
+    "schedule": (
+        "scheduler.step() is called for each rank or micro-batch: warm-up and decay end"
+        " as many times too early",
+        "call it once after optimizer.step(); if it was made for so many calls, "
+        "ignore=['schedule']"),
 }
 
 

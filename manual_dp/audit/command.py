@@ -16,8 +16,11 @@ Run a few steps of your training on several ranks, and say what is wrong.
 
 runs a script under torchrun, in its own precision, with its own data. It should say
 `watch(model, optimizer)` (from manual_dp.audit); if it does not, it is watched from the
-moment it wraps its models in DDP. It is ended after its first steps. A script that
-starts its ranks itself (mp.spawn) says watch in these, and is run without this command.
+moment it wraps its models in DDP, or, if it sends gradients by hand, calls its model.
+It is ended after its first steps. If nothing was found, it is started again in float64
+and without dropout, on the ranks and on one device, quietly: both must take the same
+steps. A script that starts its ranks itself (mp.spawn) says watch in these, and is run
+without this command.
 
   python -m manual_dp audit my_package.train:mine
 
@@ -52,6 +55,8 @@ def add_parser(commands, count, file):
     parser.add_argument("--steps", type=count, metavar="N", help="steps (3)")
     parser.add_argument("--timeout", type=count, metavar="S",
                         help="seconds until ranks that wait are given up (60)")
+    parser.add_argument("--ranks-only", action="store_true",
+                        help="do not start a script again, on one device")
     parser.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     parser.set_defaults(command=audit_command)
 
@@ -71,10 +76,10 @@ def audit_command(args):
 
 
 def _report(args, asked):
-    from manual_dp.audit import audit
-    from manual_dp.audit.launch import audit_script
+    from manual_dp.audit import audit, audit_script
     if args.what.endswith(".py"):
-        return audit_script([args.what, *args.arguments], **asked)
+        return audit_script([args.what, *args.arguments], **asked,
+                            alone=not args.ranks_only)
     if args.arguments:
         raise ValueError(f"{args.what} takes no {' '.join(args.arguments)}")
     settings = {**_settings(args.what), **asked}

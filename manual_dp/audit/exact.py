@@ -1,7 +1,9 @@
 """Make a step comparable: float64 throughout, no dropout, and who draws is noted.
 
     exact     float64 wherever float32 was asked for, autocast and dropout off
-    Drawing   whether random numbers were drawn in a block, and with which seeds
+    Doubles   float64 where a call asks for less
+    Drawing   this, and whether random numbers were drawn in a block
+    devices, generators  GPUs in use; a number for the states of all generators
     random_states, set_random_states   of torch's generators, to draw the same again
 """
 
@@ -19,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from manual_dp.audit.fingerprint import bit_hashes
+from manual_dp.audit.fixed import fixed
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
             "feature_alpha_dropout")
@@ -26,6 +29,9 @@ DRAWS = {
     "rand", "randn", "randint", "rand_like", "randn_like", "randint_like", "randperm",
     "normal", "bernoulli", "multinomial", "poisson", "normal_", "uniform_",
     "bernoulli_", "random_", "exponential_", "gumbel_softmax", "rrelu", "cauchy_"}
+METHODS = {torch.float32: "float", torch.float16: "half", torch.bfloat16: "bfloat16"}
+SHORT = tuple(METHODS)
+TAKEN = "as_tensor", "tensor"  # their dtype is that of what they are handed
 # of a GradScaler: torch's kernels want its own numbers in float32
 SCALES = ("_lazy_init_scale_growth_tracker", "unscale_", "update")
 
@@ -70,22 +76,44 @@ def _as_it_is(home, name):
     return call
 
 
-class Drawing(TorchFunctionMode):
-    """Note in `note` what is drawn while the block runs; keep all in float64."""
+class Doubles(TorchFunctionMode):
+    """Give float64 where a call asks for one of `dtypes`, while the block runs."""
 
-    def __init__(self, note):
+    def __init__(self, dtypes=(torch.float32,)):
         super().__init__()
-        self.note = note
+        self.dtypes = dtypes
+        self.names = {METHODS[dtype] for dtype in dtypes}
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        """Call the function; note whether it draws."""
+        """Call the function, or its like in float64."""
+        def double(one):
+            asked = isinstance(one, torch.dtype) and one in self.dtypes
+            return torch.float64 if asked else one
         name = getattr(function, "__name__", "")
+        args = [double(one) for one in args]
+        kwargs = {key: double(one) for key, one in (kwargs or {}).items()}
+        if name in self.names:
+            return torch.Tensor.double(*args[:1])
+        made = function(*args, **kwargs)
+        if name in TAKEN and torch.is_tensor(made) and made.dtype in self.dtypes:
+            return made.double()
+        return made
+
+
+class Drawing(Doubles):
+    """Note in `note` what is drawn while the block runs; keep all in float64."""
+
+    def __init__(self, note, fixes=False):
+        super().__init__()
+        self.note, self.fixes = note, fixes
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        """Call the function; note whether it draws. fixes: give fixed numbers."""
+        name = getattr(function, "__name__", "")
+        made = super().__torch_function__(function, types, args, kwargs)
+        if self.fixes and (one := fixed(name, made, args, kwargs or {})) is not None:
+            return one
         self.note.draws |= name in DRAWS
-        args = [torch.float64 if one is torch.float32 else one for one in args]
-        kwargs = {key: torch.float64 if one is torch.float32 else one
-                  for key, one in (kwargs or {}).items()}
-        made = torch.Tensor.double(*args[:1]) if name == "float" else function(
-            *args, **kwargs)
         if name in DRAWS and torch.is_tensor(made):
             self.note.drawn += bit_hashes([made])
         # noise for as many rows as a rank has, not for all of which it takes a part
@@ -94,6 +122,9 @@ class Drawing(TorchFunctionMode):
         return made
 
     def __enter__(self):
+        if self.fixes:
+            random.seed(0)
+            sys.modules["numpy"].random.seed(0) if "numpy" in sys.modules else None
         self.others = _others()
         return super().__enter__()
 
@@ -114,6 +145,17 @@ def set_random_states(devices, states):
     torch.set_rng_state(states[0])
     for device, state in zip(devices, states[1:]):
         torch.cuda.set_rng_state(state, device)
+
+
+def devices():
+    """Return the GPUs in use."""
+    return range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+
+
+def generators():
+    """Return a number for the states of torch's, Python's and NumPy's generators."""
+    torchs = sum(bit_hashes(random_states(devices())))
+    return zlib.crc32(repr((torchs, _others())).encode())
 
 
 def _others():

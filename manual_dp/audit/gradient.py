@@ -21,6 +21,7 @@ from manual_dp.audit.naming import named, right, same
 from manual_dp.audit.records import Evidence, each_step
 from manual_dp.audit.terms import DIVIDED, counted
 
+MEAN = "whether gradients are averaged"
 # with one of these, that the step is another one has been explained
 CAUSES = {"buffers", "modes", "frozen", "settings", "random-same", "state-differs",
           "weights-changed", "replicas-differ", "start-differs"}
@@ -68,7 +69,7 @@ def _asked(notes, evidence, known):
             found = [finding("gradient", 1.0, "the step is not that of world size 1")]
         return _renamed(found, notes, evidence)
     if heard is None:
-        evidence.skip("whether gradients are averaged", why)
+        evidence.skip(MEAN, why)
         return []
     return _by_terms(notes, evidence, why)
 
@@ -89,7 +90,7 @@ def _by_a_hook(told, notes, evidence):
     """Return whether a hook changes gradients on purpose; say what it comes to."""
     if not notes[0].hook:
         return False
-    evidence.skip("whether gradients are averaged", f"the hook {notes[0].hook} "
+    evidence.skip(MEAN, f"the hook {notes[0].hook} "
                   f"changes them; {told[0].says}")
     return True
 

@@ -17,6 +17,8 @@ from manual_dp.audit.catalogue import finding, ranks
 from manual_dp.audit.hypotheses import CLOSE, by_world_size, explain, mixture
 from manual_dp.audit.naming import accused
 
+DOUBTED = "right only if the loss makes up for it"
+
 
 def stale(notes, evidence, first=0):
     """Return the finding for a gradient that was there before this step's backward.
@@ -111,7 +113,7 @@ def multiple(notes, evidence):
         return []
     times, says = sum(numbers), "; ".join((
         "gradients are {times:.4g} times the mean of the ranks'",
-        "right only if the loss makes up for it: ignore=[{code!r}]"))
+        f"{DOUBTED}: ignore=[{{code!r}}]"))
     code, _ = by_world_size(times, len(notes), 10 * evidence.close)
     return [finding(code, times, says.format(times=times, code=code))] if code else []
 

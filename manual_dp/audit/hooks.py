@@ -41,6 +41,7 @@ class Watch:
         # keeps: forwards, to run them again. again: called before each forward
         self.say, self.keeps, self.again = say, keeps, again
         self.given, self.stepped = optimizers, []  # handed over; that took a step
+        self.guessed = False  # did nobody say which models are to be watched?
         named = named_parameters(models)
         self.names, self.params = list(named), list(named.values())
         self.homes = homes(self.modules)
@@ -116,7 +117,7 @@ class Watch:
         for part in (averaging, apart, schedule):
             yield from part.hooks(self)
         yield from self.clips.hooks()
-        yield from self.loaders.hooks(follows=not self.keeps)
+        yield from self.loaders.hooks()
         if not self.keeps:  # nobody tells what a script's loss is
             yield from self.losses.hooks()
         for place, (model, module) in enumerate(zip(self.models, self.modules)):
@@ -162,7 +163,7 @@ class Watch:
                     {name: b.clone() for name, b in module.named_buffers()},
                     [m.training for m in module.modules()],
                     random_states(self.devices)))
-            self.loaders.see(rows)
+            note.dealt.append(self.loaders.see(rows))
             note.all_rows.append(rows)
             if rows is None and inputs and inputs[0].is_floating_point():
                 with suppress(RuntimeError):  # inside torch.func

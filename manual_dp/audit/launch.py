@@ -16,9 +16,12 @@ import sys
 import tempfile
 import time
 from collections import namedtuple
+from functools import partial
 from pathlib import Path
 
+from manual_dp.audit.again import take_again
 from manual_dp.audit.apart import stages
+from manual_dp.audit.beside import compare
 from manual_dp.audit.catalogue import ranks
 from manual_dp.audit.failure import failure, read_diaries, served, steps_of, uneven
 from manual_dp.audit.outcome import NO_STEP, judged, unmet
@@ -29,6 +32,7 @@ from manual_dp.ranks.launch.processes import signal_name
 
 DAY = 86400  # seconds: the script's own deadline is another one
 START = 120  # until every rank has begun
+NOT_PARALLEL = {"start-differs", "not-synchronised"}
 LEAD = "from manual_dp.audit.runner import lead; lead()"
 
 
@@ -44,43 +48,63 @@ class Ended(namedtuple("Ended", "kind rank text details")):
         return self.text
 
 
-def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
+def audit_script(words, world_size=2, steps=3, timeout=60, ignore=(), alone=True):
     """Run words, a script and its arguments, under torchrun; return a Report.
 
-    timeout: seconds in which some rank must get farther.
+    words: a list of texts. steps: it is ended when so many are taken. timeout: seconds
+    in which some rank must get farther. ignore: codes of findings, as in `audit`.
+    alone: if nothing was found, it takes the steps again, on the ranks and on one
+    device, in float64 and without dropout; both must be the same.
     Raises FileNotFoundError without the script, RuntimeError if it takes no step.
     """
     if not os.path.exists(words[0]):
         raise FileNotFoundError(f"there is no script {words[0]}")
+    words, begun = list(map(str, words)), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        [(ended, printed)] = run_ranks(_start, 1, list(map(str, words)), folder,
-                                       world_size, steps, timeout, timeout=DAY)
+        [(ended, printed)] = run_ranks(_start, 1, words, folder, world_size, steps,
+                                       timeout, timeout=DAY)
         for rank, (out, err) in enumerate(printed):
             verdict.echo(rank, out, sys.stdout)
             verdict.echo(rank, err, sys.stderr)
-        runs, diaries = _runs(folder, world_size), read_diaries(folder)
-        _check_begun(words[0], ended, diaries, runs, world_size)
-        found = failure(ended, folder) if ended else None
-        if len(runs) < world_size and not found:
-            found = uneven(diaries)
-        if not found and (other := stages(diaries)):
-            raise RuntimeError(f"{words[0]}: {other}")
-        if len(runs) == world_size:
-            report = judged([runs[rank] for rank in range(world_size)], ignore,
-                            None if ended else steps, None if ended else diaries)
-            report.findings = [f for f in report.findings
-                               if not found or f.code != found.code]
-            report.findings[:0] = [found] if found else []
-        elif found:
-            report = unmet(found, diaries, world_size, runs.values())
-        else:
-            missing = [rank for rank in range(world_size) if rank not in runs]
-            raise RuntimeError(f"{words[0]} ended before {ranks(missing)} had taken a "
-                               "whole step under watch")
-        if ended:
-            report.details = ended.details
-            report.set_aside(ignore)
-        return report
+        report = _report(words[0], folder, ended, world_size, steps, ignore)
+
+    if alone and not ended and report.evidence:
+        patience = timeout + 3 * (time.monotonic() - begun)  # float64 takes longer
+        compare(report, partial(take_again, words, steps, patience), world_size)
+        report.set_aside(ignore)
+    return report
+
+
+def _report(name, folder, ended, world_size, steps, ignore):
+    """Return the report on a script that was run, from its ranks' notes."""
+    runs, diaries = _runs(folder, world_size), read_diaries(folder)
+    _check_begun(name, ended, diaries, runs, world_size)
+    found = failure(ended, folder) if ended else None
+    if len(runs) < world_size and not found:
+        found = uneven(diaries)
+    if not found and (other := stages(diaries)):
+        raise RuntimeError(f"{name}: {other}")
+    if len(runs) == world_size:
+        report = judged([runs[rank] for rank in range(world_size)], ignore,
+                        None if ended else steps, None if ended else diaries)
+        if any(run.bare for run in runs.values()) and {
+                f.code for f in report.findings} >= NOT_PARALLEL:
+            raise RuntimeError(f"{name}: ranks begin with other weights, and share no "
+                               "gradients: if this is to be data parallelism, say "
+                               "watch(model, optimizer) once both are made")
+        report.findings = [f for f in report.findings
+                           if not found or f.code != found.code]
+        report.findings[:0] = [found] if found else []
+    elif found:
+        report = unmet(found, diaries, world_size, runs.values())
+    else:
+        missing = [rank for rank in range(world_size) if rank not in runs]
+        raise RuntimeError(f"{name} ended before {ranks(missing)} had taken a whole "
+                           "step under watch")
+    if ended:
+        report.details = ended.details
+        report.set_aside(ignore)
+    return report
 
 
 def _check_begun(name, ended, diaries, runs, world_size):
@@ -102,7 +126,8 @@ def _check_begun(name, ended, diaries, runs, world_size):
     if missing and not ended:
         raise RuntimeError(f"{name} came to its end, and nothing was watched on "
                            f"{ranks(missing)}: say watch(model, optimizer) once the "
-                           "process group is there, or wrap the model in DDP")
+                           "process group is there, wrap the model in DDP, or "
+                           "call one that an optimizer of torch's holds")
     if not taken and not ended and not runs:
         raise RuntimeError(f"{name} could not be judged, though watch was called: "
                            f"{NO_STEP}")

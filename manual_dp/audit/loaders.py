@@ -18,14 +18,15 @@ from torch.utils.data.dataloader import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.batch import Minibatch
-from manual_dp.audit.reads import read, sample
+from manual_dp.audit.batch import Minibatch, by_numbers, places_of, tensors
+from manual_dp.audit.reads import order, read, sample
 from manual_dp.audit.records import Dealt, Sampler
 
 KEPT = 64  # of those that no model saw, as in an evaluation
 READ = 32  # of a watch's first batches, each some milliseconds
 
-# columns: of each tensor, the place of each row by its hash; size: how many rows
+# columns: of each tensor, the place of each row by its hash, and of several together
+# where these are whole numbers; size: how many rows
 # seen: places that a model was given, of each tensor by itself: rows that are equal in
 # one of them, with one place there, may be different in another
 Given = namedtuple("Given", "columns size dealt seen")
@@ -41,19 +42,21 @@ class Loaders:
     """Know what was given since the last step, and what of it a model saw.
 
     samplers: what each was told, whenever it was iterated. given: each batch, `Dealt`.
-    sets: some rows of each dataset that a DistributedSampler deals out.
+    sets: some rows of each dataset that a DistributedSampler deals out. orders: some
+    places that each other sampler gives.
     """
 
     def __init__(self):
         self.samplers, self.batches, self.given = [], [], []
         self.sets, self.sampled = [], set()  # ids of these datasets
+        self.orders, self.ordered = [], set()  # ids of these samplers
         self.asked = []  # the places of the rows that a loader reads now
         self.left = READ
         self.renewed = set()  # ids of the samplers that were told an epoch
         self.dealing = {}  # of a sampler: its last iteration, until a model trains
 
-    def hooks(self, follows):
-        """Yield the hooks on samplers; if a script is followed, on loaders, too."""
+    def hooks(self):
+        """Yield the hooks on samplers and loaders."""
         order, give = DistributedSampler.__iter__, _BaseDataLoaderIter.__next__
         renew = DistributedSampler.set_epoch
         yield mock.patch.object(DistributedSampler, "set_epoch", lambda sampler, n: (
@@ -72,9 +75,8 @@ class Loaders:
             nest = give(loader)
             self._keep(loader, nest)
             return nest
-        if follows:
-            yield mock.patch.object(_BaseDataLoaderIter, "__next__", heard)
-            yield mock.patch.object(_SingleProcessDataLoaderIter, "_next_index", asked)
+        yield mock.patch.object(_BaseDataLoaderIter, "__next__", heard)
+        yield mock.patch.object(_SingleProcessDataLoaderIter, "_next_index", asked)
 
     def _deal(self, sampler):
         """Note what a sampler was told; what nobody trains on may have any order."""
@@ -99,20 +101,23 @@ class Loaders:
                 loader._dataset) not in self.sampled:
             self.sampled.add(id(loader._dataset))
             self.sets.append(sample(loader._dataset))
-        rows = None
+        rows, kind = None, loader._dataset_kind
+        if not dealt and kind == _DatasetKind.Map and id(sampler) not in self.ordered:
+            self.ordered.add(id(sampler))
+            self.orders.append(order(sampler, loader._dataset))
         if not dealt and places and self.left:
             rows = read(loader._dataset, places)
             self.left = self.left - 1 if rows else 0  # it may wait long for nothing
-        kind = loader._dataset_kind
         self.given.append(Dealt(
             batch.size, dealt, hash((*zip(*batch.hashes),)) if batch.size else None,
             rows, loader._num_workers if kind == _DatasetKind.Iterable else 0))
-        self.batches.append(Given(batch.places, batch.size, dealt,
-                                  [set() for _ in batch.places]))
+        whole = [t for t in tensors(nest) if t.dim() == 1 and len(t) == batch.size > 0]
+        columns = batch.places + [*map(places_of, by_numbers(whole))]
+        self.batches.append(Given(columns, batch.size, dealt, [set() for _ in columns]))
         del self.batches[:-KEPT]
 
     def see(self, rows):
-        """Be told which rows a model was given, by their hashes, to train on them."""
+        """Be told which rows a model is given, by their hashes; say if a loader's."""
         for place, one in self.dealing.values():
             self.samplers[place] = one
         self.dealing.clear()
@@ -120,7 +125,8 @@ class Loaders:
             for places, seen in zip(batch.columns, batch.seen):
                 if rows and all(row in places for row in rows):
                     seen.update(places[row] for row in rows)
-                    return
+                    return True
+        return False
 
     def end(self):
         """End the step; return why rows may have been lost, "" if none were."""

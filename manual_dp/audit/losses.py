@@ -17,12 +17,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.audit.plain import caller
+from manual_dp.audit.fingerprint import row_hashes
+from manual_dp.audit.plain import caller, comparable
 from manual_dp.audit.records import Part
 
 NAMES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
          "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
          "kl_div", "soft_margin_loss", "gaussian_nll_loss", "poisson_nll_loss")
+MOST = 1 << 16  # numbers of a loss's targets
 STRANGE = AttributeError, RuntimeError  # tensors without numbers
 
 # what keeps rows apart, as autograd calls it without "Backward"
@@ -39,6 +41,7 @@ class Losses:
 
     def __init__(self, watch):
         self.watch, self.depth, self.came, self.reached = watch, 0, [], False
+        self.within = False  # another loss: under a mode, torch calls each once more
         self.heads = []  # where the graphs of the losses heard since then end
 
     def hooks(self):
@@ -63,8 +66,12 @@ class Losses:
 
         @wraps(real)
         def take(*args, **kwargs):
-            made = real(*args, **kwargs)
-            if (not torch.compiler.is_compiling() and not self.depth
+            within, self.within = self.within, True
+            try:
+                made = real(*args, **kwargs)
+            finally:
+                self.within = within
+            if (not torch.compiler.is_compiling() and not self.depth and not within
                     and not self.watch.quiet and made.requires_grad):
                 said = signature.bind(*args, **kwargs)
                 said.apply_defaults()
@@ -80,7 +87,7 @@ class Losses:
         value = made.detach().double().clone()
         of_row = 1 if "mean" in how or not y_hat.dim() else terms / max(1, len(y_hat))
         part = Part(f"{name} in {caller()}", terms, None, of_row, _mixes(y_hat.grad_fn),
-                    len(self.watch.note.all_rows))
+                    len(self.watch.note.all_rows), *_aims(said))
 
         def come(grad):
             with suppress(*STRANGE):
@@ -151,6 +158,19 @@ def _terms(name, said):
     if said["reduction"] == "batchmean":
         return len(y_hat)
     return torch.broadcast_shapes(y_hat.shape, y.shape).numel()
+
+
+def _aims(said):
+    """Return what a loss is to reach: its rows' hashes, an output's shape; real?"""
+    with suppress(*STRANGE):
+        y = comparable(said["target"])
+        real = y.is_floating_point()
+        if "ignore_index" in said and not real:
+            y = y[y != said["ignore_index"]]
+        if y.dim() and y.numel() <= MOST:
+            return row_hashes(y), tuple(said["input"].shape[1:]), real and bool(
+                (y != y.round()).any())
+    return ()
 
 
 def _mixes(node):

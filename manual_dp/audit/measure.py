@@ -36,9 +36,10 @@ def refused(error):
     return kind and kind(str(error).partition(": ")[2])
 
 
-def measure(make_model, make_batch, step, loss, count, steps, folder):
+def measure(make_model, make_batch, step, loss, count, steps, folder, fixes=False):
     """Take `steps` steps in this rank and return what was seen, a `Run`.
 
+    fixes: give fixed numbers where a step draws.
     loss: None to try some, at world size 1, until one explains the gradient.
     """
     group = dist.new_group(backend="gloo")
@@ -68,7 +69,7 @@ def measure(make_model, make_batch, step, loss, count, steps, folder):
                 watch.begin(t, nest)
                 diary.note(**{"in": "step"})
                 left_out.clear()
-                with Drawing(watch.note):
+                with Drawing(watch.note, fixes):
                     step(*arguments(step, made, nest))
                 watch.note.drops = bool(left_out)
                 diary.note(**{"in": "the end of step", "silent": silent(watch)})
@@ -103,7 +104,8 @@ def begun(watch):
         _finds_unused(watch),
         left_alone(watch.models), within(watch),
         common(dict(zip(watch.names, watch.params))),
-        samplers=watch.samplers, given=watch.loaders.given, sets=watch.loaders.sets)
+        samplers=watch.samplers, given=watch.loaders.given, sets=watch.loaders.sets,
+        orders=watch.loaders.orders)
 
 
 def _finds_unused(watch):

@@ -12,6 +12,7 @@ from manual_dp.audit.failure import steps_of, uneven
 from manual_dp.audit.records import Evidence
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
+from manual_dp.audit.shares import joined
 
 NO_STEP = "the steps: watch follows torch's optimizers, and none of them took one"
 
@@ -27,6 +28,7 @@ def judged(runs, ignore=(), asked=None, diaries=None):
     if asked and min(steps) >= asked:  # a rank may have been watched for longer
         runs = [replace(run, steps=run.steps[:min(steps)]) for run in runs]
         steps = [min(steps)]
+    runs = joined(runs)
     own, why = own_parts(runs)
     ignored |= {"rows-same", "random-same"} if why == SLICED else set()
     evidence = Evidence(without(runs, own), watched=True, ignored=ignored)

@@ -6,6 +6,7 @@
 import math
 
 from manual_dp.audit.catalogue import finding
+from manual_dp.audit.single import compared
 
 
 def learning_rate(evidence):
@@ -15,7 +16,7 @@ def learning_rate(evidence):
     rank: lr grows too, linearly for SGD (Goyal et al. 2017), by the square root for
     Adam (Malladi et al. 2022), in either case with warm-up.
     """
-    if not evidence.alone or not evidence.steps or len(evidence.runs) < 2:
+    if not evidence.alone or evidence.fixed or len(evidence.runs) < 2:
         return []
     if any(f.code.startswith("rows") for f in evidence.findings):
         return []  # then it is not known how many rows are meant
@@ -42,7 +43,8 @@ def _rate(notes, alone, evidence):
     says = (f"{size} {unit} a step and lr {lr:.4g} on {len(notes)} ranks, {size_alone} "
             f"{unit} and {base:.4g} on one")
     if notes[0].t:
-        if grown == 1 and not math.isclose(ratio, 1, rel_tol=1e-9):
+        if grown == 1 and not math.isclose(ratio, 1, rel_tol=1e-9) and not compared(
+                notes, evidence)[0]:
             return [finding("learning-rate", ratio, f"in step {notes[0].t}: {says}: a "
                             "schedule that goes with the world size?", None,
                             notes[0].t)]
@@ -53,6 +55,8 @@ def _rate(notes, alone, evidence):
     elif math.isclose(ratio, 1, rel_tol=1e-9):
         regime = (f"fixed rows a rank, lr not scaled (the rule, {kind}, with warm-up, "
                   f"would be {base * rule:.4g})")
+    elif compared(notes, evidence)[0]:  # the gradient makes up for it
+        regime = f"lr is {ratio:.4g} times, and the step is the same"
     else:
         says += (f": the minibatch is the same, lr is {ratio:.4g} times" if grown == 1
                  else f": lr is {ratio:.4g} times, the rule ({kind}) says {rule:.4g}")

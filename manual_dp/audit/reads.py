@@ -3,6 +3,8 @@
     read     a hash of each row, as it is with fixed seeds, or None
     sample   hashes of some rows of a whole dataset, part by part, or None
     others   at how many places two samples have other rows
+    same_rows  whether two samples are of the same rows
+    order    some of the places that a sampler gives, an `Order`
 
 A process of its own reads them, as a DataLoader's worker does: the script's dataset,
 its generators and its counters stay as they are.
@@ -15,16 +17,22 @@ import pickle
 import random
 import sys
 import time
+from collections import namedtuple
 from contextlib import suppress
+from itertools import islice
 
 import torch
 from torch.utils import _pytree
 
 from manual_dp.audit.batch import changed
 
+# places: of a dataset's so many rows, some; again: is a place given twice?
+Order = namedtuple("Order", "rows places again parts")
+
 PATIENCE = 10  # seconds
 MOST = 3  # rows
 FEW, MANY, TIME = 16, 512, 1  # rows of a whole dataset; seconds
+KEPT, SPREAD = 4096, 0x9E3779B1  # places of an order; an odd number that mixes them
 
 
 def read(dataset, places):
@@ -71,6 +79,30 @@ def others(mine, its):
     each = [(one, other) for one, other in both if 2 * len({*one}) > len(one)]
     common = any({*one} & {*other} for one, other in each) if each else None
     return min(map(len, both[0])), max(counts), common
+
+
+def same_rows(mine, its):
+    """Return whether two samples are of the same rows, by a part that tells these."""
+    return any(one and one == other and 2 * len({*one}) > len(one)
+               for one, other in zip(mine or [], its or []))
+
+
+def order(sampler, dataset):
+    """Return the `Order` of a sampler, or of one of batches; None if there is none."""
+    size = len(dataset)
+    told = _elsewhere(lambda: _kept(sampler, size))
+    return told and Order(size, *told, sample(dataset))
+
+
+def _kept(sampler, size):
+    """Return some of a sampler's places, the same ones on all ranks; and again."""
+    every = max(1, size // KEPT)
+    given = [*islice(sampler, 2 * size + 1)]  # it may have no end
+    if given and isinstance(given[0], (list, tuple)):
+        given = sum(map(list, given), [])
+    places = {*map(int, given)}
+    return {one for one in places if (one * SPREAD >> 8) % every == 0}, len(
+        places) < len(given)
 
 
 def _elsewhere(work):

@@ -26,7 +26,10 @@ Clip = namedtuple("Clip", "most norm")
 # place: of a loss; terms: it is a mean, or a sum, of so many; each: what one counts,
 # None if they do not count alike; of_row: how many belong to a row, where it is a sum
 # mixes: may a term depend on other rows than its own? forward: how many there were
-Part = namedtuple("Part", "place terms each of_row mixes forward")
+# aims: what it is to reach, a number for each row; () if they are too many
+# shape: of a row of the output; real: are these no whole numbers?
+Part = namedtuple("Part", "place terms each of_row mixes forward aims shape real",
+                  defaults=((), (), False))
 # told: of an epoch, since it was made? None if nobody knows
 Sampler = namedtuple("Sampler", "of rows seed epoch shuffle world_size rank told",
                      defaults=(None,))
@@ -55,22 +58,30 @@ class Step:
     copies: dict = field(default_factory=dict)    # row: how many are equal to it
     all_rows: list = field(default_factory=list)  # of each forward: places in X; None
     rows: list = field(default_factory=list)      # the same of forwards that are judged
+    dealt: list = field(default_factory=list)     # were all_rows a loader's?
     numbers: int = 0        # numbers in the forwards' first inputs
     lost: str = ""          # why rows of a script's loader may not have been seen
     draws: bool = False     # were random numbers drawn?
     drawn: list = field(default_factory=list)     # hashes of these
+    # of each update: generators' state, False if as before; hash of what own ones drew
+    random: tuple = ()
     drops: bool = False     # would dropout have dropped?
     masked: bool = False    # for the rank's own rows
     seeded: tuple = ()      # with which seeds, in the step
+    given: tuple = ()       # the seeds of what was drawn before the steps
+    norms: int = 0          # calls of batch_norm that are for its rows' statistics
     # what was sent
     synced: int = 0         # forwards that DDP averages the gradients of
     summed: int = 0         # numbers that went into dist.all_reduce
     reduced: bool = False   # was dist.reduce called?
     traded: bool = False    # was some all-to-all?
+    gathered: bool = False  # what wants a gradient, by what hands none back?
+    cut: str = ""           # which call of a forward hands no gradient back
     wraps: str = ""         # how DDP is used: "ddp", "join", torch's hook by name
     # what came back: a sketch for each backward, and what stood in .grad before these
     pieces: list = field(default_factory=list)
     left: object = None
+    leftover: object = None  # what came, and no optimizer of this rank applied
     cleared: bool = False   # were some gradients cleared before they were applied?
     inputs: list = field(default_factory=list)    # hashes of inputs that are no rows
     weight: int = 0         # how many terms the loss over these rows is a mean of
@@ -98,6 +109,7 @@ class Step:
     # of what no model holds: numbers before the optimizer's step, and after it
     strangers: tuple = field(default_factory=lambda: ({}, {}))
     calls: dict = field(default_factory=dict)     # of optimizers' steps and schedules
+    metrics: list = field(default_factory=list)   # that a schedule goes by
     averager: bool = False  # was torch's averager of weights asked?
     weights: object = None  # sketch of the parameters at the end
     step: object = None     # sketch of before - after
@@ -146,11 +158,13 @@ class Run:
     samplers: list = field(default_factory=list)  # that were iterated
     given: list = field(default_factory=list)     # a `Dealt` for each batch of a loader
     sets: list = field(default_factory=list)      # some rows of datasets: see `reads`
+    orders: list = field(default_factory=list)    # an `Order` of each other sampler
     seed: int = None        # of random numbers, of which none was drawn yet
     again: int = None       # the epoch in which a batch came a second time
     loss: object = None     # of output and targets: given, or found at world size 1
     ignored: tuple = ()     # codes of findings that a script wants as remarks
     told: bool = False      # was the loss given?
+    bare: bool = False      # did nobody say watch, nor wrap the model?
     failed: str = ""        # why it could not be had of the model's output
 
 
@@ -175,6 +189,7 @@ class Evidence:
         self.findings, self.remarks, self.unchecked = [], [], []
         self.split = False  # has each rank a part of the model of its own?
         self.local = False  # do ranks train on their own and average weights?
+        self.fixed = False  # was one device given more rows than it asked for?
         self.stepped_apart = None  # the step that some rank takes after more forwards
         starts = [note.start for note in runs[0].steps if note.start]
         # layers of batch norm at work; of these, torch's own, which send nothing

@@ -6,6 +6,7 @@
     dealt     whether a script's ranks saw all rows that samplers dealt out
     given     whether its loaders give each rank rows of its own
     workers   whether a loader's workers give other rows than one another
+    orders    whether samplers of other kinds give ranks places of their own
     unanswered  whether a rank left out a batch, which others did not
     datasets  whether samplers deal out one and the same dataset
     ROWS      these rules, in this order
@@ -15,7 +16,7 @@
 from collections import Counter
 
 from manual_dp.audit.catalogue import few, finding, ranks, so_many
-from manual_dp.audit.reads import others
+from manual_dp.audit.reads import others, same_rows
 from manual_dp.audit.records import each_step
 from manual_dp.audit.single import compared
 
@@ -54,6 +55,9 @@ def _settings(mine):
                       f"{said} of {mine[0].world_size}, the group has {len(mine)}")
 
 
+UNSEEN = "the rows that no rank saw"
+
+
 @each_step
 def batches(notes, evidence):
     """Ask that every rank is given the same minibatch."""
@@ -66,13 +70,13 @@ def batches(notes, evidence):
 @each_step
 def rows(notes, evidence):
     """Ask that every row of the minibatch is seen by one rank, equally often."""
-    forwards = [rows for note in notes for rows in note.all_rows]
+    lists = [_of_data(note) for note in notes]
+    forwards = [rows for mine in lists for rows in mine]
     size, copies = notes[0].size, notes[0].copies
     if len({note.batch for note in notes}) > 1 or not any(forwards) or (
             None in forwards and size == 0):
         return []
-    seen = [Counter(row for rows in note.all_rows for row in rows or ())
-            for note in notes]
+    seen = [Counter(row for rows in mine for row in rows or ()) for mine in lists]
     of = f" of {size}" if size else ""  # without a size, rows have no numbers
     homes = Counter(row for mine in seen for row in mine)
     shared = sorted(row for row, times in homes.items() if times > copies.get(row, 1))
@@ -89,6 +93,10 @@ def rows(notes, evidence):
     same = len(seen) > 1 and all(mine == seen[0] for mine in seen) and shared
     if not size and notes[0].t is not None and not same and (
             often or len(shared) < len(homes) / 2):
+        dealt_out = evidence.watched and not any(note.lost for note in notes)
+        if shared and notes[0].t == 0 and not dealt_out:
+            evidence.remark(f"rows on several ranks in step 0: {len(shared)}; right if "
+                            "some are equal, or drawn with replacement")
         shared = []  # of rows that nobody told us of, some may be equal, or drawn twice
     if same and notes[0].pieces and not _equal(notes) and not any(
             note.draws for note in notes):
@@ -109,6 +117,12 @@ def rows(notes, evidence):
     return _with_missed(found, missed, size)
 
 
+def _of_data(note):
+    """Return the rows of each forward; of a script's, what a loader gave, if it did."""
+    given = [rows for rows, dealt in zip(note.all_rows, note.dealt) if dealt]
+    return note.all_rows if note.size else given or note.all_rows
+
+
 def dealt(evidence):
     """Ask that a script's models saw all that loaders gave; say what samplers pad."""
     known = "rows-missed" in evidence.ignored
@@ -117,7 +131,7 @@ def dealt(evidence):
     why = next((note.lost for notes in evidence.steps for note in notes if note.lost),
                "")
     if why:
-        evidence.skip("the rows that no rank saw", f"{why}; if you know of none: "
+        evidence.skip(UNSEEN, f"{why}; if you know of none: "
                       "watch(..., ignore=['rows-missed'])")
     for one in evidence.runs[0].samplers if not why else ():
         if over := -one.rows % one.world_size:
@@ -133,19 +147,45 @@ def given(evidence):
     That is so behind an augmentation, too, which makes rows look different.
     """
     whole = list(zip(*(run.given for run in evidence.runs)))
-    seen = [[rows for note in run.steps for rows in note.all_rows]
-            for run in evidence.runs]
-    if not whole or len(evidence.runs) < 2 or None in sum(seen, []) or any(
-            finding.code.startswith("rows-") for finding in evidence.findings):
-        return []
-    # the last batch may belong to the step that nobody watched
-    least = sum(one[0].size for one in whole[:-1])
-    if not all(map(_alike, whole)) or not all(
-            0 < least <= sum(map(len, mine)) for mine in seen):
+    least = _all_seen(evidence, whole)
+    if not least or not all(map(_alike, whole)):
         return []
     return [finding("rows-same", least, f"the loader gives all ranks the same rows, "
                     f"{least} in {len(whole) - 1} batches: they only look different by "
                     "what is drawn at random")]
+
+
+def _all_seen(evidence, whole):
+    """Return how many rows loaders gave a rank, 0 unless its models saw as many.
+
+    whole: of all ranks, each batch that loaders gave.
+    """
+    seen = [[rows for note in run.steps for rows in note.all_rows]
+            for run in evidence.runs]
+    if not whole or len(evidence.runs) < 2 or None in sum(seen, []) or any(
+            finding.code.startswith("rows-") for finding in evidence.findings):
+        return 0
+    # the last batch may belong to the step that nobody watched
+    least = sum(one[0].size for one in whole[:-1])
+    return least if all(least <= sum(map(len, mine)) for mine in seen) else 0
+
+
+def orders(evidence):
+    """Ask that samplers which are not torch's deal out places of one dataset, too."""
+    if not _all_seen(evidence, list(zip(*(run.given for run in evidence.runs)))):
+        return []
+    for mine in zip(*(run.orders for run in evidence.runs)):
+        if None in mine or any(one.again for one in mine) or not all(
+                same_rows(one.parts, mine[0].parts) for one in mine):
+            continue  # drawn with replacement, or each rank has rows of its own
+        homes = Counter(place for one in mine for place in one.places)
+        shared = sum(times > 1 for times in homes.values())
+        if shared > max(len(mine), 0.02 * len(homes)):  # more than pads an epoch
+            part = shared / len(homes)
+            return [finding("rows-overlap", part, f"of the rows that ranks' samplers "
+                            f"give in an epoch, {part:.0%} are given by several: each "
+                            "should have rows of its own")]
+    return []
 
 
 def workers(evidence):
@@ -228,6 +268,12 @@ def same_labels(lists):
     homes, wrong = {}, []
     if None in lists:
         return []
+    first = lists[0]
+    if len(lists) > 1 and all(mine.y == first.y and mine.real and mine.labels and len(
+            {*mine.y}) == len(mine.y) > 3 for mine in lists) and not any(
+            {*mine.X} & {*first.X} for mine in lists[1:]):
+        return [finding("labels", len(first.y), "all ranks have the same numbers in y, "
+                        f"{len(first.y)} of them, and other rows of X", 1)]
     same = all(set(mine.X) == set(lists[0].X) and len(set(mine.X)) == len(mine.X)
                and mine.labels is not None for mine in lists)
     for rank, mine in enumerate(lists):
@@ -240,4 +286,4 @@ def same_labels(lists):
             for rank, other in wrong[:1]]
 
 
-ROWS = [samplers, datasets, batches, rows, dealt, given, workers, unanswered]
+ROWS = [samplers, datasets, batches, rows, dealt, given, orders, workers, unanswered]

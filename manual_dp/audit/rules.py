@@ -4,11 +4,12 @@
     RULES        functions of an `Evidence`, each returns findings; append your own
     alias set_up drift                  the model: is it one and the same on all ranks?
     moved updates unused                the step: do all ranks take it, and once?
-    remarks other_step at_rest          is it the step that a single device takes?
+    copies remarks at_rest              what else there is to say
 
 A later rule may look at the findings of those before it. Those about gradients, rows,
-the learning rate, clipping, averages of weights, random numbers and what was set up are
-in gradient.py, rows.py, rate.py, clipping.py, averaging.py, draws.py, settings.py.
+the learning rate, clipping, averages of weights, random numbers, what was set up and a
+single device's step are in gradient.py, rows.py, rate.py, clipping.py, averaging.py,
+draws.py, settings.py, single.py.
 """
 
 import re
@@ -17,14 +18,14 @@ from dataclasses import replace
 from manual_dp.audit.averaging import averages, later
 from manual_dp.audit.catalogue import WORDS, few, finding, ranks, so_many
 from manual_dp.audit.clipping import clips
-from manual_dp.audit.draws import draws, seeds
+from manual_dp.audit.draws import aims, draws, noise, seeds
 from manual_dp.audit.gradient import gradients, no_gradient
 from manual_dp.audit.rate import learning_rate
 from manual_dp.audit.records import each_step
 from manual_dp.audit.rows import ROWS
-from manual_dp.audit.schedule import schedules
+from manual_dp.audit.schedule import plateaus, schedules
 from manual_dp.audit.settings import ask_setups
-from manual_dp.audit.single import compared
+from manual_dp.audit.single import beside, other_step
 from manual_dp.audit.strangers import strangers
 
 # what follows where some rank takes its step later than others
@@ -54,6 +55,11 @@ def _follows(one, evidence):
     late = evidence.stepped_apart
     if late is not None and one.code in LATER and (one.step or 0) >= late:
         return True  # ranks stepped at other times
+    # a model that took another step gives others another input
+    slower = any(f.code == "learning-rate" and f.step == one.step
+                 for f in evidence.findings)
+    if evidence.runs[0].several and slower and one.code in ("local", "gradient"):
+        return True
     return one.code == "not-in-optimizer" and not one.parameter and any(
         f.code == one.code and f.parameter for f in evidence.findings)
 
@@ -226,6 +232,18 @@ def _kind(name):
     return re.sub(r"\d+", "#", name)
 
 
+def copies(evidence):
+    """Say where a frozen copy of the model, which nobody named, differs on ranks."""
+    for setups in [[note.setup for note in notes] for notes in evidence.steps]:
+        for name, one in (setups[0].copies if all(setups) else {}).items():
+            if any(setup.copies.get(name, one) != one for setup in setups):
+                evidence.skip("a copy of the model that is not trained, as an average "
+                              "of weights", f"{name} is not the same on all ranks: "
+                              "right if one rank alone uses it")
+                return []
+    return []
+
+
 def remarks(evidence):
     """Say what is no mistake, and should be known."""
     if evidence.runs[0].failed:
@@ -235,6 +253,9 @@ def remarks(evidence):
         evidence.remark(f"batch norm ({layers}) takes the mean and variance "
                         "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
                         "group norm, if shards are small")
+    if any(note.gathered for notes in evidence.steps for note in notes):
+        evidence.remark("dist.all_gather hands no gradient back: in a loss, each rank "
+                        "must put its own part in again")
     if evidence.watched and any(note.foreign and note.rates for notes in evidence.steps
                                 for note in notes):
         evidence.skip("an optimizer of other tensors", "no model that is watched holds "
@@ -253,15 +274,6 @@ def remarks(evidence):
     return []
 
 
-@each_step
-def other_step(notes, evidence):
-    """Ask that equal gradients make a single device's step."""
-    if not (evidence.findings or evidence.local) and (
-            compared(notes, evidence)[0] is False):
-        yield finding("gradient", 1.0, "every rank's optimizer has a single device's "
-                      "gradient, but takes another step")
-
-
 def at_rest(evidence):
     """Ask that some weights move, or that there is a reason."""
     told = {note.moved for notes in evidence.steps for note in notes}
@@ -269,6 +281,6 @@ def at_rest(evidence):
         finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
 
 
-RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, draws, drift,
-         strangers, gradients, clips, remarks, schedules, later, learning_rate,
-         other_step, at_rest]
+RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, draws, noise,
+         aims, drift, strangers, gradients, clips, copies, remarks, plateaus, schedules,
+         later, learning_rate, other_step, beside, at_rest]

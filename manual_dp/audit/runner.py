@@ -5,8 +5,6 @@
     main   run the script, in a rank
     lead   be torchrun, which starts the ranks
 
-A script that does not call `watch` is watched from the moment it wraps a model in DDP;
-of several that it wraps before the first forward, all are, with their optimizers.
 In the folder of the command, for rank R:
 
     pid-R, stands-R   its process, and where that stands when it is asked
@@ -22,16 +20,13 @@ import os
 import runpy
 import signal
 import sys
-import weakref
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from manual_dp.audit import script
-from manual_dp.audit.setup import ids_held
+from manual_dp.audit.guess import watch_what_is_trained
 from manual_dp.files import write_json
 from manual_dp.ranks.launch.rank import describe
 
@@ -43,7 +38,7 @@ def main():
     faulthandler.register(signal.SIGUSR1, stands, all_threads=False)
     _print_to(folder, rank)
     (folder / f"pid-{rank}").write_text(str(os.getpid()))
-    _watch_what_is_wrapped()
+    watch_what_is_trained()
     _refuse_ranks(folder)
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
@@ -73,34 +68,6 @@ def lead():
         write_json(Path(os.environ[script.FOLDER]) / "failed", {
             rank: failure.exitcode for rank, failure in error.failures.items()})
         sys.exit(1)
-
-
-def _watch_what_is_wrapped():
-    """Let every DDP be watched, where the script does not say what it wants watched."""
-    wrap, make = DistributedDataParallel.__init__, Optimizer.__init__
-    models, optimizers, own = [], [], []
-
-    def watch_all():
-        if script.FOLLOWED not in ([], own) or own and (
-                own[0].run.steps or own[0].watch.note.all_rows):
-            return  # the script said watch, or has begun to train
-        held = {id(p) for model in models for p in model.parameters()}
-        alive = [one for ref in optimizers if (one := ref()) is not None]
-        theirs = [one for one in alive if len(models) > 1 and held & ids_held([one])]
-        own[:] = [script.watch(*models, *theirs)]
-
-    def wrap_and_watch(model, *args, **kwargs):
-        wrap(model, *args, **kwargs)
-        models.append(model)
-        watch_all()
-
-    def make_and_watch(optimizer, *args, **kwargs):
-        make(optimizer, *args, **kwargs)
-        optimizers.append(weakref.ref(optimizer))
-        if len(models) > 1:
-            watch_all()
-    DistributedDataParallel.__init__ = wrap_and_watch
-    Optimizer.__init__ = make_and_watch
 
 
 def _print_to(folder, rank):

@@ -36,7 +36,8 @@ from manual_dp.audit.hooks import Watch
 from manual_dp.audit.measure import begun, parts, silent
 from manual_dp.audit.meeting import Board, Meeting, NotTogether
 from manual_dp.audit.outcome import judged, unmet
-from manual_dp.audit.setup import fresh_seed, ids_held, snapshot
+from manual_dp.audit.setup import copied, fresh_seed, ids_held, snapshot
+from manual_dp.audit.shares import leftover
 from manual_dp.files import write_bytes
 
 FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
@@ -78,6 +79,7 @@ class Followed:
         self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
         self.asked, self.world_size = self.steps, dist.get_world_size()
         self.report, self.on, self.until = None, True, None
+        self.copies = []  # references to modules that were copied, of some model
         self.watch = Watch(self.models, self._forward, keeps=False, again=self._again,
                            optimizers=self.optimizers)
         self.run = begun(self.watch)
@@ -160,7 +162,9 @@ class Followed:
     def _close(self):
         self._tell(silent=silent(self.watch), **{"in": "the end of step"})
         note = self.watch.end()
+        note.leftover = leftover(self.watch)
         note.setup = snapshot(self.models, self.watch.optimizers, self.others)
+        note.setup.copies = copied([one() for one in self.copies], self.run.shapes)
         self.run.steps.append(note)
         self.begun += len(note.all_rows)
         self.watch.forwards, self.watch.stepped = [], []

@@ -8,6 +8,7 @@ A rule yields findings. What nobody noted is empty in all setups: no mistake.
 """
 
 import math
+from collections import Counter
 
 from manual_dp.audit.catalogue import few, finding, ranks
 
@@ -116,6 +117,25 @@ def unheld(setups, alone, step):
         none = "" if setups[0].held else "; the optimizer holds none of the model's"
         yield finding("not-in-optimizer", len(names), f"no optimizer holds {few(names)}"
                       f"{none}", None, step, names[0])
+    # a parameter has one holder or several: a mixture of both is no plan
+    held = Counter(name for setup in setups for name in {*(setup.held or ())})
+    some = [name for name, count in held.items() if count < len(setups)]
+    if some and len(setups) in held.values() and not any(
+            setup.left_out for setup in setups):
+        who = [rank for rank, setup in enumerate(setups) if some[0] not in setup.held]
+        yield finding("not-in-optimizer", len(some), f"the optimizer of {ranks(who)} "
+                      f"does not hold {few(some)}, another rank's does", who[0], step,
+                      some[0])
+
+
+def order(setups, alone, step):
+    """Ask for one order of parameters: a checkpoint gives back state by its place."""
+    first = setups[0].held or ()
+    for rank, setup in enumerate(setups):
+        if (setup.held or first) != first and sorted(setup.held) == sorted(first):
+            yield finding("settings", 1, f"the optimizer of rank {rank} holds the "
+                          "parameters in another order than rank 0's", rank, step)
+            return
 
 
 def state(setups, alone, step):
@@ -198,5 +218,5 @@ def _more(parted):
     return f"; {len(parted) - 1} more so" if len(parted) > 1 else ""
 
 
-SETUP_RULES = [not_finite, modes, wants, optimizers, beside_one, unheld, state, others,
-               buffers]
+SETUP_RULES = [not_finite, modes, wants, optimizers, beside_one, unheld, order, state,
+               others, buffers]

@@ -1,6 +1,7 @@
 """What a rank has set up, at one moment, as plain data: `settings` judges it.
 
     Setup      names, flags, options, hashes: small, to be pickled and compared
+    copied       hashes of the weights of copies of a model, as averages are
     snapshot     take one of models, optimizers and others; nothing is changed or sent
     fresh_seed   the seed of random numbers of which none was drawn yet
     unwrapped, named_parameters   the module in a DDP; the parameters of several
@@ -18,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit.exact import random_states
-from manual_dp.audit.fingerprint import bit_hashes
+from manual_dp.audit.fingerprint import Sketch, bit_hashes
 from manual_dp.audit.plain import comparable, hashed, inside, not_finite, plain
 from manual_dp.ranks.replica import Replica
 
@@ -42,6 +43,8 @@ class Setup:
     unheld: list = field(default_factory=list)      # that want a gradient, in vain
     state: dict = field(default_factory=dict)       # (kind, parameter): hash, number
     others: dict = field(default_factory=dict)      # name: hash, number
+    sketches: dict = field(default_factory=dict)    # of these, of what is like weights
+    copies: dict = field(default_factory=dict)      # name: hash, of the model's copies
     drops: bool = False     # is some dropout at work?
     norms: int = 0          # layers of batch norm that take the minibatch's statistics
     own_norms: int = 0      # of these, torch's own, and not somebody's
@@ -114,14 +117,26 @@ def snapshot(models, optimizers=(), others=()):
     setup.unheld = _unheld(of_models, len(optimizers), held)
     for place, other in enumerate(others):
         kind = prefix(others, place) + type(other).__name__
-        setup.others.update(hashed({
-            f"{kind}.{name}": value for name, value in inside(other)
-            if not isinstance(other, (dict, list)) or like_weights(setup, value)}))
+        mine = {f"{kind}.{name}": value for name, value in inside(other)
+                if not isinstance(other, (dict, list)) or like_weights(setup, value)}
+        setup.others.update(hashed(mine))
+        like = {name: value for name, value in mine.items()
+                if like_weights(setup, value) and value.is_floating_point()}
+        setup.sketches.update(zip(like, Sketch([*like.values()])(like.values())))
         if isinstance(other, nn.Module) and optimizers:  # one that is trained by nobody
             setup.unheld += [f"{kind}.{name}" for name, p in other.named_parameters()
                              if p.requires_grad and p.grad is not None
                              and id(p) not in held]
     return setup
+
+
+def copied(modules, shapes):
+    """Return hashes of the weights of those modules that have these shapes."""
+    like = [one for one in modules if one is not None
+            and [(*p.shape,) for p in one.parameters()] == shapes]
+    return hashed({f"{type(one).__name__} {place}.{name}": p
+                   for place, one in enumerate(like)
+                   for name, p in one.named_parameters() if not p.requires_grad})
 
 
 def like_weights(setup, value):

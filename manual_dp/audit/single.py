@@ -2,15 +2,20 @@
 
     compared   whether it is; None, and why, where the two cannot be compared
     unlike     the finding, where it is another step
+    other_step, beside   rules: if gradients are right, is the rest of a step, too?
 
 This needs no knowledge of the loss: what is right, the code says when it is alone.
 """
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.hypotheses import by_world_size, mixture
+from manual_dp.audit.records import each_step
+
+DRAWN = "the step draws random numbers"
 
 
 def compared(notes, evidence):
@@ -21,15 +26,17 @@ def compared(notes, evidence):
     if t is None or t >= len(evidence.alone):
         return None, "there is nothing to compare with at world size 1"
     [alone] = evidence.alone[t]
+    if any(note.given != alone.given for note in notes):
+        return None, "before its steps a rank draws numbers by a seed of its own"
     close, noise = evidence.close, 1e-15 * alone.blur
     if any(_apart(_start(note), _start(alone)) > 1e-6 * alone.blur for note in notes):
         return None, "at world size 1 the weights before the step are others"
-    rests = [_apart(note.step, alone.step) for note in notes]
-    if max(rests) <= close * float(alone.step.norm()) + 100 * noise and all(
-            not _other_gradients(note, alone, close) for note in notes):
+    if all(_same(note, alone, close, 100 * noise, evidence.fixed) for note in notes):
         return True, ""
     if any(note.drawn != alone.drawn for note in notes):
-        return None, "the step draws random numbers, others at world size 1"
+        return None, f"{DRAWN}, others at world size 1"
+    if any(note.random != alone.random for note in notes):
+        return None, f"{DRAWN}, others on one device"
     if any(note.updates != alone.updates for note in notes):
         return None, "at world size 1 the optimizer takes other steps"
     numbers, whole = sum(note.numbers for note in notes), all(
@@ -43,9 +50,18 @@ def compared(notes, evidence):
         return None, "under Join ranks end at different forwards"
     if any(note.hook for note in notes):
         return None, f"gradients are changed by the hook {notes[0].hook}"
-    if evidence.norms:
+    # layers that all-reduce take the statistics of all rows
+    if evidence.own_norms if notes[0].summed else evidence.norms:
         return None, "batch norm takes the statistics of a rank's own rows"
     return False, ""
+
+
+def _same(note, alone, close, noise, fixed):
+    """Return whether it is one step; fixed: by its gradient, as lr may be another."""
+    if fixed and note.used is not None:
+        return not _other_gradients(replace(note, kind=""), alone, close)
+    return _apart(note.step, alone.step) <= close * float(
+        alone.step.norm()) + noise and not _other_gradients(note, alone, close)
 
 
 def _other_gradients(note, alone, close):
@@ -90,8 +106,11 @@ def unlike(notes, evidence):
         wanted, is_now = (mixture(one, pieces, evidence.close) if len(pieces) <= 64 else
                           None for one in (alone.applied, used))
     if wanted is None or is_now is None or min(map(abs, wanted)) < 1e-9:
-        return [finding("local", 1.0, "no mixture of the ranks' gradients is the one "
-                        "of a single device")]
+        cut = next((f": {note.cut} hands no gradient back to what it is given"
+                    for note in notes if note.cut), "")
+        return _other_aims(notes, alone) or [
+            finding("local", 1.0, "no mixture of the ranks' gradients is the one of a "
+                    f"single device{cut}")]
     times = [now / then for now, then in zip(is_now, wanted)]
     if max(times) - min(times) <= 1e-6 * max(map(abs, times)):
         return [_scaled(times[0], notes)]
@@ -99,6 +118,29 @@ def unlike(notes, evidence):
     return [finding("uneven-shards", max(wanted) / sum(wanted) * len(wanted), "ranks' "
                     "gradients count alike, on a single device they count "
                     + ", ".join(f"{one / least:.4g}" for one in wanted) + " times")]
+
+
+def _other_aims(notes, alone):
+    """Return the finding where the same rows have other targets on one device.
+
+    They are there for other rows: what is made of a rank's rows is not.
+    """
+    rows = _rows(notes)
+    if rows is None or rows != _rows([alone]):
+        return []
+    places = {part.place for note in (*notes, alone) for part in note.terms}
+    for place in sorted(places):
+        mine, its = ([part for note in who for part in note.terms
+                      if part.place == place] for who in (notes, [alone]))
+        aims, right = (Counter(aim for part in parts for aim in part.aims)
+                       for parts in (mine, its))
+        if len({part.shape for part in mine + its}) == 1 and (
+                aims.total() == right.total()) and aims.keys() <= right.keys():
+            if more := (aims - right).total():
+                return [finding("labels", more, f"{more} of {aims.total()} targets of "
+                                f"{place} are others than on one device, and the rows "
+                                "are the same")]
+    return []
 
 
 def _size(used, right, notes):
@@ -116,3 +158,29 @@ def _scaled(times, notes):
         code, why = "accumulation", ": the number of micro-batches"
     return finding(code or "factor", times, f"the step is {times:.4g} times a single "
                    f"device's{why}")
+
+
+@each_step
+def other_step(notes, evidence):
+    """Ask that equal gradients make a single device's step."""
+    if not (evidence.findings or evidence.local) and (
+            compared(notes, evidence)[0] is False):
+        yield finding("gradient", 1.0, "every rank's optimizer has a single device's "
+                      "gradient, but takes another step")
+
+
+@each_step
+def beside(notes, evidence):
+    """Ask that an average of weights is a single device's, if the step is."""
+    if evidence.findings or not compared(notes, evidence)[0]:
+        return
+    [alone] = evidence.alone[notes[0].t]
+    if not _same(notes[0], alone, evidence.close, 1e-13 * alone.blur, fixed=False):
+        return  # of other weights
+    its = alone.setup.sketches
+    for name, mine in notes[0].setup.sketches.items():
+        if name in its and float((mine - its[name]).norm()) > evidence.close * float(
+                mine.norm()):
+            yield finding("state-differs", 1, f"{name} is on no rank what it is on one "
+                          "device, though the weights are", None, parameter=name)
+            return

@@ -11,6 +11,7 @@ it. Where such tensors differ from the start, they may be each rank's own by des
 import torch
 
 from manual_dp.audit.catalogue import few, finding, ranks
+from manual_dp.audit.fingerprint import Sketch
 from manual_dp.audit.plain import comparable
 from manual_dp.audit.records import each_step
 
@@ -19,22 +20,14 @@ from manual_dp.audit.records import each_step
 def note(watch, optimizer, after):
     """Note them before an optimizer's first step in a step, or after its last one."""
     held = [p for group in optimizer.param_groups for p in group["params"]]
-    if not any(id(p) in watch.index for p in held):
-        return  # of another network, of which nothing is known
+    if not watch.guessed and not any(id(p) in watch.index for p in held):
+        return  # of another network, which is not to be watched
     known = watch.note.strangers[after]
     for i, p in enumerate(held):
         name = f"tensor {i} of {type(optimizer).__name__}, {(*p.shape,)}"
         if id(p) not in watch.index and p.grad is not None and (
                 comparable(p) is not None) and (after or name not in known):
-            known[name] = _numbers(p)
-
-
-def _numbers(p):
-    """Return two numbers that tell a tensor: its size, and a sum with weights."""
-    flat = torch.view_as_real(p) if p.is_complex() else p
-    flat = flat.double().flatten()
-    weights = torch.arange(flat.numel(), device=flat.device).double().cos()
-    return float(flat.norm()), float(flat @ weights)
+            known[name] = Sketch([p]).row(p)
 
 
 @each_step
@@ -51,15 +44,15 @@ def strangers(notes, evidence):
         return
     parted = {rank: names for rank, one in enumerate(after)
               if (names := _parted(one, after[0], close))}
-    for names in list(parted.values())[:1]:
+    if parted:
+        rank, names = next(iter(parted.items()))
         yield finding("not-synchronised", len(names), f"{few(names)}, which no watched "
                       "model holds, is alike before the optimizer's step, and on "
-                      f"{ranks(list(parted))} not rank 0's after it", [*parted][0])
+                      f"{ranks(list(parted))} not rank 0's after it", rank)
 
 
 def _parted(one, first, close):
     """Return the names of tensors that are further from rank 0's than rounding is."""
     return [name for name in dict.fromkeys([*first, *one])
-            if name not in one or name not in first
-            or any(abs(a - b) > close * (abs(first[name][0]) + 1e-30)
-                   for a, b in zip(one[name], first[name]))]
+            if name not in one or name not in first or float(
+                (one[name] - first[name]).norm()) > close * float(first[name].norm())]

@@ -67,6 +67,14 @@ def _micro_batches(note):
     return 0 < note.synced < len(note.all_rows) == len(note.terms)
 
 
+def _in_turn(note):
+    """Return whether several forwards, of other rows each, have a backward each."""
+    rows = [row for one in note.all_rows for row in one or (None,)]
+    return len(note.pieces) == len(note.all_rows) == len(note.terms) > 1 and len(
+        {*rows}) == len(rows) and None not in rows and len(
+            {part.place for part in note.terms}) == 1
+
+
 def _alike(parts, close):
     """Return whether all terms count alike; parts: rank, `Part`, what each counts."""
     each = [count for *_, count in parts]
@@ -118,10 +126,12 @@ def _times(times, notes, close):
             world_size in note.divided for note in notes):
         return [finding("averaged-twice", times, "the loss is divided by "
                         f"{world_size}, the world size, and gradients are averaged")]
-    if all(map(_micro_batches, notes)) and math.isclose(times, forwards, rel_tol=close):
+    if (all(map(_micro_batches, notes)) or all(map(_in_turn, notes))) and math.isclose(
+            times, forwards, rel_tol=close):
         or_else = (f"; or the loss is multiplied by {world_size}, the world size: with "
                    "another --world-size it can be told" * (forwards == world_size))
+        held = f", {forwards - notes[0].synced} of them without an all-reduce" * (
+            notes[0].synced < forwards)
         return [finding("accumulation", times, f"the losses of {forwards} forwards add "
-                        f"up, {forwards - notes[0].synced} of them without an "
-                        f"all-reduce: they count once each{or_else}")]
+                        f"up{held}: they count once each{or_else}")]
     return []

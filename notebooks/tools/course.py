@@ -26,7 +26,7 @@ import nbformat
 from figures import few_colours
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
-from kernels import ipc, let_signals_stop, unless_stopped
+from kernels import ipc, last_words, let_signals_stop, unless_stopped
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from tqdm import tqdm
@@ -48,15 +48,16 @@ async def execute(nb, folder, timeout, bar):
         on_cell_executed=_refuse_exit, extra_arguments=["--log-level=ERROR"])
     failure = "stopped"
     asyncio.get_running_loop().set_exception_handler(unless_stopped)
-    try:
-        # not nbclient's own `execute`, whose Ctrl-C ends a kernel but not the course
-        await client.async_start_new_kernel(cwd=str(folder))
-        await client.async_start_new_kernel_client()
-        failure = await _execute_cells(client, bar)
-    finally:
-        if client.kc:
-            client.kc.stop_channels()
-        await kernel.shutdown_kernel(now=bool(failure))
+    with last_words() as words:
+        try:
+            # not nbclient's own `execute`, whose Ctrl-C ends a kernel, not the course
+            await client.async_start_new_kernel(cwd=str(folder), stderr=words)
+            await client.async_start_new_kernel_client()
+            failure = await _execute_cells(client, bar)
+        finally:
+            if client.kc:
+                client.kc.stop_channels()
+            await kernel.shutdown_kernel(now=bool(failure))
     return failure
 
 

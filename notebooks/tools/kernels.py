@@ -1,6 +1,7 @@
 """Kernels that are spoken to through files: a port can be taken before it is bound.
 
     ipc               what a kernel manager needs for it
+    last_words        a file for what a kernel says that no cell hears
     let_signals_stop  end at once at Ctrl-C or SIGTERM
     unless_stopped    for asyncio: what to say of a task; nothing, if these ended it
 
@@ -9,14 +10,22 @@ later. Meanwhile ranks that start beside it may have drawn one of them; then the
 never answers. Sockets in a folder of our own have names that nobody else draws.
 """
 
+import contextlib
 import functools
 import itertools
 import os
+import re
 import signal
+import sys
 import tempfile
+
+from tqdm import tqdm
 
 LONGEST = 100  # characters of a socket's path: Linux takes 107, macOS 103
 NUMBERS = itertools.count()
+CLOSED = re.compile(
+    r"ERROR:tornado\.general:Uncaught exception in ZMQStream callback\nTraceback .*\n"
+    r"(?: .*\n)*.* in process_control\n(?: .*\n)+(?:zmq\.error|AttributeError: 'None).*\n")
 
 
 def ipc():
@@ -33,6 +42,23 @@ def ipc():
 @functools.cache
 def _folder():
     return tempfile.TemporaryDirectory(prefix="kernels-")
+
+
+@contextlib.contextmanager
+def last_words():
+    """Give a file to be a kernel's stderr; say at the end what is in it.
+
+    Cells get what is written while they run. The rest is of a crash, or of exit
+    handlers; or a kernel closed its sockets while another thread of it still answered
+    the request to end. That is ipykernel's affair, and left out.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        try:
+            yield said
+        finally:
+            said.seek(0)
+            if words := CLOSED.sub("", said.read()):
+                tqdm.write(words, file=sys.stderr, end="")
 
 
 def let_signals_stop():

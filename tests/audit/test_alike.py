@@ -524,6 +524,44 @@ def test_it_warns_on_rank_0_and_raises_on_every_rank_where_asked():
         (0, True, "check_ranks: replicas-differ:")]
 
 
+@pytest.mark.parametrize("drop, found", [
+    (slice(0, 1), ["not-in-optimizer"]), (slice(0, 0), [])])
+def test_a_parameter_that_one_ranks_optimizer_does_not_hold_is_found(drop, found):
+    def act(model, optimizer):
+        if dist.get_rank() == 1:
+            del optimizer.param_groups[0]["params"][drop]
+        return {"optimizer": optimizer}
+    assert codes(checked(plain, act)) == found
+
+
+@pytest.mark.parametrize("ranks, found", [([1], ["settings"]), ([0, 1], [])])
+def test_an_optimizer_with_its_parameters_in_another_order_is_found(ranks, found):
+    def act(model, optimizer):
+        if dist.get_rank() in ranks:  # a checkpoint would give momenta to others
+            optimizer.param_groups[0]["params"].reverse()
+        return {"optimizer": optimizer}
+    assert codes(checked(plain, act)) == found
+
+
+def test_optimizers_that_share_out_the_parameters_hold_all():
+    def act(model, optimizer):
+        held = optimizer.param_groups[0]["params"]
+        held[:] = held[dist.get_rank()::2]
+        return {"optimizer": optimizer}
+    assert codes(checked(plain, act)) == []
+
+
+@pytest.mark.parametrize("mine, found", [
+    (lambda y: y, ["labels"]), (lambda y: y + dist.get_rank(), []),
+    (lambda y: y.round(), []), (lambda y: (10 * y).long(), []), (lambda y: y[:3], [])])
+def test_the_same_numbers_beside_other_rows_are_found(mine, found):
+    def act(model, optimizer):
+        torch.manual_seed(dist.get_rank())
+        y = mine(torch.tensor([0.1, 0.2, 0.3, 0.45, 0.51]))
+        return {"batch": (torch.rand(len(y), 4), y)}
+    assert codes(checked(plain, act)) == found
+
+
 def test_nothing_is_left_in_the_store():
     def rank():
         store = dist.distributed_c10d._get_default_store()

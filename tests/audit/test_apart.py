@@ -1,5 +1,7 @@
 """What is each rank's own by design is left out; what only looks so is not."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -7,8 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.audit.apart import layout, stages
-from manual_dp.audit.records import Run
+from manual_dp.audit.apart import _hands_nothing_back, layout, stages
+from manual_dp.audit.records import Run, Step
+from tests.support import scripted
+from tests.support.broken_training import mean_loss
 from tests.support.scripted import report_on
 
 OWN = "not checked"
@@ -280,3 +284,41 @@ def test_stages_are_told_from_one_model():
     assert stages({0: one, 1: same}) == "" == stages({}) == stages({0: one, 1: {}})
     assert stages({0: one, 1: same, 2: other}).startswith(
         "rank 2's model has other parameters than rank 0's (2 and 2)")
+
+
+@pytest.mark.parametrize("given, said", [
+    (lambda y_hat: y_hat, True), (lambda y_hat: y_hat.detach(), False)])
+def test_a_gather_of_what_wants_a_gradient_is_said_to_hand_none_back(given, said):
+    def going():
+        model, optimizer = scripted.ddp()
+        yield model, optimizer
+        for X, y in scripted.batches():
+            optimizer.zero_grad()
+            parts = [torch.empty(len(X), 2) for _ in range(2)]
+            dist.all_gather(parts, given(model(X)[:, :2].contiguous()))
+            mean_loss(model, X, y).backward()
+            optimizer.step()
+    codes, text, _ = report_on(going)[0]
+    assert ("dist.all_gather hands no gradient back" in " ".join(text.split())) == said
+
+
+@pytest.mark.parametrize("name, gathered", [("all_gather", True), ("all_reduce", False)])
+@pytest.mark.parametrize("named", [True, False])
+def test_what_hands_no_gradient_back_is_noted_before_backward(
+        name, gathered, named, monkeypatch):
+    monkeypatch.setattr(dist, name, lambda *args, **kwargs: "done")
+
+    def noted(wants, came=(), **changes):
+        watch = SimpleNamespace(note=Step(0, **changes), came=came)
+        x = torch.ones(2, requires_grad=wants)
+        first = () if name == "all_reduce" else ([x, x],)
+        with _hands_nothing_back(name, watch):
+            done = getattr(dist, name)(*first, tensor=x) if named else getattr(
+                dist, name)(*first, x)
+        assert done == "done"
+        return watch.note.gathered, watch.note.cut
+    assert noted(True) == (gathered, f"dist.{name}") and noted(False) == (False, "")
+    # a loss that is to be printed
+    assert noted(True, [0]) == noted(True, updates=1) == (gathered, "")
+    with torch.no_grad():
+        assert noted(True) == (False, "")

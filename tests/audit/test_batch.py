@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from manual_dp.audit.batch import Minibatch, arguments, changed, doubles, tensors
+from manual_dp.audit.batch import (
+    Minibatch,
+    arguments,
+    by_numbers,
+    changed,
+    doubles,
+    tensors,
+)
 
 Pair = namedtuple("Pair", "X y")
 
@@ -132,6 +139,25 @@ def test_the_targets_of_a_pair_are_y_and_of_others_all_that_they_have():
     assert torch.equal(Minibatch((X, Y)).of([4, 2]), Y[[4, 2]])
     other = Minibatch({"x": X, "y": Y, "n": 6}).of([4])
     assert other["n"] == 6 and other["y"].tolist() == [0] and other["x"].shape == (1, 5)
+
+
+def test_rows_of_whole_numbers_alone_are_known_by_several_together():
+    users, films = torch.arange(12) % 4, torch.arange(12) // 4
+    nobody = Minibatch()
+    assert nobody.seen([users]) is None  # too many have the same one
+    rows = nobody.seen([users, films])
+    assert len(set(rows)) == 12 and rows[2:] == nobody.seen([users[2:], films[2:]])
+    assert rows != nobody.seen([films, users])
+    two, three = by_numbers([users, films, torch.ones(12), users[:2], users])
+    assert two == rows and len(three) == 12 and three != two
+    assert nobody.seen([users, films, torch.ones(12)]) == nobody.seen([torch.ones(12)])
+
+
+def test_few_different_rows_of_whole_numbers_are_not_known():
+    nobody, few = Minibatch(), torch.arange(8)
+    assert nobody.seen([few[:7], few[:7]]) is None and nobody.seen([few, few])
+    assert nobody.seen([few.repeat(2), few.repeat(2)])
+    assert nobody.seen([few.repeat(3), few.repeat(3)]) is None
 
 
 def test_no_minibatch_has_no_rows_and_another_has_another_sum():

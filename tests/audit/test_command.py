@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.__main__ import main
-from manual_dp.audit import Report, launch
+from manual_dp.audit import Report
 from tests.support.broken_training import (
     BROKEN,
     CLEAN,
@@ -98,11 +98,11 @@ def test_options_stand_before_a_script_and_its_own_behind_it(monkeypatch, capsys
     def script(words, **options):
         asked.update(options, words=words)
         return Report([], [], 3, 2)
-    monkeypatch.setattr(launch, "audit_script", script)
+    monkeypatch.setattr("manual_dp.audit.audit_script", script)
     status, out = audited(capsys, "--steps", "2", "--world-size", "3", "--", "my/train.py",
                           "--steps", "7", "-v", "x.py")
     assert asked == {"words": ["my/train.py", "--steps", "7", "-v", "x.py"],
-                     "steps": 2, "world_size": 3}
+                     "steps": 2, "world_size": 3, "alone": True}
     assert status == 0 and out == "audit: 2 steps on 3 ranks, float64: clean\n"
 
 

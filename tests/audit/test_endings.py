@@ -10,8 +10,7 @@ import time
 import psutil
 import pytest
 
-from manual_dp.audit import audit
-from manual_dp.audit.launch import audit_script
+from manual_dp.audit import audit, audit_script
 from tests.support import endings
 
 SOON = 5   # seconds from an interrupt to the end

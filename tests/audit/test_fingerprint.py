@@ -30,6 +30,12 @@ def test_a_small_tensor_is_its_own_sketch_but_for_weights():
     assert Sketch([tensor])([None]).tolist() == [[0.0] * SIZE]
 
 
+def test_a_sketch_tells_the_sign_of_an_imaginary_part():
+    one, other = torch.tensor([1 + 2j, 3j]), torch.tensor([1 - 2j, 3j])
+    apart = Sketch([one]).row(one) - Sketch([other]).row(other)
+    assert (apart != 0).sum() == 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16,
                                    torch.int64, torch.uint8, torch.bool])
 @pytest.mark.parametrize("shape", SHAPES)

@@ -4,9 +4,10 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from manual_dp.audit.batch import Minibatch
 from manual_dp.audit.loaders import Loaders
 
 
@@ -14,7 +15,7 @@ def heard(*acts):
     """Return `Loaders` that heard what happens in each act, and what it gave."""
     loaders = Loaders()
     with ExitStack() as stack:
-        for hook in loaders.hooks(follows=True):
+        for hook in loaders.hooks():
             stack.enter_context(hook)
         gave = [act() for act in acts]
     return loaders, gave
@@ -52,3 +53,26 @@ def test_why_rows_are_not_followed_is_said(collate, why):
     loaders, _ = heard(lambda: next(iter(loader)))
     loaders.see([12345])
     assert loaders.end() == why
+
+
+@pytest.mark.parametrize("marks", [torch.rand(40), torch.arange(40) % 5])
+def test_rows_of_users_and_films_are_followed(marks):
+    users, films = torch.arange(40) % 7, torch.arange(40) // 7
+    rows = TensorDataset(users, films, marks)
+    loader = DataLoader(rows, 10, sampler=DistributedSampler(rows, 2, 0, shuffle=False))
+    loaders, [(u, f, _)] = heard(lambda: next(iter(loader)))
+    assert u.tolist() == [0, 2, 4, 6, 1, 3, 5, 0, 2, 4]
+    assert not loaders.see(Minibatch().seen([f, u]))  # they are no rows of it
+    assert loaders.see(Minibatch().seen([u[:9], f[:9]]))
+    assert loaders.end() == "the loader gave 10 rows, of which the model saw 9"
+    loaders, [(u, f, _)] = heard(lambda: next(iter(loader)))
+    assert loaders.see(Minibatch().seen([u, f])) and loaders.end() == ""
+
+
+def test_sentences_of_many_lengths_in_one_tensor_have_no_whole_numbers():
+    loader = DataLoader(range(8), 4, sampler=DistributedSampler(range(8), 2, 0),
+                        collate_fn=lambda batch: torch.nested.nested_tensor(
+                            sentences(batch)))
+    loaders, [batch] = heard(lambda: next(iter(loader)))
+    assert batch.is_nested and len(loaders.batches) == 1
+    assert loaders.batches[0].columns == loaders.batches[0].seen == []

@@ -17,6 +17,7 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
+    RandomSampler,
     Sampler,
     Subset,
     get_worker_info,
@@ -26,8 +27,9 @@ from torch.utils.data import (
 from manual_dp.audit import reads, watch
 from manual_dp.audit.catalogue import finding
 from manual_dp.audit.loaders import Loaders
+from manual_dp.audit.reads import Order
 from manual_dp.audit.records import Dealt, Evidence, Run, Step
-from manual_dp.audit.rows import given, workers
+from manual_dp.audit.rows import given, orders, workers
 from manual_dp.ranks import run_ranks
 from tests.support.scripted import report_on
 
@@ -106,17 +108,30 @@ class Once(Noisy):
 
 
 class Own(Sampler):
-    """Deal out the rows by hand; or forget the rank."""
+    """Deal out the rows by hand; or forget the rank, or take it into the seed."""
 
-    def __init__(self, right=True):
-        self.first = dist.get_rank() if right else 0
+    def __init__(self, right=True, seed=3):
+        self.first, self.seed = dist.get_rank() if right else 0, seed
 
     def __len__(self):
         return N // 2
 
     def __iter__(self):
-        draws = torch.Generator().manual_seed(3)
+        draws = torch.Generator().manual_seed(self.seed)
         return iter(torch.randperm(N, generator=draws).tolist()[self.first::2])
+
+
+class Endless(Own):
+    """Go on with the rank's own rows for ever."""
+
+    def __iter__(self):
+        while True:
+            yield from super().__iter__()
+
+
+def again():
+    return RandomSampler(Noisy(), replacement=True, num_samples=24,
+                         generator=torch.Generator().manual_seed(dist.get_rank()))
 
 
 class Stream(IterableDataset):
@@ -218,7 +233,18 @@ RIGHT = {
     "a stream": lambda: (DataLoader(Stream(), 4),),
     "a stream of workers": lambda: (DataLoader(Workers(), 2, num_workers=2),),
     "rows to be read once": lambda: (DataLoader(Once(), 4, sampler=Own()),),
-    "other random rows": lambda: (DataLoader(Noisy(), 4, **apart()),)}
+    "drawn with replacement": lambda: (DataLoader(Noisy(), 4, sampler=again()),),
+    "a sampler without end": lambda: (DataLoader(Noisy(), 4, sampler=Endless()),),
+    "own half, shuffled apart": lambda: (DataLoader(half(Noisy), 4, **apart()),),
+    "all rows, shuffled apart, of which each has a part": lambda: (
+        DataLoader(Plain(), 8, **apart()), own_part)}
+SHARED = {
+    "shuffled apart": lambda: (DataLoader(Plain(), 4, **apart()),),
+    "shuffled apart, noise": lambda: (DataLoader(Noisy(), 4, **apart()),),
+    "a sampler seeded by the rank": lambda: (
+        DataLoader(Noisy(), 4, sampler=Own(seed=dist.get_rank())),),
+    "a sampler of batches seeded by the rank": lambda: (DataLoader(
+        Noisy(), batch_sampler=BatchSampler(Own(seed=dist.get_rank()), 4, True)),)}
 WRONG = {
     "shuffled alike": lambda: (DataLoader(Noisy(), 4, **alike()),),
     "in order": lambda: (DataLoader(Noisy(), 4),),
@@ -238,7 +264,7 @@ def trained(programs):
 
 @pytest.fixture(scope="module")
 def found():
-    programs = RIGHT | WRONG
+    programs = RIGHT | WRONG | SHARED
     return dict(zip(programs, run_ranks(
         trained, 2, list(programs.values()), timeout=200)[0]))
 
@@ -253,6 +279,12 @@ def test_rows_of_each_ranks_own_are_no_mistake(found, name):
 def test_the_same_rows_are_found_whatever_was_drawn(found, name):
     (told, _), _ = found[name]
     assert told == (["rows-same"], [])
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_rows_that_several_ranks_samplers_give_are_found(found, name):
+    (told, _), _ = found[name]
+    assert told == (["rows-overlap"], [])
 
 
 def test_workers_that_give_the_same_rows_are_found():
@@ -332,7 +364,7 @@ def test_what_cannot_be_read_or_told_apart_is_none(data, places, monkeypatch, ca
 def test_what_a_worker_reads_is_not_read_again():
     loaders = Loaders()
     with contextlib.ExitStack() as stack:
-        for hook in loaders.hooks(follows=True):
+        for hook in loaders.hooks():
             stack.enter_context(hook)
         for workers in (0, 1):
             next(iter(DataLoader(Noisy(), 2, num_workers=workers)))
@@ -349,7 +381,7 @@ def test_nothing_is_read_any_more_once_that_has_failed(monkeypatch):
     loaders, tried = Loaders(), []
     monkeypatch.setattr("manual_dp.audit.loaders.read", lambda *_: tried.append(0))
     with contextlib.ExitStack() as stack:
-        for hook in loaders.hooks(follows=True):
+        for hook in loaders.hooks():
             stack.enter_context(hook)
         for _ in DataLoader(Noisy(), 16):
             pass
@@ -383,6 +415,30 @@ SAME, READ = (3, False, 7, None), (3, False, None, ((0, 1), ("a", "b")))
     (([], []), (3, 3), 0)])
 def test_all_that_loaders_gave_must_be_the_same(lists, seen, number):
     assert told(*lists, seen=seen) == [("rows-same", number)] * bool(number)
+
+
+def some_places(*lists, again=False, parts=(("a", "b"),), seen=3):
+    """Return the numbers of the findings on samplers that gave these places."""
+    runs = [Run(["w"], [(2,)], [Step(0, all_rows=[[0] * seen])],
+                given=[Dealt(3, False, None, None)] * 2,
+                orders=[Order(100, {*places}, again, parts)]) for places in lists]
+    return [(f.code, f.number) for f in orders(Evidence(runs, watched=True))]
+
+
+def test_places_that_several_ranks_have_are_counted():
+    assert some_places(range(60), range(40, 100)) == [("rows-overlap", 0.2)]
+    assert some_places(range(51), range(50, 100)) == []  # one pads the epoch
+    assert some_places(range(60), range(40, 100), again=True) == []
+    assert some_places(range(60), range(40, 100), parts=(None,)) == []
+    assert some_places(range(60), range(40, 100), seen=2) == []
+
+
+def test_of_a_long_order_all_ranks_keep_the_same_places(monkeypatch):
+    monkeypatch.setattr(reads, "KEPT", 10)
+    some, _ = reads._kept(range(100), 100)
+    assert 3 < len(some) < 25
+    assert reads._kept([*range(50)] * 2, 100) == ({one for one in some if one < 50}, True)
+    assert reads._kept([[1, 2], [3]], 3) == ({1, 2, 3}, False)
 
 
 def test_what_is_known_of_rows_is_not_said_again():

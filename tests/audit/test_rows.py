@@ -1,10 +1,16 @@
 """Rows that are missed, repeated or shared are counted; samplers must fit together."""
 
 import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit import rules
 from manual_dp.audit.records import Evidence, Run, Sampler, Step
 from manual_dp.audit.rows import batches, rows, samplers
+from tests.support.scripted import report_on
 
 
 def evidence(*lists, size=6, batch=(7, 7), copies={}):  # noqa: B006 (not changed)
@@ -47,6 +53,15 @@ def test_equal_rows_of_a_minibatch_have_one_place_and_are_no_mistake():
     assert codes([[0, 2, 4]], [[0, 3, 5]]) == codes([[0, 0, 4]], [[2, 3, 5]]) == []
     assert codes([[0, 0, 0, 4]], [[2, 3, 5]]) == ["rows-repeated"]
     assert codes([[0, 2, 4]], [[0, 4, 5]]) == ["rows-overlap"]
+
+
+@pytest.mark.parametrize("t, last, remarks", [
+    (0, 5, ["rows on several ranks in step 0: 1; right if some are equal, or drawn with "
+            "replacement"]), (1, 5, []), (0, 4, [])])
+def test_rows_in_a_script_that_are_on_several_ranks_are_said_once(t, last, remarks):
+    notes = [Step(t, all_rows=[rows]) for rows in ([1, 2, 3, 4, last], [5, 6, 7, 8, 9])]
+    seen = Evidence([Run(["w"], [(2,)], [note]) for note in notes])
+    assert rows(seen) == [] and seen.remarks == remarks
 
 
 def test_rows_in_a_script_may_be_equal_by_chance():
@@ -106,3 +121,46 @@ def test_rows_have_numbers_only_where_the_minibatch_is_known():
                        "1 rows of 3 on several ranks: row 1 on ranks 0 and 1"]
     assert says(0) == ["rank 1 sees a row 2 times, and 0 more so",
                        "1 rows on several ranks: one of them on ranks 0 and 1"]
+
+
+def test_rows_that_a_sampler_dealt_out_are_equal_where_several_ranks_have_them():
+    notes = [Step(0, all_rows=[rows]) for rows in ([1, 2, 3, 4, 5], [5, 6, 7, 8, 9])]
+    seen = Evidence([Run(["w"], [(2,)], [note]) for note in notes], watched=True)
+    assert rows(seen) == [] and seen.remarks == []
+    notes[1].lost = "no DistributedSampler of torch's dealt them out"
+    assert rows(seen) == [] and len(seen.remarks) == 1
+
+
+class Taste(nn.Module):
+    """Say how well a user likes a film."""
+
+    def __init__(self):
+        super().__init__()
+        self.users, self.films = nn.Embedding(9, 4), nn.Embedding(9, 4)
+
+    def forward(self, user, film):
+        return (self.users(user) * self.films(film)).sum(1)
+
+
+def of_users(sampler):
+    """Return a script whose rows are whole numbers alone."""
+    def going():
+        draws = torch.Generator().manual_seed(0)
+        data = TensorDataset(*torch.randint(9, (2, 64), generator=draws), torch.ones(64))
+        model = DistributedDataParallel(Taste())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        yield model, optimizer
+        for user, film, y in DataLoader(data, 16, sampler=sampler(data)):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(user, film), y).backward()
+            optimizer.step()
+    return going
+
+
+@pytest.mark.parametrize("sampler, found", [
+    (lambda data: DistributedSampler(data, shuffle=False), []),
+    (SequentialSampler, ["rows-same"])])
+def test_rows_of_whole_numbers_alone_are_the_same_or_dealt_out(sampler, found):
+    codes, said, _ = report_on(of_users(sampler))[0]
+    assert codes == found, said
+    assert ("the rows that no rank saw" in said) == bool(found), said

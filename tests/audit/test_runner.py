@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from manual_dp.audit import script
-from manual_dp.audit.launch import audit_script
+from manual_dp.audit import audit_script, script
 
 SOURCE = """
 import sys, beside
@@ -95,7 +94,8 @@ dist.destroy_process_group()
 @pytest.mark.parametrize("how, optimizers, codes, other", [
     ("right", "before", [], False), ("right", "after", [], False),
     ("held back", "before", ["not-synchronised"], False),
-    ("held back", "after", ["not-synchronised"], False), ("bare", "before", [], True)])
+    ("held back", "after", ["not-synchronised"], False),
+    ("bare", "before", ["not-synchronised"], True)])
 def test_all_that_a_script_wraps_is_watched(tmp_path, how, optimizers, codes, other):
     (tmp_path / "two.py").write_text(TWO)
     report = audit_script([tmp_path / "two.py", how, optimizers])

@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from manual_dp.__main__ import main
-from manual_dp.audit import audit
-from manual_dp.audit.launch import audit_script
+from manual_dp.audit import audit, audit_script
 from tests.support.record import HANGS, RECORD
 from tests.support.scripts.bugs import BUGS, FOLDER, planted
 

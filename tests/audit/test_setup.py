@@ -116,6 +116,14 @@ def no_more(model, optimizer):
     optimizer.param_groups[0]["params"].pop()
 
 
+def a_half(which):
+    def change(model, optimizer):
+        held = optimizer.param_groups[0]["params"]
+        gone = [p for p in held[1 - which::2] if optimizer.state.pop(p, True)]
+        held[:] = [p for p in held if not any(p is one for one in gone)]
+    return change
+
+
 def other_average(model, optimizer):
     optimizer.state[model[3].weight]["exp_avg"][0, 0] += 1
 
@@ -178,7 +186,10 @@ def test_a_parameter_that_no_optimizer_holds_is_a_finding():
     [one] = ask_setups([made(no_more), made(no_more)], None, 3)
     assert (one.code, one.says) == ("not-in-optimizer", "no optimizer holds 2.bias")
     assert (one.step, one.parameter) == (3, "2.bias")
-    assert codes(made(no_more), made()) == []  # each rank may update a part
+    assert codes(made(a_half(0)), made(a_half(1))) == []  # each rank may update a part
+    [one] = ask_setups([made(), made(no_more)], None, 3)
+    assert (one.code, one.rank) == ("not-in-optimizer", 1)
+    assert one.says == "the optimizer of rank 1 does not hold 2.bias, another rank's does"
     model = net()
     nothing = snapshot([model], [adam(net())])
     assert "holds none" in ask_setups([nothing])[0].says
@@ -213,3 +224,11 @@ def test_a_sharded_optimizer_is_compared_by_its_options_alone():
     setup = snapshot([model], [sharded])
     assert setup.groups[0][0] == "Adam"
     assert (setup.state, setup.left_out) == ({}, ["the state of Sharded"])
+
+
+def test_parameters_in_another_order_are_said_of_one_rank():
+    def turned(model, optimizer):
+        optimizer.param_groups[0]["params"].reverse()
+    [one] = ask_setups([made(), made(turned), made(turned)], None, 3)
+    assert (one.code, one.rank) == ("settings", 1)
+    assert "another order" in one.says

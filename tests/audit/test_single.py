@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from manual_dp.audit.fingerprint import SIZE
-from manual_dp.audit.records import Evidence, Run, Step
+from manual_dp.audit.records import Evidence, Part, Run, Step
 from manual_dp.audit.setup import Setup
-from manual_dp.audit.single import compared, unlike
+from manual_dp.audit.single import beside, compared, unlike
 
 CAME = torch.rand(2, 3, SIZE, dtype=torch.float64,
                   generator=torch.Generator().manual_seed(0)) + 0.1
@@ -67,6 +67,22 @@ def test_adam_hides_a_factor_in_its_step_but_not_in_its_gradient():
     assert compared(notes, found)[0] is False
 
 
+def averages(mine, fixed=False, rate=1.0):
+    """Return the codes where an average of weights is 1 on one device, `mine` here."""
+    notes, found = evidence(RIGHT, on_ranks={
+        "step": 0.1 * rate * RIGHT, "weights": START - 0.1 * rate * RIGHT})
+    found.fixed = fixed
+    for one, number in [(note, mine) for note in notes] + [(found.alone[0][0], 1.0)]:
+        one.setup = Setup(sketches={"average": number * torch.ones(SIZE)})
+    return [f.code for f in beside(found)]
+
+
+def test_an_average_of_the_same_weights_is_the_same():
+    assert averages(1.0) == averages(1.0, fixed=True) == []
+    assert averages(1.1) == averages(1.1, fixed=True) == ["state-differs"]
+    assert averages(1.1, fixed=True, rate=2.0) == []  # of other weights
+
+
 @pytest.mark.parametrize("used, code, number", [
     (2 * RIGHT, "sum", 2), (RIGHT / 2, "averaged-twice", 1 / 2),
     (RIGHT * 1.7, "factor", 1.7)])
@@ -90,3 +106,44 @@ def test_what_no_mixture_explains_is_something_over_a_ranks_own_rows():
 
 def test_equal_gradients_are_left_to_later_rules():
     assert unlike(*evidence(RIGHT, on_ranks={"step": RIGHT})) == []
+
+
+def aimed(*aims, shape=(3,), place="line 1"):
+    return [Part(place, len(aims), 1.0, 1, False, 1, aims, shape)]
+
+
+NO_MIXTURE = torch.rand(3, SIZE, dtype=torch.float64,
+                        generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("mine, its, rows, code", [
+    ([aimed(1, 2), aimed(1, 2)], aimed(1, 2, 3, 4), None, "labels"),
+    ([aimed(1, 2), aimed(1, 2) + aimed(9, place="line 2")],
+     aimed(1, 2, 3, 4) + aimed(9, place="line 2"), None, "labels"),
+    ([aimed(4, 2), aimed(3, 1)], aimed(1, 2, 3, 4), None, "local"),
+    ([aimed(1, 2), aimed(5, 6)], aimed(1, 2, 3, 4), None, "local"),
+    ([aimed(1, 2), aimed(1, 2)], aimed(1, 2, 3, 4, shape=(6,)), None, "local"),
+    ([aimed(1, 2), aimed(1)], aimed(1, 2, 3, 4), None, "local"),
+    ([aimed(1, 2), aimed(1, 2)], aimed(1, 2, 3, 4), [None], "local"),
+    ([aimed(1, 2), aimed(1, 2)], aimed(1, 2, 3, 4), [[0, 1]], "local"),
+    ([[], []], [], None, "local")],
+    ids=["not split", "one of two losses", "in another order", "made of a rank's rows",
+         "as many classes as rows", "fewer", "of rows that nobody knows",
+         "of all rows on all ranks", "no losses"])
+def test_targets_of_other_rows_are_told_from_what_a_rank_makes_of_its_own(
+        mine, its, rows, code):
+    notes, found = evidence(NO_MIXTURE, at_one={"terms": its})
+    for one, parts in zip(notes, mine):
+        one.terms = parts
+        one.all_rows = rows or one.all_rows
+    if rows == [None]:
+        found.alone[0][0].all_rows = rows
+    assert [f.code for f in unlike(notes, found)] == [code]
+
+
+def test_a_call_that_hands_no_gradient_back_is_named():
+    for cut in ("", "dist.all_reduce"):
+        [one] = unlike(*evidence(NO_MIXTURE, on_ranks={"cut": cut}))
+        assert one.code == "local"
+        assert one.says.endswith("dist.all_reduce hands no gradient back to what it is "
+                                 "given" if cut else "the one of a single device")

@@ -3,7 +3,8 @@
 Each program trains for three steps on two ranks, with a loader and two uneven masks.
 """
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +12,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit import watch
+from manual_dp.audit.losses import Losses
+from manual_dp.audit.records import Step
 from manual_dp.ranks import run_ranks
 
 ROWS = 24  # over two ranks, in minibatches of 4 rows
@@ -121,6 +125,16 @@ def micro_batches(model, X, y):
     with model.no_sync():
         (F.mse_loss(model(X[:2])[..., 0], X[:2, :2]) / 2).backward()
     (F.mse_loss(model(X[2:])[..., 0], X[2:, :2]) / 2).backward()
+
+
+def two_backwards_of_the_same_rows(model, X, y):
+    for k in range(2):
+        F.mse_loss(model(X)[..., k], X[:, 2 * k:2 * k + 2]).backward()
+
+
+def micro_batches_that_are_all_reduced_and_add_up(model, X, y):
+    for rows in X.split(2):
+        F.mse_loss(model(rows)[..., 0], rows[:, :2]).backward()
 
 
 def two_losses(model, X, y):
@@ -310,6 +324,8 @@ def two_backwards_of_one_forward(model, X, y):
     (uneven_micro_batches, "uneven-shards", "is a mean of 2, 6, 2, 6 terms on forwards"),
     (divided_by_the_ranks_too, "averaged-twice", "the loss is divided by 2, the world "
      "size, and gradients are averaged"),
+    (micro_batches_that_are_all_reduced_and_add_up, "accumulation", "the losses of 2 "
+     "forwards add up: they count once each"),
     (micro_batches_that_add_up, "accumulation", "the losses of 2 forwards add up, 1 of "
      "them without an all-reduce: they count once each; "),
     (micro_batches_in_a_loop_that_add_up, "accumulation", "the losses of 4 forwards add "
@@ -318,7 +334,8 @@ def test_a_wrong_script_is_found_and_named(minibatch, code, says):
     [found, *_], *_ = followed(minibatch)
     assert found[0] == code and says in found[1]
     assert ("multiplied by 2, the world size" in found[1]) == (
-        minibatch is micro_batches_that_add_up)  # as many as ranks
+        minibatch in (micro_batches_that_add_up,
+                      micro_batches_that_are_all_reduced_and_add_up))  # as many as ranks
     assert " in test_terms.py, line" in found[1] or "is a mean" not in found[1]
 
 
@@ -400,6 +417,8 @@ def terms_that_do_not_count_alike(model, X, y):
      "torch.nn.functional; `audit` runs the step on one device"),
     (without_a_loss_of_torchs, "there is more in what backward begins with than losses of "
      "torch.nn.functional; `audit` runs the step on one device"),
+    (two_backwards_of_the_same_rows, "losses count 2 times in a step: right if these are "
+     "their weights"),
     (half_a_loss, "losses count 0.5 times in a step: right if these are their weights"),
     (a_second_loss_that_counts_less, "losses count 0.3, 1 times in a step: right if these "
      "are their weights"),
@@ -448,3 +467,22 @@ def test_a_code_that_there_is_not_is_refused():
         watch(Net(), ignore="sum")
     with pytest.raises(ValueError, match=r"got \['sums'\]"):
         watch(Net(), ignore=["sums"])
+
+
+def test_a_loss_is_heard_once_under_a_mode_that_calls_it_once_more():
+    class Nothing(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+    note = Step(0)
+    losses = Losses(SimpleNamespace(note=note, quiet=False))
+    with ExitStack() as stack:
+        for hook in losses.hooks():
+            stack.enter_context(hook)
+        stack.enter_context(Nothing())
+        X = torch.rand(4, 3, requires_grad=True)
+        X.register_hook(lambda grad: losses.hear())
+        loss = F.cross_entropy(X, torch.tensor([0, 1, 2, -100]))
+        torch.autograd.backward(loss)
+    [part] = note.terms
+    assert part.terms == 3 and len(part.aims) == 3 and part.shape == (3,)
+    assert not part.real and not note.unheard

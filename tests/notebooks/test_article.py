@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from manual_dp.audit import audit, check_ranks
-from manual_dp.audit.launch import audit_script
+from manual_dp.audit import audit, audit_script, check_ranks
 from manual_dp.files.vision import ensure_torchvision
 from manual_dp.lab.torchrun import torchrun
 from manual_dp.ranks import run_ranks

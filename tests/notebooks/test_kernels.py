@@ -6,7 +6,10 @@ import os
 import signal
 
 import pytest
-from kernels import let_signals_stop, unless_stopped  # notebooks/tools
+from course import execute  # notebooks/tools
+from kernels import let_signals_stop, unless_stopped
+from nbformat.v4 import new_code_cell, new_notebook
+from tqdm import tqdm
 
 
 @pytest.fixture
@@ -63,3 +66,41 @@ def test_a_task_that_fails_by_itself_is_spoken_of(caplog):
         gc.collect()
     asyncio.run(forgotten())
     assert "ZeroDivisionError" in caplog.text
+
+
+# names are arguments: those of the cell are gone when this runs
+CLOSES_TOO_EARLY = """
+import sys, time
+kernel, thread = get_ipython().kernel, sys.stderr.pub_thread
+class Pipe:
+    def __init__(self, socket):
+        self.socket = socket
+    def send(self, given, wait=time.sleep):
+        while not self.socket.closed:
+            wait(0.01)
+        self.socket.send(given)
+async def end(*given, end=kernel.shutdown_request, thread=thread, Pipe=Pipe):
+    await end(*given)
+    thread._local.event_pipe = Pipe(thread._event_pipe)
+def stop(stop=thread.stop, wait=time.sleep):
+    wait(0.5)
+    stop()
+kernel.control_handlers["shutdown_request"], thread.stop = end, stop
+"""
+AT_EXIT = """
+import atexit, os
+atexit.register(os.write, 2, b"at the exit")
+"""
+
+
+@pytest.mark.parametrize("cell, heard", [
+    (CLOSES_TOO_EARLY, ""), (AT_EXIT, "at the exit"),
+    (CLOSES_TOO_EARLY + AT_EXIT, "at the exit"),
+    ("import faulthandler, os; faulthandler.enable(); os.abort()", "Fatal Python error")])
+def test_what_a_kernel_says_after_its_cells_is_told_but_not_that_it_closed_its_sockets(
+        cell, heard, tmp_path, capfd):
+    nb = new_notebook(cells=[new_code_cell(cell)])
+    failure = asyncio.run(execute(nb, tmp_path, 60, tqdm(disable=True)))
+    said = capfd.readouterr().err
+    assert bool(failure) == ("abort" in cell) and said.startswith(heard)
+    assert said == heard or "abort" in cell
