@@ -15,7 +15,6 @@ Source: Rajbhandari et al. 2020, ZeRO.
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn import functional as F
 
 from manual_dp.ranks.collectives import allgather, reduce_scatter
 
@@ -25,39 +24,55 @@ class ShardedOptimizer:
 
     make(tensors) returns the optimizer of a list with one flat tensor; it must treat
     every number alike, as SGD and Adam do. All ranks must begin with equal weights, of
-    one dtype. Call it after backward on a module without DDP: it takes the mean itself.
+    one dtype. They become views of one flat tensor, so move the model before, not
+    after. Call it after backward on a module without DDP: it takes the mean itself.
     """
 
     def __init__(self, params, make):
         self.params = list(params)
         world_size = _check(self.params)
-        flat = torch.cat([p.detach().flatten() for p in self.params])
-        flat = F.pad(flat, (0, -len(flat) % world_size))  # chunks of one length
-        self.chunks = list(flat.chunk(world_size))
-        self.shard = nn.Parameter(self.chunks[dist.get_rank()].clone())
+        self.flat = self._flatten(self.params, world_size)
+        for part, p in zip(self._parts(self.flat), self.params):
+            p.data = part  # no second copy: who changes the flat tensor changes these
+        self.chunks = list(self.flat.chunk(world_size))
+        self.shard = nn.Parameter(self.chunks[dist.get_rank()])  # this one, too
         self.optimizer = make([self.shard])
 
     @torch.no_grad()
     def step(self):
-        """Move the weights by the mean of all ranks' gradients; a missing one is 0."""
+        """Move the weights by the mean of all ranks' gradients; a missing one is 0.
+
+        It uses the gradients up: afterwards all of them are None.
+        """
+        _check_views(self.params, self.flat)
         rank, world_size = dist.get_rank(), dist.get_world_size()
-        grads = torch.zeros(len(self.shard) * world_size, dtype=self.shard.dtype)
-        for part, p in zip(self._parts(grads), self.params):
-            if p.grad is not None:
-                part.copy_(p.grad)
-        sums = list(grads.chunk(world_size))
+        sums = list(self._flatten([p.grad for p in self.params], world_size)
+                    .chunk(world_size))
+        self.zero_grad()  # their numbers are in `sums`
         reduce_scatter(sums)
         self.shard.grad = sums[rank] / world_size
+        del sums  # before the optimizer asks for memory
         self.optimizer.step()
-        self.chunks[rank].copy_(self.shard)
+        self.shard.grad = None
         allgather(self.chunks)
-        for part, p in zip(self._parts(torch.cat(self.chunks)), self.params):
-            p.copy_(part)
+        # so that backward through the old weights raises, as after any step
+        torch.autograd.graph.increment_version(self.params)
 
     def zero_grad(self):
         """Forget all gradients."""
         for p in self.params:
             p.grad = None
+
+    @torch.no_grad()
+    def _flatten(self, tensors, world_size):
+        """Copy tensors of the parameters' shapes into a flat one; None stands for 0."""
+        length = sum(p.numel() for p in self.params)
+        length += -length % world_size  # chunks of one length
+        flat = self.params[0].new_zeros(length)
+        for part, tensor in zip(self._parts(flat), tensors):
+            if tensor is not None:
+                part.copy_(tensor)
+        return flat
 
     def _parts(self, flat):
         """Return views of `flat`, one of each parameter's shape."""
@@ -100,3 +115,10 @@ def _check(params):
     if not dist.is_initialized():
         raise ValueError("no process group: run this on ranks, as run_ranks does")
     return dist.get_world_size()
+
+
+def _check_views(params, flat):
+    for i, p in enumerate(params):
+        if p.untyped_storage().data_ptr() != flat.untyped_storage().data_ptr():
+            raise ValueError(f"parameter {i} is no longer a view of the flat tensor: "
+                             "move the model first, then make the optimizer")

@@ -15,6 +15,9 @@ import torch
 
 from manual_dp.ranks.checkpoint import CheckpointError, gather, here
 
+# where torch's schedules keep what they found, or begin with
+FIRST = {"lr": "initial_lr", "momentum": "max_momentum", "betas": "max_momentum"}
+
 
 def snapshot(model, optimizer, epoch, step, generator=None):
     """Return a copy of what a run needs to go on, as a dict for `save`.
@@ -40,7 +43,9 @@ def resume(snapshot, model, optimizer, generator=None):
     its own, or each `for` over it draws from torch's. An order drawn from `generator`
     comes again only if the snapshot was taken before the draw, at step 0.
     Raises CheckpointError or ValueError, with nothing changed, if model, groups or
-    options of the optimizer, number of ranks or use of `generator` are others.
+    options of the optimizer, number of ranks or use of `generator` are others. An
+    option is compared as it was before a schedule of torch's changed it; a schedule of
+    your own puts the first rate into its group as "initial_lr", as torch's do.
     """
     _check_snapshot(snapshot, optimizer, generator)
     state, random = _fit(model, snapshot["model"]), snapshot["random"][here()[0]]
@@ -107,3 +112,11 @@ def _check_snapshot(snapshot, optimizer, generator):
     groups = snapshot["optimizer"]["param_groups"]
     if any(optimizer.defaults.keys() - group for group in groups):
         raise CheckpointError(f"the snapshot is not of {type(optimizer).__name__}")
+    for i, (theirs, ours) in enumerate(zip(groups, optimizer.param_groups)):
+        for name in optimizer.defaults:
+            was, now = (group.get(FIRST.get(name), group[name])
+                        for group in (theirs, ours))
+            if was != now:
+                raise CheckpointError(
+                    f"group {i}: {name} is {was} in the snapshot, {now} here; make the "
+                    "optimizer with the snapshot's, and set another after resume")

@@ -85,8 +85,10 @@ def learn(model, loader, optimizer, device):
 @torch.no_grad()
 def evaluate(net, loader, device):
     """Return the accuracy over the rows of all ranks."""
+    training = net.training
     net.eval()
     right = sum((net(X.to(device)).argmax(1).cpu() == y).sum().item() for X, y in loader)
+    net.train(training)
     return ratio(right, len(loader.dataset), device)
 
 
@@ -103,6 +105,7 @@ def train(args):
     mine = DataLoader(Subset(test_set, range(rank, len(test_set), world_size)), 256)
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
+        torch.manual_seed(1 + epoch * world_size + rank)  # each rank draws its own
         optimizer.param_groups[0]["lr"] = args.lr * (1 - epoch / args.epochs)
         loss = learn(model, loader, optimizer, device)
         for buffer in model.buffers():  # batch norm's running means: rank 0's, for all

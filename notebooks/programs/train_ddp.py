@@ -4,14 +4,16 @@
     torchrun --standalone --nproc_per_node=2 train_ddp.py --checkpoint digits.pt
 
 Each rank takes a GPU of its own; where there are too few, all take the CPU. With
---checkpoint the program saves after every epoch. Started again, it goes on from there.
+--checkpoint the program saves after every epoch. Started again with the same settings,
+it goes on from there; with others, such as another --lr, it names them and ends.
+The test is made in evaluation mode. In training each rank draws dropout of its own.
 It needs torch, scikit-learn and tqdm, and nothing of this course: copy it.
 
     join      meet the other ranks; return this rank's device
     digits    the data, the same on every rank
     evaluate  the accuracy over the rows of all ranks
-    save      weights, optimizer and epoch into a file; only rank 0 writes
-    resume    put them back
+    save      weights, optimizer, epoch and settings into a file; only rank 0 writes
+    resume    put them back, if the settings are the same
     train     all of it
 """
 
@@ -50,27 +52,34 @@ def digits(dtype):
 @torch.no_grad()
 def evaluate(model, X, y):
     """Return the accuracy over the rows of all ranks. X, y: this rank's rows."""
+    training = model.training
+    model.eval()  # no dropout, and batch norm learns nothing from the test
     right = (model(X).argmax(1) == y).sum()
+    model.train(training)
     counts = torch.stack([right, torch.tensor(len(y), device=right.device)])
     dist.all_reduce(counts)
     return (counts[0] / counts[1]).item()
 
 
-def save(path, model, optimizer, epoch):
+def save(path, model, optimizer, epoch, settings):
     """Let rank 0 write the file: under another name first, so it is never half."""
     if dist.get_rank() == 0:
         state = {"model": model.module.state_dict(), "epoch": epoch,
-                 "optimizer": optimizer.state_dict()}
+                 "optimizer": optimizer.state_dict(), "settings": settings}
         torch.save(state, f"{path}.new")
         os.replace(f"{path}.new", path)
 
 
-def resume(path, model, optimizer):
+def resume(path, model, optimizer, settings):
     """Put back what `save` wrote; return the next epoch, 0 if there is no file."""
     if not path or not os.path.exists(path):
         return 0
     device = next(model.parameters()).device
     state = torch.load(path, map_location=device, weights_only=True)
+    for name, value in settings.items():  # load_state_dict takes the file's, silently
+        saved = state["settings"].get(name, value)
+        if saved != value:
+            raise ValueError(f"{path} is of a run with {name} {saved}, not {value}")
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["epoch"] + 1
@@ -89,11 +98,16 @@ def train(args):
     model = DistributedDataParallel(
         net.to(device, dtype), device_ids=[device] if device.type == "cuda" else None)
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
+    settings = {name: str(value) for name, value in
+                {**vars(args), **optimizer.defaults}.items()
+                if name not in ("epochs", "checkpoint")}
     sampler = DistributedSampler(data)  # it shuffles; so the loader must not
     loader = DataLoader(data, args.batch_size // world_size, sampler=sampler)
 
-    for epoch in range(resume(args.checkpoint, model, optimizer), args.epochs):
+    first = resume(args.checkpoint, model, optimizer, settings)
+    for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
+        torch.manual_seed(1 + epoch * world_size + rank)  # each rank drops other units
         total = torch.zeros((), dtype=dtype, device=device)
         # a bar on rank 0's terminal; none where the output goes into a file
         for X, y in tqdm(loader, f"epoch {epoch}", leave=False,
@@ -104,12 +118,15 @@ def train(args):
             optimizer.step()
             total += loss.detach() * len(y)
         dist.all_reduce(total)  # for the line below alone
+        for buffer in model.buffers():  # batch norm's running means: rank 0's, as saved
+            dist.broadcast(buffer, 0)
+        # not `model`, whose forward may wait for the other ranks: they have other rows
         accuracy = evaluate(model.module, X_test.to(device), y_test.to(device))
         if rank == 0:
             print(f"epoch {epoch}: loss {total.item() / len(data):.4f}, "
                   f"accuracy {accuracy:.3f}", flush=True)
         if args.checkpoint:
-            save(args.checkpoint, model, optimizer, epoch)
+            save(args.checkpoint, model, optimizer, epoch, settings)
     dist.destroy_process_group()
 
 

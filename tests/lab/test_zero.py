@@ -1,5 +1,7 @@
 """The sharded optimizer against torch's DDP and the optimizer on one device."""
 
+import gc
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -84,6 +86,81 @@ def test_a_rank_keeps_its_part_of_the_state(world_size):
     part = -(-numbers // world_size)  # rounded up: the last chunk is filled with zeros
     assert [kept for _, kept in run_ranks(sharded, world_size, "Adam")] == (
         [16 * part] * world_size)
+
+
+def live_bytes():
+    """Return the bytes of all tensors that this process holds, shared ones once."""
+    gc.collect()
+    storages = [t.untyped_storage() for t in gc.get_objects()
+                if issubclass(type(t), torch.Tensor)]
+    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+
+
+def bytes_a_weight(sharded, steps=2):
+    """Return what stays of a float32 network and its Adam after a step, by weight."""
+    X, y = torch.rand(8, 300), torch.arange(8)
+    before = live_bytes()
+    model = nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 100))
+    make = WAYS["Adam"]
+    optimizer = (ShardedOptimizer(model.parameters(), make) if sharded
+                 else make(model.parameters()))
+    for _ in range(steps):
+        F.cross_entropy(model(X), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return (live_bytes() - before) / sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("world_size, sharded, a_weight", [
+    (1, False, 12), (2, True, 8), (4, True, 6), (8, True, 5)])
+def test_a_rank_holds_the_weights_once_and_its_part_of_adam(world_size, sharded, a_weight):
+    # float32: 4 for the weight, 8 / N for two moments
+    held = run_ranks(bytes_a_weight, world_size, sharded)
+    assert held == [pytest.approx(a_weight, rel=0.02)] * world_size
+
+
+def test_a_step_uses_the_gradients_up():
+    def step():
+        model = net()
+        optimizer = ShardedOptimizer(model.parameters(), WAYS["Adam"])
+        F.cross_entropy(model(rows()[0]), rows()[1]).backward()
+        optimizer.step()
+        return [p.grad for p in model.parameters()] + [optimizer.shard.grad]
+    assert run_ranks(step, 2) == [[None] * 5] * 2
+
+
+def test_weights_that_are_loaded_later_are_the_optimizers():
+    def step():
+        model, other = net(), nn.Linear(5, 7).double()
+        optimizer = ShardedOptimizer(model.parameters(), lambda p: torch.optim.SGD(p, 0.0))
+        dist.broadcast(other.weight.detach(), 0)
+        model[0].load_state_dict(other.state_dict())
+        F.cross_entropy(model(rows()[0]), rows()[1]).backward()
+        optimizer.step()
+        return largest_difference([model[0].weight.detach()], [other.weight.detach()])
+    assert run_ranks(step, 2) == [0, 0]
+
+
+def test_backward_through_weights_of_before_the_step_is_refused():
+    def late():
+        model, (X, y) = net(), rows()
+        optimizer = ShardedOptimizer(model.parameters(), WAYS["SGD"])
+        loss = F.cross_entropy(model(X), y)
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    run_ranks(late, 2)
+
+
+def test_a_model_that_was_moved_away_is_refused():
+    def moved():
+        model = net()
+        optimizer = ShardedOptimizer(model.parameters(), WAYS["SGD"])
+        model.float()
+        with pytest.raises(ValueError, match="parameter 0 is no longer a view"):
+            optimizer.step()
+    run_ranks(moved, 2)
 
 
 def test_all_ranks_end_with_the_same_bits():

@@ -3,14 +3,16 @@
 import io
 import os
 import sys
+from argparse import Namespace
 from contextlib import redirect_stdout
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from manual_dp.lab.torchrun import torchrun
 from manual_dp.params import largest_difference
@@ -83,9 +85,9 @@ def test_only_rank_0_writes_and_what_was_there_stays_until_it_is_whole(tmp_path)
         torch.save = lambda state, name: (
             written.append((os.path.basename(name), path.read_text())),
             torch_save(state, name))
-        module.save(str(path), model, optimizer, 3)
+        module.save(str(path), model, optimizer, 3, {"lr": "0.1"})
         dist.barrier()
-        epoch = module.resume(str(path), model, optimizer)
+        epoch = module.resume(str(path), model, optimizer, {"lr": "0.1", "newer": "1"})
         return written, epoch
 
     assert run_ranks(write, 2) == [([("checkpoint.new", "old")], 4), ([], 4)]
@@ -93,7 +95,109 @@ def test_only_rank_0_writes_and_what_was_there_stays_until_it_is_whole(tmp_path)
 
 def test_no_file_means_epoch_0(tmp_path):
     resume = train_ddp().resume
-    assert resume(None, None, None) == resume(str(tmp_path / "none"), None, None) == 0
+    assert resume(None, *[None] * 3) == resume(str(tmp_path / "none"), *[None] * 3) == 0
+
+
+@pytest.mark.parametrize("path, training", [
+    ("train_ddp.py", True), ("train_ddp.py", False), ("resnet_ddp.py", True)])
+def test_the_test_draws_nothing_and_learns_nothing(path, training):
+    def count():
+        torch.manual_seed(dist.get_rank())
+        net = nn.Sequential(nn.Linear(3, 9), nn.BatchNorm1d(9), nn.Dropout(0.5)).double()
+        net.train(training)
+        X, y = torch.rand(20, 3, dtype=torch.float64), torch.arange(20) % 9
+        evaluate = partial(loaded(PROGRAMS / path).evaluate, net)
+        if path == "resnet_ddp.py":
+            data = DataLoader(TensorDataset(X, y), 20), torch.device("cpu")
+        else:
+            data = X, y
+        before = net[1].running_mean.clone()
+        accuracies = {evaluate(*data) for _ in range(5)}
+        modes = [layer.training for layer in net.modules()]
+        right = torch.tensor((net.eval()(X).argmax(1) == y).sum().item())
+        dist.all_reduce(right)
+        return ([*accuracies] == [pytest.approx(right.item() / 40)],
+                torch.equal(net[1].running_mean, before), modes == [training] * 4)
+    assert run_ranks(count, 2) == [(True, True, True)] * 2
+
+
+def mine(folder, *changes):
+    """Write a copy of the program with another network, and return its path."""
+    text = PROGRAM.read_text()
+    for old, new in (("nn.ReLU()", "nn.BatchNorm1d(32), nn.Dropout(0.5), nn.ReLU()"),
+                     *changes):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = folder / "mine.py"
+    path.write_text(text)
+    return path
+
+
+def trained(path, checkpoint, epochs=1, **others):
+    """Train on this rank; return dropout's masks, and what is printed."""
+    module, masks = loaded(path), []
+    module.join, dist.destroy_process_group = lambda: torch.device("cpu"), lambda: None
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda layer, args, out: masks.append(out == 0)
+        if isinstance(layer, nn.Dropout) and layer.training else None)
+    settings = {"lr": 0.1, "batch_size": 480, "float64": True} | others
+    with hook, redirect_stdout(io.StringIO()) as out:
+        module.train(Namespace(epochs=epochs, checkpoint=str(checkpoint), **settings))
+    return masks, out.getvalue()
+
+
+def test_each_rank_drops_its_own_units_and_a_stop_changes_nothing(tmp_path):
+    path, whole, parts = mine(tmp_path), tmp_path / "whole", tmp_path / "parts"
+    ranks = run_ranks(trained, 2, path, whole, 2, timeout=LONG)
+    dropped = [mask for masks, _ in ranks for mask in masks]
+    assert len(dropped) == 2 * 2 * 3
+    assert not any(torch.equal(a, b) for i, a in enumerate(dropped) for b in dropped[:i])
+    first, then = (run_ranks(trained, 2, path, parts, epochs, timeout=LONG)
+                   for epochs in (1, 2))
+    assert first[0][1] + then[0][1] == ranks[0][1]  # losses and accuracies
+    one, two = (torch.load(file)["model"] for file in (whole, parts))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_the_printed_accuracy_is_that_of_the_saved_network(tmp_path):
+    last_rows_alone = "BatchNorm1d(32)", "BatchNorm1d(32, momentum=1.0)"
+    path, checkpoint = mine(tmp_path, last_rows_alone), tmp_path / "checkpoint"
+    (_, said), _ = run_ranks(partial(trained, batch_size=24), 2, path, checkpoint,
+                             timeout=LONG)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32),
+                        nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 10)).double().eval()
+    net.load_state_dict(torch.load(checkpoint)["model"])
+    _, X, y = train_ddp().digits(torch.float64)
+    accuracy = (net(X).argmax(1) == y).double().mean()
+    assert said.endswith(f"accuracy {accuracy:.3f}\n")
+
+
+@pytest.mark.parametrize("changes, others, message", [
+    ([], {"lr": 0.0}, "lr 0.1, not 0.0"),
+    ([], {"batch_size": 240}, "batch_size 480, not 240"),
+    ([], {"float64": False}, "float64 True, not False"),
+    ([("momentum=0.9", "momentum=0.5")], {}, "momentum 0.9, not 0.5"),
+    ([("momentum=0.9", "momentum=0.9, weight_decay=0.1")], {}, "weight_decay 0, not 0.1"),
+])
+def test_a_run_with_other_settings_ends_and_names_them(tmp_path, changes, others, message):
+    checkpoint = tmp_path / "checkpoint"
+
+    def again(path):
+        with pytest.raises(ValueError, match=f"checkpoint is of a run with {message}"):
+            trained(path, checkpoint, 2, **others)
+    run_ranks(trained, 1, mine(tmp_path), checkpoint, timeout=LONG)
+    before = checkpoint.read_bytes()
+    run_ranks(again, 1, mine(tmp_path, *changes), timeout=LONG)
+    assert checkpoint.read_bytes() == before
+
+
+def test_a_rate_that_is_not_the_files_ends_the_program(tmp_path):
+    run(1, 1, tmp_path / "one")
+    before = (tmp_path / "one").read_bytes()
+    with pytest.raises(RuntimeError, match="ValueError: .*one is of a run with lr 0.1, not 0.0"):
+        torchrun(PROGRAM, "--float64", "--epochs", 2, "--lr", 0, "--checkpoint",
+                 tmp_path / "one", ranks=2, timeout=LONG)
+    assert (tmp_path / "one").read_bytes() == before
 
 
 def test_the_program_needs_nothing_of_the_course():

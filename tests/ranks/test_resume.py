@@ -272,6 +272,111 @@ def test_a_snapshot_of_another_kind_of_optimizer_is_refused(saved, given):
     assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
 
 
+MADE = {
+    "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    "Adam": (torch.optim.Adam, {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.0}),
+}
+
+
+def trained(kind, *groups, schedule=None, steps=3, **options):
+    """Return two layers, their optimizer with a group for each, and its schedule."""
+    make, usual = MADE[kind]
+    model = small_model()
+    own = groups or ({}, {})
+    optimizer = make([{"params": model[place].parameters(), **extra}
+                      for place, extra in zip((0, 4), own)], **(usual | options))
+    schedule = schedule and schedule(optimizer)
+    for _ in range(steps):
+        model(torch.rand(6, 3, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+        if schedule:
+            schedule.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("kind, other, message", [
+    ("SGD", {"lr": 0.001}, "group 0: lr is 0.1 in the snapshot, 0.001 here"),
+    ("SGD", {"momentum": 0.0}, "group 0: momentum is 0.9 in the snapshot, 0.0 here"),
+    ("SGD", {"weight_decay": 0.0}, "group 0: weight_decay is 0.01 in the snapshot, 0.0"),
+    ("SGD", {"nesterov": True}, "group 0: nesterov is False in the snapshot, True here"),
+    ("SGD", {"lr": torch.tensor(0.2)}, "group 0: lr is 0.1 in the snapshot, 0.2000"),
+    ("Adam", {"betas": (0.9, 0.999)},
+     r"group 0: betas is \(0.9, 0.99\) in the snapshot, \(0.9, 0.999\) here"),
+    ("Adam", {"amsgrad": True}, "group 0: amsgrad is False in the snapshot, True here"),
+])
+def test_options_that_differ_are_named_and_nothing_changes(kind, other, message):
+    kept = snapshot(*trained(kind), 1, 0)
+    model, optimizer = trained(kind, steps=1, **other)
+    before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
+    random = torch.get_rng_state()
+    with pytest.raises(CheckpointError, match=message + ".* set another after resume"):
+        resume(kept, model, optimizer)
+    assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_an_option_of_the_second_group_is_named_with_its_group():
+    kept = snapshot(*trained("SGD", {}, {"lr": 0.5}), 1, 0)
+    with pytest.raises(CheckpointError, match="group 1: lr is 0.5 in the snapshot, 0.1"):
+        resume(kept, *trained("SGD"))
+    assert resume(kept, *trained("SGD", {}, {"lr": 0.5})) == (1, 0)
+
+
+SCHEDULES = {
+    "falls": lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+    "warms up": lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer),
+    "one cycle, momentum too": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.3, total_steps=9),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("kind", MADE)
+def test_what_a_schedule_has_changed_is_put_back_and_no_difference(kind, name):
+    model, optimizer = trained(kind, schedule=SCHEDULES[name])
+    kept = snapshot(model, optimizer, 1, 0)
+    again, other = trained(kind, schedule=SCHEDULES[name], steps=0)
+    assert other.param_groups[0]["lr"] != optimizer.param_groups[0]["lr"]
+    assert resume(kept, again, other) == (1, 0)
+    assert same(other.state_dict(), optimizer.state_dict())
+
+
+def test_a_rate_from_which_a_schedule_began_is_compared():
+    kept = snapshot(*trained("SGD", schedule=SCHEDULES["falls"]), 1, 0)
+    for lr, schedule in (0.2, SCHEDULES["falls"]), (0.2, None), (0.0125, None):
+        with pytest.raises(CheckpointError, match=f"lr is 0.1 in the snapshot, {lr} here"):
+            resume(kept, *trained("SGD", schedule=schedule, steps=0, lr=lr))
+    with pytest.raises(CheckpointError, match="momentum is 0.9 in the snapshot, 0.5 here"):
+        resume(kept, *trained("SGD", schedule=SCHEDULES["falls"], momentum=0.5))
+
+
+@pytest.mark.parametrize("saved, given", [(0.1, torch.tensor(0.1)), (torch.tensor(0.1), 0.1),
+                                          (torch.tensor(0.1), torch.tensor(0.1))])
+def test_a_rate_may_be_a_tensor(saved, given):
+    kept = snapshot(*trained("SGD", lr=saved), 1, 0)
+    assert resume(kept, *trained("SGD", lr=given)) == (1, 0)
+
+
+def test_a_schedule_by_hand_keeps_its_first_rate_in_the_group():
+    model, optimizer = trained("SGD")
+    optimizer.param_groups[0]["lr"] = 0.05
+    kept = snapshot(model, optimizer, 1, 0)
+    with pytest.raises(CheckpointError, match="lr is 0.05 in the snapshot, 0.1 here"):
+        resume(kept, *trained("SGD", steps=0))
+    kept["optimizer"]["param_groups"][0]["initial_lr"] = 0.1
+    again, other = trained("SGD", steps=0)
+    resume(kept, again, other)
+    assert [group["lr"] for group in other.param_groups] == [0.05, 0.1]
+
+
+def test_another_rate_is_set_after_resume():
+    kept = snapshot(*trained("SGD"), 1, 0)
+    model, optimizer = trained("SGD", steps=0)
+    resume(kept, model, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.02
+    assert kept["optimizer"]["param_groups"][0]["lr"] == 0.1
+
+
 def test_a_generator_on_one_side_only_is_refused():
     run = Run()
     kept = snapshot(run.model, run.optimizer, 0, 0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from manual_dp.school.exercise import find
 from manual_dp.school.lessons import (
+    checkpoints,
     gradients,
     memory,
     messages,
@@ -71,6 +72,7 @@ EXERCISES = [
     _hook(),
     *gradients.EXERCISES,
     *training.EXERCISES,
+    *checkpoints.EXERCISES,
     *prices.EXERCISES,
     *scaling.EXERCISES,
     *memory.EXERCISES,

@@ -2,6 +2,7 @@
 
     draw_layer   a weight and a bias
     draw_batch   rows and labels
+    linear       a module with such a weight and bias
     loss         of batches, each with a factor
     gradients    of that, by autograd
     descend      the parameters after each step of SGD, or of another optimizer
@@ -9,6 +10,7 @@
 """
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from manual_dp.school.tools.optimizers import optimizer
@@ -27,6 +29,13 @@ def draw_layer(random, inputs=3, outputs=4):
 def draw_batch(random, rows, classes=4):
     """Draw rows of three numbers each, and their labels."""
     return random_numbers(random, rows, 3), random.choices(range(classes), k=rows)
+
+
+def linear(params):
+    """Return an nn.Linear of three inputs and four outputs, with `params`."""
+    model = nn.Linear(3, 4, dtype=torch.float64)
+    model.load_state_dict(dict(zip(("weight", "bias"), map(tensor, params))))
+    return model
 
 
 def loss(params, batches, factors=None):

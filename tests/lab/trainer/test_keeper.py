@@ -69,6 +69,18 @@ def test_a_checkpoint_that_cannot_be_used_is_one_line_and_stays(capsys, tmp_path
     assert path.read_bytes() == other[:-1]
 
 
+def test_other_settings_than_the_files_are_named_and_the_file_stays(capsys, tmp_path):
+    path = tmp_path / "run.pt"
+    assert main([*SETTINGS, "ddp", "--checkpoint", str(path)]) == 0
+    before = path.read_bytes()
+    for options, said in ((["--lr", 0], "lr 0.05, this one has 0.0"),
+                          (["--accumulate", 2], "accumulate 1, this one has 2"),
+                          (["--float64"], "float64 None, this one has True")):
+        assert f"run.pt is of a run with {said}" in refuses(
+            capsys, "ddp", "--checkpoint", path, "--resume", *options)
+    assert path.read_bytes() == before
+
+
 def newest(folder, epochs):
     """Return the epoch at which each rank, with a disk of its own, goes on."""
     def on_rank():

@@ -298,14 +298,21 @@ def indices(length, world_size, rank, epoch, seed):
         "both counts in one tensor": """
 @torch.no_grad()
 def evaluate(model, X, y):
+    was = model.training
+    model.eval()
     counts = torch.tensor([(model(X).argmax(dim=1) == y).sum().item(), len(y)])
+    model.train(was)
     dist.all_reduce(counts)
     right, rows = counts.tolist()
     return right / rows
 """,
         "one after the other, divided as tensors": """
 def evaluate(model, X, y):
-    right = (model(X).max(1).indices == y).sum()
+    training = model.training
+    try:
+        right = (model.eval()(X).max(1).indices == y).sum()
+    finally:
+        model.train(training)
     rows = torch.tensor(len(X))
     dist.all_reduce(right)
     dist.all_reduce(rows)
@@ -313,21 +320,36 @@ def evaluate(model, X, y):
 """,
         "objects, and only where there are rows": """
 def evaluate(model, X, y):
-    right = 0
+    right, training = 0, model.training
     if len(X):
+        model.eval()
         with torch.no_grad():
             right = int(torch.eq(model(X).argmax(-1), y).sum())
+    if training:
+        model.train()
     all_counts = [None] * dist.get_world_size()
     dist.all_gather_object(all_counts, (right, len(X)))
     return sum(c for c, _ in all_counts) / sum(n for _, n in all_counts)
 """,
-        "rank 0 counts and tells": """
+        "rank 0 counts and tells, each module gets its mode back": """
 def evaluate(model, X, y):
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
     counts = torch.tensor([float((model(X).argmax(1) == y).sum()), float(len(y))])
+    for module, mode in modes.items():
+        module.training = mode
     dist.reduce(counts, 0)
     answer = counts[0] / counts[1]
     dist.broadcast(answer, 0)
     return float(answer)
+""",
+        "a copy is tested": """
+import copy
+def evaluate(model, X, y):
+    model = copy.deepcopy(model).eval()
+    counts = torch.tensor([(model(X).argmax(dim=1) == y).sum().item(), len(y)])
+    dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item()
 """,
     },
     "10/resume": {

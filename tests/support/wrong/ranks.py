@@ -260,10 +260,18 @@ SAMPLES = {
 
 COUNTS = RIGHT["10/evaluate"]["both counts in one tensor"]
 EVALUATES = {
-    "still in eval mode": ("dropout would stay off", "    counts =",
-                           "    model.eval()\n    counts ="),
-    "always in training mode": ("it was in eval mode before", "    counts =",
-                                "    model.train()\n    counts ="),
+    "without eval": ("the test runs in training mode", "    model.eval()\n", ""),
+    "without eval, at a copy": ("the test runs in training mode", "    was = model.training\n"
+                                "    model.eval()\n",
+                                "    import copy\n    was = True\n"
+                                "    model = copy.deepcopy(model)\n"),
+    "eval comes too late": ("the test runs in training mode", "    model.eval()\n", "",
+                            "    model.train(was)", "    model.eval().train(was)"),
+    "still in eval mode": ("dropout would stay off", "    model.train(was)\n", ""),
+    "always in training mode": ("it was in eval mode before", "model.train(was)",
+                                "model.train()"),
+    "the outermost module alone": ("model.training is the mode of the outermost module",
+                                   "model.train(was)", "model.training = was"),
     "its own rows only": ("every rank has the accuracy of its own rows",
                           "    dist.all_reduce(counts)\n", "    counts[1].clamp_(min=1)\n"),
     "the mean of the ranks' accuracies": (
