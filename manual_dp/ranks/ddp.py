@@ -73,13 +73,10 @@ class DDP(BucketDDP):
     must start the same all-reduce.
     """
 
-    def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
-        super().__init__(module, bucket_cap_mb, find_unused_parameters)
-        self.home = {p: bucket for bucket in self.buckets for p in bucket.params}
-
     def ready(self, p):
         """Put p's gradient into its bucket; start what is full."""
-        self.home[p].put(p)
+        bucket, = (bucket for bucket in self.buckets if p in bucket.views)
+        bucket.put(p)
         self._start_full()
 
     def average(self, params):

@@ -7,6 +7,7 @@ replicas stay equal, although nobody sends weights again. See ddp.py.
 
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from itertools import zip_longest
 
 import torch
 import torch.distributed as dist
@@ -52,8 +53,8 @@ class Replica(nn.Module):
         self._listen()
 
     def _listen(self):
-        # Each backward has a number, which grows: of the one that is to average, and
-        # of the last that came to a parameter.
+        # autograd's numbers, which grow: of the backward that will average, and of the
+        # last one that came to a parameter
         self.running, self.reached = None, -1
         for p in self.names:
             p.register_post_accumulate_grad_hook(self._hook)
@@ -110,13 +111,11 @@ class Replica(nn.Module):
 
     def _finish(self, number):
         """Average the gradients; autograd calls this when all of backward is done."""
-        if self.reached > number:
+        if self.reached > number:  # one ran inside this one
             raise RuntimeError(NOT_ENDED)
-        if self.reached == number:  # or it was autograd.grad's, which adds to no p.grad
-            self._average()
-        self.running = None
-
-    def _average(self):
+        if self.reached < number:  # autograd.grad, which adds to no p.grad
+            self.running = None
+            return
         unused = [p for p in self.names if p not in self.used]
         if unused and not self.find_unused_parameters:
             names = ", ".join(self.names[p] for p in unused)
@@ -128,7 +127,7 @@ class Replica(nn.Module):
             # Not before: some rank may have started its first bucket long ago.
             for p in self._used_nowhere():
                 p.grad = kept[p]
-        self.used = set()
+        self.used, self.running = set(), None
 
     def _used_nowhere(self):
         params = list(self.names)
@@ -160,38 +159,27 @@ def _start_from_rank0(tensors):
 
 
 def _tensors(output):
-    """Return what autograd computed of the output: lists, dicts, dataclasses hold it."""
-    found = []
-    for part in tree_leaves(output):
-        if is_dataclass(part):
-            found += _tensors(vars(part))
-        elif isinstance(part, nn.Parameter) or not isinstance(part, PLAIN):
+    """Return what autograd has computed of a module's output, or of its parts."""
+    parts = tree_leaves(vars(output) if is_dataclass(output) else output)
+    for part in parts:
+        if isinstance(part, nn.Parameter) or not isinstance(part, PLAIN):
             raise TypeError(f"the module returned a {type(part).__name__}: return new "
-                            "tensors, or lists, tuples, dicts or dataclasses of them")
-        elif isinstance(part, torch.Tensor) and part.grad_fn:
-            found.append(part)
-    return found
+                            "tensors, alone or in lists, tuples, dicts or a dataclass")
+    return [part for part in parts if isinstance(part, torch.Tensor) and part.grad_fn]
 
 
 def _check_same(module):
     if any(hasattr(part, "no_sync") for part in module.modules()):
         raise ValueError("the module or a part of it is wrapped already: wrap what is "
                          "inside, its .module")
-    mine = [(name, tuple(t.shape), str(t.dtype), t.requires_grad)
+    mine = [f"{name} {tuple(t.shape)} {t.dtype}"
+            + ("" if t.requires_grad else " without gradient")
             for name, t in [*module.named_parameters(), *module.named_buffers()]]
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     for rank, theirs in enumerate(everyone):
-        if len(theirs) != len(everyone[0]):
-            raise ValueError(f"rank {rank} has {len(theirs)} parameters and buffers, "
-                             f"rank 0 has {len(everyone[0])}")
-        for one, first in zip(theirs, everyone[0]):
+        for one, first in zip_longest(theirs, everyone[0], fillvalue="nothing more"):
             if one != first:
-                raise ValueError(f"rank {rank} has {_words(*one)}, "
-                                 f"rank 0 has {_words(*first)}")
+                raise ValueError(f"rank {rank} has {one}, rank 0 has {first}")
     if not any(p.requires_grad for p in module.parameters()):
         raise ValueError("the module has no parameter that wants a gradient")
-
-
-def _words(name, shape, dtype, wanted):
-    return f"{name} {shape} {dtype}" + ("" if wanted else " without gradient")

@@ -5,7 +5,6 @@ its outputs is 1 on rank 0 and 2 on rank 1, and the mean is 1.5.
 """
 
 import copy
-import gc
 import pickle
 import sys
 from collections import namedtuple
@@ -136,7 +135,6 @@ def old_one_deleted(wrap):
     model = wrap(linear)
     model(row())
     del model
-    gc.collect()
     model = wrap(linear)
     model(row()).sum().backward()
     return gradient(linear)
@@ -412,7 +410,6 @@ def a_new_model_for_each_step(wrap):
     for _ in range(3):
         linear = layer()
         loss = wrap(linear)(row()).sum()  # the wrapper itself is not kept
-        gc.collect()
         loss.backward()
         seen.append(gradient(linear))
     return seen
@@ -452,7 +449,7 @@ OUTPUTS = {"a tuple": (lambda y: (y, None), lambda out: out[0]),
            "a list in a dict": (lambda y: {"y": [1, y]}, lambda out: out["y"][1]),
            "a dataclass": (Scores, lambda out: out.y_hat),
            "a namedtuple": (lambda y: Pair(y, 2.0), lambda out: out.y_hat),
-           "all in one": (lambda y: [(Scores(y), {"name": "a"})], lambda out: out[0][0].y_hat)}
+           "all in one": (lambda y: Scores([(Pair(y, None), {"a": 1})]), lambda out: out.y_hat[0][0].y_hat)}
 
 
 def returning(change, pick):
@@ -809,8 +806,13 @@ def wrapped_in_torchs(wrap):
 
 
 def two_wrappers_in_one_loss(wrap):
-    linear = layer()
-    (wrap(linear)(row()).sum() + DDP(linear)(row()).sum()).backward()
+    seen = []
+    for other in KINDS.values():
+        linear = layer()
+        models = wrap(linear), other(linear)
+        seen.append(told(lambda: sum(model(row()).sum() for model in models).backward())
+                    or gradient(linear))
+    return [seen]
 
 
 def a_gradient_that_a_hook_replaced(wrap):
@@ -826,8 +828,8 @@ NOT_REACHED = ("RuntimeError: backward did not reach {}; if that is meant, pass 
                "find_unused_parameters=True")
 NOT_ENDED = ("RuntimeError: a backward has not ended: after an error, set gradients to None and "
              "wrap the module again; in torch.utils.checkpoint, say use_reentrant=False")
-RETURNED = ("TypeError: the module returned a {}: return new tensors, or lists, tuples, "
-            "dicts or dataclasses of them")
+RETURNED = ("TypeError: the module returned a {}: return new tensors, alone or in lists, "
+            "tuples, dicts or a dataclass")
 TWICE = ("ValueError: the module or a part of it is wrapped already: wrap what is inside, its "
          ".module")
 ERRORS = {goes_on_after_an_error: NOT_ENDED, goes_on_after_parameters_were_missing: NOT_ENDED,
@@ -848,3 +850,74 @@ ERRORS = {goes_on_after_an_error: NOT_ENDED, goes_on_after_parameters_were_missi
 def test_an_error_says_what_to_do(two_ranks, case):
     for results in on_both(two_ranks, with_each_kind, case):
         assert [results[kind] for kind in KINDS] == [ERRORS[case]] * len(KINDS)
+
+
+def test_two_wrappers_in_one_loss_are_right_or_an_error(two_ranks):
+    replaced = ("RuntimeError: the gradient of weight was replaced in backward, by a second "
+                "wrapper or a hook")
+    for results in on_both(two_ranks, with_each_kind, two_wrappers_in_one_loss):
+        for kind in KINDS:
+            assert len(results[kind]) == len(KINDS)
+            assert all(result in (3, replaced) for result in results[kind]), kind
+        assert results["NaiveDDP"][:2] == [3, 3] and results["DDP"][2] == replaced
+
+
+def test_a_gradient_that_a_hook_replaced_is_an_error_or_averaged(two_ranks):
+    for results in on_both(two_ranks, with_each_kind, a_gradient_that_a_hook_replaced):
+        assert results["NaiveDDP"] == results["BucketDDP"] == [1.5]
+        assert results["DDP"] == results["DDP, a bucket each"] == (
+            "RuntimeError: the gradient of weight was replaced in backward, by a second "
+            "wrapper or a hook")
+
+
+# over time
+
+def kept(wrap, **options):
+    """Return what a list of gradients of three steps holds at the end."""
+    linear, log = layer(), []
+    model = wrap(linear, **options)
+    for scale in (1, 10, 100):
+        model.zero_grad()
+        (scale * model(row()).sum()).backward()
+        log.append(linear.weight.grad)
+    return [grad[0, 0].item() for grad in log]
+
+
+def test_a_kept_gradient_is_a_part_of_the_bucket_as_in_torch_where_it_is_a_view(two_ranks):
+    for results in on_both(two_ranks, with_each_kind, kept):
+        assert results["NaiveDDP"] == results["torch's"] == [1.5, 15, 150]
+        assert results["BucketDDP"] == results["DDP"] == [150] * 3
+    for last_two in on_both(two_ranks, lambda: kept(
+            DistributedDataParallel, gradient_as_bucket_view=True)[1:]):
+        assert last_two == [150] * 2  # torch's buckets are new after the first step
+
+
+@pytest.mark.parametrize("kind", [NaiveDDP, BucketDDP, DDP])
+def test_cells_that_are_run_again_are_right(two_ranks, kind):
+    on_both(two_ranks, lambda: None)  # the ranks are there
+    two_ranks.push(kind=kind, layer=layer, row=row, gradient=gradient)
+    two_ranks.run("linear = layer()")
+    for _ in range(2):
+        two_ranks.run("model = kind(linear)")
+        two_ranks.run("loss = model(row()).sum()")
+        assert two_ranks.run("model.zero_grad()\nmodel(row()).sum().backward()\n"
+                             "gradient(linear)") == [1.5, 1.5]
+    assert two_ranks.run("loss.backward()\ngradient(linear)") == [3, 3]
+
+
+def test_a_pickled_wrapper_is_right_in_new_ranks(two_ranks, tmp_path):
+    # numbers of backwards begin again there
+    def write(path):
+        model = DDP(layer())
+        for _ in range(5):
+            model(row()).sum().backward()
+        torch.save(model, f"{path}/{dist.get_rank()}")
+
+    def read(path):
+        model = torch.load(f"{path}/{dist.get_rank()}", weights_only=False)
+        model(row()).sum().backward()
+        return gradient(model.module)
+
+    on_both(two_ranks, write, str(tmp_path))
+    with Ranks(2) as new:
+        assert on_both(new, read, str(tmp_path)) == [1.5, 1.5]
