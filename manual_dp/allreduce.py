@@ -121,8 +121,8 @@ def _check(tensors, name="rank {}"):
             raise TypeError(f"{who(rank)} holds a tensor without numbers in memory: "
                             f"{tensor.device}, {tensor.layout}")
         if not (tensor.is_floating_point() or tensor.dtype == torch.int64):
-            raise TypeError(f"{who(rank)} holds {tensor.dtype}, whose sums may "
-                            "overflow; use a float or int64")
+            raise TypeError(f"{who(rank)} holds {tensor.dtype}; only floats and int64 "
+                            "are added (shorter integers overflow)")
         if tensor.dtype != tensors[0].dtype:
             raise TypeError(f"{who(rank)} holds {tensor.dtype}, "
                             f"{who(0)} holds {tensors[0].dtype}")

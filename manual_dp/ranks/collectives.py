@@ -106,8 +106,6 @@ def checked_allreduce(tensor, tag, op="sum"):
     would sum things that do not belong together and say nothing; TypeError if the
     tensor does not fit, or a mean of whole numbers is asked for.
     """
-    if op not in ("sum", "mean"):
-        raise ValueError(f'op must be "sum" or "mean", got {op!r}')
     _check_group()
     texts = _gather([f"tag {str(tag)!r}", f"op {op!r}", *_form(tensor)])
     for rank, theirs in enumerate(texts):
@@ -115,6 +113,9 @@ def checked_allreduce(tensor, tag, op="sum"):
             if ours != other:
                 raise ValueError(f"checked_allreduce: rank 0 has {ours}, "
                                  f"rank {rank} has {other}")
+    # Not before: a rank that is refused alone would leave the others waiting.
+    if op not in ("sum", "mean"):
+        raise ValueError(f'op must be "sum" or "mean", got {op!r}')
     rank, world_size = _check(tensor, adds=True)
     if op == "mean" and not tensor.is_floating_point():
         raise TypeError(f"rank {rank} holds {tensor.dtype}, whose mean is no "
@@ -166,8 +167,8 @@ def _check(tensor, src=0, adds=False):
         raise TypeError(f"rank {rank} holds a tensor on {tensor.device}, "
                         f"{tensor.layout}; need an ordinary one on the CPU")
     if adds and not (tensor.is_floating_point() or tensor.dtype == torch.int64):
-        raise TypeError(f"rank {rank} holds {tensor.dtype}, whose sums may overflow; "
-                        "use a float or int64")
+        raise TypeError(f"rank {rank} holds {tensor.dtype}; only floats and int64 are "
+                        "added (shorter integers overflow)")
     if not tensor.is_contiguous():
         raise ValueError(f"rank {rank}'s tensor is not contiguous, its strides are "
                          f"{tensor.stride()}")

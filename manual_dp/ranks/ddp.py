@@ -31,7 +31,9 @@ class NaiveDDP(Replica):
 class BucketDDP(Replica):
     """Average gradients after backward, a bucket at a time.
 
-    bucket_cap_mb: a bucket closes once it holds so many MiB. The rest as `Replica`.
+    bucket_cap_mb: a bucket closes once it holds so many MiB. Each `p.grad` is a part of
+    a bucket, which the next step writes over: clone what you keep. (torch copies, if
+    not told gradient_as_bucket_view=True.) The rest as `Replica`.
     """
 
     def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
@@ -56,6 +58,9 @@ class BucketDDP(Replica):
         """Give every parameter its part of a bucket as gradient; start again."""
         for bucket in self.buckets:
             for p in params:
+                if p.grad is not None and p.grad is not bucket.views.get(p, p.grad):
+                    raise RuntimeError(f"the gradient of {self.names[p]} was replaced in "
+                                       "backward, by a second wrapper or a hook")
                 if p in bucket.views:
                     p.grad = bucket.views[p]  # also where this rank had no gradient
             bucket.empty()
@@ -68,14 +73,10 @@ class DDP(BucketDDP):
     must start the same all-reduce.
     """
 
-    def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
-        super().__init__(module, bucket_cap_mb, find_unused_parameters)
-        self.home = {p: bucket for bucket in self.buckets for p in bucket.params}
-        self.started = 0
-
     def ready(self, p):
         """Put p's gradient into its bucket; start what is full."""
-        self.home[p].put(p)
+        bucket, = (bucket for bucket in self.buckets if p in bucket.views)
+        bucket.put(p)
         self._start_full()
 
     def average(self, params):
@@ -85,15 +86,15 @@ class DDP(BucketDDP):
         self._start_full()
         for bucket in self.buckets:
             bucket.wait()
-        self.started = 0
         self._empty(params)
 
     def _start_full(self):
         """Start buckets in their order, up to the first that is not full."""
-        waiting = self.buckets[self.started:]
-        while waiting and not waiting[0].missing:
-            waiting.pop(0).start()
-            self.started += 1
+        for bucket in self.buckets:
+            if bucket.missing:
+                break
+            if not bucket.work:
+                bucket.start()
 
 
 def _check_cap(bucket_cap_mb):

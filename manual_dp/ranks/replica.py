@@ -6,11 +6,18 @@ replicas stay equal, although nobody sends weights again. See ddp.py.
 """
 
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from itertools import zip_longest
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.autograd import Variable
+from torch.utils._pytree import tree_leaves
+
+PLAIN = torch.Tensor, int, float, str, type(None)  # what a module may return
+NOT_ENDED = ("a backward has not ended: after an error, set gradients to None and wrap the "
+             "module again; in torch.utils.checkpoint, say use_reentrant=False")
 
 
 class Replica(nn.Module):
@@ -18,14 +25,17 @@ class Replica(nn.Module):
 
     When `backward` returns, gradients are the mean over the ranks of each rank's
     gradient: `mean of means`, right for equal shards and a loss that is a mean.
-    Parameters that do not want a gradient when the module is wrapped are left alone.
+    A backward averages if it comes through what `forward` returned. So two forwards,
+    then two backwards are right; torch's forward prepares the next backward only.
+    Parameters that do not want a gradient when the module is wrapped are left alone;
+    a sparse gradient becomes a dense one.
     find_unused_parameters: let a parameter take no part in the loss. Where no rank
     used it, its gradient stays as it was; elsewhere, not using it counts as zero.
-    torch.utils.checkpoint: with use_reentrant=False only; the other form runs a
-    backward inside backward, whose end is taken for the end of all.
+    torch.utils.checkpoint: with use_reentrant=False only.
     Raises ValueError on every rank if the ranks' parameters differ in name, shape,
-    dtype or in whether they want a gradient; RuntimeError from `backward`, naming
-    them, if parameters were not used.
+    dtype or in whether they want a gradient, or if a part is wrapped already;
+    RuntimeError from `backward`, naming them, if parameters were not used; TypeError
+    from `forward` if it cannot see the tensors in what the module returns.
     """
 
     def __init__(self, module, find_unused_parameters=False):
@@ -36,12 +46,16 @@ class Replica(nn.Module):
                       if p.requires_grad}
         self.find_unused_parameters = find_unused_parameters
         self.sync = self.sync_buffers = True
-        self.armed = self.running = False
         self.used = set()  # since gradients were last averaged
+        # torch's DDP round this one finds nothing left to average, and says so
+        self._ddp_params_and_buffers_to_ignore = [*dict(self.named_parameters())]
         _start_from_rank0([*module.parameters(), *module.buffers()])
         self._listen()
 
     def _listen(self):
+        # autograd's numbers, which grow: of the backward that will average, and of the
+        # last one that came to a parameter
+        self.running, self.reached = None, -1
         for p in self.names:
             p.register_post_accumulate_grad_hook(self._hook)
 
@@ -55,14 +69,13 @@ class Replica(nn.Module):
 
         Buffers, such as running means, are first set to rank 0's, as in torch's DDP.
         """
-        if self.running:
-            raise RuntimeError("the last backward ended half-way: gradients may "
-                               "differ between ranks")
         if self.sync_buffers:
             _start_from_rank0(self.module.buffers())
         self.sync_buffers = self.sync and torch.is_grad_enabled()
-        self.armed = self.armed or self.sync_buffers
-        return self.module(*args, **kwargs)
+        output = self.module(*args, **kwargs)
+        for tensor in _tensors(output) if self.sync_buffers else []:
+            tensor.register_hook(self._begin)
+        return output
 
     @contextmanager
     def no_sync(self):
@@ -73,18 +86,36 @@ class Replica(nn.Module):
         finally:
             self.sync = before
 
+    def _begin(self, grad):
+        """Note that backward comes through an output; autograd calls this."""
+        number = torch._C._current_graph_task_id()
+        if number != self.running:  # the first: ask to be called when backward is done
+            if self.running is not None and self.reached >= self.running:
+                raise RuntimeError(NOT_ENDED)
+            self.running = number
+            Variable._execution_engine.queue_callback(lambda: self._finish(number))
+        if torch.is_grad_enabled():  # create_graph: a backward through grad counts too
+            grad = grad if grad.requires_grad else grad.detach().requires_grad_()
+            grad.register_hook(self._begin)
+        return grad
+
     def _hook(self, p):
         """Note that backward has added p's gradient; autograd calls this."""
+        if p.grad is not None and p.grad.is_sparse:
+            p.grad = p.grad.to_dense()
         self.used.add(p)  # in no_sync too: what it left there is averaged later
-        if not self.armed:
-            return
-        if not self.running:  # the first: ask to be called when backward is done
-            Variable._execution_engine.queue_callback(self._finish)
-            self.running = True
-        self.ready(p)
+        number = torch._C._current_graph_task_id()
+        self.reached = max(self.reached, number)
+        if number == self.running:
+            self.ready(p)
 
-    def _finish(self):
+    def _finish(self, number):
         """Average the gradients; autograd calls this when all of backward is done."""
+        if self.reached > number:  # one ran inside this one
+            raise RuntimeError(NOT_ENDED)
+        if self.reached < number:  # autograd.grad, which adds to no p.grad
+            self.running = None
+            return
         unused = [p for p in self.names if p not in self.used]
         if unused and not self.find_unused_parameters:
             names = ", ".join(self.names[p] for p in unused)
@@ -96,7 +127,7 @@ class Replica(nn.Module):
             # Not before: some rank may have started its first bucket long ago.
             for p in self._used_nowhere():
                 p.grad = kept[p]
-        self.used, self.armed, self.running = set(), False, False
+        self.used, self.running = set(), None
 
     def _used_nowhere(self):
         params = list(self.names)
@@ -127,22 +158,28 @@ def _start_from_rank0(tensors):
             tensor.copy_(part.view(tensor.shape))
 
 
+def _tensors(output):
+    """Return what autograd has computed of a module's output, or of its parts."""
+    parts = tree_leaves(vars(output) if is_dataclass(output) else output)
+    for part in parts:
+        if isinstance(part, nn.Parameter) or not isinstance(part, PLAIN):
+            raise TypeError(f"the module returned a {type(part).__name__}: return new "
+                            "tensors, alone or in lists, tuples, dicts or a dataclass")
+    return [part for part in parts if isinstance(part, torch.Tensor) and part.grad_fn]
+
+
 def _check_same(module):
-    mine = [(name, tuple(t.shape), str(t.dtype), t.requires_grad)
+    if any(hasattr(part, "no_sync") for part in module.modules()):
+        raise ValueError("the module or a part of it is wrapped already: wrap what is "
+                         "inside, its .module")
+    mine = [f"{name} {tuple(t.shape)} {t.dtype}"
+            + ("" if t.requires_grad else " without gradient")
             for name, t in [*module.named_parameters(), *module.named_buffers()]]
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     for rank, theirs in enumerate(everyone):
-        if len(theirs) != len(everyone[0]):
-            raise ValueError(f"rank {rank} has {len(theirs)} parameters and buffers, "
-                             f"rank 0 has {len(everyone[0])}")
-        for one, first in zip(theirs, everyone[0]):
+        for one, first in zip_longest(theirs, everyone[0], fillvalue="nothing more"):
             if one != first:
-                raise ValueError(f"rank {rank} has {_words(*one)}, "
-                                 f"rank 0 has {_words(*first)}")
+                raise ValueError(f"rank {rank} has {one}, rank 0 has {first}")
     if not any(p.requires_grad for p in module.parameters()):
         raise ValueError("the module has no parameter that wants a gradient")
-
-
-def _words(name, shape, dtype, wanted):
-    return f"{name} {shape} {dtype}" + ("" if wanted else " without gradient")

@@ -369,6 +369,28 @@ def test_the_checked_call_names_the_mistake_on_every_rank_and_goes_on():
             assert results[name] == (text, True, [3])
 
 
+def test_what_differs_is_named_on_every_rank_before_what_is_refused():
+    one, whole = torch.ones(2), torch.ones(2, dtype=torch.int32)
+    calls = {"op 'max'": ((one, "max"), (one, "sum")),
+             "op 'sum'": ((one, "sum"), (one, "max")),
+             "op None": ((one, None), (one, "sum")),
+             "shape (2,)": ((one, "max"), (torch.ones(3), "max")),
+             "dtype torch.int32": ((whole, "sum"), (one, "sum")),
+             "dtype torch.float32": ((one, "mean"), (whole, "mean")),
+             "dtype torch.complex64": ((one.cfloat(), "sum"), (one.bool(), "sum"))}
+
+    def rank_function():
+        texts = [told(checked_allreduce, *both[dist.get_rank()][:1], "t",
+                      both[dist.get_rank()][1]) for both in calls.values()]
+        checked_allreduce(after := torch.ones(1), "after the mistakes")
+        return texts, after.item()
+
+    for texts, after in run_ranks(rank_function, 2, timeout=20):
+        assert after == 2
+        for words, text in zip(calls, texts):
+            assert text.startswith(f"ValueError: checked_allreduce: rank 0 has {words}, rank 1")
+
+
 @pytest.mark.parametrize("odd, named", [(0, 1), (1, 1), (3, 3)])
 def test_ranks_that_agree_hear_of_the_odd_one_too(odd, named):
     def rank_function():
@@ -474,8 +496,9 @@ def test_every_rank_refuses_what_does_not_fit_and_writes_nothing():
                                  "its strides are (2,)"}
         assert len(texts) == 5 * 5 + 3 * 4
         for (_, what), text in texts.items():
-            assert text == words.get(what, f"TypeError: rank {rank} holds {what}, whose "
-                                           "sums may overflow; use a float or int64")
+            assert text == words.get(what, f"TypeError: rank {rank} holds {what}; only "
+                                           "floats and int64 are added (shorter integers "
+                                           "overflow)")
 
 
 SRC = "ValueError: src must be a rank from 0 to 1, got "

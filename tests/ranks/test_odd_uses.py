@@ -1,0 +1,923 @@
+"""A table of odd uses: each kind of DDP gives the right gradient, or one error that helps.
+
+Rank r holds the row (1 + r, 1 + r) and the layer has no bias: the gradient of the sum of
+its outputs is 1 on rank 0 and 2 on rank 1, and the mean is 1.5.
+"""
+
+import copy
+import pickle
+import sys
+from collections import namedtuple
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import cloudpickle
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from manual_dp.ranks import DDP, BucketDDP, NaiveDDP, Ranks
+
+# A rank has no tests to import from: send this file's functions whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+KINDS = {"NaiveDDP": NaiveDDP, "BucketDDP": BucketDDP, "DDP": DDP,
+         "DDP, a bucket each": lambda module, **options: DDP(module, 1e-6, **options)}
+ALL = {**KINDS, "torch's": DistributedDataParallel}
+
+
+@pytest.fixture(scope="module")
+def two_ranks(one_nursery_for_this_file):
+    with Ranks(2) as ranks:
+        yield ranks
+
+
+def on_both(ranks, function, *args):
+    """Call the function in both ranks, which stay; return what they return."""
+    ranks.push(function=function, args=args)
+    return ranks.run("function(*args)", timeout=30)
+
+
+def layer():
+    linear = nn.Linear(2, 1, bias=False).double()
+    nn.init.ones_(linear.weight)
+    return linear
+
+
+def row():
+    return torch.full((1, 2), 1.0 + dist.get_rank(), dtype=torch.float64)
+
+
+def gradient(module):
+    return module.weight.grad[0, 0].item()
+
+
+def net():
+    """Return two layers and a tanh, of the same numbers in every process."""
+    generator = torch.Generator().manual_seed(0)
+    layers = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    for p in layers.parameters():
+        p.data = torch.rand(p.shape, dtype=torch.float64, generator=generator) - 0.5
+    return layers
+
+
+def gradients(module):
+    return [p.grad.flatten().tolist() for p in module.parameters()]
+
+
+def told(function, *args):
+    """Return what the call returns, or raises, in words."""
+    try:
+        return function(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def failed_half_way(model, module):
+    """Let every rank's backward raise an error after the first gradient."""
+    handle = module.weight.register_post_accumulate_grad_hook(lambda p: 1 / 0)
+    text = told(model(row()).sum().backward)
+    handle.remove()
+    assert text == "ZeroDivisionError: division by zero"
+
+
+# an old wrapper
+
+def wrapped_again(wrap):
+    linear = layer()
+    model = wrap(linear)
+    model(row())  # only looked at
+    model = wrap(linear)  # the cell is run again
+    model(row()).sum().backward()
+    return gradient(linear)
+
+
+def wrapped_three_times(wrap):
+    linear = layer()
+    for _ in range(3):
+        model = wrap(linear)
+        model(row())
+    model(row()).sum().backward()
+    return gradient(linear)
+
+
+def after_another_kind(wrap):
+    seen = []
+    for first in ALL.values():
+        linear = layer()
+        first(linear)(row())
+        wrap(linear)(row()).sum().backward()
+        seen.append(gradient(linear))
+    return seen
+
+
+def before_torchs(wrap):
+    linear = layer()
+    wrap(linear)(row())
+    model = DistributedDataParallel(linear)  # kept: without a name, it is gone at once
+    model(row()).sum().backward()
+    return gradient(linear)
+
+
+def after_an_error_in_a_hook(wrap):
+    linear = layer()
+    failed_half_way(wrap(linear), linear)
+    linear.weight.grad = None
+    wrap(linear)(row()).sum().backward()
+    return gradient(linear)
+
+
+def old_one_deleted(wrap):
+    linear = layer()
+    model = wrap(linear)
+    model(row())
+    del model
+    model = wrap(linear)
+    model(row()).sum().backward()
+    return gradient(linear)
+
+
+def old_one_called(wrap):
+    linear = layer()
+    old = wrap(linear)
+    wrap(linear)(row())
+    old(row()).sum().backward()
+    return gradient(linear)
+
+
+def old_and_new_in_turns(wrap):
+    linear, seen = layer(), []
+    old, new = wrap(linear), wrap(linear)
+    for model in (old, new, new, old):
+        model(row()).sum().backward()
+        seen.append(gradient(linear))
+    return seen
+
+
+def old_loss_after_the_new_one_was_made(wrap):
+    linear = layer()
+    loss = wrap(linear)(row()).sum()
+    wrap(linear)(row())
+    loss.backward()
+    return gradient(linear)
+
+
+def made_in_no_sync_of_the_old_one(wrap):
+    linear = layer()
+    with wrap(linear).no_sync():
+        wrap(linear)(row()).sum().backward()
+    return gradient(linear)
+
+
+def a_copy(again):
+    def case(wrap):
+        linear = layer()
+        model = wrap(linear)
+        model(row())
+        other = again(model)
+        other(row()).sum().backward()
+        return gradient(other.module)
+    return case
+
+
+def the_first_beside_its_copy(wrap):
+    model = wrap(layer())
+    copy.deepcopy(model)(row()).sum().backward()
+    assert model.module.weight.grad is None
+    model(row()).sum().backward()
+    return gradient(model.module)
+
+
+def a_copy_of_the_module(wrap):
+    linear = layer()
+    wrap(linear)(row())
+    linear = copy.deepcopy(linear)
+    wrap(linear)(row()).sum().backward()
+    return gradient(linear)
+
+
+def a_part_then_the_whole(wrap):
+    layers = nn.Sequential(layer())
+    wrap(layers[0])(row())
+    wrap(layers)(row()).sum().backward()
+    return gradient(layers[0])
+
+
+def the_whole_then_a_part(wrap):
+    layers = nn.Sequential(layer())
+    wrap(layers)(row())
+    wrap(layers[0])(row()).sum().backward()
+    return gradient(layers[0])
+
+
+OLD = {wrapped_again: 1.5, wrapped_three_times: 1.5, after_another_kind: [1.5] * 5,
+       before_torchs: 1.5, after_an_error_in_a_hook: 1.5, old_one_deleted: 1.5,
+       old_one_called: 1.5, old_and_new_in_turns: [1.5, 3, 4.5, 6],
+       old_loss_after_the_new_one_was_made: 1.5, made_in_no_sync_of_the_old_one: 1.5,
+       the_first_beside_its_copy: 1.5, a_copy_of_the_module: 1.5,
+       a_part_then_the_whole: 1.5, the_whole_then_a_part: 1.5}
+COPIES = {"deepcopy": copy.deepcopy, "copy": copy.copy,
+          "pickle": lambda model: pickle.loads(pickle.dumps(model))}
+
+
+# which backward is averaged
+
+def two_losses(first, second):
+    """Return the case of two forwards, then two backwards in an order."""
+    def case(wrap):
+        linear, seen = layer(), []
+        model = wrap(linear)
+        losses = model(row()).sum(), 10 * model(row()).sum()
+        for i in (first, second):
+            losses[i].backward()
+            seen.append(gradient(linear))
+        return seen
+    return case
+
+
+def three_losses_and_a_step(wrap):
+    linear = layer()
+    model = wrap(linear)
+    losses = [scale * model(row()).sum() for scale in (1, 10, 100)]
+    losses[0].backward()
+    linear.zero_grad()
+    losses[1].backward()
+    losses[2].backward()
+    return gradient(linear)
+
+
+def one_graph_twice(wrap):
+    linear, seen = layer(), []
+    loss = wrap(linear)(row()).sum()
+    for retain in (True, False):
+        loss.backward(retain_graph=retain)
+        seen.append(gradient(linear))
+    return seen
+
+
+def the_sum_of_two(wrap):
+    linear = layer()
+    model = wrap(linear)
+    (model(row()).sum() + model(row()).sum()).backward()
+    return gradient(linear)
+
+
+def through_itself(wrap):
+    # w x, then w w x: with w = 1, as one number, the gradient is 2 x
+    linear = nn.Linear(1, 1, bias=False).double()
+    nn.init.ones_(linear.weight)
+    model = wrap(linear)
+    model(model(row()[:, :1])).sum().backward()
+    return gradient(linear)
+
+
+def a_forward_in_no_grad_between(wrap):
+    linear = layer()
+    model = wrap(linear)
+    loss = model(row()).sum()
+    with torch.no_grad():
+        model(row())
+    with torch.inference_mode():
+        model(row())
+    loss.backward()
+    return gradient(linear)
+
+
+def an_eval_forward_between(wrap):
+    linear = layer()
+    model = wrap(linear)
+    loss = model(row()).sum()
+    model.eval()
+    model(row())
+    model.train()
+    loss.backward()
+    return gradient(linear)
+
+
+def a_look_before_each_step(wrap):
+    linear, seen = layer(), []
+    model = wrap(linear)
+    for _ in range(2):
+        model(row())
+        model(row()).sum().backward()
+        seen.append(gradient(linear))
+    return seen
+
+
+def forward_in_no_sync_first(wrap):
+    linear, seen = layer(), []
+    model = wrap(linear)
+    with model.no_sync():
+        model(row()).sum().backward()
+    seen.append(gradient(linear) - dist.get_rank())
+    model(row()).sum().backward()
+    return [*seen, gradient(linear)]
+
+
+def a_look_before_no_sync(wrap):
+    linear = layer()
+    model = wrap(linear)
+    model(row())  # torch's averages the next backward: this armed it
+    with model.no_sync():
+        model(row()).sum().backward()
+    mine = gradient(linear) - dist.get_rank()
+    model(row()).sum().backward()
+    return [mine, gradient(linear)]
+
+
+def the_one_inside_first(wrap):
+    linear = layer()
+    model = wrap(linear)
+    outside = model(row()).sum()
+    with model.no_sync():
+        inside = 10 * model(row()).sum()
+    inside.backward()
+    mine = gradient(linear) - 10 * dist.get_rank()
+    outside.backward()
+    return [mine, gradient(linear)]
+
+
+def the_one_outside_first(wrap):
+    linear = layer()
+    model = wrap(linear)
+    with model.no_sync():
+        inside = 10 * model(row()).sum()
+    model(row()).sum().backward()
+    mean = gradient(linear)
+    inside.backward()
+    mine = gradient(linear) - 10 * dist.get_rank()
+    model(row()).sum().backward()
+    return [mean, mine, gradient(linear)]
+
+
+def three_micro_batches(wrap, set_to_none=True):
+    linear, seen = layer(), []
+    model = wrap(linear)
+    for _ in range(2):
+        for _ in range(2):
+            with model.no_sync():
+                (model(row()).sum() / 3).backward()
+        (model(row()).sum() / 3).backward()
+        seen.append(gradient(linear))
+        model.zero_grad(set_to_none=set_to_none)
+    return seen
+
+
+def three_micro_batches_into_zeros(wrap):
+    return three_micro_batches(wrap, set_to_none=False)
+
+
+def steps_without_zero_grad(wrap):
+    linear, seen = layer(), []
+    model = wrap(linear)
+    for _ in range(3):
+        model(row()).sum().backward()
+        seen.append(gradient(linear))
+    return seen
+
+
+def changed_in_place(wrap):
+    linear = layer()
+    wrap(linear)(row()).mul_(2).sum().backward()
+    return gradient(linear)
+
+
+def cut_and_carried_on(wrap):
+    linear = layer()
+    output = wrap(linear)(row())
+    cut = output.detach().requires_grad_()
+    (3 * cut).sum().backward()
+    output.backward(cut.grad)
+    return gradient(linear)
+
+
+def a_critic_that_is_frozen_for_a_while(wrap):
+    maker, critic, seen = layer(), nn.Linear(1, 1, bias=False).double(), []
+    nn.init.ones_(critic.weight)
+    make, judge = wrap(maker), wrap(critic)
+    for frozen in (False, True):
+        critic.requires_grad_(not frozen)
+        judge(make(row())).sum().backward()
+        seen.append(gradient(maker))
+    return [*seen, gradient(critic)]
+
+
+def a_new_model_for_each_step(wrap):
+    seen = []
+    for _ in range(3):
+        linear = layer()
+        loss = wrap(linear)(row()).sum()  # the wrapper itself is not kept
+        loss.backward()
+        seen.append(gradient(linear))
+    return seen
+
+
+WHICH = {three_losses_and_a_step: 165, one_graph_twice: [1.5, 3], the_sum_of_two: 3,
+         through_itself: 3, a_forward_in_no_grad_between: 1.5, an_eval_forward_between: 1.5,
+         a_look_before_each_step: [1.5, 3], forward_in_no_sync_first: [1, 3],
+         a_look_before_no_sync: [1, 3], the_one_inside_first: [10, 16.5],
+         the_one_outside_first: [1.5, 11.5, 18], three_micro_batches: [1.5, 1.5],
+         three_micro_batches_into_zeros: [1.5, 1.5],
+         steps_without_zero_grad: [1.5, 3, 4.5], changed_in_place: 3, cut_and_carried_on: 4.5,
+         a_critic_that_is_frozen_for_a_while: [1.5, 3, 3], a_new_model_for_each_step: [1.5] * 3}
+
+
+# what forward returns, and what the loss is made of
+
+class Returns(nn.Module):
+    """Return what `change` makes of the layer's output."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.weight, self.change = layer().weight, change
+
+    def forward(self, X):
+        return self.change(X @ self.weight.t())
+
+
+@dataclass
+class Scores:
+    y_hat: torch.Tensor
+    name: str = "scores"
+
+
+Pair = namedtuple("Pair", "y_hat other")
+OUTPUTS = {"a tuple": (lambda y: (y, None), lambda out: out[0]),
+           "a list in a dict": (lambda y: {"y": [1, y]}, lambda out: out["y"][1]),
+           "a dataclass": (Scores, lambda out: out.y_hat),
+           "a namedtuple": (lambda y: Pair(y, 2.0), lambda out: out.y_hat),
+           "all in one": (lambda y: Scores([(Pair(y, None), {"a": 1})]), lambda out: out.y_hat[0][0].y_hat)}
+
+
+def returning(change, pick):
+    def case(wrap):
+        module, seen = Returns(change), []
+        model = wrap(module)
+        for _ in range(2):
+            pick(model(row())).sum().backward()
+            seen.append(gradient(module))
+        return seen
+    return case
+
+
+def two_outputs_one_by_one(wrap):
+    module, seen = Returns(lambda y: (y, 10 * y)), []
+    one, ten = wrap(module)(row())
+    for output in (one, ten):
+        output.sum().backward(retain_graph=True)
+        seen.append(gradient(module))
+    return seen
+
+
+def a_parameter_beside_the_output(wrap):
+    linear = layer()
+    loss = wrap(linear)(row()).sum() + linear.weight.square().sum()  # adds 2 w
+    loss.backward()
+    return gradient(linear)
+
+
+def a_parameter_only_beside_the_output(wrap):
+    module = Returns(lambda y: y)
+    module.scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    module.shift = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    seen, model = [], wrap(module)
+    for _ in range(3):
+        loss = model(row()).sum() * module.scale + module.shift * (3 + dist.get_rank())
+        loss.backward()
+        seen += [gradient(module), module.scale.grad.item(), module.shift.grad.item()]
+    return seen
+
+
+def inputs_that_want_a_gradient(wrap):
+    linear, X = layer(), row().requires_grad_()
+    wrap(linear)(X).sum().backward()
+    return [gradient(linear), X.grad[0, 0].item()]
+
+
+RETURNS = {two_outputs_one_by_one: [1.5, 16.5], a_parameter_beside_the_output: 3.5,
+           # the sum of outputs is 2 and 4, the factor of `shift` 3 and 4
+           a_parameter_only_beside_the_output: [1.5, 3, 3.5, 3, 6, 7, 4.5, 9, 10.5],
+           inputs_that_want_a_gradient: [1.5, 1]}
+
+
+# gradients of gradients, checkpoints and others: what torch's or one device gives
+
+def _penalty(model, X):
+    grad, = torch.autograd.grad(model(X).sum(), X, create_graph=True)
+    return (grad.norm() - 1).square()
+
+
+def penalty_in_the_loss(wrap):
+    layers, X = net(), row().requires_grad_()
+    model = wrap(layers, find_unused_parameters=True)
+    (model(X).square().sum() + _penalty(model, X)).backward()
+    return gradients(layers)
+
+
+def penalty_alone(wrap):
+    # the last bias has no part in it
+    layers, X = net(), row().requires_grad_()
+    layers[2].bias.requires_grad_(False)
+    model = wrap(layers)
+    _penalty(model, X).backward()
+    return gradients(layers[:2]) + [layers[2].weight.grad.flatten().tolist()]
+
+
+def penalty_alone_of_one_layer(wrap):
+    linear, X = layer(), row().requires_grad_()
+    model = wrap(linear)
+    (_penalty(model, X) * (1 + dist.get_rank())).backward()
+    return gradients(linear)
+
+
+def losses_then_a_penalty(wrap):
+    layers, X = net(), row().requires_grad_()
+    model, seen = wrap(layers, find_unused_parameters=True), []
+    for _ in range(2):
+        model(X).square().sum().backward()
+        _penalty(model, X).backward()
+        seen += gradients(layers)
+    return seen
+
+
+def create_graph_in_backward(wrap):
+    layers = net()
+    model = wrap(layers)
+    model(row()).square().sum().backward(create_graph=True)
+    return gradients(layers)
+
+
+def hessian_times_vector(wrap):
+    layers = net()
+    params, model = [*layers.parameters()], wrap(layers)
+    loss = model(row()).square().sum()
+    grads = torch.autograd.grad(loss, params, create_graph=True)
+    sum(grad.sum() for grad in grads).backward()
+    return gradients(layers)
+
+
+def autograd_grad_then_backward(wrap):
+    layers = net()
+    model = wrap(layers)
+    loss = model(row()).square().sum()
+    torch.autograd.grad(loss, [*layers.parameters()], retain_graph=True)
+    loss.backward()
+    return gradients(layers)
+
+
+def a_checkpoint(wrap):
+    layers = net()
+    first, *rest = layers
+    layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=False)
+    model = wrap(layers)
+    model(row()).square().sum().backward()
+    return gradients(layers)
+
+
+def the_model_in_a_checkpoint(wrap):
+    layers = net()
+    model = wrap(layers)
+    checkpoint(model, row(), use_reentrant=False).square().sum().backward()
+    return gradients(layers)
+
+
+def tied_weights(wrap):
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)).double()
+    for p in layers.parameters():
+        nn.init.constant_(p, 0.5)
+    layers[2].weight = layers[0].weight
+    model = wrap(layers)
+    model(row()).square().sum().backward()
+    return gradients(layers)
+
+
+def frozen_and_unfrozen_later(wrap):
+    # what is frozen when the module is wrapped is left alone, as torch's leaves it
+    layers = net()
+    layers[0].requires_grad_(False)
+    model = wrap(layers)
+    model(row()).sum().backward()
+    layers[0].requires_grad_(True)
+    model(row()).sum().backward()
+    return gradients(layers)
+
+
+def through_module(wrap):
+    # no averaging: this backward comes through no output of the wrapper
+    layers = net()
+    model = wrap(layers)
+    model.module(row()).sum().backward()
+    return gradients(layers)
+
+
+def after_a_forward_through_module(wrap):
+    layers = net()
+    model = wrap(layers)
+    with torch.no_grad():
+        model.module(row())
+    model(row()).sum().backward()
+    return gradients(layers)
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList(layer() for _ in range(3))
+
+    def forward(self, X, which):
+        return sum(self.heads[i](X) for i in which)
+
+
+def a_head_that_one_rank_skips(wrap):
+    heads = Heads()
+    model, seen = wrap(heads, find_unused_parameters=True), []
+    for _ in range(2):
+        model(row(), [0, 1] if dist.get_rank() else [0]).sum().backward()
+        seen += [None if h.weight.grad is None else gradient(h) for h in heads.heads]
+    return seen
+
+
+def steps_and_buffers_after_wrapping_again(wrap):
+    layers = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)).double()
+    for p in layers.parameters():
+        nn.init.constant_(p, 0.5)
+    X = torch.tensor([[1, 2], [0.5, 3], [2, -1]]).double() * (1 + dist.get_rank())
+    for _ in range(2):
+        model = wrap(layers)
+        step = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for _ in range(3):
+            step.zero_grad()
+            model(X).square().sum().backward()
+            step.step()
+    return [t.double().flatten().tolist() for t in layers.state_dict().values()]
+
+
+def a_sparse_embedding(wrap):
+    embed = nn.Embedding(3, 1, sparse=True).double()
+    model = wrap(embed)
+    for _ in range(2):
+        model(torch.tensor([0, dist.get_rank()])).sum().backward()
+    return embed.weight.grad.to_dense().flatten().tolist()
+
+
+def a_sparse_embedding_in_no_sync(wrap):
+    embed = nn.Embedding(3, 1, sparse=True).double()
+    model = wrap(embed)
+    with model.no_sync():
+        model(torch.tensor([0, dist.get_rank()])).sum().backward()
+    model(torch.tensor([0, dist.get_rank()])).sum().backward()
+    return embed.weight.grad.to_dense().flatten().tolist()
+
+
+def of_dtype(dtype):
+    def case(wrap):
+        linear = nn.Linear(2, 1, bias=False).to(dtype)
+        nn.init.ones_(linear.weight)
+        model = wrap(linear)
+        model(row().to(dtype)).abs().sum().backward()
+        return torch.view_as_real(linear.weight.grad.cfloat()).flatten().tolist()
+    return case
+
+
+ONE_DEVICE = [penalty_in_the_loss, penalty_alone, penalty_alone_of_one_layer,
+              losses_then_a_penalty, create_graph_in_backward, hessian_times_vector,
+              autograd_grad_then_backward, a_checkpoint, the_model_in_a_checkpoint,
+              tied_weights]
+TORCHS = [frozen_and_unfrozen_later, through_module, after_a_forward_through_module,
+          a_sparse_embedding, a_sparse_embedding_in_no_sync, a_head_that_one_rank_skips, steps_and_buffers_after_wrapping_again]
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64,
+          torch.complex128]
+
+CASES = {**{case.__name__: (case, right) for case, right in [
+             *OLD.items(), *WHICH.items(), *RETURNS.items(),
+             *((case, None) for case in TORCHS), *((case, "one device") for case in ONE_DEVICE)]},
+         **{f"a copy by {name}": (a_copy(again), 1.5) for name, again in COPIES.items()},
+         "two losses": (two_losses(0, 1), [1.5, 16.5]),
+         "two losses, the last first": (two_losses(1, 0), [15, 16.5]),
+         **{f"returns {name}": (returning(*pair), [1.5, 3]) for name, pair in OUTPUTS.items()},
+         **{str(dtype): (of_dtype(dtype), None) for dtype in DTYPES}}
+
+
+def with_each_kind(case):
+    """Return for each kind what the case returns, as a flat list, or raises, in words."""
+    return {name: told(lambda: flat(case(wrap))) for name, wrap in ALL.items()}
+
+
+def on_one_device(case):
+    """Return what the case returns with the bare module: the mean over both ranks' rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        results = []
+        for rank in range(2):
+            patch.setattr(dist, "get_rank", lambda rank=rank: rank)
+            results.append(flat(case(lambda module, **options: module)))
+    return [sum(numbers) / 2 for numbers in zip(*results)]
+
+
+def flat(numbers):
+    if isinstance(numbers, list):
+        return [number for part in numbers for number in flat(part)]
+    return [float("nan") if numbers is None else numbers]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gradient_is_right(two_ranks, name):
+    case, right = CASES[name]
+    right = on_one_device(case) if right == "one device" else right
+    for results in on_both(two_ranks, with_each_kind, case):
+        right_here = results["torch's"] if right is None else flat(right)
+        for kind in KINDS:
+            assert results[kind] == pytest.approx(right_here, rel=0, abs=1e-12, nan_ok=True), kind
+
+
+# one error, on every rank
+
+def goes_on_after_an_error(wrap):
+    linear = layer()
+    model = wrap(linear)
+    failed_half_way(model, linear)
+    linear.weight.grad = None
+    model(row()).sum().backward()
+
+
+def goes_on_after_parameters_were_missing(wrap):
+    heads = Heads()
+    model = wrap(heads)
+    told(model(row(), [0]).sum().backward)
+    model(row(), [0, 1, 2]).sum().backward()
+
+
+def frozen_later(wrap):
+    heads = Heads()
+    model = wrap(heads)
+    heads.heads[1].requires_grad_(False)
+    model(row(), [0, 1, 2]).sum().backward()
+
+
+def a_head_that_all_skip(wrap):
+    wrap(Heads())(row(), [0, 2]).sum().backward()
+
+
+def only_one_parameter_asked_for(wrap):
+    heads = Heads()
+    wrap(heads)(row(), [0, 1, 2]).sum().backward(inputs=[heads.heads[0].weight])
+
+
+def a_reentrant_checkpoint(wrap):
+    layers = net()
+    first, *rest = layers
+    layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=True)
+    wrap(layers)(row()).sum().backward()
+
+
+def itself_in_a_reentrant_checkpoint(wrap):
+    linear = nn.Linear(1, 1, bias=False).double()
+    model = wrap(linear)
+    X = row()[:, :1].requires_grad_()
+    model(checkpoint(model, X, use_reentrant=True)).sum().backward()
+
+
+def an_object(wrap):
+    wrap(Returns(lambda y: SimpleNamespace(y_hat=y)))(row())
+
+
+def an_object_in_a_list(wrap):
+    wrap(Returns(lambda y: [y, object()]))(row())
+
+
+def a_parameter_itself(wrap):
+    linear = layer()
+    linear.forward = lambda X: (X, linear.weight)
+    wrap(linear)(row())
+
+
+def wrapped_in_itself(wrap):
+    wrap(nn.Sequential(wrap(layer())))
+
+
+def wrapped_in_another(wrap):
+    wrap(DistributedDataParallel(layer()))
+
+
+def wrapped_in_torchs(wrap):
+    DistributedDataParallel(wrap(layer()))
+
+
+def two_wrappers_in_one_loss(wrap):
+    seen = []
+    for other in KINDS.values():
+        linear = layer()
+        models = wrap(linear), other(linear)
+        seen.append(told(lambda: sum(model(row()).sum() for model in models).backward())
+                    or gradient(linear))
+    return [seen]
+
+
+def a_gradient_that_a_hook_replaced(wrap):
+    linear = layer()
+    model = wrap(linear)
+    linear.weight.register_post_accumulate_grad_hook(
+        lambda p: setattr(p, "grad", p.grad.clone()))
+    model(row()).sum().backward()
+    return gradient(linear)
+
+
+NOT_REACHED = ("RuntimeError: backward did not reach {}; if that is meant, pass "
+               "find_unused_parameters=True")
+NOT_ENDED = ("RuntimeError: a backward has not ended: after an error, set gradients to None and "
+             "wrap the module again; in torch.utils.checkpoint, say use_reentrant=False")
+RETURNED = ("TypeError: the module returned a {}: return new tensors, alone or in lists, "
+            "tuples, dicts or a dataclass")
+TWICE = ("ValueError: the module or a part of it is wrapped already: wrap what is inside, its "
+         ".module")
+ERRORS = {goes_on_after_an_error: NOT_ENDED, goes_on_after_parameters_were_missing: NOT_ENDED,
+          frozen_later: NOT_REACHED.format("heads.1.weight"),
+          a_head_that_all_skip: NOT_REACHED.format("heads.1.weight"),
+          only_one_parameter_asked_for: NOT_REACHED.format("heads.1.weight, heads.2.weight"),
+          a_reentrant_checkpoint: NOT_ENDED, itself_in_a_reentrant_checkpoint: NOT_ENDED,
+          an_object: RETURNED.format("SimpleNamespace"),
+          an_object_in_a_list: RETURNED.format("object"),
+          a_parameter_itself: RETURNED.format("Parameter"),
+          wrapped_in_itself: TWICE,
+          wrapped_in_another: TWICE,
+          wrapped_in_torchs: "RuntimeError: DistributedDataParallel is not needed when a module "
+                             "doesn't have any parameter that requires a gradient."}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_says_what_to_do(two_ranks, case):
+    for results in on_both(two_ranks, with_each_kind, case):
+        assert [results[kind] for kind in KINDS] == [ERRORS[case]] * len(KINDS)
+
+
+def test_two_wrappers_in_one_loss_are_right_or_an_error(two_ranks):
+    replaced = ("RuntimeError: the gradient of weight was replaced in backward, by a second "
+                "wrapper or a hook")
+    for results in on_both(two_ranks, with_each_kind, two_wrappers_in_one_loss):
+        for kind in KINDS:
+            assert len(results[kind]) == len(KINDS)
+            assert all(result in (3, replaced) for result in results[kind]), kind
+        assert results["NaiveDDP"][:2] == [3, 3] and results["DDP"][2] == replaced
+
+
+def test_a_gradient_that_a_hook_replaced_is_an_error_or_averaged(two_ranks):
+    for results in on_both(two_ranks, with_each_kind, a_gradient_that_a_hook_replaced):
+        assert results["NaiveDDP"] == results["BucketDDP"] == [1.5]
+        assert results["DDP"] == results["DDP, a bucket each"] == (
+            "RuntimeError: the gradient of weight was replaced in backward, by a second "
+            "wrapper or a hook")
+
+
+# over time
+
+def kept(wrap, **options):
+    """Return what a list of gradients of three steps holds at the end."""
+    linear, log = layer(), []
+    model = wrap(linear, **options)
+    for scale in (1, 10, 100):
+        model.zero_grad()
+        (scale * model(row()).sum()).backward()
+        log.append(linear.weight.grad)
+    return [grad[0, 0].item() for grad in log]
+
+
+def test_a_kept_gradient_is_a_part_of_the_bucket_as_in_torch_where_it_is_a_view(two_ranks):
+    for results in on_both(two_ranks, with_each_kind, kept):
+        assert results["NaiveDDP"] == results["torch's"] == [1.5, 15, 150]
+        assert results["BucketDDP"] == results["DDP"] == [150] * 3
+    for last_two in on_both(two_ranks, lambda: kept(
+            DistributedDataParallel, gradient_as_bucket_view=True)[1:]):
+        assert last_two == [150] * 2  # torch's buckets are new after the first step
+
+
+@pytest.mark.parametrize("kind", [NaiveDDP, BucketDDP, DDP])
+def test_cells_that_are_run_again_are_right(two_ranks, kind):
+    on_both(two_ranks, lambda: None)  # the ranks are there
+    two_ranks.push(kind=kind, layer=layer, row=row, gradient=gradient)
+    two_ranks.run("linear = layer()")
+    for _ in range(2):
+        two_ranks.run("model = kind(linear)")
+        two_ranks.run("loss = model(row()).sum()")
+        assert two_ranks.run("model.zero_grad()\nmodel(row()).sum().backward()\n"
+                             "gradient(linear)") == [1.5, 1.5]
+    assert two_ranks.run("loss.backward()\ngradient(linear)") == [3, 3]
+
+
+def test_a_pickled_wrapper_is_right_in_new_ranks(two_ranks, tmp_path):
+    # numbers of backwards begin again there
+    def write(path):
+        model = DDP(layer())
+        for _ in range(5):
+            model(row()).sum().backward()
+        torch.save(model, f"{path}/{dist.get_rank()}")
+
+    def read(path):
+        model = torch.load(f"{path}/{dist.get_rank()}", weights_only=False)
+        model(row()).sum().backward()
+        return gradient(model.module)
+
+    on_both(two_ranks, write, str(tmp_path))
+    with Ranks(2) as new:
+        assert on_both(new, read, str(tmp_path)) == [1.5, 1.5]
