@@ -19,6 +19,7 @@ from copy import deepcopy
 import torch
 from torch import nn
 
+from manual_dp.devices import check_devices
 from manual_dp.split import scatter
 
 
@@ -85,8 +86,7 @@ class DataParallel(nn.Module):
 
     def __init__(self, module, devices):
         super().__init__()
-        if not len(devices):
-            raise ValueError("devices is empty: need a device for each replica")
+        check_devices(devices)
         self.module = module.to(devices[0])
         self.devices = list(devices)
 
@@ -98,8 +98,7 @@ class DataParallel(nn.Module):
 
 
 def _check(module, devices):
-    if not len(devices):
-        raise ValueError("devices is empty: need a device for each replica")
+    check_devices(devices)
     home = torch.empty(0, device=devices[0]).device  # "cuda" is cuda:0, or another
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device != home:

@@ -10,6 +10,8 @@ A replica is a plain list of leaf tensors; `device_params[rank]` is rank's.
 
 import torch
 
+from manual_dp.devices import check_devices
+
 
 def get_params(params, device):
     """Copy `params` to `device` as new leaf tensors that want a gradient.
@@ -20,6 +22,7 @@ def get_params(params, device):
     Raises TypeError naming the index of what is not a floating-point tensor.
     """
     _check(params)
+    check_devices([device])
     return [p.detach().to(device, copy=True).requires_grad_() for p in params]
 
 
@@ -44,6 +47,8 @@ def check_replicas(device_params, values=True):
     Compares the number of parameters, shapes, dtypes, and with `values` every number.
     Two parameters on the same memory are refused: each step would count twice.
     """
+    if not device_params:
+        raise ValueError("device_params is empty: need a replica for each rank")
     first, homes = device_params[0], {}
     for rank, params in enumerate(device_params):
         if len(params) != len(first):
@@ -61,27 +66,34 @@ def check_replicas(device_params, values=True):
             if p.numel() and home != who:
                 raise ValueError(f"{who} shares memory with {home}; "
                                  "make replicas with get_params")
-            if values and not torch.allclose(p, p0.to(p.device), 0, 0, equal_nan=True):
-                raise ValueError(f"{who} differs from rank 0's")
+            if not values or torch.equal(p, q := p0.to(p.device)):
+                continue
+            if not torch.allclose(p, q, 0, 0, equal_nan=True):  # ten times as long
+                raise ValueError(f"{who} differs from rank 0's, by up to "
+                                 f"{largest_difference([p], [q]):.2g}")
 
 
 @torch.no_grad()
 def largest_difference(params, others):
     """Return the largest |difference| between two replicas, as a float.
 
-    params, others: lists of tensors, on any devices; ValueError if shapes differ.
+    params, others: lists of tensors, on any devices; ValueError if shapes differ, or if
+    there is no number in them.
     """
     pairs = list(zip(params, others, strict=True))
     for i, (p, q) in enumerate(pairs):
         if p.shape != q.shape:  # would be broadcast
             raise ValueError(f"params[{i}] is {[*p.shape]}, others[{i}] {[*q.shape]}")
-    distances = [(p - q.to(p.device)).abs().max().cpu() for p, q in pairs]
+    distances = [(p - q.to(p.device)).abs().max().cpu() for p, q in pairs if p.numel()]
+    if not distances:
+        raise ValueError("params and others hold no numbers to compare")
     return float(torch.stack(distances).max())  # NaN if one is; Python's max loses it
 
 
 def _check(params):
     if not isinstance(params, (list, tuple, torch.nn.ParameterList)) or not len(params):
-        raise ValueError("params must be a list of at least one tensor")
+        raise ValueError("params must be a list of at least one tensor, got "
+                         f"a {type(params).__name__}")
     for i, p in enumerate(params):
         if not isinstance(p, torch.Tensor):
             raise TypeError(f"params[{i}] is a {type(p).__name__}, not a tensor")

@@ -12,6 +12,8 @@ for every device that is left: 2, 2, 1, 0. Rank r always finds its shard at [r].
 import torch
 from torch import nn
 
+from manual_dp.devices import check_devices
+
 
 def scatter(X, devices):
     """Cut the rows of `X` into `len(devices)` shards, shard r on devices[r].
@@ -52,7 +54,6 @@ def _distinct_gpus(devices):
 def _check(X, devices):
     if not isinstance(X, torch.Tensor):
         raise TypeError(f"X must be a tensor, got {type(X).__name__}")
-    if not len(devices):
-        raise ValueError("devices is empty: need a device for each rank")
+    check_devices(devices)
     if X.dim() == 0 or len(X) == 0:
         raise ValueError(f"X must have at least one row, got shape {tuple(X.shape)}")

@@ -15,11 +15,13 @@ the training (lesson 05).
 import math
 import time
 from contextlib import contextmanager
+from numbers import Real
 
 import torch
 
 from manual_dp.allreduce import allreduce
 from manual_dp.data import load_data
+from manual_dp.devices import check_devices
 from manual_dp.lenet import check_images, check_labels, init_params, lenet, loss
 from manual_dp.params import check_replicas, get_params, pack_grads
 from manual_dp.split import split_batch
@@ -34,7 +36,7 @@ def sgd(params, lr, batch_size):
     """
     _check_step(params, lr, batch_size)
     for p in params:
-        p -= lr * p.grad / batch_size
+        p -= float(lr) * p.grad / batch_size
         p.grad.zero_()
 
 
@@ -47,7 +49,7 @@ def train_batch(X, y, device_params, devices, lr, allreduce=allreduce):
     A step happens on every replica or on none: whatever is raised, weights keep
     their bits, and no gradient is carried into the next step. Raises ValueError or
     TypeError for arguments that do not fit, and ValueError if the summed gradient is
-    not finite.
+    not finite, or if replicas on one device differ (on several, `train` compares them).
     """
     _check(X, y, device_params, devices, lr)
     X_shards, y_shards = split_batch(X, y, devices)
@@ -77,6 +79,7 @@ def train(devices, batch_size, lr, num_epochs=10, data="digits", seed=0, scale="
     The history holds, for each epoch, "loss" (mean over the epoch), "test_acc" and
     "seconds" (training only).
     """
+    check_devices(devices)
     if isinstance(data, str):
         data = load_data(data, batch_size, seed=seed, dtype=dtype)
     train_iter, test_iter = data
@@ -140,22 +143,22 @@ def _all_or_nothing(device_params):
 
 def _check(X, y, device_params, devices, lr):
     _check_replica_count(device_params, devices)
-    check_replicas(device_params, values=False)
+    homes = {p.device for params in device_params for p in params}
+    check_replicas(device_params, values=len(homes) == 1)  # or weights would cross
     check_images(X, device_params[0])
     check_labels(y)
     _check_lr(lr)
 
 
 def _check_replica_count(device_params, devices):
-    if not len(devices):
-        raise ValueError("devices is empty: need a device for each rank")
+    check_devices(devices)
     if len(device_params) != len(devices):
         raise ValueError(f"device_params has {len(device_params)} replicas "
                          f"but devices has {len(devices)}")
 
 
 def _check_lr(lr):
-    if not (isinstance(lr, (int, float)) and 0 <= lr < math.inf):
+    if not (isinstance(lr, Real) and 0 <= lr < math.inf):  # numpy's numbers, too
         raise ValueError(f"lr must be a finite number >= 0, got {lr!r}")
 
 

@@ -68,7 +68,7 @@ def test_a_result_of_an_operation_becomes_a_leaf():
 
 
 @pytest.mark.parametrize("params, error, message", [
-    (torch.zeros(3), ValueError, "params must be a list of at least one tensor"),
+    (torch.zeros(3), ValueError, "params must be a list of at least one tensor, got a Tensor"),
     ([], ValueError, "params must be a list of at least one tensor"),
     ([torch.zeros(1), None], TypeError, r"params\[1\] is a NoneType, not a tensor"),
     ([[0.0]], TypeError, r"params\[0\] is a list, not a tensor"),
@@ -158,10 +158,10 @@ def replaced(params, i, p):
      "parameter 3 of rank 1 shares memory with parameter 3 of rank 0; .* get_params"),
     (lambda params, first: replaced(params, 2, (params[2] + 1e-15).detach()
                                     .requires_grad_()),
-     "parameter 2 of rank 1 differs from rank 0's"),
+     "parameter 2 of rank 1 differs from rank 0's, by up to 1e-15"),
     (lambda params, first: replaced(params, 2, (params[2] * torch.nan).detach()
                                     .requires_grad_()),
-     "parameter 2 of rank 1 differs from rank 0's"),
+     "parameter 2 of rank 1 differs from rank 0's, by up to nan"),
 ])
 def test_refuses_replicas_naming_rank_and_index(spoil, message):
     first, params = (get_params(some_params(), "cpu") for _ in range(2))
@@ -187,7 +187,7 @@ def test_values_are_not_compared_when_not_asked_for():
 
 
 def test_what_can_be_walked_once_is_no_list_of_parameters():
-    with pytest.raises(ValueError, match="params must be a list of at least one tensor"):
+    with pytest.raises(ValueError, match="a list of at least one tensor, got a generator"):
         get_params(torch.nn.Linear(2, 2).parameters(), "cpu")
 
 
@@ -209,3 +209,19 @@ def test_a_difference_of_other_shapes_is_refused(others, said):
     for one, other in ([torch.ones(3)], others), (others, [torch.ones(3)]):
         with pytest.raises(ValueError, match=said):
             largest_difference(one, other)
+
+
+@pytest.mark.parametrize("nothing", [[], [torch.zeros(0)], [torch.zeros(0, 3)] * 2])
+def test_the_difference_of_no_numbers_is_refused(nothing):
+    with pytest.raises(ValueError, match="params and others hold no numbers to compare"):
+        largest_difference(nothing, nothing)
+
+
+def test_an_empty_parameter_beside_others_does_not_count():
+    empty = torch.zeros(0)
+    assert largest_difference([empty, torch.ones(2)], [empty, torch.zeros(2)]) == 1
+
+
+def test_no_replicas_are_refused():
+    with pytest.raises(ValueError, match="device_params is empty: need a replica"):
+        check_replicas([])

@@ -88,6 +88,7 @@ def gpus(monkeypatch):
     def torchs_scatter(X, devices):
         calls.append(devices)
         return X.chunk(len(devices))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(nn.parallel, "scatter", torchs_scatter)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
     return calls

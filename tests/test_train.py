@@ -2,7 +2,9 @@ import importlib
 import inspect
 import math
 import re
+from fractions import Fraction
 
+import numpy
 import pytest
 import torch
 from torch.nn import functional as F
@@ -95,6 +97,15 @@ def test_sgd_names_the_parameter_without_a_gradient_before_it_moves_any():
     with pytest.raises(ValueError, match=r"params\[1\] has no gradient; call backward"):
         sgd(params, 0.1, 1)
     assert all(p.tolist() == [1, 1] for p in params)
+
+
+@pytest.mark.parametrize("number", [numpy.float32, numpy.float64, numpy.int64, Fraction])
+def test_any_real_number_is_a_learning_rate(batch, replicas, number):
+    lr = number(0.5) if number is not numpy.int64 else number(1)
+    device_params, expected = replicas(2), replicas(2)
+    train_batch(*batch(4), device_params, cpus(2), lr)
+    train_batch(*batch(4), expected, cpus(2), float(lr))
+    assert same_bits(device_params, bits(expected))
 
 
 # train_batch: what it does
@@ -260,6 +271,9 @@ def broken_arguments(X, y, device_params):
         "another dtype": (
             replicas(first, [W1, b1.detach().float().requires_grad_(), *second[2:]]),
             ValueError, "parameter 1 of rank 1 is torch.float32"),
+        "replicas that differ": (
+            replicas(first, [W1, (b1 + 0.5).detach().requires_grad_(), *second[2:]]),
+            ValueError, "parameter 1 of rank 1 differs from rank 0's, by up to 0.5"),
         "a parameter too few": (replicas(first, second[:7]), ValueError,
                                 "rank 1 has 7 parameters, rank 0 has 8"),
         "seven parameters on all": (replicas(first[:7], second[:7]), ValueError,

@@ -25,11 +25,12 @@ def seal(path, magic, data):
             file.flush()
             os.fsync(file.fileno())  # or the new name may reach the disk first
         os.replace(temp, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if hasattr(os, "O_DIRECTORY"):  # Windows opens no folder
+            folder = os.open(path.parent, os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             error.strerror += f": the disk may be full; {path} is as it was"
@@ -63,6 +64,8 @@ def unseal(path, magic):
 
 def _sweep(path):
     """Remove what killed calls for `path` left, not what another is writing."""
+    if not hasattr(os, "fork"):
+        return  # Windows: os.kill(pid, 0) would interrupt the process there
     for other in path.parent.glob(".ck-*"):
         name = re.fullmatch(r"\.ck-(.*)-(\d{1,9})-\d+", other.name)
         with suppress(PermissionError):  # another user's

@@ -45,6 +45,7 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     function, args: sent with cloudpickle, so a function from a notebook cell works.
     Every rank gets a copy; what it changes, the caller sees only in the results.
     torch's settings here, such as the default dtype, are not sent: set them in it.
+    The seed of torch, random and numpy is the rank: each draws its own, in every call.
     timeout: seconds until all must be done. backend: "gloo", or "nccl" on GPUs.
     Raises RankError, naming the cause and not its consequences, if a rank raises,
     dies, ends without a result or takes too long. When the call ends, however it

@@ -27,9 +27,9 @@ def adopt():
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def follow(number=signal.SIGKILL):
-    """Let the system send this process the signal `number` when its parent ends."""
-    _prctl(PR_SET_PDEATHSIG, number)
+def follow(number=None):
+    """Let the system send this process a signal, SIGKILL, when its parent ends."""
+    _prctl(PR_SET_PDEATHSIG, number or signal.SIGKILL)  # which Windows does not have
 
 
 def _prctl(option, value):

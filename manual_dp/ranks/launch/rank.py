@@ -81,9 +81,10 @@ def move_in(rank, job, folder):
     os.chdir(job["cwd"])
     tempfile.tempdir = None  # as TMPDIR says now
     torch.set_num_threads(1)
-    random.seed()  # or every rank of every launch would draw what the nursery would
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    torch.manual_seed(rank)  # or every rank would draw what the nursery would
+    random.seed(rank)
+    if "numpy" in sys.modules:  # torch imports it, where there is one
+        sys.modules["numpy"].random.seed(rank)
 
 
 def join(rank, job, folder):

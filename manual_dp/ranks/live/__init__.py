@@ -25,8 +25,9 @@ FOR_EVER = 10**6  # seconds: no deadline of the group's own comes before a cell'
 class Ranks:
     """Start `world_size` ranks; run code in them. They stay until `close`.
 
-    In each there are torch, dist, rank and world_size; torch's seed is 0. The group is
-    open; with group=False it is not: `store` is the path of an empty file to meet in.
+    In each there are torch, dist, rank and world_size; the seed of torch, random and
+    numpy is the rank. The group is open; with group=False it is not: `store` is the
+    path of an empty file to meet in.
     If a rank has died, or hangs when time is up, all of them are ended, and the next
     call starts new ones, which know no names. A message that was sent in a cell that
     raised, and not received, is still on its way in the next.

@@ -17,7 +17,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from manual_dp.ranks import live
-from manual_dp.ranks.launch import RankError
+from manual_dp.ranks.launch import RankError, check_start
 
 
 @magics_class
@@ -57,16 +57,19 @@ class RanksMagics(Magics):
         if not asked.numbers:
             print(live.Ranks.last or "No ranks run: start them with %ranks 4.")
             return
+        stop = asked.numbers == ["stop"]
+        if not stop:  # whatever is refused, the ranks that run go on
+            world_size, *more = _whole(asked.numbers)
+            if more:
+                raise UsageError("%ranks takes one number: how many ranks to start")
+            check_start(world_size, asked.backend)
         if live.Ranks.last:
             live.Ranks.last.close()
             live.Ranks.last = None
-        if asked.numbers == ["stop"]:
+        if stop:
             print("No ranks run.")
             return
-        if len(asked.numbers) > 1:
-            raise UsageError("%ranks takes one number: how many ranks to start")
-        live.Ranks.last = live.Ranks(*_whole(asked.numbers), not asked.no_group,
-                                     asked.backend)
+        live.Ranks.last = live.Ranks(world_size, not asked.no_group, asked.backend)
         print(live.Ranks.last, "Names live on from cell to cell.")
 
     def _run(self, asked, cell):

@@ -64,7 +64,6 @@ def _answer(rank, folder, line, function, *args):
 
 def _settle(rank, job):
     """Join the group, or not; return the names that cells start with."""
-    torch.manual_seed(0)  # or the nursery's imports would decide what is drawn
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main  # of cloudpickle too: functions go by value
     main.__dict__.update(torch=torch, dist=dist, rank=rank,

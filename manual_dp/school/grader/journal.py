@@ -7,7 +7,6 @@ made of the last line of each file, also of one that this run was not asked for.
 A file is named as seen from the journal's folder: both may be moved together.
 """
 
-import fcntl
 import functools
 import hashlib
 import json
@@ -32,6 +31,7 @@ class Journal:
         # what a submission was when it was first asked for: one that changes while it
         # is graded is graded anew the next time
         self.key = functools.cache(self._key)
+        import fcntl  # Windows has none, and needs the other commands
         self.file = open(path, "a+b") if path else tempfile.TemporaryFile()
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,9 +13,11 @@ def alarm(error, seconds, computing=0):
     """Raise `error` in the block after so many seconds, and never behind the block.
 
     computing: seconds of computing after which it is raised as well; 0: no limit, of
-    both. Only the main thread can be interrupted: the block of another has no limit.
+    both. Only the main thread can be interrupted: the block of another has no limit,
+    nor has any on Windows, where there are no such clocks.
     """
-    if threading.current_thread() is not threading.main_thread():
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not hasattr(signal, "setitimer"):
         yield
         return
     over = False

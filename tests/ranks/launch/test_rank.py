@@ -1,6 +1,7 @@
 """What a rank is, and what it leaves: a result, or an error with its line."""
 
 import os
+import random
 import re
 import resource
 import socket
@@ -10,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy
 import psutil
 import pytest
 import torch
@@ -49,15 +51,27 @@ def test_ranks_see_the_surroundings_of_the_moment(tmp_path, monkeypatch):
     assert run_ranks(surroundings, 1)[0][0] is None
 
 
-def test_every_rank_draws_numbers_of_its_own():
-    def draw():
-        import random
+def numbers():
+    return random.random(), float(numpy.random.rand()), torch.rand(1).item()
 
-        import numpy
-        return random.random(), numpy.random.rand()
 
-    draws = run_ranks(draw, 2) + run_ranks(draw, 2)
-    assert len({number for pair in draws for number in pair}) == 8
+def test_every_rank_draws_numbers_of_its_own_the_same_in_every_launch():
+    first = run_ranks(numbers, 3)
+    assert len({number for row in first for number in row}) == 9
+    assert run_ranks(numbers, 3) == first
+    assert run_ranks(numbers, 2) == first[:2]  # whatever the world size
+
+
+def test_a_ranks_seed_is_its_number():
+    for rank, row in enumerate(run_ranks(numbers, 2)):
+        own = torch.Generator().manual_seed(rank)
+        assert row == (random.Random(rank).random(), numpy.random.RandomState(rank).rand(),
+                       torch.rand(1, generator=own).item())
+
+
+def test_each_rank_makes_a_layer_with_weights_of_its_own():
+    first, other = run_ranks(lambda: torch.nn.Linear(2, 1).weight.tolist(), 2)
+    assert first != other
 
 
 def test_no_rank_begins_before_all_have_joined():

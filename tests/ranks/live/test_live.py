@@ -3,9 +3,11 @@
 import gc
 import os
 import pickle
+import random
 import statistics
 import time
 
+import numpy
 import psutil
 import pytest
 import torch
@@ -42,12 +44,18 @@ def test_every_rank_knows_its_number_and_the_group_is_open():
                    for x in total)
 
 
-def test_new_ranks_draw_the_same_numbers():
-    torch.manual_seed(0)
-    expected = torch.rand(3).tolist()
+def test_each_rank_draws_numbers_of_its_own_and_new_ranks_draw_them_again():
+    cell = ("import random, numpy\n"
+            "random.random(), float(numpy.random.rand()), torch.rand(1).item()")
+    seen = []
     for _ in range(2):
         with Ranks(2) as ranks:
-            assert ranks.run("torch.rand(3).tolist()") == [expected] * 2
+            seen.append(ranks.run(cell))
+    assert seen[0] == seen[1] and len({number for row in seen[0] for number in row}) == 6
+    for rank, row in enumerate(seen[0]):
+        own = torch.Generator().manual_seed(rank)
+        assert row == (random.Random(rank).random(), numpy.random.RandomState(rank).rand(),
+                       torch.rand(1, generator=own).item())
 
 
 def test_one_rank_is_enough():

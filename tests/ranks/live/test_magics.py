@@ -10,6 +10,7 @@ import sys
 import nbformat
 import psutil
 import pytest
+import torch
 from course import execute, store
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
@@ -125,13 +126,27 @@ def test_a_syntax_error_is_told_once(two):
     assert two("%%ranks\nx = = 1").count("invalid syntax") == 1
 
 
-@pytest.mark.parametrize("cell, message", [
+@pytest.mark.parametrize("line, message", [
     ("%ranks 2 3", "%ranks takes one number"), ("%ranks four", "whole numbers, not four"),
-    ("%%ranks one\n1", "whole numbers, not one"), ("%%ranks --deadline 3\n1", "unrecognized"),
+    ("%ranks stop 2", "whole numbers, not stop 2"), ("%ranks 2.5", "whole numbers, not 2.5"),
     ("%ranks 0", "world_size must be a whole number from 1 to 256"),
-    ("%%ranks 2\n1", "ranks must be some of 0 to 1")])
-def test_what_cannot_be_is_refused(two, cell, message):
-    assert message in two(cell)
+    ("%ranks 257", "world_size must be a whole number from 1 to 256"),
+    ("%ranks 2 --backend mpi", "backend must be one of"),
+    ("%ranks 2 --deadline 3", "unrecognized"), ("%ranks 2 --timeout soon", "invalid float"),
+    ("%%ranks one", "whole numbers, not one"), ("%%ranks --deadline 3", "unrecognized"),
+    ("%%ranks --timeout 0", "timeout must be seconds"),
+    ("%%ranks 2", "ranks must be some of 0 to 1"), ("%%ranks 0 0", "ranks must be some of")])
+def test_what_cannot_be_is_refused_and_the_ranks_run_on(two, line, message):
+    two("%%ranks\nkept = rank")
+    assert message in two(f"{line}\n1" if line.startswith("%%") else line)
+    assert two("%%ranks\nkept") == "rank 0: 0\nrank 1: 1\n"
+
+
+def test_nccl_is_refused_without_gpus_before_the_running_ranks_end(two):
+    two("%%ranks\nkept = rank")
+    if not torch.cuda.is_available():
+        assert "nccl needs a GPU for each rank" in two("%ranks 2 --backend nccl")
+    assert two("%%ranks\nkept") == "rank 0: 0\nrank 1: 1\n"
 
 
 def test_a_deadline_of_its_own_shows_where_ranks_wait_and_new_ones_follow(two):

@@ -1,0 +1,159 @@
+"""Every door opens: where only what pip brings is there, and on Windows, played."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FORK = "ranks need fork: Linux, macOS, or WSL on Windows"
+
+# Every process that is started so finds this file: the nursery and torchrun's ranks too.
+BARE = """
+import sys
+class Bare:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in REFUSED:
+            return self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(Bare, sys.meta_path)
+"""
+SCRIPT = """
+import contextlib, io, sys
+import torch, torch.distributed as dist
+import manual_dp, manual_dp.audit, manual_dp.models, manual_dp.ranks
+from manual_dp.__main__ import main
+from manual_dp.audit import check_ranks
+from manual_dp.ranks import DDP, Ranks, run_ranks, save
+
+def command(*arguments):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            status = main(list(arguments))
+        except SystemExit as end:
+            status = end.code
+    print(arguments[0], status, said.getvalue().strip().splitlines()[-1])
+
+def door(function, *args):
+    try:
+        print(function(*args))
+    except Exception as error:
+        print(type(error).__name__, error)
+
+def step():
+    net = DDP(torch.nn.Linear(2, 1))
+    net(torch.rand(3, 2)).sum().backward()
+    return [found.code for found in check_ranks(net)]
+"""
+
+
+def closure(names):
+    """Return these distributions and all that they need, without extras."""
+    found, names = set(), list(names)
+    while names:
+        if (name := canonicalize_name(names.pop())) not in found:
+            found.add(name)
+            wanted = map(Requirement, PROJECT["dependencies"] if name == "manual-dp" else
+                         importlib.metadata.requires(name) or ())
+            names += [one.name for one in wanted
+                      if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Return a function that runs Python where only manual_dp's dependencies are."""
+    needed = closure([PROJECT["name"]])
+    refused = {top for top, names in importlib.metadata.packages_distributions().items()
+               if not needed & set(map(canonicalize_name, names))}
+    assert {"sklearn", "tqdm", "IPython"} <= refused and "numpy" not in refused
+    (tmp_path / "sitecustomize.py").write_text(f"REFUSED = {sorted(refused)}\n{BARE}")
+    return lambda *arguments: subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True,
+        timeout=300, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+
+
+def test_ranks_and_commands_need_no_more_than_pip_brings(bare):
+    done = bare("-c", SCRIPT + """
+for name in "train", "compare", "plan", "bench", "audit", "grade":
+    command(name, "--help")
+door(run_ranks, step, 2)
+with Ranks(2) as ranks:
+    print(ranks.run("rank"))
+command("compare", "--steps", "1")
+command("plan", "--params", "1e6", "--flops", "1e9", "--link", "pcie4")
+command("train", "--epochs", "1")
+""")
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[:6]] == [
+        [name, "0"] for name in ("train", "compare", "plan", "bench", "audit", "grade")]
+    assert lines[6:8] == ["[[], []]", "[0, 1]"]
+    assert lines[8].startswith("compare 0 ") and lines[9].startswith("plan 0 ")
+    assert lines[10] == ("train 2 python -m manual_dp: error: the digits come with "
+                         "scikit-learn: pip install 'manual_dp[course]'")
+
+
+WATCHED = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+net = DistributedDataParallel(torch.nn.Linear(3, 1))
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(4):
+    X = torch.full((2, 3), step + dist.get_rank() / 2)
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(net(X), torch.ones(2, 1)).backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_is_audited_with_no_more_than_pip_brings(bare, tmp_path):
+    # a process of its own, torchrun, two ranks: each finds only what pip brings
+    (tmp_path / "train.py").write_text(WATCHED)
+    done = bare("-m", "manual_dp", "audit", "--ranks-only", "--", "train.py")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert "no finding" in done.stdout or "clean" in done.stdout
+
+
+# Windows, played: no real one was there
+
+def test_on_windows_only_what_needs_fork_is_refused(tmp_path):
+    done = subprocess.run([sys.executable, "-c", "from tests.support import windows\n"
+                           + SCRIPT + f"""
+for name in "train", "compare", "plan", "bench", "audit", "grade":
+    command(name, "--help")
+door(run_ranks, step, 2)
+door(Ranks, 2)
+command("compare", "--steps", "1")
+command("plan", "--params", "1e6", "--flops", "1e9", "--link", "pcie4")
+command("train", "--epochs", "1", "--world-size", "2")
+from manual_dp.school.checks import check
+check("03/allreduce", manual_dp.allreduce)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+door(step)
+for n in 1, 2:  # beside what a killed one has left
+    open({str(tmp_path / ".ck-a.pt-1-1")!r}, "w").close()
+    save({str(tmp_path / "a.pt")!r}, {{"n": n}})
+print(manual_dp.ranks.load({str(tmp_path / "a.pt")!r}))
+"""], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines[:6]] == [
+        [name, "0"] for name in ("train", "compare", "plan", "bench", "audit", "grade")]
+    assert lines[6:9] == [f"OSError {FORK}"] * 2 + [
+        f"compare 2 python -m manual_dp: error: {FORK}"]
+    assert lines[9].startswith("plan 0 ") and lines[10].startswith("train 0 ")
+    assert lines[11].startswith("03/allreduce: right")
+    assert lines[12:] == ["[]", "{'n': 2}"]
