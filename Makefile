@@ -1,6 +1,13 @@
 # Each target makes .venv first if it is missing or older than its pins.
 
-PYTHON ?= python3.11
+# The newest Python that the course can use. Each is tried: a command may be there and
+# not run (pyenv's), or lack venv (Debian's). If none will do, $(STAMP) says why.
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+HAS_VENV := import ensurepip, venv
+those_that = $(foreach name,python3.14 python3.13 python3.12 python3.11 python3,\
+    $(shell $(name) -c '$(1)' >/dev/null 2>&1 && echo $(name)))
+RIGHT = $(call those_that,$(FITS))
+PYTHON ?= $(firstword $(filter $(call those_that,$(HAS_VENV)),$(RIGHT)) $(RIGHT) python3)
 PY := .venv/bin/python
 STAMP := .venv/.installed
 COURSE := $(PY) notebooks/tools/course.py
@@ -79,14 +86,16 @@ endif
 
 # An install that was cut short left no stamp: it starts again from nothing.
 $(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || \
-	    { echo 'make: $(PYTHON) not found. Install Python 3.11, or say PYTHON=path/to/it'; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	    { echo 'make: $(PYTHON) is not Python 3.11, which the course needs'; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-	    { echo 'make: $(PYTHON) has no venv. On Debian and Ubuntu: apt install python3.11-venv'; exit 1; }
+	@$(eval PYTHON := $(PYTHON))
+	@$(PYTHON) -c '' >/dev/null 2>&1 || \
+	    { echo 'make: $(PYTHON) not found. Install Python 3.11 to 3.14, or say PYTHON=path/to/it'; exit 1; }
+	@$(PYTHON) -c '$(FITS)' || \
+	    { echo 'make: $(PYTHON) is not Python 3.11 to 3.14, which the course needs'; exit 1; }
+	@$(PYTHON) -c '$(HAS_VENV)' 2>/dev/null || \
+	    { echo 'make: $(PYTHON) has no venv. On Debian and Ubuntu: apt install python3-venv'; exit 1; }
 	@echo 'Installing into .venv: a few minutes, once.'
 	@grep -qsxF '$(CURDIR)' $@ || $(PYTHON) -m venv --clear .venv
 	@rm -f $@
 	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[course]'
+	@$(PY) -m pip install --quiet --constraint constraints.txt --no-deps d2l
 	@printf '%s\n' '$(CURDIR)' > $@

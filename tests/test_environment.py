@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -25,6 +26,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 REQUIREMENTS = [Requirement(line) for line in sum(EXTRAS.values(),
                                                   PROJECT["dependencies"])]
+# for those who have no make: alone, for it asks for packages of 2023
+D2L = "pip install --no-deps d2l==1.0.3"
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 CONSTRAINTS = [Requirement(line) for line in re.findall(
     r"^[^#\s]+", (ROOT / "constraints.txt").read_text(), re.M)]
 PINS = {canonicalize_name(pin.name): pin for pin in CONSTRAINTS}
@@ -63,20 +67,29 @@ def test_a_requirement_is_pinned_to_a_version_that_it_allows(requirement):
     assert requirement.specifier.contains(version(pin), prereleases=True)
 
 
-def test_everything_that_a_requirement_brings_is_pinned_too():
+@pytest.mark.parametrize("python", PYTHONS)
+def test_everything_that_a_requirement_brings_is_pinned_too(python):
+    environments = [{"python_version": python, "python_full_version": f"{python}.9",
+                     "sys_platform": platform, "platform_system": system}
+                    for platform, system in [("linux", "Linux"), ("darwin", "Darwin"),
+                                             ("win32", "Windows")]]
     seen, todo = set(), list(REQUIREMENTS)
     while todo:
         requirement = todo.pop()
         key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
-        if key in seen or installed(requirement) is None:
+        if key in seen:
             continue
         seen.add(key)
+        if installed(requirement) is None:
+            continue
         for line in installed(requirement).requires or []:
             child = Requirement(line)
-            if child.marker is None or any(child.marker.evaluate({"extra": extra})
-                                           for extra in requirement.extras or {""}):
+            if child.marker is None or any(
+                    child.marker.evaluate({**environment, "extra": extra})
+                    for environment in environments
+                    for extra in requirement.extras or {""}):
                 todo.append(child)
-    names = {name for name, _ in seen}
+    names = {name for name, _ in seen if not re.match("nvidia-|cuda-|triton$", name)}
     assert len(names) > 100
     assert names - set(PINS) == set()
 
@@ -96,7 +109,7 @@ def test_the_module_needs_torch_and_what_its_ranks_need():
         "torch", "cloudpickle", "numpy"]
 
 
-@pytest.mark.parametrize("name", ["torch", "torchvision", "d2l", "scikit-learn"])
+@pytest.mark.parametrize("name", ["torch", "torchvision", "scikit-learn"])
 def test_what_outputs_depend_on_is_pinned_without_constraints_too(name):
     [own] = [r for r in map(Requirement, EXTRAS["course"]) if r.name == name]
     assert own.specifier == PINS[name].specifier
@@ -138,14 +151,34 @@ def test_the_project_is_installed_by_the_environment_file():
     assert "-e .[course]" in PIP
 
 
-def test_every_file_means_the_same_python():
-    [conda] = [spec for spec in CONDA if spec.startswith("python=")]
-    wanted = conda.removeprefix("python=")
+def test_every_file_means_the_same_pythons():
     makefile = (ROOT / "Makefile").read_text()
-    assert re.search(r"^PYTHON \?= python(\S+)$", makefile, re.M)[1] == wanted
-    assert str(tuple(map(int, wanted.split(".")))) in makefile
+    first, last = re.search(r"\((3, \d+)\) <= .* <= \((3, \d+)\)", makefile).groups()
+    assert [first, last] == [PYTHONS[0].replace(".", ", "), PYTHONS[-1].replace(".", ", ")]
+    assert re.findall(r"python(3\.\d+)(?=.* python3,)", makefile) == PYTHONS[::-1]
+    [conda] = [spec for spec in CONDA if spec.startswith("python=")]
+    assert conda.removeprefix("python=") in PYTHONS
     any_python = Requirement(f"python{PROJECT['requires-python']}").specifier
-    assert any_python.contains(wanted)
+    assert all(any_python.contains(python) for python in PYTHONS)
+    said = "Python 3.11 to 3.14"
+    assert said in makefile and said in (ROOT / "README.md").read_text()
+
+
+def test_d2l_comes_after_the_rest_and_without_what_it_asks_for():
+    assert "d2l" not in {requirement.name for requirement in REQUIREMENTS}
+    assert str(PINS["d2l"]) in D2L
+    for name in ("README.md", "environment.yml", "pyproject.toml"):
+        lines = re.findall(r"pip install [^`\n]*d2l[=\d.]*\d", (ROOT / name).read_text())
+        assert lines and set(lines) == {D2L}
+
+
+def test_what_d2l_imports_is_in_the_extra():
+    source = distribution("d2l").locate_file("d2l/torch.py").read_text()
+    package = {"PIL": "torchvision", "IPython": "ipython"}
+    names = {package.get(name, name).replace("_", "-") for name in re.findall(
+        r"^(?:import|from) (\w+)", source, re.M)} - sys.stdlib_module_names
+    assert names <= {requirement.name for requirement in REQUIREMENTS}
+    assert len(names) > 5
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -186,9 +219,10 @@ def folder(tmp_path):
 def make(folder, *words, python="./stub"):
     """Run make; return its exit status, what it said, and what the stub was asked."""
     (folder / "calls").write_text("")
+    given = [f"PYTHON={python}"] if python else []
     # nothing of the make that may run these tests
-    done = subprocess.run(["make", f"PYTHON={python}", *words], cwd=folder,
-                          env={"PATH": os.environ["PATH"]}, capture_output=True,
+    done = subprocess.run(["make", *given, *words], cwd=folder, capture_output=True,
+                          env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
                           text=True)
     asked = [call for call in (folder / "calls").read_text().splitlines()
              if not call.startswith("-c")]
@@ -197,12 +231,13 @@ def make(folder, *words, python="./stub"):
 
 VENV = "-m venv --clear .venv"
 PIP_INSTALL = "-m pip install --quiet --constraint constraints.txt --editable .[course]"
+PIP_D2L = "-m pip install --quiet --constraint constraints.txt --no-deps d2l"
 LINT = ["-m ruff check --output-format=concise .",
         ".venv/bin/lint-imports --no-cache --no-logo"]
 
 
 def test_the_first_make_installs_and_the_second_does_not(folder):
-    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, *LINT])
+    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, PIP_D2L, *LINT])
     assert make(folder, "lint")[::2] == (0, LINT)
 
 
@@ -210,7 +245,7 @@ def test_the_first_make_installs_and_the_second_does_not(folder):
 def test_new_requirements_are_installed_into_the_same_folder(folder, name):
     make(folder, "lint")
     newer = make(folder, "lint", f"--what-if={name}")
-    assert newer[::2] == (0, [PIP_INSTALL, *LINT])
+    assert newer[::2] == (0, [PIP_INSTALL, PIP_D2L, *LINT])
 
 
 @pytest.mark.parametrize("words", [["lint"], ["lint", "--what-if=constraints.txt"]])
@@ -221,23 +256,66 @@ def test_an_install_that_was_cut_short_starts_again(folder, words):
     status, _, asked = make(folder, *words)
     assert status == 2 and asked[-1] == PIP_INSTALL
     (folder / "no-network").unlink()
-    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, *LINT])
+    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, PIP_D2L, *LINT])
 
 
 def test_a_copied_folder_gets_an_environment_of_its_own(folder):
     make(folder, "lint")
     copy = shutil.copytree(folder, folder.parent / "copy")
-    assert make(copy, "lint")[::2] == (0, [VENV, PIP_INSTALL, *LINT])
+    assert make(copy, "lint")[::2] == (0, [VENV, PIP_INSTALL, PIP_D2L, *LINT])
 
 
 @pytest.mark.parametrize("fault, words", [
-    (None, "no-such-python not found"), ("other-version", "is not Python 3.11"),
+    (None, "no-such-python not found"), ("other-version", "is not Python 3.11 to 3.14"),
     ("no-venv", "has no venv")])
 def test_an_unfit_python_is_one_clear_line(folder, fault, words):
     python = "./stub" if fault else "no-such-python"
     if fault:
         (folder / fault).touch()
     status, said, asked = make(folder, "lint", python=python)
+    assert status == 2 and asked == []
+    assert len(said.splitlines()) == 1 and words in said
+
+
+# each stands for a Python on the PATH: that of pyenv which only says where it might be,
+# one of another version, one without venv, one that will do
+CANDIDATE = {
+    "not set up": "echo 'pyenv: command not found' >&2; exit 127",
+    "old": "case \"$*\" in *'import sys'*) exit 1 ;; esac",
+    "bare": "case \"$*\" in *'import ensurepip'*) exit 1 ;; esac",
+    "good": "case \"$*\" in *'-m venv'*) echo \"took $0\" ;; esac; exec ./stub \"$@\"",
+}
+
+
+def put_on_the_path(folder, candidates):
+    """Put a stub of each Python from 3.11 to 3.14, and python3, before all others."""
+    (folder / "bin").mkdir()
+    for name in [*(f"python{python}" for python in PYTHONS), "python3"]:
+        stub = folder / "bin" / name
+        stub.write_text(f"#!/bin/sh\n{CANDIDATE[candidates.get(name, 'not set up')]}\n")
+        stub.chmod(0o755)
+
+
+@pytest.mark.parametrize("candidates, taken", [
+    ({"python3.11": "good", "python3.13": "good", "python3": "good"}, "python3.13"),
+    ({"python3.14": "bare", "python3.12": "good", "python3": "bare"}, "python3.12"),
+    ({"python3.11": "good", "python3": "old"}, "python3.11"),
+    ({"python3": "good"}, "python3")], ids=str)
+def test_make_takes_the_newest_python_that_will_do(folder, candidates, taken):
+    put_on_the_path(folder, candidates)
+    status, said, asked = make(folder, "lint", python=None)
+    assert status == 0 and asked[:3] == [VENV, PIP_INSTALL, PIP_D2L]
+    assert f"took {folder / 'bin' / taken}\n" in said
+
+
+@pytest.mark.parametrize("candidates, words", [
+    ({}, "python3 not found. Install Python 3.11 to 3.14"),
+    ({"python3": "old"}, "python3 is not Python 3.11 to 3.14"),
+    ({"python3.12": "bare", "python3": "old"}, "python3.12 has no venv"),
+    ({"python3.13": "bare", "python3": "bare"}, "python3.13 has no venv")], ids=str)
+def test_without_any_that_will_do_one_line_says_why(folder, candidates, words):
+    put_on_the_path(folder, candidates)
+    status, said, asked = make(folder, "lint", python=None)
     assert status == 2 and asked == []
     assert len(said.splitlines()) == 1 and words in said
 
@@ -280,7 +358,7 @@ def test_make_lab_opens_the_learners_copies(folder):
     ("test-all", "", "notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")])
 def test_it_lints_then_runs_some_tests_or_all_then_notebooks(folder, target, some,
                                                              notebooks):
-    asked = make(folder, target)[2][2:]
+    asked = make(folder, target)[2][3:]
     assert asked[:2] == LINT
     assert asked[2] == f"-m pytest -n 3 --dist loadgroup{some} tests"
     assert "--nbval --nbval-current-env --nbval-cell-timeout=600" in asked[3]
