@@ -3,7 +3,7 @@
 PYTHON ?= python3.11
 PY := .venv/bin/python
 STAMP := .venv/.installed
-COURSE := $(PY) notebooks/tools/course.py
+COURSE := $(PY) notebooks/tools/lessons.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # the address of a public copy: the book then has buttons for Binder and Colab
