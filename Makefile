@@ -10,7 +10,7 @@ RIGHT = $(call those_that,$(FITS))
 PYTHON ?= $(firstword $(filter $(call those_that,$(HAS_VENV)),$(RIGHT)) $(RIGHT) python3)
 PY := .venv/bin/python
 STAMP := .venv/.installed
-COURSE := $(PY) notebooks/tools/course.py
+COURSE := $(PY) notebooks/tools/lessons.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # the address of a public copy: the book then has buttons for Binder and Colab

@@ -330,14 +330,14 @@ def test_make_alone_lists_every_target(folder):
 @pytest.mark.parametrize("target, flags", [("course", ""), ("refresh", " --refresh")])
 def test_a_lesson_can_be_named(folder, target, flags):
     make(folder, "lint")
-    assert make(folder, target)[2][0].endswith(f"course.py{flags}")
+    assert make(folder, target)[2][0].endswith(f"lessons.py{flags}")
     assert make(folder, target, "LESSON=03")[2][0].endswith(" --lesson 03")
 
 
 def test_what_learners_get_is_made_of_what_was_refreshed(folder):
     make(folder, "lint")
     refresh, release = make(folder, "refresh")[2]
-    assert "course.py" in refresh and release.endswith("tools/release.py")
+    assert "lessons.py" in refresh and release.endswith("tools/release.py")
     assert make(folder, "release")[2] == [release]
 
 

@@ -6,6 +6,7 @@ prints, asserts, docstrings, widths, branches.
 
 import ast
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -184,14 +185,16 @@ def test_no_test_imports_another():
 def lint_imports(folder):
     command = [sys.executable, Path(sys.executable).with_name("lint-imports"),
                "--no-cache", "--no-logo"]
+    roots = os.pathsep.join(map(str, (folder, folder / "notebooks")))
     return subprocess.run(command, cwd=folder, capture_output=True, text=True,
-                          timeout=300)
+                          timeout=300, env={**os.environ, "PYTHONPATH": roots})
 
 
 def copy_of_the_module(folder):
     shutil.copy(ROOT / "pyproject.toml", folder)
-    shutil.copytree(PACKAGE, folder / "manual_dp",
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("manual_dp", "notebooks/course"):
+        shutil.copytree(ROOT / package, folder / package,
+                        ignore=shutil.ignore_patterns("__pycache__"))
     return folder / "manual_dp"
 
 
@@ -201,6 +204,7 @@ def test_imports_go_down_only():
 
 
 MISPLACED = [
+    ("parallel.py", "import course.school.checks", "course.school.checks"),
     ("train.py", "import manual_dp.lab.show", "manual_dp.lab.show"),
     ("split.py", "from manual_dp import school", "manual_dp.school"),
     ("data.py", "def f():\n    from manual_dp.models.blobs import blobs",
@@ -259,7 +263,12 @@ def ruff(name, source):
     ("manual_dp/split.py", PAGE + "print()\n", ["T201"]),
     ("manual_dp/lab/cost.py", PAGE + "print()\n", ["T201"]),
     ("manual_dp/train.py", PAGE + "print()\n", []),
+    ("notebooks/course/school/checks.py", PAGE + "print()\n", []),
+    ("notebooks/course/school/checks.py", PAGE + LONG, ["E501"]),
+    ("notebooks/course/school/checks.py",
+     PAGE + "def _f(x):\n" + "    if x:\n        x += 1\n" * 12 + "    return x\n", ["C901"]),
     ("manual_dp/school/checks.py", PAGE + "assert True\n", ["S101"]),
+    ("notebooks/course/school/checks.py", PAGE + "assert True\n", ["S101"]),
     ("manual_dp/split.py", PAGE + LONG, ["E501"]),
     ("tests/test_split.py", LONG, []),
     ("tests/test_split.py", "x = '" + "x" * 100 + "'\n", ["E501"]),

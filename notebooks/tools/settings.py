@@ -29,8 +29,8 @@ from collections import namedtuple
 from pathlib import Path
 
 import nbformat
-from course import execute
 from kernels import let_signals_stop
+from lessons import execute
 from tqdm import tqdm
 
 Setting = namedtuple("Setting", "name stored values")  # the least first, or as written

@@ -1,7 +1,7 @@
 import base64
 import io
 
-import course as program  # notebooks/tools, which pyproject.toml puts on the path
+import lessons as program  # notebooks/tools, which pyproject.toml puts on the path
 import nbformat
 import pytest
 from figures import few_colours

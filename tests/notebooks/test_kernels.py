@@ -6,8 +6,8 @@ import os
 import signal
 
 import pytest
-from course import execute  # notebooks/tools
 from kernels import let_signals_stop, unless_stopped
+from lessons import execute  # notebooks/tools
 from nbformat.v4 import new_code_cell, new_notebook
 from tqdm import tqdm
 

@@ -11,10 +11,10 @@ import nbformat
 import psutil
 import pytest
 import torch
-from course import execute, store
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from kernels import ipc
+from lessons import execute, store
 from nbformat.v4 import new_code_cell, new_notebook
 from tqdm import tqdm
 

@@ -1,4 +1,4 @@
-"""notebooks/tools/course.py: what a newcomer sees when lessons run, fail, or are stopped.
+"""notebooks/tools/lessons.py: what a newcomer sees when lessons run, fail, or are stopped.
 
 A test runs the program as `make course` does, on lessons of a few cells.
 """
@@ -12,13 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-import course as program  # notebooks/tools, which pyproject.toml puts on the path
+import lessons as program  # notebooks/tools, which pyproject.toml puts on the path
 import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-COURSE = Path(__file__).parents[2] / "notebooks" / "tools" / "course.py"
+COURSE = Path(__file__).parents[2] / "notebooks" / "tools" / "lessons.py"
 
 
 def write_lesson(path, *cells, tags=None, metadata=None):

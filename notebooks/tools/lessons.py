@@ -1,6 +1,6 @@
 """Run the lessons in order, from top to bottom; make the book, or store the outputs.
 
-    python notebooks/tools/course.py [--lesson 3]           a book in build/course
+    python notebooks/tools/lessons.py [--lesson 3]           a book in build/course
     ... --refresh [--lesson 3 | --lesson ps1]      outputs into lessons, problem sets
 
 Every lesson gets a kernel of the Python that runs this file, whatever kernel its
@@ -156,7 +156,7 @@ def make_book(args, runs):
 
 def arguments(argv):
     """Read the command line; return it with the lessons' `paths`."""
-    parser = argparse.ArgumentParser("course.py")
+    parser = argparse.ArgumentParser("lessons.py")
     parser.add_argument("--refresh", action="store_true")
     parser.add_argument("--lesson", help="its number, or ps1 (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")

@@ -1,0 +1,187 @@
+"""Run a learner's answer: within its time, in peace, and leave all as it was.
+
+    limit       end a block that takes too long
+    quiet       keep warnings, logs and stderr of a block to itself
+    placed      put the course's own parts where an answer finds them
+    settings    torch's settings, which an answer can leave changed; put sets them
+    home        the module of the course that an answer was taken from
+    elsewhere   the helpers of an answer that another cell defines
+    learners    the part of a traceback that begins in a learner's own line
+"""
+
+import inspect
+import io
+import logging
+import os
+import signal
+import sys
+import sysconfig
+import threading
+import warnings
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+
+import torch
+
+import manual_dp
+
+SETTINGS = {  # name: how it is read, how it is set
+    "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    "deterministic": (torch.are_deterministic_algorithms_enabled,
+                      torch.use_deterministic_algorithms)}
+COURSE = str(Path(__file__).parents[1])
+NOBODYS = (COURSE, str(Path(manual_dp.__file__).parent), "<frozen", *(
+    sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+
+
+class TimeIsOver(BaseException):
+    """Raised in a block after its seconds. No `except Exception` holds it up."""
+
+
+@contextmanager
+def limit(seconds):
+    """Raise TimeIsOver in the block after so many seconds, and never behind it.
+
+    Only the main thread can be interrupted: the block of another has no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    over = False
+
+    def put_back():
+        nonlocal over
+        if not over:  # else others may have a clock of their own by now
+            over = True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def ring(*_):
+        if not over:
+            put_back()  # the error may be raised where the block's end is not seen
+            raise TimeIsOver
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        put_back()
+
+
+@contextmanager
+def quiet():
+    """Keep to itself what a block warns of, logs, or writes to stderr.
+
+    nbgrader takes anything on stderr for a failure.
+    """
+    disabled = logging.root.manager.disable
+    sys.stderr.flush()
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        logging.disable()
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
+
+
+def settings():
+    """Return torch's settings as they are now, by name."""
+    return {name: read() for name, (read, _) in SETTINGS.items()}
+
+
+def put(values):
+    """Make the settings what `settings` has returned before."""
+    for name, value in values.items():
+        read, write = SETTINGS[name]
+        if read() != value:
+            write(value)
+
+
+@contextmanager
+def placed(parts, answers):
+    """Put `parts` where `answers` find them by name, while the block runs.
+
+    parts: {name: function or class}. A name that the answer's own cell defines stays.
+    """
+    before = []
+    for answer in answers:
+        space = getattr(_function(answer), "__globals__", {})
+        for name, part in parts.items():
+            if name not in space or _file(space[name]) != _file(answer):
+                before.append((space, name, name in space, space.get(name)))
+                space[name] = part
+    try:
+        yield
+    finally:
+        for space, name, there, value in reversed(before):
+            space[name] = value
+            if not there:
+                del space[name]
+
+
+def home(answer):
+    """Return the module of the course that an answer was taken from, or None."""
+    answer = inspect.unwrap(getattr(answer, "func", answer))  # of a functools.partial
+    module = str(getattr(answer, "__module__", ""))
+    return module if module.partition(".")[0] in ("manual_dp", "course") else None
+
+
+def elsewhere(answers):
+    """Return the names of functions and classes that answers take from other cells."""
+    found = set()
+    for answer in answers:
+        functions = list(_functions(answer))
+        for function in functions:  # it grows by the helpers beside it
+            code, space = function.__code__, function.__globals__
+            for name in _names(code) & space.keys():
+                helper, file = space[name], _file(space[name])
+                if getattr(helper, "__module__", None) != "__main__" or not file:
+                    continue
+                if file != code.co_filename:
+                    found.add(name)
+                else:
+                    functions += [f for f in _functions(helper) if f not in functions]
+    return found
+
+
+def learners(error):
+    """Return an error's traceback from the first line on that is a learner's, or None.
+
+    A learner's is a line that is neither the course's nor a library's.
+    """
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename.startswith(NOBODYS):
+        trace = trace.tb_next
+    return trace
+
+
+def _functions(thing):
+    """Yield the function that `thing` is, or those that a class or an object has."""
+    whole = thing if isinstance(thing, type) else type(thing)
+    for part in [thing, *vars(whole).values()]:
+        bare = inspect.unwrap(getattr(part, "__func__", part))
+        if inspect.isfunction(bare):
+            yield bare
+
+
+def _function(thing):
+    return next(_functions(thing), None)
+
+
+def _file(thing):
+    """Return the file, or the cell, in which `thing` is defined."""
+    return getattr(getattr(_function(thing), "__code__", None), "co_filename", None)
+
+
+def _names(code):
+    """Return the names that a function's code uses, and the functions in it."""
+    inner = [_names(const) for const in code.co_consts if inspect.iscode(const)]
+    return set(code.co_names).union(*inner)

@@ -1,0 +1,234 @@
+"""Problem set 2, all-reduce that scales: programs that send messages, a rank each.
+
+A right answer has the right numbers and reaches two counts, the steps and the numbers
+out of the busiest rank. Both are bounds: who needs less is right as well.
+"""
+
+from functools import partial
+from itertools import chain, product
+
+import torch
+
+from course.school.checks import exercise
+from course.school.compare import about, close, flat, numbers, shorten
+from course.school.draws import describe, rand, summed, sums_at, unwritten
+from course.school.rounds import RoundsError, listed, run_rounds
+
+WORDS = {"words": 4}  # points that a person gives, by grade id
+# ranks, how often they go into the numbers, and whether some numbers are left over.
+# Three ranks come first: of two, each is the other's left and right neighbour.
+SIZES = [(3, 2, False), (2, 2, True), (1, 4, False), (3, 1, True), (4, 2, True),
+         (4, 0, True), (5, 2, True), (7, 2, True), (7, 0, True), (6, 1, True),
+         (8, 2, False)]
+PARAMS = [(3, 6), (2, 3), (1, 3), (3, 5), (3, 2), (4, 6), (4, 8), (5, 7), (7, 4),
+          (8, 9)]
+STOPS = {  # what to say where a program was stopped
+    "no yield": "without a yield this is a plain function; a rank that has nothing to "
+                "send still has one, for what arrives",
+    "a program": "another program runs inside this one by yield from",
+    "no such rank": "look whether there is such a rank; round a ring, the last one's "
+                    "neighbour is rank 0: (rank + 1) % world_size",
+    "itself": "begin at distance 1: at distance 0 a rank meets itself",
+    "at once": "in one step every rank sends to another one; a rank that has nothing "
+               "to send yields all the same, and so stays in step",
+    "endless": "all wait to be sent something: somebody has to begin"}
+# what to say of too many numbers, and of too many steps
+RING = ("send one chunk in a step, never the whole tensor, and none twice in N - 1 "
+        "steps: round a ring, a rank sends on the chunk that came last",
+        "all ranks send at once, each to the next one, and a chunk has only N - 1 "
+        "others to meet")
+SPREAD = ("to an owner go its own parameters, from an owner go its own parameters, "
+          "and no others",
+          "in one step all ranks can send, if each sends to another one, and a message "
+          "may hold several parameters")
+TREE = ("a rank hands its sum up once, and the whole down at most once at each "
+        "distance",
+        "all pairs at one distance send in the same step, and there are ceil(log2 N) "
+        "distances")
+
+
+@exercise("ps2/reduce_scatter", points=4)
+def reduce_scatter(random, reduce_scatter):
+    """Sum each chunk up on its rank; what else a rank holds then is its affair."""
+    yield from _run(_tensors(random), reduce_scatter, _scattered, _ring, RING)
+
+
+@exercise("ps2/allgather", points=2)
+def allgather(random, allgather):
+    """Hand each rank's chunk round."""
+    yield from _run(_tensors(random), allgather, _copied, _ring, RING)
+
+
+def parts():
+    """Return what `ring_allreduce` is judged with: the two halves of the ring."""
+    def walk(back, write, rank, world_size, tensor):
+        chunks = tensor.tensor_split(world_size)
+        for i in range(rank - back, rank - back - world_size + 1, -1):
+            came = yield (rank + 1) % world_size, chunks[i % world_size]
+            write(chunks[(i - 1) % world_size], came)
+    return {"reduce_scatter": partial(walk, 1, lambda chunk, came: chunk.add_(came)),
+            "allgather": partial(walk, 0, lambda chunk, came: chunk.copy_(came))}
+
+
+@exercise("ps2/ring_allreduce", points=2, parts=parts)
+def ring_allreduce(random, ring_allreduce):
+    """Ask for both halves, one after the other."""
+    def chunks(held, *others):
+        return summed(held, *others, where="chunk {} on rank {}",
+                      parts=lambda row: _cut(row, len(held)), late=_other_chunk(held))
+
+    def twice(k, sizes):
+        return [2 * bound for bound in _ring(k, sizes)]
+    yield from _run(_tensors(random), ring_allreduce, chunks, twice, RING)
+
+
+@exercise("ps2/spread_allreduce", points=4)
+def spread_allreduce(random, spread_allreduce):
+    """Give each parameter an owner, which adds it up."""
+    def bounds(k, sizes):
+        owned = [sum(sizes[rank::k]) for rank in range(k)]
+        return (2 * (k - 1), max(sum(sizes) + (k - 2) * own for own in owned),
+                2 * (k - 1))
+    yield from _run(_params(random), spread_allreduce, partial(
+        summed, parts=list, where="parameter {} on rank {}"), bounds, SPREAD)
+
+
+@exercise("ps2/tree_allreduce", points=4)
+def tree_allreduce(random, tree_allreduce):
+    """Go up a tree, and down again."""
+    def bounds(k, sizes):
+        levels = (k - 1).bit_length()
+        return 2 * levels, levels * sum(sizes), 2 * (k - 1)
+    yield from _run(_tensors(random), tree_allreduce, summed, bounds, TREE)
+
+
+def _tensors(random):
+    for k, whole, more in SIZES:
+        numel = whole * k + (random.randint(1, k - 1) if more else 0)
+        yield [rand(random, numel) for _ in range(k)]
+
+
+def _params(random):
+    for number, (k, count) in enumerate(PARAMS):
+        # all of one shape in the first, so that a wrong place is no error of shapes
+        shapes = [(random.randint(1, 4), *random.choice([(), (2,)])) if number else (2,)
+                  for _ in range(count)]
+        yield [[rand(random, *shape) for shape in shapes] for _ in range(k)]
+
+
+def _ring(k, sizes):
+    """Return the bounds: steps, numbers out of a rank, and how often each is sent.
+
+    How often at least: N - 1 ranks must send a number on for it to be summed up
+    somewhere, and from there it must reach N - 1 ranks: that can be got round, but not
+    done with less.
+    """
+    return k - 1, sum(sizes) - sum(sizes) // k, k - 1
+
+
+def _run(draws, program, compare, bounds, hints):
+    """Run a program on every rank; yield what keeps it from its end, sums and bounds.
+
+    draws: what the ranks hold, several times. compare(held, after, handed, returned)
+    yields what is wrong with the numbers. hints: of too many numbers, too many steps.
+    """
+    for own in draws:  # run_rounds hands out copies
+        held, handed = numbers(own), []
+
+        def noted(rank, world_size, tensor, handed=handed):
+            handed.append(tensor)
+            return program(rank, world_size, tensor)
+        try:
+            done = run_rounds(noted, own)
+        except RoundsError as error:
+            yield about(describe(held))(
+                "do all messages arrive?", f"stopped: {error}",
+                "every message can be delivered, and every program comes to its end",
+                {hint: error.kind == kind for kind, hint in STOPS.items()})
+        yield from compare(held, numbers(done["tensors"]),
+                           *map(_made, (handed, done["returned"])))
+        yield _counted(held, done, bounds, *hints)
+
+
+def _made(values):
+    """Return `values` as numbers, None for what holds none."""
+    return [numbers(value) if all(isinstance(part, torch.Tensor)
+                                  for part in listed(value)) else None
+            for value in values]
+
+
+def _counted(held, done, bounds, much, slow):
+    """Compare steps and numbers sent with their bounds."""
+    k, sizes = len(held), [len(flat(part)) for part in held[0]]
+    sent, steps = done["sent"], done["steps"]
+    most_steps, most, times = bounds(k, sizes)
+    enough = sum(sent) >= times * sum(sizes)
+    right = f"steps at most {most_steps}, out of each rank at most {most}"
+    fits = steps <= most_steps and max(sent) <= most and enough
+    star = (2 < k <= sum(sizes) and steps == 2 * (k - 1)
+            and max(sent) >= 2 * sorted(sent)[-2])
+    return about(describe(held))(
+        "the numbers in the tensors are right; steps, and numbers out of each rank",
+        right if fits else f"steps {steps}, out of each rank {sent}", right, {
+            "numbers came to a rank without being sent: a rank may use its own tensor "
+            "and what arrives, and nothing else": not enough,
+            f"rank {sent.index(max(sent))} is the centre of a star: everything goes "
+            "through it": star,
+            slow: steps > most_steps, much: True})
+
+
+def _cut(values, k):
+    """Return the k chunks of a list, the first ones longer if it does not divide."""
+    return [part.tolist() for part in
+            torch.tensor(values, dtype=torch.float64).tensor_split(k)]
+
+
+def _other_chunk(held):
+    return {"the tensor is cut at other places: the chunks are "
+            "tensor.tensor_split(world_size), the first ones longer by one":
+                len(held[0]) % len(held) > 0,
+            "numbers of another chunk have come in: which of its chunks does the left "
+            "neighbour send in this step?": True}
+
+
+def _scattered(held, after, handed, returned):
+    """Yield how rank i does not hold the sum of all chunks i."""
+    k, total = len(held), [sum(column) for column in zip(*held)]
+    before, now = ([_cut(row, k) for row in rows] for rows in (held, after))
+    wanted = _cut(total, k)
+    shift = next((shift for shift in range(1, k) if all(
+        close(now[(i + shift) % k][i], wanted[i]) for i in range(k))), 0)
+    early = unwritten(held, after, handed, returned, wanted, [total] * k)
+    yield from sums_at(describe(held), [
+        (f"chunk {i} on rank {i}", now[i][i], [row[i] for row in before])
+        for i in range(k)], {
+            **early, f"the chunks are finished on other ranks, chunk 0 on rank {shift}"
+            "; chunk i belongs on rank i": shift > 0}, _other_chunk(held))
+
+
+def _copied(held, after, handed, returned):
+    """Yield how chunk i of every rank is not what rank i had as its chunk i."""
+    k = len(held)
+    before = [_cut(row, k) for row in held]
+    wanted = [flat([before[rank][rank] for rank in range(k)])] * k
+    early = unwritten(held, after, handed, returned, wanted)
+    for rank, row in enumerate(after):
+        for i, chunk in enumerate(_cut(row, k)):
+            yield about(describe(held))(
+                f"chunk {i} on rank {rank}, where {shorten(before[rank][i], 100)} was; "
+                f"rank {i} has it right", chunk, before[i][i],
+                chain(early.items(), _whose(rank, i, chunk, before),
+                      _other_chunk(held).items()))
+
+
+def _whose(rank, i, chunk, before):
+    """Yield hints: whose chunk is this that stands where rank i's chunk i should?"""
+    k = len(before)
+    walk = [before[(i + j) % k][i] for j in range((rank - i) % k + 1)]
+    yield ("what arrives is added to what was there; it must replace it",
+           [sum(column) for column in zip(*walk)])
+    yield (f"nothing has been written into chunk {i} on rank {rank}",
+           close(chunk, before[rank][i]))
+    for owner, j in product(range(k), repeat=2):
+        yield (f"chunk {i} on rank {rank} holds chunk {j} of rank {owner}; it must "
+               f"hold chunk {i} of rank {i}", before[owner][j])

@@ -1,0 +1,239 @@
+"""Run answers on ranks, and see what they hand to torch.distributed.
+
+    on_ranks   what a function returns on every rank
+    attempt    the same, or the error that kept the ranks from an end
+    failed     what to tell a learner whose ranks came to no end
+    watched    a list that grows by every call of a collective
+    Roll       in a rank: no collective begins before all ranks have come to it
+    Afresh     an answer that is called as if in a new process each time
+
+Watched is a collective that is called by its name in torch.distributed: what torch
+calls inside itself is not. Without Roll, a collective that some rank never calls would
+hang. With it every rank first signs in the group's store, and looks who else has
+signed: a missing rank is a number.
+"""
+
+import builtins
+import functools
+import inspect
+import re
+import time
+from contextlib import ExitStack, contextmanager
+from types import FunctionType
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from course.school.answers import put, settings
+from course.school.compare import about, numbers, shorten
+from manual_dp.ranks import RankError, run_ranks
+
+# all ranks have to come to these ...
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather", "gather",
+               "scatter", "all_gather_into_tensor", "reduce_scatter",
+               "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
+               "all_gather_object", "gather_object", "broadcast_object_list",
+               "scatter_object_list")
+# ... and two of them, or more, to these
+PAIRS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+BLANK = "not written"
+WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others
+PATIENCE = 15  # seconds, for ranks that never come
+
+
+def on_ranks(work, world_size, seconds):
+    """Return what `work()` returns on each rank, as lists; a blank answer raises here.
+
+    NotImplementedError is an answer's own if it says nothing: torch's has a text.
+    """
+    def written():
+        try:
+            return numbers(work()), settings()
+        except NotImplementedError as error:
+            if str(error):
+                raise
+            return BLANK
+    results = run_ranks(written, world_size, timeout=seconds)
+    if BLANK in results:
+        raise NotImplementedError
+    for _, now in results:  # what a rank leaves changed shows here, too
+        put(now)
+    return [result for result, _ in results]
+
+
+def attempt(work, world_size, seconds):
+    """Return every rank's result and None, or None and the error, for `failed`."""
+    try:
+        return on_ranks(work, world_size, seconds), None
+    except RankError as error:
+        if getattr(error, "cause", "") == "NotImplementedError":
+            raise
+        return None, error
+
+
+def failed(given, error, wanted, hints=()):
+    """Return None, or the message if ranks came to no end: what `attempt` returns.
+
+    hints: {what it looks like: a pattern}; the first whose pattern is found in the
+    error's kind and text is said. False is no pattern.
+    """
+    if error is None:
+        return None
+    text = " ".join(str(error).split())
+    got = f"no result: {shorten(text, 200)}{shorten(_place(error), 100)}"
+    return about(given)("on ranks", got, wanted, {
+        hint: bool(pattern) and bool(re.search(pattern, f"{error.kind}: {text}"))
+        for hint, pattern in dict(hints).items()})
+
+
+def _place(error):
+    """Return the line of the learner's code at which a rank's traceback ends."""
+    frames = [(line, name) for path, line, name in re.findall(
+        r'File "(.*)", line (\d+), in (\w+)', str(getattr(error, "details", "")))
+        if not re.search("manual_dp|notebooks/course|site-packages|torch", path)]
+    return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
+
+
+@contextmanager
+def watched(before=lambda name: None, names=(*COLLECTIVES, *PAIRS)):
+    """Yield a list; while the block runs, each call of a collective adds to it.
+
+    An all-reduce adds how many numbers it is handed, any other its name.
+    before: called with the name of a collective before it starts. names: of those that
+    are watched.
+    """
+    calls, real = [], {name: getattr(dist, name) for name in names}
+
+    def call(name, *args, **kwargs):
+        before(name)
+        tensor = args[0] if args else kwargs.get("tensor")
+        counted = name == "all_reduce" and isinstance(tensor, torch.Tensor)
+        calls.append(tensor.numel() if counted else name)
+        return real[name](*args, **kwargs)
+    with patch.multiple(dist, **{name: functools.partial(call, name) for name in real}):
+        yield calls
+
+
+class Roll(ExitStack):
+    """Watch the collectives of this rank's process, DDP's too, until the block ends.
+
+    absent: how many ranks had not come to a collective when another was done with
+    everything, or patience ran out.
+    """
+
+    def __enter__(self):
+        self.store = dist.distributed_c10d._get_default_store()
+        self.scope, self.absent, self.signing = 0, 0, False
+        self.seen = self.enter_context(watched(self._sign))
+        init = DDP.__init__
+
+        def hooked(model, *args, **kwargs):
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+            init(model, *args, **kwargs)
+            model.register_comm_hook(None, default_hooks.allreduce_hook)
+        self.enter_context(patch.object(DDP, "__init__", hooked))
+        return self
+
+    def call(self, function, *args):
+        """Return `function(*args)`; or None, if it waited for an absent rank."""
+        self.scope += 1
+        self.signed, self.absent, self.signing = 0, 0, True
+        self.seen.clear()
+        try:
+            return function(*args)
+        except Exception:
+            if not self.absent:
+                raise
+        finally:
+            self.signing = False
+            self.store.add(f"{self.scope} done", 1)
+
+    def sizes(self):
+        """Return how many numbers each all-reduce was handed since the last call."""
+        return [call for call in self.seen if isinstance(call, int)]
+
+    def _sign(self, name):
+        if not self.signing or name not in COLLECTIVES:
+            return
+        self.signed += 1
+        end, ranks = time.monotonic() + PATIENCE, dist.get_world_size()
+        anywhere = f"{self.scope} {self.signed}"  # some may be in another collective
+        here = f"{anywhere} {name}"
+        self.store.add(here, 1)
+        self.store.add(anywhere, 1)
+        while True:
+            over = (self.store.add(f"{self.scope} done", 0) or time.monotonic() > end
+                    or self.store.add(anywhere, 0) == ranks)
+            absent = ranks - self.store.add(here, 0)
+            if not absent:
+                return
+            if over:
+                self.absent = absent
+                raise RuntimeError(f"{absent} ranks do not call {name}")
+            time.sleep(0.001)
+
+
+class Afresh:
+    """Call `answer`, a function, as if each call were made in a process of its own.
+
+    A new process has no cache that another one has filled, and Python salts the hash
+    of texts at its start. What is defined beside the answer counts, too.
+    hashed: has a text, or a tuple with one, been hashed by hash()?
+    """
+
+    def __init__(self, answer):
+        self.answer, self.calls, self.hashed = answer, 0, False
+        self.space = getattr(inspect.unwrap(answer), "__globals__", {})
+        self.names = dict(self.space)
+        things = [answer, inspect.unwrap(answer), *self.names.values()]
+        self.kept = [(store, type(store)(store)) for store in _stores(things)]
+        self.cached = [thing for thing in things if callable(
+            getattr(type(thing), "cache_clear", None))]
+
+    def __call__(self, *args):
+        """Return what `answer(*args)` returns, in what looks like a new process."""
+        self._forget()
+        self.calls += 1
+        real = builtins.hash
+
+        def salted(value):
+            if not _holds_text(value):
+                return real(value)
+            self.hashed = True
+            return real((self.calls, value))
+        with patch.object(builtins, "hash", salted):
+            return self.answer(*args)
+
+    def _forget(self):
+        for name in self.space.keys() - self.names.keys():
+            del self.space[name]
+        self.space.update(self.names)
+        for store, content in self.kept:
+            if store != content:
+                store.clear()
+                (store.extend if isinstance(store, list) else store.update)(content)
+        for thing in self.cached:
+            thing.cache_clear()
+
+
+def _holds_text(value):
+    if isinstance(value, (tuple, frozenset)):
+        return any(map(_holds_text, value))
+    return isinstance(value, (str, bytes))
+
+
+def _stores(things):
+    """Yield the lists, dicts and sets in which these things could keep something."""
+    for thing in things:
+        parts = [thing]
+        if isinstance(thing, FunctionType):
+            parts = [vars(thing), *vars(thing).values(), *(thing.__defaults__ or ()),
+                     *(thing.__kwdefaults__ or {}).values(),
+                     *(cell.cell_contents for cell in thing.__closure__ or ())]
+        elif isinstance(thing, functools.partial):
+            parts = [*thing.args, *thing.keywords.values()]
+        elif "__main__" in (getattr(thing, "__module__", ""), type(thing).__module__):
+            parts = list(getattr(thing, "__dict__", {}).values())
+        yield from (part for part in parts if type(part) in (list, dict, set))
