@@ -34,6 +34,11 @@ c.Autograde.sanitize_preprocessors = [
 c.Autograde.autograde_preprocessors = [
     Execute, WarningsAreNoErrors, *Autograde.autograde_preprocessors.default()[1:]]
 
+# nbgrader zip_collect: NAME_98123_1234567_ps1.ipynb of Canvas, also NAME_LATE_98123_...;
+# "NAME_1234_assignsubmission_file_/any name with ps1.ipynb" of Moodle
+c.FileNameCollectorPlugin.named_regexp = (
+    r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb")
+
 # nbgrader starts `alembic` by its name: let it find the one beside this Python, also
 # where .venv is not activated
 os.environ["PATH"] = os.pathsep.join(

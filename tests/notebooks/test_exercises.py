@@ -9,7 +9,6 @@ import re
 
 import pytest
 
-from manual_dp.__main__ import _parser
 from manual_dp.school.exercise import SETS as NAMES
 from tests.support.lessons import (
     FOLDER,
@@ -237,13 +236,6 @@ def test_every_link_of_the_readme_leads_to_a_file():
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
     assert len(links) >= len(SETS)
     assert [link for link in links if not (EXERCISES / link).exists()] == []
-
-
-def test_the_readmes_command_to_grade_is_understood():
-    [line] = re.findall(r"^    python -m manual_dp (grade .*)$", README, re.M)
-    args = _parser().parse_args(line.split())
-    assert [str(path) for path in (args.csv, args.words, args.html)] == [
-        "grades.csv", "words.csv", "pages"]
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
