@@ -67,7 +67,8 @@ def _imports(node, ours):
         if name in COURSE and not {alias.name for alias in node.names} <= ours:
             return (f"it imports more of {name} than the first cell does, and an answer "
                     "is your own")
-    return None
+    taken = any(alias.asname == "check" for alias in node.names)
+    return "it defines check anew" if taken else None
 
 
 def _inside(node):
