@@ -37,7 +37,7 @@ help:
 	@echo 'make test-all lint, all tests, every lesson and problem set: half an hour'
 	@echo 'make audits   all programs, answers and attacks that audit and grader are tried on'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
-	@echo 'make release  the problem sets for learners: without solutions, hidden checks'
+	@echo 'make release  the problem sets, and a zip for learners: without solutions, hidden checks'
 	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
 	@echo 'make lint     ruff, notebooks too; who imports whom'
 	@echo 'make bench    the figures of the course, as ratios'
@@ -66,7 +66,7 @@ refresh: $(STAMP)
 	@$(RELEASE)
 
 release: $(STAMP)
-	@$(RELEASE)
+	@$(RELEASE) --zip build/manual_dp_course.zip
 
 settings: $(STAMP)
 	@$(PY) notebooks/tools/settings.py $(LESSON_FLAG)

@@ -6,46 +6,49 @@ import sys
 import tempfile
 
 from nbgrader.converters import Autograde
-from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.preprocessors import DeduplicateIds, Execute
+from nbgrader.preprocessors import OverwriteCells as Overwrite
 
-from manual_dp.school.grader.cells import join
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from grading import (  # noqa: E402
+    JoinCells,
+    OnlyAnswers,
+    OverwriteCells,
+    WarningsAreNoErrors,
+)
 
 c = get_config()  # noqa: F821, nbgrader defines it
 
 c.CourseDirectory.course_id = "manual_dp"
 c.Execute.timeout = 400  # seconds a cell; a check of an endless loop ends by itself
+c.OverwriteCells.add_missing_cells = True  # a check that somebody deleted
 
+# where two notebooks are graded at a time, one waits until the other has written
+c.CourseDirectory.db_url = f"sqlite:///{os.path.join(HERE, 'gradebook.db')}?timeout=60"
 
-
-class JoinCells(NbGraderPreprocessor):
-    """Make one cell again of those that JupyterLab split or copied, marks and all.
-
-    nbgrader would take the mark off all but the last, and then stop at such a cell.
-    """
-
-    def preprocess(self, nb, resources):
-        """Join answers; take the mark off the second copy of a locked cell."""
-        nb.cells, seen = join(nb.cells), set()
-        for cell in nb.cells:
-            grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
-            if grade_id in seen:
-                del cell.metadata["nbgrader"]
-            elif grade_id:
-                seen.add(grade_id)
-        return nb, resources
-
-
+instead = {DeduplicateIds: JoinCells, Overwrite: OverwriteCells}
 c.Autograde.sanitize_preprocessors = [
-    JoinCells, *Autograde.sanitize_preprocessors.default()]
+    instead.get(step, step) for step in Autograde.sanitize_preprocessors.default()
+] + [OnlyAnswers]
+c.Autograde.autograde_preprocessors = [
+    Execute, WarningsAreNoErrors, *Autograde.autograde_preprocessors.default()[1:]]
+
+# nbgrader zip_collect: NAME_98123_1234567_ps1.ipynb of Canvas, also NAME_LATE_98123_...;
+# "NAME_1234_assignsubmission_file_/any name with ps1.ipynb" of Moodle
+c.FileNameCollectorPlugin.named_regexp = (
+    r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb")
 
 # nbgrader starts `alembic` by its name: let it find the one beside this Python, also
 # where .venv is not activated
 os.environ["PATH"] = os.pathsep.join(
     [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 
-# kernels over files: a TCP port is chosen before it is bound, and ranks may take it
+# kernels over files: a TCP port is chosen before it is bound, and ranks may take it.
+# All files in one folder, which a container can have (README)
 if os.name == "posix":
     folder = tempfile.TemporaryDirectory(prefix="kernels-")
     atexit.register(folder.cleanup)
     c.KernelManager.transport = "ipc"
     c.KernelManager.ip = os.path.join(folder.name, "kernel")
+    c.KernelManager.connection_file = os.path.join(folder.name, "connection.json")

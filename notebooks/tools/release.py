@@ -1,9 +1,11 @@
 """Make what learners get: the problem sets without solutions and hidden checks.
 
     python notebooks/tools/release.py       writes notebooks/exercises/release
+    ... --zip build/manual_dp_course.zip    and the course as a learner gets it
 
     generate   the notebooks that nbgrader makes of the sources, as texts
     release    all of them, stored where learners open them; returns what changed
+    pack       lessons, module and released sets as one file, to install from
 
 nbgrader works in a folder of its own, which is removed: no gradebook is left, and
 nothing is written unless every source is in order.
@@ -24,7 +26,10 @@ from traitlets.config import Config
 from traitlets.log import get_logger
 from whole import write_text
 
-FOLDER = Path(__file__).parents[2] / "notebooks" / "exercises"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "notebooks" / "exercises"
+PACKED = ("README.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt",
+          "environment.yml", "manual_dp", "notebooks")
 
 
 def generate(folder):
@@ -69,18 +74,37 @@ def release(folder):
     return done
 
 
+def pack(path):
+    """Write the course to a zip, without solutions and without what was handed in."""
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(ROOT, Path(place, path.stem), ignore=_not_for_learners)
+        shutil.make_archive(path.with_suffix(""), "zip", place)
+
+
 def main(argv=None):
     """Read the command line, release every problem set; return the exit status."""
     parser = argparse.ArgumentParser("release.py")
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    folder = parser.parse_args(argv).folder
+    parser.add_argument("--zip", type=Path)
+    args = parser.parse_args(argv)
     try:
-        done = release(folder)
+        done = release(args.folder)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(done) or "release/ is what source/ generates")
+    if args.zip:
+        pack(args.zip)
+        print(f"for learners: {args.zip}")
     return 0
+
+
+def _not_for_learners(folder, names):
+    keep = {str(ROOT): PACKED, str(FOLDER): ("README.md", "release")}.get(str(folder))
+    if keep:
+        return set(names) - set(keep)
+    return shutil.ignore_patterns(
+        "__pycache__", ".*", "*.egg-info", "lightning_logs")(folder, names)
 
 
 def _run_nbgrader(place, name):

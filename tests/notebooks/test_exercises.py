@@ -9,7 +9,6 @@ import re
 
 import pytest
 
-from manual_dp.__main__ import _parser
 from manual_dp.school.exercise import SETS as NAMES
 from tests.support.lessons import (
     FOLDER,
@@ -55,9 +54,9 @@ def code_is_at_most_15_lines_a_cell_and_answers_40(nb):
                 40 if meta(cell).get("solution") else 15)]
 
 
-def text_is_at_most_150_words_a_cell(nb):
+def text_is_at_most_150_words_a_cell_and_keys_250(nb):
     return [f"{cell['id']}: {words(source(cell))}" for cell in markdown_cells(nb)
-            if words(source(cell)) > 150]
+            if words(source(cell)) > (250 if meta(cell).get("solution") else 150)]
 
 
 # rules: what nbgrader needs
@@ -183,15 +182,31 @@ def every_answer_has_its_check_below_it(nb):
     return wrong + [cell["id"] for cell in open_answers]
 
 
+def every_question_in_words_has_a_key_with_its_points(nb):
+    wrong = []
+    for question, key in zip(nb["cells"], nb["cells"][1:]):
+        if meta(key).get("grade") and key["cell_type"] == "markdown":
+            asked = re.findall(r"^(\d)\. ", source(question), re.M)
+            answered = re.findall(r"^(\d)\. ", source(key), re.M)
+            given = [int(points) for points in
+                     re.findall(r"^ +\*(\d) points?:\*", source(key), re.M)]
+            if not (asked == answered != [] and len(given) == len(asked)
+                    and sum(given) == meta(key)["points"]):
+                wrong.append(key["id"])
+    return wrong
+
+
 RULES = [
     it_has_at_most_50_cells, code_is_at_most_15_lines_a_cell_and_answers_40,
-    text_is_at_most_150_words_a_cell, cells_keep_only_tags_and_what_nbgrader_needs,
+    text_is_at_most_150_words_a_cell_and_keys_250,
+    cells_keep_only_tags_and_what_nbgrader_needs,
     a_cell_is_to_read_an_answer_or_a_check, grade_ids_are_names_and_differ,
     every_answer_is_a_solution_in_its_markers,
     every_check_is_seen_and_is_hidden_with_more_inputs,
     it_says_what_you_will_write_learn_and_need,
     every_exercise_has_its_points_in_its_heading, every_exercise_has_a_goal_and_a_hint,
     exercises_are_numbered_in_order, every_answer_has_its_check_below_it,
+    every_question_in_words_has_a_key_with_its_points,
 ]
 NAMED = {"ids": [rule.__name__ for rule in SHARED + RULES]}
 
@@ -239,13 +254,6 @@ def test_every_link_of_the_readme_leads_to_a_file():
     assert [link for link in links if not (EXERCISES / link).exists()] == []
 
 
-def test_the_readmes_command_to_grade_is_understood():
-    [line] = re.findall(r"^    python -m manual_dp (grade .*)$", README, re.M)
-    args = _parser().parse_args(line.split())
-    assert [str(path) for path in (args.csv, args.words, args.html)] == [
-        "grades.csv", "words.csv", "pages"]
-
-
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_names_its_exercises(lesson):
     nb = json.loads((FOLDER / f"{lesson}.ipynb").read_text(encoding="utf-8"))
@@ -291,8 +299,10 @@ def small_set():
                       grade=True, points=2),
         a_graded_cell("markdown", "use-task", "## 7.2 Use it"),
         a_graded_cell("code", "use", "print(double(2))"),
-        a_graded_cell("markdown", "words-task", "## 7.3 In words (3 points, read)"),
-        a_graded_cell("markdown", "words", "### BEGIN SOLUTION\nSo.\n### END SOLUTION",
+        a_graded_cell("markdown", "words-task",
+                      "## 7.3 In words (3 points, read)\n\n1. Why?"),
+        a_graded_cell("markdown", "words", "### BEGIN SOLUTION\n1. So.\n   *3 points:* "
+                      "1 for each so.\n### END SOLUTION",
                       grade=True, solution=True, locked=False, points=3),
         a_graded_cell("markdown", "end", "## More\n\nThat was all."),
     ]
@@ -347,13 +357,15 @@ def no_answer(nb):
 checks = every_check_is_seen_and_is_hidden_with_more_inputs
 markers = every_answer_is_a_solution_in_its_markers
 kinds = a_cell_is_to_read_an_answer_or_a_check
+keys = every_question_in_words_has_a_key_with_its_points
 frame = it_says_what_you_will_write_learn_and_need
 BROKEN = [
     (it_has_at_most_50_cells, many_cells),
     (code_is_at_most_15_lines_a_cell_and_answers_40, with_source("use", "x = 1\n" * 16)),
     (code_is_at_most_15_lines_a_cell_and_answers_40,
      with_source("double", "x = 1\n" * 41)),
-    (text_is_at_most_150_words_a_cell, with_source("end", "word " * 151)),
+    (text_is_at_most_150_words_a_cell_and_keys_250, with_source("end", "word " * 151)),
+    (text_is_at_most_150_words_a_cell_and_keys_250, with_source("words", "word " * 251)),
     (cells_keep_only_tags_and_what_nbgrader_needs, another_key),
     (cells_keep_only_tags_and_what_nbgrader_needs, without("use", "nbgrader")),
     (kinds, about("double", locked=True)), (kinds, about("use", cell_type="markdown")),
@@ -389,6 +401,9 @@ BROKEN = [
     (exercises_are_numbered_in_order, replaced("title", "set 7", "set 8")),
     (every_answer_has_its_check_below_it, no_check),
     (every_answer_has_its_check_below_it, no_answer),
+    (keys, replaced("words", "   *3 points:*", "")),
+    (keys, replaced("words", "*3 points:*", "*2 points:*")),
+    (keys, replaced("words-task", "1. Why?", "1. Why?\n2. How?")),
 ]
 
 

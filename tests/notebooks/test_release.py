@@ -21,11 +21,11 @@ EXERCISES = ROOT / "notebooks" / "exercises"
 SETS = sorted(path.stem for path in (EXERCISES / "source").glob("*/*.ipynb"))
 
 
-def release(folder):
+def release(folder, *options):
     """Run the program; return its exit status, what it said, and its complaint."""
     done = subprocess.run(
         [sys.executable, ROOT / "notebooks" / "tools" / "release.py",
-         "--folder", folder], capture_output=True, text=True, timeout=300)
+         "--folder", folder, *options], capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -45,10 +45,13 @@ def text(cell):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with the sources, after one run that made release/ from nothing."""
+    """A folder with the sources, after one run that made release/ from nothing.
+
+    The run has packed the project, too, as it is: beside the folder, in for_learners.zip.
+    """
     folder = tmp_path_factory.mktemp("course")
     shutil.copytree(EXERCISES / "source", folder / "source")
-    return folder, release(folder)
+    return folder, release(folder, "--zip", folder.parent / "for_learners.zip")
 
 
 @pytest.fixture
@@ -65,7 +68,9 @@ def small(tmp_path):
 def test_what_is_stored_is_what_the_sources_generate(made):
     folder, (status, said, complaint) = made
     assert (status, complaint) == (0, "")
-    assert said.splitlines() == [f"changed {name}/{name}.ipynb" for name in SETS]
+    assert said.splitlines() == [
+        *(f"changed {name}/{name}.ipynb" for name in SETS),
+        f"for learners: {folder.parent / 'for_learners.zip'}"]
     assert files(EXERCISES / "release") == files(folder / "release")  # make release
 
 
@@ -82,6 +87,45 @@ def test_a_second_run_writes_nothing(made):
     assert release(folder) == (0, "release/ is what source/ generates\n", "")
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
+
+# what learners unpack
+
+@pytest.fixture(scope="module")
+def unpacked(made):
+    folder, _ = made
+    shutil.unpack_archive(folder.parent / "for_learners.zip", folder.parent / "unpacked")
+    return folder.parent / "unpacked" / "for_learners"
+
+
+def test_learners_get_lessons_module_and_sets_and_no_solutions(unpacked):
+    names = set(files(unpacked))
+    exercises = {name for name in names if name.startswith("notebooks/exercises/")}
+    assert exercises == {"notebooks/exercises/README.md", *(
+        f"notebooks/exercises/release/{name}/{name}.ipynb" for name in SETS)}
+    assert {"notebooks/00_start_here.ipynb", "manual_dp/__init__.py", "pyproject.toml",
+            "constraints.txt", "Makefile", "LICENSE", "notebooks/tools/lab.py"} <= names
+    assert {name.split("/")[0] for name in names} <= {
+        path.name for path in ROOT.iterdir()} - {"tests", "build", ".venv", ".git"}
+    assert not any("__pycache__" in name or "/." in name for name in names)
+    modules = {path.relative_to(ROOT).as_posix()
+               for path in (ROOT / "manual_dp").rglob("*.py")}
+    assert modules <= names
+
+
+def test_every_link_that_learners_get_leads_to_a_file_they_have(unpacked):
+    lost, found = [], 0
+    for path in [*unpacked.rglob("*.md"), *unpacked.rglob("*.ipynb")]:
+        prose = path.read_text(encoding="utf-8")
+        if path.suffix == ".ipynb":
+            prose = "\n".join(text(cell) for cell in json.loads(prose)["cells"]
+                              if cell["cell_type"] == "markdown")
+        links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", prose)
+        found += len(links)
+        lost += [(path.name, link) for link in links if not (path.parent / link).exists()]
+    assert found > 300 and lost == []
+
+
+# what a released notebook holds
 
 STUB = {"code": "# YOUR CODE HERE\nraise NotImplementedError()",
         "markdown": "YOUR ANSWER HERE"}
