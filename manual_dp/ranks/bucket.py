@@ -56,8 +56,8 @@ class Bucket:
     def put(self, p):
         """Take in p's gradient, divided by the world size; zeros if it has none.
 
-        From then on `p.grad` is a part of the bucket: the mean arrives in place, and the
-        next step writes over it, also in a list that keeps it: clone what you keep.
+        From then on `p.grad` is a part of the bucket: the mean arrives in place, and
+        the next step writes over it. Clone a gradient that you keep.
         """
         view = self.views[p]
         if p.grad is None:

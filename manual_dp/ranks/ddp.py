@@ -31,9 +31,9 @@ class NaiveDDP(Replica):
 class BucketDDP(Replica):
     """Average gradients after backward, a bucket at a time.
 
-    bucket_cap_mb: a bucket closes once it holds so many MiB. Each `p.grad` is a part of
-    a bucket, which the next step writes over: clone what you keep. (torch copies, if
-    not told gradient_as_bucket_view=True.) The rest as `Replica`.
+    bucket_cap_mb: a bucket closes once it holds so many MiB. `p.grad` is a part of it,
+    which the next step writes over: clone what you keep. (torch's DDP copies, unless
+    told gradient_as_bucket_view=True.) The rest as `Replica`.
     """
 
     def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
@@ -58,11 +58,11 @@ class BucketDDP(Replica):
         """Give every parameter its part of a bucket as gradient; start again."""
         for bucket in self.buckets:
             for p in params:
-                if p.grad is not None and p.grad is not bucket.views.get(p, p.grad):
-                    raise RuntimeError(f"the gradient of {self.names[p]} was replaced in "
-                                       "backward, by a second wrapper or a hook")
-                if p in bucket.views:
-                    p.grad = bucket.views[p]  # also where this rank had no gradient
+                view = bucket.views.get(p, p.grad)
+                if p.grad is not None and p.grad is not view:
+                    raise RuntimeError(f"the gradient of {self.names[p]} was replaced "
+                                       "in backward, by a second wrapper or a hook")
+                p.grad = view  # also where this rank had no gradient
             bucket.empty()
 
 

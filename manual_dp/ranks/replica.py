@@ -16,8 +16,8 @@ from torch.autograd import Variable
 from torch.utils._pytree import tree_leaves
 
 PLAIN = torch.Tensor, int, float, str, type(None)  # what a module may return
-NOT_ENDED = ("a backward has not ended: after an error, set gradients to None and wrap the "
-             "module again; in torch.utils.checkpoint, say use_reentrant=False")
+NOT_ENDED = ("a backward has not ended: after an error, set gradients to None and wrap "
+             "the module again; in torch.utils.checkpoint, say use_reentrant=False")
 
 
 class Replica(nn.Module):

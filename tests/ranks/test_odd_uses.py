@@ -449,7 +449,8 @@ OUTPUTS = {"a tuple": (lambda y: (y, None), lambda out: out[0]),
            "a list in a dict": (lambda y: {"y": [1, y]}, lambda out: out["y"][1]),
            "a dataclass": (Scores, lambda out: out.y_hat),
            "a namedtuple": (lambda y: Pair(y, 2.0), lambda out: out.y_hat),
-           "all in one": (lambda y: Scores([(Pair(y, None), {"a": 1})]), lambda out: out.y_hat[0][0].y_hat)}
+           "all in one": (lambda y: Scores([(Pair(y, None), {"a": 1})]),
+                          lambda out: out.y_hat[0][0].y_hat)}
 
 
 def returning(change, pick):
@@ -687,7 +688,8 @@ ONE_DEVICE = [penalty_in_the_loss, penalty_alone, penalty_alone_of_one_layer,
               autograd_grad_then_backward, a_checkpoint, the_model_in_a_checkpoint,
               tied_weights]
 TORCHS = [frozen_and_unfrozen_later, through_module, after_a_forward_through_module,
-          a_sparse_embedding, a_sparse_embedding_in_no_sync, a_head_that_one_rank_skips, steps_and_buffers_after_wrapping_again]
+          a_sparse_embedding, a_sparse_embedding_in_no_sync, a_head_that_one_rank_skips,
+          steps_and_buffers_after_wrapping_again]
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64,
           torch.complex128]
 
@@ -703,7 +705,7 @@ CASES = {**{case.__name__: (case, right) for case, right in [
 
 def with_each_kind(case):
     """Return for each kind what the case returns, as a flat list, or raises, in words."""
-    return {name: told(lambda: flat(case(wrap))) for name, wrap in ALL.items()}
+    return {name: told(lambda wrap=wrap: flat(case(wrap))) for name, wrap in ALL.items()}
 
 
 def on_one_device(case):
@@ -810,8 +812,8 @@ def two_wrappers_in_one_loss(wrap):
     for other in KINDS.values():
         linear = layer()
         models = wrap(linear), other(linear)
-        seen.append(told(lambda: sum(model(row()).sum() for model in models).backward())
-                    or gradient(linear))
+        loss = sum(model(row()).sum() for model in models)
+        seen.append(told(loss.backward) or gradient(linear))
     return [seen]
 
 
