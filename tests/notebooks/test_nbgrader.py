@@ -1,8 +1,9 @@
 """Problem set 1 goes through nbgrader, by the very commands of the exercises' README.
 
-Four learners hand in: `right` has the solutions, `blank` what was handed out, `split`
-the solutions in cells that JupyterLab split and copied, and `wrong` one wrong answer,
-with an edited check below it that would let it pass. Problem set 8, which starts ranks
+Five learners hand in: `right` has the solutions, `blank` what was handed out, `split`
+the solutions in cells that JupyterLab split and copied, `warned` right answers of which
+torch warns, and `wrong` one wrong answer, with an edited check below it that would let
+it pass. Problem set 8, which starts ranks
 and trains with Lightning, takes minutes: with `--all-programs` (`make audits`) alone.
 """
 
@@ -67,8 +68,21 @@ def split():
     return nb
 
 
+def that_warns():
+    """Return right answers of which torch warns, from Python and from C++."""
+    nb = solved()
+    for name, right, warned in (
+            ("get_params", "p.detach().to(device, copy=True).requires_grad_()",
+             "torch.tensor(p, device=device, requires_grad=True)"),
+            ("train_batch", "l.item()", "float(l)")):
+        text = "".join(cells(nb)[name]["source"])
+        assert text.count(right) == 1
+        cells(nb)[name]["source"] = text.replace(right, warned)
+    return nb
+
+
 HANDED_IN = {"right": solved, "split": split, "blank": lambda: notebook("release"),
-             "wrong": with_a_mistake}
+             "wrong": with_a_mistake, "warned": that_warns}
 
 
 def commands():
@@ -132,6 +146,10 @@ def test_solutions_get_all_points_for_code(grades):
 
 def test_cells_that_were_split_or_copied_stop_nothing_and_get_all_points(grades):
     assert float(grades["split"]["score"]) == 15
+
+
+def test_what_torch_warns_of_costs_no_points(grades):
+    assert float(grades["warned"]["score"]) == 15
 
 
 def test_what_was_handed_out_gets_nothing(grades):
