@@ -22,6 +22,7 @@
     torchrun    run a program under torchrun, with a deadline
     hosts       several hosts made of one machine, and torchrun on each
     show        a function's source, in a notebook
+    folder      the files that lie beside a lesson: are they here?
     progress    the progress bar of long commands
     book        the code of d2l.ai 12.5, to compare with
     claims      what is said about the subject, and what a run says of it

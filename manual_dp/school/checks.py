@@ -6,9 +6,12 @@ The same draws and the same judgement are used by `python -m manual_dp grade`, w
 runs answers in a process that cannot read them.
 """
 
+import contextlib
 import importlib
 import json
+import os
 import random
+import warnings
 
 from manual_dp.ranks import RankError
 from manual_dp.school.exercise import LESSONS, differ, find, shorten
@@ -36,6 +39,7 @@ def check(name, *answers, times=1):
     and with a guess at the misunderstanding where there is one; whatever the answer
     raises itself is passed on, NotImplementedError as Wrong. In a lesson, such as
     "03/allreduce", that one prints a line: a lesson runs before its answers are there.
+    What the answers say to stderr, warnings too, is lost.
     """
     __tracebackhide__ = True  # IPython leaves out this frame: the learner's matter
     exercise, count = find(name), 0
@@ -44,7 +48,7 @@ def check(name, *answers, times=1):
                          f"got {len(answers)} arguments")
     draws = random.Random()
     try:
-        with _time_limit(name, exercise.seconds * 3 * times):
+        with _quiet(), _time_limit(name, exercise.seconds * 3 * times):
             for _ in range(times):
                 for case in exercise.draw(draws):
                     problem = judge(exercise, case, _run(exercise, case, answers))
@@ -100,6 +104,21 @@ def _run(exercise, case, answers):
 def _parts(exercise):
     module = exercise.parts and importlib.import_module(exercise.parts_module)
     return {name: getattr(module, name) for name in exercise.parts}
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Lose what goes to stderr, also from C++: nbgrader takes it for a failure."""
+    before = os.dup(2)
+    try:
+        with (warnings.catch_warnings(), open(os.devnull, "w") as null,
+              contextlib.redirect_stderr(null)):
+            warnings.simplefilter("ignore")
+            os.dup2(null.fileno(), 2)
+            yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _time_limit(name, seconds):

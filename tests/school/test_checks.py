@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 
 import pytest
+import torch
 
 import manual_dp
 from manual_dp.ranks import RankError
@@ -64,6 +66,44 @@ def test_a_wrong_answer_is_told_given_got_wanted_and_a_guess(capsys):
     assert [line[:8] for line in lines[1:]] == ["given   ", "got     ", "wanted  ",
                                                 "perhaps "]
     assert capsys.readouterr().out == ""
+
+
+def floats(X, y, device_params, devices, lr):
+    """Train rightly; torch warns of float() of what has a gradient, here in each step."""
+    loss = torch.ones(1, requires_grad=True) * 2
+    float(loss)
+    torch.tensor(loss)
+    warnings.warn("each time", UserWarning)
+    print("to Python's stderr", file=sys.stderr)
+    os.write(2, b"to the descriptor, as torch's C++ does\n")
+    return manual_dp.train_batch(X, y, device_params, devices, lr)
+
+
+def test_what_an_answer_says_to_stderr_is_no_part_of_the_check(capfd):
+    # nbgrader gives no points for a cell with anything on stderr
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        check("ps1/train_batch", floats)
+        out, err = capfd.readouterr()
+        assert out.startswith("ps1/train_batch: right") and (err, heard) == ("", [])
+        for speaks in (lambda: warnings.warn("again", UserWarning),
+                       lambda: os.write(2, b"again"),
+                       lambda: print("again", file=sys.stderr)):
+            speaks()
+    assert [str(one.message) for one in heard] == ["again"]
+    assert capfd.readouterr().err == "againagain\n"
+
+
+def test_stderr_is_there_again_after_a_check_that_failed(capfd):
+    def fail(data):
+        os.write(2, b"lost")
+        raise ArithmeticError("boom")
+    before, files = sys.stderr, len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ArithmeticError):
+        check("ps1/allreduce", fail)
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard" and sys.stderr is before
+    assert len(os.listdir("/proc/self/fd")) == files
 
 
 @pytest.mark.parametrize("error", [
