@@ -53,7 +53,9 @@ def place(nb, name):
 
 
 def copied(cell, name):
-    return copy.deepcopy(cell) | {"id": name}
+    again = copy.deepcopy(cell)
+    again.id = name
+    return again
 
 
 def added(nb, where, source):
@@ -122,6 +124,15 @@ def cheating():
     return nb
 
 
+def right_in_parts(path):
+    """Let one hidden check end in half of its points, as checks of ps7 do."""
+    source = nbformat.read(path, 4)
+    check = cells(source)[f"check_{FOUR}"]
+    half = check.metadata.nbgrader.points / 2
+    check.source = check.source.replace("### END", f"{half}\n### END")
+    nbformat.write(source, path)
+
+
 HONEST = "Anna O'Neil"  # names of the learning platforms
 HANDED_IN = {HONEST: honest, "careless": careless, "cheating": cheating}
 
@@ -142,6 +153,7 @@ def course(tmp_path_factory):
     shutil.copytree(EXERCISES, folder, ignore=shutil.ignore_patterns(
         "release", "downloaded", "submitted", "autograded", "feedback", "gradebook.db",
         "*.csv", "ps[!1]"))
+    right_in_parts(folder / "source" / "ps1" / "ps1.ipynb")
     for learner, make in HANDED_IN.items():
         (folder / "submitted" / learner / "ps1").mkdir(parents=True)
         nbformat.write(make(), folder / "submitted" / learner / "ps1" / "ps1.ipynb")
@@ -183,9 +195,11 @@ def page(course, learner):
 
 
 ALL = {name.removeprefix("check_"): points for name, points in CHECKS.items()}
+ALL[FOUR] /= 2  # the check says so
 
 
 def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
+    # and a check that ends in half of its points gives half: partial points
     assert earned(course, HONEST) == ALL
     said = page(course, HONEST)
     for name in ANSWERS:
