@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 import tempfile
+import warnings
 
 from nbgrader.converters import Autograde
 from nbgrader.preprocessors import DeduplicateIds, Execute
@@ -38,6 +39,9 @@ c.Autograde.autograde_preprocessors = [
 # "NAME_1234_assignsubmission_file_/any name with ps1.ipynb" of Moodle
 c.FileNameCollectorPlugin.named_regexp = (
     r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb")
+
+# what SQLAlchemy says of nbgrader's own code
+warnings.filterwarnings("ignore", module=r"nbgrader\.api")
 
 # nbgrader starts `alembic` by its name: let it find the one beside this Python, also
 # where .venv is not activated

@@ -130,8 +130,9 @@ def test_the_parts_of_an_answer_are_one_answer(parts, whole):
 
 
 def test_an_answer_in_words_keeps_both_of_its_parts():
-    parts = [marked(text, "words", "markdown", asked="YOUR ANSWER") for text in "ab"]
-    assert joined(*parts) == [("a\nb", "words")]
+    parts = [marked(text, "words", "markdown", asked="YOUR ANSWER")
+             for text in ("Two ranks wait.", "yes")]
+    assert joined(*parts) == [("Two ranks wait.\nyes", "words")]
 
 
 def test_a_locked_cell_that_was_copied_counts_once():
