@@ -105,6 +105,11 @@ def train(args):
     loader = DataLoader(data, args.batch_size // world_size, sampler=sampler)
 
     first = resume(args.checkpoint, model, optimizer, settings)
+    firsts = [None] * world_size
+    dist.all_gather_object(firsts, first)
+    if any(epoch != first for epoch in firsts):
+        raise ValueError(f"ranks found files of other epochs, next are {firsts}: let "
+                         "all of them read one file")
     for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
         torch.manual_seed(1 + epoch * world_size + rank)  # each rank drops other units

@@ -191,6 +191,18 @@ def test_a_run_with_other_settings_ends_and_names_them(tmp_path, changes, others
     assert checkpoint.read_bytes() == before
 
 
+def test_a_file_that_not_all_ranks_see_ends_the_run(tmp_path):
+    path = mine(tmp_path)
+
+    def alone():
+        trained(path, tmp_path / "here")
+        dist.barrier()
+        with pytest.raises(ValueError, match=r"other epochs, next are \[1, 0\]"):
+            trained(path, tmp_path / ("here", "elsewhere")[dist.get_rank()], 2)
+    run_ranks(alone, 2, timeout=LONG)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_rate_that_is_not_the_files_ends_the_program(tmp_path):
     run(1, 1, tmp_path / "one")
     before = (tmp_path / "one").read_bytes()
