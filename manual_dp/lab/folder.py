@@ -19,5 +19,5 @@ def need_folders(*names):
     lessons = Path(manual_dp.__file__).parents[1] / "notebooks"
     what = (f"type %cd {lessons}" if lessons.is_dir() else "clone the course's "
             "repository (git clone), then type %cd manual_dp/notebooks")
-    raise FileNotFoundError(f"this lesson reads {' and '.join(missing)} beside it, which "
-                            f"is not here: {what} and run this cell again")
+    raise FileNotFoundError(f"this lesson reads {' and '.join(missing)} beside it, "
+                            f"which is not here: {what} and run this cell again")

@@ -73,7 +73,7 @@ def floats(X, y, device_params, devices, lr):
     loss = torch.ones(1, requires_grad=True) * 2
     float(loss)
     torch.tensor(loss)
-    warnings.warn("each time", UserWarning)
+    warnings.warn("each time", UserWarning, stacklevel=2)
     print("to Python's stderr", file=sys.stderr)
     os.write(2, b"to the descriptor, as torch's C++ does\n")
     return manual_dp.train_batch(X, y, device_params, devices, lr)
@@ -86,7 +86,7 @@ def test_what_an_answer_says_to_stderr_is_no_part_of_the_check(capfd):
         check("ps1/train_batch", floats)
         out, err = capfd.readouterr()
         assert out.startswith("ps1/train_batch: right") and (err, heard) == ("", [])
-        for speaks in (lambda: warnings.warn("again", UserWarning),
+        for speaks in (lambda: warnings.warn("again", UserWarning, stacklevel=1),
                        lambda: os.write(2, b"again"),
                        lambda: print("again", file=sys.stderr)):
             speaks()
