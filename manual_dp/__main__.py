@@ -9,6 +9,7 @@ from pathlib import Path
 
 from manual_dp.audit import command as audit_command
 from manual_dp.files import write_json
+from manual_dp.lab.ledger import command as compare_command
 from manual_dp.lab.network import command as plan_command
 from manual_dp.lab.progress import bar
 from manual_dp.lab.trainer import command as trainer_command
@@ -80,18 +81,6 @@ def table(runs):
     return "\n".join(lines)
 
 
-def compare_command(args):
-    """Hold every method of training in step against one device; print, write JSON."""
-    from manual_dp.lab.ledger.compare import compare, table
-    runs = []
-    for world_size in args.world_size:
-        runs.append(compare(world_size, args.steps, args.batch_size, args.seed,
-                            args.lr))
-        print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
-        if args.out:
-            write_json(args.out, {"runs": runs})
-
-
 def bench_command(args):
     """Print the course's figures as ratios, or what the GPUs can show."""
     if args.gpu:
@@ -134,21 +123,7 @@ def _parser():
     train.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
     train.set_defaults(command=train_command)
 
-    ledger = commands.add_parser("compare", help="every method against one device",
-                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    ledger.add_argument("--world-size", type=_count, nargs="+", default=[2],
-                        metavar="N", help="numbers of ranks, one table for each")
-    ledger.add_argument("--steps", type=_count, default=100, metavar="N",
-                        help="steps, from the same weights on the same minibatches")
-    ledger.add_argument("--batch-size", type=_count, default=24, metavar="N",
-                        help="examples in a minibatch, at least 3 a rank")
-    ledger.add_argument("--seed", type=int, default=0, metavar="N",
-                        help="draws weights and minibatches")
-    ledger.add_argument("--lr", type=_rate, default=0.05, metavar="R",
-                        help="learning rate")
-    ledger.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
-    ledger.set_defaults(command=compare_command)
-
+    compare_command.add_parser(commands, _count, _rate, _file)
     bench = commands.add_parser("bench", help="time what the course claims, as ratios",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     bench.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
