@@ -64,7 +64,7 @@ def _imports(node, ours):
     for name in sorted(_from(node)):
         if name in TOOLS:
             return f"it imports {name}, and {NO_WAY}"
-        if name in COURSE:
+        if name in COURSE and not {alias.name for alias in node.names} <= ours:
             return (f"it imports more of {name} than the first cell does, and an answer "
                     "is your own")
     taken = any(alias.asname == "check" for alias in node.names)
