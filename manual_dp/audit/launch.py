@@ -141,7 +141,8 @@ def _runs(folder, world_size):
 
 def _start(words, folder, world_size, steps, timeout):
     """Run the script; return how it ended, an `Ended` or None, and what was printed."""
-    environ = {**os.environ, FOLDER: folder, f"{FOLDER}_STEPS": str(steps)}
+    environ = {**os.environ, FOLDER: folder, f"{FOLDER}_STEPS": str(steps),
+               "PYTHON_COLORS": "0"}  # in errors; a kernel asks for them
     lost, everyone = {}, range(world_size)
     with open(Path(folder) / "torchrun", "wb") as own:
         running = subprocess.Popen(

@@ -70,7 +70,8 @@ def _command(log, ranks, program, *options):
 
 def _start(commands):
     command = commands[dist.get_rank()]
-    environ = {**os.environ, "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"]}
+    environ = {**os.environ, "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"],
+               "PYTHON_COLORS": "0"}  # a kernel asks for colours, from Python 3.13 on
     done = subprocess.run(command, env=environ, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True, errors="replace")
     return done.returncode, done.stderr

@@ -42,7 +42,8 @@ def test_lines_that_ranks_print_at_once_are_whole(program, tmp_path, monkeypatch
     assert os.listdir(tmp_path) == ["program.py"]
 
 
-def test_a_program_that_raises_is_named_with_its_own_error(program):
+def test_a_program_that_raises_is_named_with_its_own_error(program, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a notebook; heard from 3.13 on
     path = program("import os, sys\nprint('a warning', file=sys.stderr)\n"
                    "if os.environ['RANK'] == '1':\n    raise ValueError('boom')")
     with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):

@@ -84,7 +84,8 @@ def tables(values_by_label, xlabel, ylabel):
     panels = panels if isinstance(panels, list) else [panels]
     for ax, (label, values) in zip(panels, values_by_label.items()):
         reach = float(values.abs().max())
-        image = ax.imshow(values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto")
+        image = ax.imshow(values.tolist(), cmap="RdBu_r", vmin=-reach, vmax=reach,
+                          aspect="auto")
         ax.set_title(label, fontsize=10, color=INK)
         ax.spines[:].set_visible(False)
         ax.grid(False)

@@ -88,7 +88,7 @@ class Hosts:
         given = {name: value for name, value in os.environ.items()
                  if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
                  and (name != "GLOO_SOCKET_IFNAME" or not self.own_networks)}
-        given["CUDA_VISIBLE_DEVICES"] = ""
+        given |= {"CUDA_VISIBLE_DEVICES": "", "PYTHON_COLORS": "0"}
         with (open(f"{self.folder}/out-{number}", "wb") as out,
               open(f"{self.folder}/err-{number}", "wb") as err):
             self.running.append(subprocess.Popen(

@@ -164,7 +164,8 @@ class Nursery:
                 [sys.executable, "-c", code], stdin=theirs, stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE, errors="replace", start_new_session=True,
                 # or what only asks for GPUs opens them here, and no fork could use one
-                env={**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"})
+                env={**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+                     "PYTHON_COLORS": "0"})
         # a session of its own: no Ctrl-C reaches it
         self.end = weakref.finalize(self, _end, process, self.control)
         self.process = process

@@ -12,7 +12,9 @@ Files in the launch's folder, each written whole or not at all:
 import contextlib
 import datetime
 import faulthandler
+import io
 import json
+import marshal
 import math
 import os
 import pickle
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 
 import torch
 import torch.distributed as dist
@@ -131,8 +134,17 @@ def exit_code(error):
 def pack(value, complaint):
     """Return the bytes that cloudpickle makes of `value`; TypeError if it cannot."""
     import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, thing):
+            if isinstance(thing, types.CodeType):  # with its file, for tracebacks
+                return marshal.loads, (marshal.dumps(thing),)
+            return super().reducer_override(thing)
+
+    packed = io.BytesIO()
     try:
-        return cloudpickle.dumps(value)
+        Pickler(packed).dump(value)
+        return packed.getvalue()
     except Exception as error:
         raise TypeError(f"{complaint}: {type(error).__name__}: {error}") from None
 

@@ -1,6 +1,7 @@
 """What a rank is, and what it leaves: a result, or an error with its line."""
 
 import os
+import pickle
 import random
 import re
 import resource
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.ranks import launch, run_ranks
+from manual_dp.ranks.launch.rank import pack
 from tests.support.launches import SOON, error_of
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -277,3 +279,12 @@ def test_threads_that_are_left_running_do_not_hold_up_the_end():
         return 1
 
     assert run_ranks(leave, 2, timeout=SOON) == [1, 1]
+
+
+def test_a_function_that_is_sent_keeps_the_file_that_tracebacks_name():
+    names = {"__name__": "__main__"}  # as in a cell
+    exec(compile("def outer():\n    return lambda: 1", "file of a cell", "exec"), names)
+    sent = pickle.loads(pack(names["outer"], "no"))
+    assert sent()() == 1
+    assert sent.__code__.co_filename == "file of a cell"
+    assert sent().__code__.co_filename == "file of a cell"
