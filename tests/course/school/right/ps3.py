@@ -68,6 +68,7 @@ learning_rate = lambda step, base_lr, world_size, warmup_steps: Fraction(base_lr
     },
     "ps3/shard_indices": {
         "torch's sampler for one rank, then dealt": """
+from torch.utils.data import DistributedSampler
 def shard_indices(n, world_size, rank, seed, epoch):
     sampler = DistributedSampler(range(n), 1, 0, seed=seed)
     sampler.set_epoch(epoch)
