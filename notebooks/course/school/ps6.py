@@ -33,7 +33,7 @@ WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 20  # that all ranks have
 
 
-@exercise("ps6/global_statistics", points=3)
+@exercise("ps6/global_statistics", points=3, seconds=60)
 def global_statistics(random, global_statistics):
     """Ask each rank for the statistics of all rows; count what it sends."""
     for k in 2, 3, 4, 1:
@@ -76,7 +76,7 @@ def global_statistics(random, global_statistics):
                 "put sums, squares and count into one tensor, and sum that": True})
 
 
-@exercise("ps6/allreduce_sum", points=3)
+@exercise("ps6/allreduce_sum", points=3, seconds=60)
 def allreduce_sum(random, AllReduceSum):
     """Sum over ranks, then go back; beside the sum the gradient has another way."""
     for k in 2, 3, 4, 1:
@@ -139,7 +139,7 @@ def parts():
     return {"global_statistics": global_statistics, "AllReduceSum": AllReduceSum}
 
 
-@exercise("ps6/sync_batch_norm", points=5, parts=parts)
+@exercise("ps6/sync_batch_norm", points=5, seconds=60, parts=parts)
 def sync_batch_norm(random, SyncBatchNorm):
     """Train for two steps on ranks, then evaluate: there, and where no ranks are."""
     for k in 2, 3, 4, 1:
@@ -276,8 +276,9 @@ def _eval(norm, truth, test, calls, on_a_graph):
             isinstance(alone, str),
         "these are the statistics of the rows themselves, not the running ones":
             _affine(truth, test)})
-    yield say("the running statistics afterwards", [norm.running_mean, norm.running_var],
-              [mean, var], {"eval mode changes nothing": True})
+    yield say("the running statistics afterwards",
+              [norm.running_mean, norm.running_var], [mean, var],
+              {"eval mode changes nothing": True})
     yield about(f"{k} ranks")(
         "eval mode; how often does each communicate?", calls, [0] * k, {
             "the running statistics are the same on all ranks: nothing has to be sent":
@@ -302,166 +303,140 @@ def _variance(x):
     return ((x - x.mean(0)) ** 2).mean(0)
 
 
+class Forwards(saved_tensors_hooks):
+    """Note how many rows go through a model, and what autograd holds then.
+
+    rows: of the largest forward in a block. held: most tensors that autograd had saved
+    in it, and still had when another forward began.
+    """
+
+    def __init__(self, model):
+        model.register_forward_pre_hook(self._note)
+        super().__init__(self._pack, lambda box: box())
+
+    def __enter__(self):
+        self.saved, self.rows, self.held = [], 0, 0
+        super().__enter__()
+
+    def _pack(self, tensor):
+        def box():  # autograd lets go of it together with the graph
+            return tensor
+        self.saved.append(weakref.ref(box))
+        return box
+
+    def _note(self, model, args):
+        self.rows = max(self.rows, len(args[0]))
+        self.held = max(self.held, sum(box() is not None for box in self.saved))
+
+
+def one_by_one(say, most, rows, held):
+    """Compare: did microbatches, of at most so many rows, go one by one on a rank?"""
+    yield say(f"rows of the largest forward, of the {most} that are needed",
+              [max(number, most) for number in rows], [most] * len(rows), {
+        "more rows at once need more memory: there is none for that": True})
+    yield say("tensors that autograd still holds when a forward begins", held,
+              [0] * len(held), {
+        "call backward after each forward, and leave out retain_graph: until then its "
+        "graph is kept": True})
+
+
 @exercise("ps6/accumulate", points=3)
 def accumulate(random, accumulate):
-    """Take steps; note when the model is called, with how many rows, and backward."""
-    for pieces, kind in zip((2, 3, 4, 1), KINDS):
+    """Take two steps; see what goes through the model at once."""
+    for count, kind in zip((2, 3, 4, 1), KINDS):
         lr, weight, stale = _draw_weights(random)
-        steps = [[draw_batch(random, size) for size in random.sample(range(1, 7), pieces)]
-                 for _ in range(2)]
-        model, graph, events, kept = linear(weight, stale), Graph(), [], []
-        rule = optimizer(kind, model.parameters(), lr)
-        after = descend([weight], steps, lr, kind, _whole)
+        steps = [[draw_batch(random, size)
+                  for size in random.sample(range(1, 7), count)] for _ in range(2)]
+        model = linear(weight, stale)
+        rule, forwards = optimizer(kind, model.parameters(), lr), Forwards(model)
+        after = descend([weight], steps, lr, kind, whole)
         for number, (microbatches, (right,)) in enumerate(zip(steps, after)):
-            most = max(len(y) for _, y in microbatches)
-
-            def note(module, args, y_hat, most=most, events=events):
-                if y_hat.requires_grad:
-                    events.append(f"forward {len(y_hat)}")
-                    y_hat.register_hook(lambda gradient: events.append("backward"))
-                elif len(y_hat) > most:  # a second look at the loss needs memory, too
-                    events.append(f"forward {len(y_hat)}")
-            hooks = (model.register_forward_hook(note),
-                     model.register_forward_pre_hook(
-                         lambda *_, kept=kept, graph=graph: kept.append(graph.tensors())))
-            with graph:
-                mean_loss = accumulate(model, F.cross_entropy, cloned(microbatches), rule)
-            for hook in hooks:
-                hook.remove()
-            if kind != "SGD":
-                yield about(f"{kind}, lr {lr:.3f}, step {number + 1}")(
-                    "the weights", model.weight, right, STEPPED)
-            else:
-                say = about(f"microbatches of {[len(y) for _, y in microbatches]} rows, "
-                            f"lr {lr:.3f}, step {number + 1}")
-                yield from _weights(say, microbatches, lr, weight, model.weight,
-                                    None if number else stale)
-                yield from _order(say, microbatches, weight, right, mean_loss, events,
-                                  max(kept, default=0))
+            with forwards:
+                mean_loss = accumulate(model, F.cross_entropy, cloned(microbatches),
+                                       rule)
+            sizes = [len(y) for _, y in microbatches]
+            say = about(f"microbatches of {sizes} rows, {kind}, lr {lr:.3f}, "
+                        f"step {number + 1}")
+            yield say("the weights", model.weight, right,
+                      STEPPED if kind != "SGD" else _steps_in_parts(
+                          microbatches, lr, weight, None if number else stale))
+            factors = whole(microbatches)
+            yield say("the mean loss of all rows", mean_loss,
+                      loss([weight], microbatches, factors), [
+                ("this is the loss after the step; the one before it is wanted",
+                 loss([right], microbatches, factors)),
+                *(("this is the loss of the last microbatch alone",
+                   loss([now], microbatches[-1:])) for now in (weight, right))], 1e-6)
+            yield from one_by_one(say, max(sizes), [forwards.rows], [forwards.held])
             weight = right
-            events.clear()
-            kept.clear()
 
 
-def _weights(say, pieces, lr, weight, got, stale):
-    """Compare the weights after a step in pieces."""
-    n, sizes = len(pieces), [len(y) for _, y in pieces]
+def _steps_in_parts(pieces, lr, weight, stale):
+    """Yield hints: what the weights would be after a step that is taken otherwise."""
+    n, all_rows = len(pieces), whole(pieces)
+    large = [1 / len(y) for _, y in pieces]
+    means = [factor / n for factor in large]
 
     def moved(factors):
         return weight - lr * gradients([weight], pieces, factors)[0]
 
-    def one_by_one(factors, keep):
+    def in_each(factors, keep):
         now, gradient = weight, 0
         for piece, factor in zip(pieces, factors):
             gradient = keep * gradient + gradients([now], [piece], [factor])[0]
             now = now - lr * gradient
         return now
-    whole, large = _whole(pieces), [1 / size for size in sizes]
-    means = [factor / n for factor in large]
-    right = moved(whole)
-    yield say("the weights", got, right, [
-        ("nothing has moved", weight),
-        ("this is the mean of the microbatches' means: a row of a small one counts "
-         "more. Weigh each by its rows", moved(means)),
-        (f"the means of {n} microbatches are added up, not averaged: the step is about "
-         f"{n} times too large", moved(large)),
-        ("this is the sum over all rows, not divided by their number", moved([1] * n)),
-        *(("there was a step in every microbatch: one is wanted",
-           one_by_one(factors, keep))
-          for factors in (whole, means, large) for keep in (0, 1)),
-        *(("only the last microbatch counts: clear gradients once, not in each",
-           moved([0] * (n - 1) + factors[-1:])) for factors in (whole, means, large)),
-        ("the last microbatch is left out: step after its backward, not before",
-         moved([*whole[:-1], 0])),
-        ("old gradients are in it: clear them before the first backward",
-         stale is not None and right - lr * stale)])
+    yield "nothing has moved", weight
+    yield ("this is the mean of the microbatches' means: a row of a small one counts "
+           "more. Weigh each by its rows", moved(means))
+    yield (f"the means of {n} microbatches are added up, not averaged: the step is "
+           f"about {n} times too large", moved(large))
+    yield "this is the sum over all rows, not divided by their number", moved([1] * n)
+    for factors in all_rows, means, large:
+        for keep in 0, 1:
+            yield ("there was a step in every microbatch: one is wanted",
+                   in_each(factors, keep))
+        yield ("only the last microbatch counts: clear gradients once, not in each",
+               moved([0] * (n - 1) + factors[-1:]))
+    yield ("the last microbatch is left out: step after its backward, not before",
+           moved([*all_rows[:-1], 0]))
+    yield ("old gradients are in it: clear them before the first backward",
+           stale is not None and moved(all_rows) - lr * stale)
 
 
-def _order(say, pieces, weight, right, mean_loss, events, kept):
-    """Compare the loss, the order of what happened, and what autograd held."""
-    sizes = [len(y) for _, y in pieces]
-    whole = _whole(pieces)
-    yield say("the mean loss of all rows", mean_loss, loss([weight], pieces, whole), [
-        ("this is the loss after the step; the one before it is wanted",
-         loss([right], pieces, whole)),
-        *(("this is the loss of the last microbatch alone",
-           loss([now], pieces[-1:])) for now in (weight, right))], 1e-6)
-    order = [event for size in sizes for event in (f"forward {size}", "backward")]
-    yield say("what happens, with how many rows", events, order, {
-        "all rows go through at once: there is no memory for that":
-            f"forward {sum(sizes)}" in events,
-        "call backward after each forward: until then its graph is kept": True})
-    yield say("tensors that autograd still holds when the next forward begins", kept, 0,
-              {"the graph of a microbatch is still there: no retain_graph, one backward "
-               "each": True})
-
-
-class Box:
-    """Hold a tensor; autograd lets go of the box together with the graph."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def open(self):
-        """Return the tensor."""
-        return self.tensor
-
-
-class Graph(saved_tensors_hooks):
-    """Know which of the tensors that autograd has saved in a block are still there."""
-
-    def __init__(self):
-        self.saved = []
-        super().__init__(self._pack, Box.open)
-
-    def _pack(self, tensor):
-        box = Box(tensor)
-        self.saved.append(weakref.ref(box))
-        return box
-
-    def tensors(self):
-        """Return how many there are."""
-        return sum(box() is not None for box in self.saved)
-
-
-@exercise("ps6/accumulate_ddp", points=3)
+@exercise("ps6/accumulate_ddp", points=3, seconds=60)
 def accumulate_ddp(random, accumulate_ddp):
-    """Take steps on ranks with torch's DDP; count averages, and what is kept."""
+    """Take two steps on ranks with torch's DDP; count averages."""
     for k, kind in zip((2, 3, 4, 1), KINDS):
         lr, weight, stale = _draw_weights(random)
-        steps = [[[draw_batch(random, random.randint(1, 6)) for _ in range(number)]
+        steps = [[[draw_batch(random, random.randint(1, 6)) for _ in range(count)]
                   for _ in range(k)]
-                 for number in (random.choice([2, 3]), 1 if k % 2 else 2)]
+                 for count in (random.choice([2, 3]), 1 if k % 2 else 2)]
 
         def work(weight=weight, stale=stale, kind=kind, lr=lr, steps=steps):
-            kept = []
+            watch = []
 
-            def step(model, microbatches, rows, rule):
-                graph, held = Graph(), [0]
-                watch = model.register_forward_pre_hook(
-                    lambda *_: held.append(graph.tensors()))
-                with graph:
+            def take(model, microbatches, rows, rule):
+                forwards = Forwards(model)
+                with forwards:
                     accumulate_ddp(model, F.cross_entropy, microbatches, rows, rule)
-                watch.remove()
-                kept.append(max(held))
+                watch.append([forwards.rows, forwards.held])
             model = linear(weight, stale)
             rule = optimizer(kind, model.parameters(), lr)
-            return ddp_steps(model, rule, steps, step), kept
-        done, kept = zip(*on_ranks(work, k, SECONDS))
-        after = descend([weight], [sum(step, []) for step in steps], lr, kind, _whole)
-        for number, (ranks, (right,)) in enumerate(zip(steps, after)):
-            got = [of_rank[number] for of_rank in done]
+            return list(zip(ddp_steps(model, rule, steps, take), watch))
+        results = zip(*on_ranks(work, k, SECONDS))
+        after = descend([weight], [sum(step, []) for step in steps], lr, kind, whole)
+        for number, (ranks, got, (right,)) in enumerate(zip(steps, results, after)):
+            done, watch = zip(*got)
+            say = about(f"{k} ranks, microbatches of {_rows(ranks)} rows, {kind}, lr "
+                        f"{lr:.3f}, step {number + 1}")
             if kind != "SGD":
-                yield about(f"{kind}, lr {lr:.3f}, step {number + 1}")(
-                    "the weights", [one["weight"] for one in got], [right] * k, STEPPED)
+                yield say("the weights", [one["weight"] for one in done], [right] * k,
+                          STEPPED)
             else:
-                yield from step_of_ranks(ranks, lr, number, weight, got,
+                yield from step_of_ranks(ranks, lr, number, weight, done,
                                          None if number else stale)
-                yield about(f"{k} ranks, microbatches of {_rows(ranks)} rows")(
-                    "tensors that autograd still holds when a forward begins, on each "
-                    "rank", [of_rank[number] for of_rank in kept], [0] * k, {
-                        "call backward after each forward: until then its graph is "
-                        "kept": True})
+            yield from one_by_one(say, max(map(max, _rows(ranks))), *zip(*watch))
             weight = right
 
 
@@ -552,7 +527,7 @@ def _draw_weights(random):
     return random.uniform(0.1, 1), rand(random, 4, 3), rand(random, 4, 3)
 
 
-def _whole(batches):
+def whole(batches):
     """Return the factors of the mean over all rows."""
     return [1 / sum(len(y) for _, y in batches)] * len(batches)
 
