@@ -1,0 +1,189 @@
+"""Every exercise: right answers pass, each wrong one is told the hint that is its name.
+
+Answers stand in wrong/ and right/. A set's wrong answers are one test: only together
+they tell which hints nobody is told.
+"""
+
+import re
+import sys
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from course.school import checks
+from course.school.checks import Wrong, check, find
+from manual_dp.ranks import RankError
+from tests.support.school import (
+    FILES,
+    NAMES,
+    RIGHT,
+    SETS,
+    TEMPLATES,
+    WRONG,
+    define,
+    filled,
+    in_notebook,
+    points,
+    solution,
+    told,
+)
+
+OF_SETS = [name for name in NAMES if name.partition("/")[0] in checks.SETS]
+
+
+@pytest.fixture(autouse=True)
+def no_limit(monkeypatch):
+    """Let a check take its time on a busy machine."""
+    monkeypatch.setattr(checks, "limit", lambda seconds: nullcontext())
+
+
+def kind(hint):
+    """Return a hint without its numbers, to know it again."""
+    hint = re.sub(r"rank \d+'s( twice| \d times)?( \+ rank \d+'s( twice| \d times)?)*",
+                  "RANKS", hint)
+    return re.sub(r"-?\d[\d.]*", "N", hint)
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """Return a set to which hints of the sets' files are added as they are tried."""
+    found, modules = set(), [sys.modules[f"course.school.{file}"] for file in FILES]
+
+    def spy(about):
+        def spying(given):
+            compare = about(given)
+
+            def spied(what, got, wanted, hints=(), *args, **kwargs):
+                hints = dict(hints)
+                found.update(map(kind, hints))
+                return compare(what, got, wanted, hints, *args, **kwargs)
+            return spied
+        return spying
+    for module in modules:
+        monkeypatch.setattr(module, "about", spy(module.about))
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared):
+    names = [name for name in WRONG if find(name).run.__module__.endswith(f".{file}")]
+    said = {(name, hint): told(name, define(name, cell))
+            for name in names for hint, cell in WRONG[name].items()}
+    others = {key: hint for key, hint in said.items()
+              if hint is None or not hint.startswith(key[1])}
+    assert others == {}
+    assert declared - set(map(kind, said.values())) == set()  # told to nobody
+
+
+@pytest.mark.parametrize("name", OF_SETS)
+def test_a_solution_passes_each_time(name, capsys):
+    check(name, *solution(name), times=2)
+    assert capsys.readouterr().out == f"{name}: right, on inputs drawn at random\n"
+
+
+@pytest.mark.parametrize("name, style", [
+    (name, style) for name, cells in RIGHT.items() for style in cells])
+def test_a_right_answer_in_another_style_passes(name, style):
+    assert told(name, in_notebook(name, RIGHT[name][style]), seed=1) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_blank_answer_is_told_so(name, capsys):
+    blank = define(name, "".join(
+        f"def {asked}(*args, **kwargs):\n    raise NotImplementedError()\n"
+        for asked in find(name).answers))
+    if name in OF_SETS:
+        with pytest.raises(Wrong, match=f"{name} is not written yet"):
+            check(name, *blank)
+    else:
+        check(name, *blank)
+        assert f"{name}: not written yet" in capsys.readouterr().out
+
+
+def turn(value):
+    """Change the sign of all tensors of fractions, in place; raise if told to meet one."""
+    for part in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(part, (list, tuple)):
+            turn(part)
+        elif isinstance(part, torch.Tensor) and part.is_floating_point():
+            part.data.mul_(-0.5)
+
+
+def stop(value):
+    """Raise KeyError at a tensor of fractions."""
+    for part in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(part, (list, tuple)):
+            stop(part)
+        elif isinstance(part, torch.Tensor) and part.is_floating_point():
+            raise KeyError("a tensor")
+
+
+def first(touch, answer):
+    """Return the answer behind a wrapper that touches what it is handed."""
+    def vandal(*args, **kwargs):
+        touch([*args, *kwargs.values()])
+        return answer(*args, **kwargs)
+    return vandal
+
+
+@pytest.mark.parametrize("name", OF_SETS)
+def test_an_answer_that_changes_its_inputs_does_not_change_what_is_right(name):
+    answers = solution(name)
+    try:
+        check(name, *(first(turn, answer) for answer in answers))
+    except (Wrong, RankError, ArithmeticError, ValueError):
+        return
+    check(name, *(first(stop, answer) for answer in answers))  # else it is handed none
+
+
+@pytest.mark.parametrize("odd", [None, 3, [], {"a": 1}], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_that_returns_something_odd_is_told_what_it_gave(name, odd):
+    with pytest.raises((Wrong, RankError)) as caught:
+        check(name, *([lambda *args, **kwargs: odd] * len(find(name).answers)))
+    if isinstance(caught.value, Wrong):
+        lines = str(caught.value).splitlines()
+        assert lines[0] == f"{name} is not right yet."
+        assert [line[:8].strip() for line in lines[1:]][-4:] in (
+            ["given", "got", "wanted", "perhaps"], ["given", "got", "wanted"],
+            ["got", "wanted"])
+
+
+@pytest.mark.parametrize("problem_set", SETS)
+def test_the_notebook_and_the_set_name_the_same_exercises_and_points(problem_set):
+    assert points(problem_set) == {name: find(name).points for name in OF_SETS
+                                   if name.startswith(f"{problem_set}/")}
+
+
+def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
+    own = [name for name in NAMES if name in OF_SETS or name not in shared()]
+    assert [name for name in own if len(WRONG.get(name, {})) < 3] == []
+    assert [name for name in own if len(RIGHT.get(name, {})) < 3] == []
+    assert set(TEMPLATES) <= set(NAMES)
+
+
+def shared():
+    """Return the exercises of lessons that a set has as well."""
+    runs = {find(name).run for name in OF_SETS}
+    return {name for name in NAMES if find(name).run in runs or
+            find(name).run.__module__.rpartition(".")[2] in checks.SETS} - set(OF_SETS)
+
+
+# the tables
+
+PLACES = {"BEFORE": "pass", "RATE": "lr / WHOLE", "WHOLE": "n"}
+
+
+@pytest.mark.parametrize("changes, cell", [
+    ({}, "pass; lr / n"), ({"WHOLE": "k"}, "pass; lr / k"),
+    ({"RATE": "lr"}, "pass; lr"), ({"BEFORE": "RATE"}, "lr / n; lr / n")])
+def test_a_cell_is_filled_place_by_place(changes, cell):
+    assert filled("BEFORE; RATE", PLACES, changes) == cell
+
+
+@pytest.mark.parametrize("cell, changes", [("BEFORE; RATE", {"AFTER": "pass"}),
+                                           ("BEFORE; RATES", {})])
+def test_a_place_that_is_nowhere_is_refused(cell, changes):
+    with pytest.raises(ValueError, match="no such places: .*(AFTER|RATE)"):
+        filled(cell, PLACES, changes)
