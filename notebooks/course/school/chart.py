@@ -97,8 +97,7 @@ def _train(patient, program, k, jobs):
     ranks that were missing, both of rank 0.
     """
     if patient not in IN_RANKS:
-        run = partial(_one_model, _accumulating) if patient == 6 else partial(
-            _by_hand, patient)
+        run = _accumulating if patient == 6 else partial(_by_hand, patient)
         return [{"replicas": run(program, *job), "messages": 1, "absent": 0}
                 for job in jobs]
     ranks = run_ranks(partial(_rank, IN_RANKS[patient], program, jobs),
@@ -121,11 +120,15 @@ def _deal(patient, program, rows, parts):
     return [list(zip(*epoch)) for epoch in zip(*seen)]
 
 
-def _one_model(steps, program, batches, lr):
-    """Let `steps` train a model; return the only replica that there is."""
+def _model(lr):
     model = nn.Linear(49, 10, bias=False, dtype=torch.float64)
     nn.init.zeros_(model.weight)
-    steps(model, torch.optim.SGD(model.parameters(), lr), program, batches)
+    return model, torch.optim.SGD(model.parameters(), lr)
+
+
+def _accumulating(program, batches, lr):
+    model, optimizer = _model(lr)
+    program(model, optimizer, sum(batches, []), len(batches[0]))
     return [model.weight.detach().t()]
 
 
@@ -153,26 +156,30 @@ def _star(grads):
         grad.copy_(grads[0])
 
 
-def _accumulating(model, optimizer, program, batches):
-    program(model, optimizer, sum(batches, []), len(batches[0]))
-
-
 def _rank(steps, program, jobs):
     """Train in a rank; return a dict for each of `jobs`."""
+    results = []
     with Roll() as roll:
-        return [{"replicas": _one_model(partial(roll.call, steps), program, *job),
-                 "messages": roll.sizes().count(490) / len(job[0]),
-                 "absent": roll.absent} for job in jobs]
+        for batches, lr in jobs:
+            model, optimizer = _model(lr)
+            roll.call(steps, model, optimizer, program, batches)
+            results.append({"replicas": [model.weight.detach().t()],
+                            "messages": roll.sizes().count(490) / len(batches),
+                            "absent": roll.absent})
+    return results
 
 
 def _hooked(model, optimizer, program, batches):
     program(model)
+    _steps(model, optimizer, batches)
+
+
+def _steps(model, optimizer, batches):
     for shards in batches:
         X, y = shards[dist.get_rank()]
         optimizer.zero_grad()
         F.cross_entropy(model(X), y).backward()
         optimizer.step()
-    return X, y
 
 
 def _averaged(model, optimizer, program, batches):
@@ -187,11 +194,8 @@ def _accumulated(model, optimizer, program, batches):
 
 
 def _evaluated(model, optimizer, program, batches):
-    def average(p):
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-    model.weight.register_post_accumulate_grad_hook(average)
-    program(model, *_hooked(model, optimizer, lambda model: None, batches))
+    _steps(DDP(model), optimizer, batches)
+    program(model, *batches[-1][dist.get_rank()])
 
 
 IN_RANKS = {3: _hooked, 7: _averaged, 8: _accumulated, 9: _evaluated}

@@ -35,8 +35,7 @@ def repaired_2(params, device):
       "GRADIENT": "True", "BEFORE": "pass"}, {
         "the row is right; the number": {"CLUE": '"step", 2 ** k'},
         "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
-        "a copy hangs on the graph": {
-            "COPY": "p.clone().to(device) if p.requires_grad else p.detach().clone()"},
+        "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
         "requires_grad_() is missing": {"GRADIENT": "False"},
         "leave the parameters' own gradients": {
             "BEFORE": "[setattr(p, 'grad', None) for p in params]"},
@@ -61,7 +60,7 @@ def repaired_3(model):
       "DIVIDE": "p.grad /= dist.get_world_size()"}, {
         "the row is right, but the number changes": {"CLUE": '"weight", 0'},
         "every rank has its own gradient": {
-            "TEST": "dist.all_reduce(p.grad.clone()); return p.grad"},
+            "TEST": "dist.all_reduce(p.grad.clone()); return p"},
         "this is the sum": {"DIVIDE": "pass"},
         "each is divided": {"SEND": "pass"},
         "a collective stands where": {"TEST": "if dist.get_rank(): return"},
