@@ -4,6 +4,7 @@
     quiet       keep warnings, logs and stderr of a block to itself
     placed      put the course's own parts where an answer finds them
     settings    torch's settings, which an answer can leave changed; put sets them
+    kept        put them back at the end of a block
     home        the module of the course that an answer was taken from
     elsewhere   the helpers of an answer that another cell defines
     learners    the part of a traceback that begins in a learner's own line
@@ -104,6 +105,16 @@ def put(values):
         read, write = SETTINGS[name]
         if read() != value:
             write(value)
+
+
+@contextmanager
+def kept():
+    """Put torch's settings back at the end of the block, whatever it does."""
+    before = settings()
+    try:
+        yield
+    finally:
+        put(before)
 
 
 @contextmanager

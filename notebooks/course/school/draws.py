@@ -20,6 +20,7 @@ from unittest.mock import patch
 import torch
 from torch.nn import functional as F
 
+from course.school.answers import kept
 from course.school.compare import about, close, flat, numbers, shorten, so_many
 
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -105,7 +106,7 @@ def together(work, params, random):
     The replicas are on a device that has no numbers: what fails there does not count.
     """
     replicas = [[p.detach().to(META).requires_grad_() for p in params] for _ in "ab"]
-    with watched() as calls, suppress(Exception):
+    with watched() as calls, kept(), suppress(Exception):
         work(*images(random, 4), replicas, [META, META])
     return about("two replicas on a device called meta, the minibatch on the CPU")(
         "do rows and weights meet on one device?",
@@ -120,7 +121,8 @@ def moved(function, args, wanted, how):
             return [of(part) for part in value]
         return str(value.device) if isinstance(value, torch.Tensor) else "no device"
     try:
-        got = of(function(*args))
+        with kept():
+            got = of(function(*args))
     except Exception:  # for want of numbers: that tells nothing
         return None
     return about("devices meta and cpu")("on which is each tensor?", got, wanted, {

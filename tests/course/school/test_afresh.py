@@ -1,0 +1,88 @@
+"""Calls as if each were made in a process of its own: nothing is remembered."""
+
+import random
+from functools import lru_cache, partial
+
+import pytest
+
+from course.school.ranks import Afresh
+
+CELLS = {
+    "a global dict": """
+cache = {}
+def answer(x):
+    return cache.setdefault(x, draw())
+""",
+    "a default": """
+def answer(x, cache=[]):
+    cache or cache.append(draw())
+    return cache[0]
+""",
+    "an attribute": """
+def answer(x):
+    return answer.cache.setdefault(x, draw())
+answer.cache = {}
+""",
+    "a new global name": """
+def answer(x):
+    global cache
+    if "cache" not in globals():
+        cache = draw()
+    return cache
+""",
+    "a global number": """
+cache = None
+def answer(x):
+    global cache
+    cache = draw() if cache is None else cache
+    return cache
+""",
+    "lru_cache": """
+@lru_cache
+def answer(x):
+    return draw()
+""",
+    "a closure": """
+def make():
+    cache = {}
+    def answer(x):
+        return cache.setdefault(x, draw())
+    return answer
+answer = make()
+""",
+    "an object": """
+class Memory:
+    def __init__(self):
+        self.cache = {}
+memory = Memory()
+def answer(x):
+    return memory.cache.setdefault(x, draw())
+"""}
+
+
+def define(source):
+    space = {"lru_cache": lru_cache, "draw": partial(random.Random(0).random),
+             "__name__": "__main__"}
+    exec(source, space)
+    return space["answer"]
+
+
+@pytest.mark.parametrize("way", CELLS)
+def test_what_was_remembered_is_forgotten(way):
+    plain, afresh = define(CELLS[way]), Afresh(define(CELLS[way]))
+    assert plain(1) == plain(1)
+    assert len({afresh(1) for _ in range(4)}) == 4
+
+
+def test_texts_are_salted_anew_and_numbers_are_not():
+    texts = Afresh(lambda: hash(("epoch", 3)))
+    assert len({texts() for _ in range(4)}) == 4 and texts.hashed
+    whole = Afresh(lambda: hash((3, 4)))
+    assert {whole() for _ in range(4)} == {hash((3, 4))} and not whole.hashed
+
+
+def test_what_the_cells_defined_before_the_first_call_stays():
+    space = {}
+    exec("names = ['a']\ndef answer():\n    names.append('b')\n    return len(names)", space)
+    afresh = Afresh(space["answer"])
+    assert [afresh(), afresh()] == [2, 2]

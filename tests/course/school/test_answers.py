@@ -1,0 +1,122 @@
+"""A learner's answer runs with the course's parts, in its time, and nothing is left."""
+
+import contextlib
+import functools
+import signal
+import sys
+import time
+
+import pytest
+import torch
+
+from course.school.answers import TimeIsOver, kept, limit, placed, settings
+
+
+def mine(*_):
+    """Be the handler that was there before."""
+
+
+@pytest.fixture
+def clock_as_it_was():
+    before = signal.signal(signal.SIGALRM, mine)
+    yield
+    handler, left = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    signal.signal(signal.SIGALRM, before)
+    assert handler is mine and left == (0, 0)
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_an_alarm_while_the_clock_is_put_back_is_not_heard(
+        clock_as_it_was, monkeypatch, in_time):
+    set_timer = signal.setitimer
+
+    def ring_once_more(clock, seconds):
+        set_timer(clock, seconds)
+        if seconds == 0:
+            signal.raise_signal(signal.SIGALRM)
+    with contextlib.suppress(KeyError), limit(60):
+        monkeypatch.setattr(signal, "setitimer", ring_once_more)
+        if not in_time:
+            raise KeyError("an error of the block stays what it is")
+
+
+@pytest.mark.parametrize("where", ["put_back", "__exit__"])
+def test_an_alarm_just_before_the_clock_is_put_back_is_raised_and_it_is(
+        clock_as_it_was, where):
+    def ring_first(frame, *_):
+        if frame.f_code.co_name == where:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGALRM)
+    before = sys.gettrace()
+    try:
+        with pytest.raises(TimeIsOver), limit(60):
+            sys.settrace(ring_first)
+    finally:
+        sys.settrace(before)
+
+
+def test_what_waits_too_long_ends_and_what_ends_in_time_is_left_alone(clock_as_it_was):
+    with pytest.raises(TimeIsOver), limit(0.01):
+        time.sleep(60)
+    with limit(60):
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+
+
+def test_settings_are_put_back_after_an_error():
+    before = settings()
+    with pytest.raises(KeyError), kept():
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        raise KeyError
+    assert settings() == before
+
+
+# parts
+
+def cell(source, space, file):
+    exec(compile(source, file, "exec"), space)
+
+
+@pytest.fixture
+def space():
+    names = {"functools": functools}
+    cell("def part():\n    return 'other cell'", names, "<cell 1>")
+    return names
+
+
+ANSWERS = {"a function": "def answer():\n    return part()",
+           "decorated": "def run(f):\n    return functools.wraps(f)(lambda *a: f(*a))\n"
+                        "@run\ndef answer():\n    return part()",
+           "cached": "@functools.lru_cache\ndef answer():\n    return part()",
+           "an object": "class A:\n    def __call__(self):\n        return part()\nanswer = A()"}
+
+
+@pytest.mark.parametrize("form", ANSWERS)
+def test_an_answer_finds_the_courses_part_and_then_the_learners(space, form):
+    cell(ANSWERS[form], space, "<cell 2>")
+    before = space["part"]
+    with placed({"part": lambda: "the course's"}, [space["answer"]]):
+        found = space["answer"]()
+    assert found == "the course's" and space["part"] is before
+
+
+def test_a_part_of_the_same_cell_stays(space):
+    cell("def part():\n    return 'same cell'\ndef answer():\n    return part()", space,
+         "<cell 2>")
+    with placed({"part": lambda: "the course's"}, [space["answer"]]):
+        assert space["answer"]() == "same cell"
+
+
+def test_a_part_that_was_not_there_is_gone_afterwards(space):
+    del space["part"]
+    cell("class Answer:\n    def call(self):\n        return part()", space, "<cell 2>")
+    with pytest.raises(KeyError), placed({"part": lambda: "the course's"},
+                                         [space["Answer"]]):
+        assert space["Answer"]().call() == "the course's"
+        raise KeyError
+    assert "part" not in space
+
+
+def test_what_has_no_names_of_its_own_is_left_alone():
+    with placed({"part": print}, [len, 3]):
+        pass

@@ -1,0 +1,325 @@
+"""The check in a notebook: what it prints, raises, interrupts, and never lets pass."""
+
+import functools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+import manual_dp
+from course.school import checks
+from course.school.checks import Partly, Wrong, about, check, exercise, find
+from manual_dp.ranks import RankError
+from tests.support.school import define
+
+SGD = """
+def sgd(params, lr, batch_size):
+    with torch.no_grad():
+        for p in params:
+            p -= lr * p.grad / batch_size
+            p.grad.zero_()
+"""
+
+
+def sgd(cell=SGD):
+    return define("ps1/sgd", cell)[0]
+
+
+def fails(name, *answers):
+    """Return the message of a check that rejects."""
+    with pytest.raises(Wrong) as caught:
+        check(name, *answers)
+    return str(caught.value)
+
+
+LIMIT = checks.limit
+
+
+@pytest.fixture(autouse=True)
+def no_limit(monkeypatch):
+    """Let a check take its time on a busy machine."""
+    monkeypatch.setattr(checks, "limit", nullcontext)
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Return a function that makes an exercise of a set or a lesson, for one test."""
+    monkeypatch.setattr(checks, "EXERCISES", dict(checks.EXERCISES))
+
+    def make(run, name="ps1/made", **more):
+        exercise(name, **more)(run)
+        return name
+    return make
+
+
+def lines(message):
+    return [line[:8].strip() for line in message.splitlines()[1:]]
+
+
+# what a check says
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_right_answer_prints_one_line(capsys, times):
+    assert check("ps1/sgd", sgd(), times=times) is None
+    assert capsys.readouterr() == ("ps1/sgd: right, on inputs drawn at random\n", "")
+
+
+def test_a_wrong_answer_is_told_given_got_wanted_and_a_guess(capsys):
+    message = fails("ps1/allreduce", lambda data: None)
+    assert message.startswith("ps1/allreduce is not right yet.\n")
+    assert lines(message) == ["given", "got", "wanted", "perhaps"]
+    assert capsys.readouterr().out == ""
+
+
+def test_an_answer_that_is_right_in_parts_returns_its_points(capsys, make):
+    name = make(lambda random, a: iter([Partly("got     a half", 2.5)]), points=4)
+    assert check(name, len) == 2.5
+    assert capsys.readouterr().out == "ps1/made is right in parts.\ngot     a half\n"
+    make(lambda random, a: iter([Partly("got     nothing", 0)]), points=4)
+    assert fails(name, len) == "ps1/made is not right yet.\ngot     nothing"
+
+
+@pytest.mark.parametrize("error", [
+    NotImplementedError(), NotImplementedError("write me"),
+    RankError("rank 1 raised", kind="raised", cause="NotImplementedError")])
+def test_a_blank_answer_is_told_so_and_a_lesson_goes_on(error, capsys):
+    def blank(*_):
+        raise error
+    assert fails("ps1/sgd", blank) == (
+        "ps1/sgd is not written yet: its cell still raises NotImplementedError.")
+    assert check("05/sgd", blank) is None
+    assert capsys.readouterr().out == (
+        "05/sgd: not written yet. Write your lines in place of the one with "
+        "NotImplementedError, then run this cell again.\n")
+
+
+@pytest.mark.parametrize("error", [
+    ZeroDivisionError("mine"), RankError("rank 1 died"), KeyError("mine"), SystemExit(0),
+    RankError("it said NotImplementedError", cause="OSError"), RuntimeError("x")])
+def test_what_an_answer_raises_itself_is_passed_on(error):
+    def broken(*_):
+        raise error
+    with pytest.raises(type(error)) as caught:
+        check("ps1/sgd", broken)
+    assert caught.value is error
+
+
+def test_the_frames_of_an_error_begin_in_the_learners_cell():
+    with pytest.raises(ZeroDivisionError) as caught:
+        check("ps1/sgd", sgd("def sgd(*args):\n    1 / 0\n"))
+    names = [entry.frame.code.name for entry in caught.traceback]
+    assert names[-1] == "sgd" and not {"_sgd", "run"} & set(names)
+
+
+def test_an_error_where_torch_was_called_is_the_learners():
+    # in the middle stands our own function, which watches the call
+    with pytest.raises(RuntimeError, match="weight"):
+        check("ps1/train_batch", *define("ps1/train_batch", """
+def train_batch(X, y, device_params, devices, lr):
+    torch.nn.functional.conv2d(X, torch.ones(2, 3, dtype=X.dtype))"""))
+
+
+@pytest.mark.parametrize("answer", [lambda: None, lambda *_: None, lambda *_: 3,
+                                    lambda *_: ([3], [4]), 3])
+def test_what_the_judge_cannot_work_with_is_told_in_its_words(answer):
+    message = fails("ps1/split_batch", answer)
+    assert lines(message) == ["got", "wanted"]
+    assert message.endswith("an answer that takes and returns what the exercise says")
+
+
+@pytest.mark.parametrize("name, given, message", [
+    ("ps1/sgd", [len] * 0, r"ps1/sgd checks sgd; got 0 arguments"),
+    ("ps1/sgd", [len] * 2, r"ps1/sgd checks sgd; got 2 arguments"),
+    ("ps1/fly", [len], r"no exercise is called 'ps1/fly'; there are ps1/get_params, "),
+    ("ps1", [len], r"no exercise is called 'ps1'"),
+    ("03/get_params", [len], "no exercise is called '03/get_params'; there are allreduce"),
+    ("ps99/sgd", [len], r"no problem set or lesson is called 'ps99'; there are ps1, "),
+    ("11/sgd", [len], r"no problem set or lesson is called '11'"),
+    ("", [len], r"no problem set or lesson is called ''"),
+    ("os/path", [len], r"no problem set or lesson is called 'os'")])
+def test_a_check_that_is_called_wrongly_says_how(name, given, message):
+    with pytest.raises(ValueError, match=message):
+        check(name, *given)
+
+
+def test_an_exercise_of_a_lesson_has_the_lessons_name_and_its_number_and_no_points():
+    assert find("one_step/sgd") is find("05/sgd") is not find("ps1/sgd")
+    assert find("one_step/sgd").run is find("ps1/sgd").run
+    assert (find("one_step/sgd").points, find("ps1/sgd").points) == (0, 2)
+
+
+def test_answers_are_the_arguments_that_have_no_default(make):
+    name = make(lambda random, a, b_, scalars=True: None)
+    assert find(name).answers == ("a", "b")
+
+
+def test_an_exercise_that_compares_nothing_is_no_exercise(make):
+    with pytest.raises(ValueError, match="the exercise ps1/made compares nothing"):
+        check(make(lambda random, a: iter([])), len)
+
+
+def test_a_check_draws_other_inputs_each_time():
+    seen, right = [], sgd()
+
+    def look(params, lr, batch_size):
+        seen.append((lr, batch_size, *(p.sum().item() for p in params)))
+        right(params, lr, batch_size)
+    check("ps1/sgd", look, times=2)
+    check("ps1/sgd", look)
+    assert len(seen) == 12 == len(set(seen))
+    check("ps1/sgd", look, draws=random.Random(0))
+    check("ps1/sgd", look, draws=random.Random(0))
+    assert seen[12:16] == seen[16:]
+
+
+def test_a_notebook_shows_the_message_and_no_frames(tmp_path):
+    script = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("from course import check")
+shell.run_cell("check('ps1/allreduce', lambda data: None)")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          env={**os.environ, "IPYTHONDIR": str(tmp_path)}, timeout=100)
+    assert done.stdout.startswith("ps1/allreduce is not right yet.\n") and not done.stderr
+    assert lines(done.stdout.strip()) == ["given", "got", "wanted", "perhaps"]
+
+
+# whose is it?
+
+@pytest.mark.parametrize("answer, module", [
+    (manual_dp.sgd, "manual_dp.train"), (functools.partial(manual_dp.sgd), "manual_dp.train"),
+    (check, "course.school.checks")])
+def test_the_courses_own_function_is_no_answer(answer, module):
+    assert fails("ps1/sgd", answer) == (
+        f"ps1/sgd is not checked.\nsgd is the course's own, from {module}: write yours, "
+        "in the cell of the exercise.")
+
+
+HELPED = SGD.replace("lr * p.grad / batch_size", "share(lr * p.grad, batch_size)")
+SHARE = "def share(total, rows):\n    return total / rows\n"
+
+
+@pytest.mark.parametrize("cells, named", [
+    ([SHARE, HELPED], "share"), ([SHARE + HELPED], None), ([HELPED + SHARE], None),
+    (["rate = 3", SGD], None), ([SHARE, "def twice(a, b):\n    return share(a, b)\n" +
+                                 HELPED.replace("share", "twice")], "share"),
+    ([SHARE.replace("share", "split_batch"), HELPED.replace("share", "split_batch")], None)])
+def test_a_helper_in_another_cell_is_told(cells, named, capsys):
+    check("ps1/sgd", *define("ps1/sgd", *cells))
+    note = capsys.readouterr().out.partition("at random\n")[2]
+    assert note == ("" if named is None else "Note: it uses share from another cell. Move "
+                    "that into the cell of the answer, which is what is graded.\n")
+
+
+def test_a_lesson_does_not_ask_where_a_helper_stands(capsys):
+    check("05/sgd", *define("ps1/sgd", SHARE, HELPED))
+    assert "Note" not in capsys.readouterr().out
+
+
+# what an answer leaves behind
+
+@pytest.mark.parametrize("change, told", [
+    ("torch.set_grad_enabled(False)", "gradients are switched off"),
+    ("torch.set_default_dtype(torch.float64)", "the default dtype stays changed"),
+    ("torch.autograd.set_detect_anomaly(True)", "put back what you change"),
+    ("torch.use_deterministic_algorithms(True)", "put back what you change")])
+def test_a_setting_that_is_left_changed_is_told_and_put_back(change, told):
+    before = checks.settings()
+    assert f"perhaps {told}" in fails("ps1/sgd", sgd(SGD + f"    {change}\n"))
+    assert checks.settings() == before
+
+
+def test_a_setting_that_made_the_judge_stumble_is_told(make):
+    def stumble(random, answer):
+        answer()
+        torch.ones(1, requires_grad=True).sum().backward()
+        yield None
+    message = fails(make(stumble), lambda: torch.set_grad_enabled(False))
+    assert "gradients are switched off" in message and torch.is_grad_enabled()
+
+
+def test_nothing_that_an_answer_warns_of_logs_or_writes_to_stderr_is_seen(capfd):
+    noisy = SGD + """
+    import logging, os, sys, warnings
+    warnings.warn("noise")
+    print("noise", file=sys.stderr)
+    os.write(2, b"noise")
+    logging.getLogger("x").critical("noise")
+    print("on purpose")
+"""
+    before = warnings.filters[:]
+    check("ps1/sgd", sgd(noisy))
+    assert capfd.readouterr() == (
+        "on purpose\n" * 4 + "ps1/sgd: right, on inputs drawn at random\n", "")
+    os.write(2, b"heard")
+    assert capfd.readouterr().err == "heard" and warnings.filters == before
+
+
+# time
+
+@pytest.fixture
+def endless(make, monkeypatch):
+    """Return an exercise that ends when its answer does, or after 0.3 seconds."""
+    monkeypatch.setattr(checks, "limit", LIMIT)
+    def run(random, answer):
+        yield about("x")("y", answer(), None)
+    return make(run, seconds=0.3)
+
+
+def hold_on():
+    while True:
+        try:
+            time.sleep(20)
+        except Exception:  # as a loop that tries again does
+            continue
+
+
+@pytest.mark.parametrize("wait", [hold_on, lambda: time.sleep(20), threading.Event().wait])
+def test_an_endless_answer_is_interrupted(endless, wait):
+    start = time.monotonic()
+    message = fails(endless, wait)
+    assert "It was still at work after 0.3" in message and "not right" not in message
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize("answer", [lambda: None, lambda: 3, lambda: 1 / 0,
+                                    lambda: time.sleep(20)])
+def test_the_alarm_is_left_as_it_was(endless, answer):
+    def mine(*_):
+        pass
+    before = signal.signal(signal.SIGALRM, mine)
+    try:
+        try:
+            check(endless, answer)
+        except (Wrong, ZeroDivisionError):
+            pass
+        assert signal.getsignal(signal.SIGALRM) is mine
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_check_also_runs_in_a_thread(capsys):
+    before, errors = signal.getsignal(signal.SIGALRM), []
+
+    def work():
+        try:
+            check("ps1/sgd", sgd())
+            check("ps1/sgd", lambda *_: None)
+        except Wrong as wrong:
+            errors.append(str(wrong))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert capsys.readouterr().out.startswith("ps1/sgd: right")
+    assert errors[0].startswith("ps1/sgd is not right yet.")
+    assert signal.getsignal(signal.SIGALRM) is before

@@ -1,0 +1,196 @@
+"""What counts as the numbers wanted, and what a learner is told when it is not."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from course.school.compare import about, close, flat, numbers, shorten, times, unequal
+
+ONE = torch.tensor([1.0, 2.0])
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+# close
+
+@pytest.mark.parametrize("got, wanted", [
+    (1.0, 1.0), (1, 1.0), (1.0, 1), (0, 0.0), (-0.0, 0), (1 + 5e-10, 1.0),
+    (1e12 + 1, 1e12), (1e-12, 0.0), ("a", "a"), (True, True), (None, None), ([], []),
+    ([1.0, [2.0, []]], [1, [2, []]]), ((1, 2), [1, 2]), ([1, 2], (1, 2)),
+    ({"a": [1.0], "b": "x"}, {"b": "x", "a": [1]}), (10**15, 10**15)])
+def test_the_numbers_wanted_are_close(got, wanted):
+    assert close(got, wanted) is True
+
+
+@pytest.mark.parametrize("got, wanted", [
+    (1 + 3e-9, 1.0), (1 - 3e-9, 1.0), (-1.0, 1.0), (2e-9, 0.0),
+    (math.nan, 1.0), (math.nan, math.nan), (1.0, math.nan),
+    (math.inf, 1.0), (-math.inf, 1.0), (math.inf, math.inf), (1.0, math.inf),
+    (-math.inf, math.inf), (10**400, 1.0), (-10**400, 1.0), (10**400, math.inf),
+    (True, 1), (False, 0), (1, True), (0, False), (1.0, True), ("1", 1), (1, "1"),
+    (None, 0), (0, None), ("", None), (None, ""), (False, None), ("True", True),
+    ([], None), ([], 0), (0, []), ([1.0], 1.0), (1.0, [1.0]), ("", []), ({}, []),
+    ([], {}), ([[1.0]], [1.0]), ([1.0], [[1.0]]), ([1.0], [1.0, 2.0]),
+    ([1.0, 2.0], [1.0]), ([2.0, 1.0], [1.0, 2.0]), ([[], []], [[]]), ("ab", ["a", "b"]),
+    ({"0": 1.0}, [1.0]), ({"a": 1}, {"a": 1, "b": 2}), ({"a": 1, "b": 2}, {"a": 1}),
+    ({"b": 1}, {"a": 1}), ({"a": 2}, {"a": 1}), ([math.nan], [1.0]), ([None], [1.0]),
+    (nested(900), 1.0), (nested(900), [[1.0]]), (1j, 1.0), (object(), 1.0)])
+def test_anything_else_is_not_close(got, wanted):
+    assert close(got, wanted) is False
+
+
+def test_the_tolerance_is_relative_above_one_and_absolute_below():
+    assert close(1009, 1000, 0.01) and not close(1011, 1000, 0.01)
+    assert close(0.019, 0.01, 0.01) and not close(0.021, 0.01, 0.01)
+
+
+# about
+
+def test_the_right_numbers_need_no_message():
+    assert about("a")("b", [1.0, 2.0], ONE, {"never said": True}) is None
+
+
+def test_a_message_says_given_got_and_wanted():
+    assert about("x = 1")("y", [1.0], [2 / 3]) == (
+        "given   x = 1; y\ngot     [1]\nwanted  [0.66667]")
+
+
+@pytest.mark.parametrize("hints, said", [
+    ({}, None), ({"no": False}, None), ({"no": 9.0}, None), ({"no": []}, None),
+    ({"no": None}, None), ({"yes": True}, "yes"), ({"yes": 5.0}, "yes"),
+    ({"yes": torch.tensor(5.0)}, "yes"), ({"first": 5.0, "second": True}, "first"),
+    ([("no", 4.0), ("no", False), ("yes", 5.0), ("late", True)], "yes"),
+    (iter([("no", 0.0), ("yes", 5.0)]), "yes")])
+def test_the_first_hint_that_fits_is_said_and_no_other(hints, said):
+    lines = about("x")("y", 5.0, 6.0, hints).splitlines()
+    assert lines[3:] == ([f"perhaps {said}"] if said else [])
+
+
+def test_hints_that_cost_much_are_worked_out_for_wrong_numbers_alone():
+    def dear():
+        raise KeyError("worked out")
+        yield
+    assert about("x")("y", 5.0, 5.0, dear()) is None
+    with pytest.raises(KeyError):
+        about("x")("y", 5.0, 6.0, dear())
+
+
+def test_a_hint_that_does_not_apply_is_not_taken_for_the_number_it_looks_like():
+    assert "perhaps" not in about("x")("y", False, True, {"no": False})
+    assert "perhaps no" in about("x")("y", None, True, {"no": None})
+
+
+def test_hints_are_held_to_the_same_tolerance():
+    assert "perhaps" in about("x")("y", 5.2, 9.0, {"near": 5.0}, tolerance=0.1)
+    assert "perhaps" not in about("x")("y", 5.2, 9.0, {"near": 5.0})
+
+
+def test_hints_can_be_held_to_more_than_is_shown():
+    hints = {"the part": [1.0], "the whole": [1.0, 5.0]}
+    assert about("x")("y", [1.0], [2.0], hints, whole=[1.0, 5.0]).endswith("the whole")
+
+
+def test_what_was_rounded_is_guessed_last():
+    rounded = torch.tensor([1 / 3])
+    assert "rounded, perhaps to float32" in about("x")("y", rounded, [1 / 3])
+    assert about("x")("y", rounded, [1 / 3], {"mine": True}).endswith("perhaps mine")
+
+
+@pytest.mark.parametrize("got, wanted, texts", [
+    ([0.1 + 1e-7], [0.1], ("[0.100000100]", "[0.1]")),
+    ([1 + 1e-12], [1.0], None), ("1", 1, ("'1'", "1")),
+    ([1.0] * 99 + [2.0], [1.0] * 100, ("at [99] 2.0", "at [99] 1.0")),
+    ({"a": [1, "2"]}, {"a": [1, 2]}, ("at ['a'][1] '2'", "at ['a'][1] 2"))])
+def test_what_would_print_alike_is_told_apart(got, wanted, texts):
+    lines = about("x")("y", got, wanted, tolerance=1e-15).splitlines()
+    assert lines[1][8:] != lines[2][8:]
+    if texts:
+        assert texts[0].rstrip("0]") in lines[1] and texts[1] in lines[2]
+
+
+# numbers
+
+def test_tensors_in_lists_and_dicts_become_lists():
+    value = {"a": torch.ones(2, requires_grad=True), 1: [torch.tensor(3), (None, "x")]}
+    assert numbers(value) == {"a": [1.0, 1.0], "1": [3, [None, "x"]]}
+
+
+@pytest.mark.parametrize("value, plain", [
+    (np.int64(3), 3), (np.float32(0.5), 0.5), (np.bool_(True), True),
+    (Fraction(1, 4), 0.25), (Decimal("0.5"), 0.5), (np.array([1, 2]), [1, 2]),
+    (torch.tensor(3), 3), (object(), "a object"), ([{2}], ["a set"]), (1j, "a complex"),
+    (torch.tensor(1j), "a complex")])
+def test_numbers_of_other_kinds_become_pythons_own(value, plain):
+    assert numbers(value) == plain and type(numbers(value)) is type(plain)
+
+
+def test_a_number_that_says_that_it_is_what_is_wanted_becomes_pythons_own():
+    class Sly(float):
+        __le__ = __ge__ = __eq__ = lambda *_: True
+        __hash__ = None
+    assert type(numbers(Sly(9))) is float
+    assert about("x")("y", [Sly(9)], [1.0]) is not None
+
+
+def test_nested_lists_become_one():
+    assert flat([[1, (2, [])], 3]) == [1, 2, 3] and flat(4) == [4]
+
+
+def test_a_rank_that_differs_from_the_first_is_noticed():
+    assert not unequal([[1.0], [1.0]]) and not unequal([ONE, ONE])
+    assert unequal([[1.0], [1.0], [1.1]]) and unequal([[1.0], None])
+
+
+@pytest.mark.parametrize("got, wanted, factor", [
+    ([2.0, -4.0], [1.0, -2.0], 2.0), ([[0.5], [[1.0]]], [[1], [[2]]], 0.5),
+    ([0.0, 0.0], [1.0, 2.0], 0.0), (-ONE, ONE, -1.0), (3.0, 2.0, 1.5)])
+def test_the_factor_between_numbers_is_found(got, wanted, factor):
+    assert times(got, wanted) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("got, wanted", [
+    ([1.0, 2.0], [1.0, 3.0]), ([1.0], [0.0]), ([], []), ([1.0, math.nan], [1.0, 1.0]),
+    ([1.0, 2.0, 3.0], [1.0, 2.0])])
+def test_numbers_that_are_no_multiple_have_no_factor(got, wanted):
+    assert math.isnan(times(got, wanted))
+
+
+# shorten
+
+@pytest.mark.parametrize("value, text", [
+    (1.23456789, "1.2346"), (1e-7, "1e-07"), (math.nan, "nan"), (3, "3"), (None, "None"),
+    (True, "True"), ("a b", "a b"), ([], "[]"), ((1.0, [2.5]), "[1, [2.5]]"),
+    ({"a": [0.1], "b": None}, "a: [0.1], b: None"), (ONE, "[1, 2]"),
+    (list(range(41)), f"[{', '.join(map(str, range(40)))}, ...]"),
+    (list(range(40)), f"[{', '.join(map(str, range(40)))}]"), (nested(3), "[[[[]]]]")])
+def test_values_are_written_short(value, text):
+    assert shorten(value) == text
+
+
+@pytest.mark.parametrize("value", ["x" * 10**6, list(range(1000, 1040)) * 9,
+                                   {str(i): i for i in range(10**4)}, [[0.1] * 40] * 40,
+                                   nested(300), [nested(300)] * 40])
+def test_a_text_is_never_longer_than_its_width(value):
+    assert len(shorten(value)) <= 300 and len(shorten(value, 20)) <= 20
+
+
+def test_what_was_cut_shows_that_it_was():
+    assert shorten("x" * 11, 10) == "xxxxxx ..." and shorten("x" * 10, 10) == "x" * 10
+
+
+def test_anything_can_be_compared_with_anything():
+    wanted = [None, True, 0, -1, 1.5, "", [], [[]], [None], {}, {"": None}, ONE]
+    for got in [*wanted, 10**400, math.nan, math.inf, "\ud800\0", [math.nan] * 4, 1j,
+                object(), nested(99)]:
+        for wish in wanted:
+            message = about("x")("y", got, wish, {"no": False})
+            assert message is None or len(message) < 1000

@@ -1,0 +1,102 @@
+"""Answers on ranks: what comes back, what counts as blank, and what is watched."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course.school.ranks import (
+    COLLECTIVES,
+    PAIRS,
+    WAITED,
+    attempt,
+    failed,
+    on_ranks,
+    watched,
+)
+from manual_dp.ranks import RankError
+
+
+def test_results_come_in_the_order_of_the_ranks():
+    assert on_ranks(lambda: dist.get_rank() * 10, 3, 60) == [0, 10, 20]
+
+
+def test_an_answer_that_is_blank_on_any_rank_is_blank():
+    def blank():
+        if dist.get_rank() == 1:
+            raise NotImplementedError
+    with pytest.raises(NotImplementedError):
+        on_ranks(blank, 2, 60)
+
+
+def test_what_torch_has_not_implemented_is_no_blank_answer():
+    def unknown():
+        raise NotImplementedError("no such kernel")
+    with pytest.raises(RankError, match="no such kernel") as caught:
+        on_ranks(unknown, 2, 60)
+    assert (caught.value.kind, caught.value.cause) == ("raised", "NotImplementedError")
+
+
+def test_an_attempt_returns_the_results_or_the_error_and_its_line_in_the_cell():
+    space = {}
+    exec(compile("def fall():\n    raise KeyError('mine')", "<cell>", "exec"), space)
+    assert attempt(lambda: dist.get_rank(), 2, 60) == ([0, 1], None)
+    results, error = attempt(space["fall"], 1, 60)
+    assert results is None and failed("a", error, "b").splitlines() == [
+        "given   a; on ranks", "got     no result: rank 0 raised KeyError: 'mine' (in "
+        "fall, line 2 of its cell)", "wanted  b"]
+
+
+@pytest.mark.parametrize("kind, error, said", [
+    ("raised", "rank 1 raised KeyError:\n 3", "one"),
+    ("raised", "rank 1 raised ValueError: 3", None),
+    ("raised", "rank 1 raised RuntimeError: [gloo] 3", "they waited"),
+    ("hung", "time was up", "they waited"), ("left", "rank 0 waited", "they waited")])
+def test_ranks_that_came_to_no_results_are_told_a_hint(kind, error, said):
+    message = failed("2 ranks", RankError(error, kind=kind), "a sum", {
+        "one": "KeyError: 3", "none": False, "they waited": WAITED})
+    assert message.partition("\nperhaps ")[2] == (said or "")
+    assert failed("2 ranks", None, "a sum", {"one": ""}) is None
+
+
+def test_an_attempt_that_is_blank_is_blank():
+    def blank():
+        raise NotImplementedError
+    with pytest.raises(NotImplementedError):
+        attempt(blank, 2, 60)
+
+
+def test_only_the_names_that_are_asked_for_are_watched():
+    def work():
+        with watched(names=["barrier"]) as calls:
+            dist.all_reduce(torch.ones(1))
+            dist.barrier()
+        return calls
+    assert on_ranks(work, 2, 60) == [["barrier"]] * 2
+
+
+def test_all_reduces_are_noted_by_their_size_and_others_by_their_name():
+    def work():
+        seen, t = [], torch.ones(3)
+        with watched(seen.append) as calls:
+            dist.all_reduce(t)
+            dist.all_reduce(tensor=t[:2])
+            dist.broadcast(t, 0)
+            dist.barrier()
+        dist.all_reduce(t)  # no longer
+        return calls, seen
+    names = ["all_reduce", "all_reduce", "broadcast", "barrier"]
+    assert on_ranks(work, 2, 60) == [[[3, 2, "broadcast", "barrier"], names]] * 2
+
+
+def test_a_collective_does_not_begin_if_the_function_before_it_raises():
+    def refuse(name):
+        raise ValueError(name)
+    before = dist.all_reduce
+    with pytest.raises(ValueError, match="all_reduce"):
+        with watched(refuse) as calls:
+            dist.all_reduce(torch.ones(1))
+    assert calls == [] and dist.all_reduce is before
+
+
+def test_every_name_is_one_of_torchs():
+    assert all(callable(getattr(dist, name)) for name in COLLECTIVES + PAIRS)
