@@ -210,6 +210,7 @@ SHARE = "def share(total, rows):\n    return total / rows\n"
 
 @pytest.mark.parametrize("cells, named", [
     ([SHARE, HELPED], "share"), ([SHARE + HELPED], None), ([HELPED + SHARE], None),
+    ([SHARE.replace("share", "zero_"), SGD], None),  # a method is no helper
     (["rate = 3", SGD], None), ([SHARE, "def twice(a, b):\n    return share(a, b)\n" +
                                  HELPED.replace("share", "twice")], "share"),
     ([SHARE.replace("share", "split_batch"), HELPED.replace("share", "split_batch")], None)])

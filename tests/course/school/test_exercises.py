@@ -47,21 +47,22 @@ def kind(hint):
 
 @pytest.fixture
 def declared(monkeypatch):
-    """Return a set to which hints of the sets' files are added as they are tried."""
-    found, modules = set(), [sys.modules[f"course.school.{file}"] for file in FILES]
+    """Return {file: set}, to which hints of sets' files are added as they are tried."""
+    found = {file: set() for file in FILES}
 
-    def spy(about):
+    def spy(about, hints_of):
         def spying(given):
             compare = about(given)
 
             def spied(what, got, wanted, hints=(), *args, **kwargs):
                 hints = dict(hints)
-                found.update(map(kind, hints))
+                hints_of.update(map(kind, hints))
                 return compare(what, got, wanted, hints, *args, **kwargs)
             return spied
         return spying
-    for module in modules:
-        monkeypatch.setattr(module, "about", spy(module.about))
+    for file in FILES:
+        module = sys.modules[f"course.school.{file}"]
+        monkeypatch.setattr(module, "about", spy(module.about, found[file]))
     return found
 
 
@@ -73,7 +74,7 @@ def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared):
     others = {key: hint for key, hint in said.items()
               if hint is None or not hint.startswith(key[1])}
     assert others == {}
-    assert declared - set(map(kind, said.values())) == set()  # told to nobody
+    assert declared[file] - set(map(kind, said.values())) == set()  # told to nobody
 
 
 @pytest.mark.parametrize("name", OF_SETS)
@@ -91,7 +92,8 @@ def test_a_right_answer_in_another_style_passes(name, style):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_blank_answer_is_told_so(name, capsys):
     blank = define(name, "".join(
-        f"def {asked}(*args, **kwargs):\n    raise NotImplementedError()\n"
+        f"class {asked}:\n    def __init__(*_, **__):\n"
+        "        raise NotImplementedError()\n    apply = __init__\n"
         for asked in find(name).answers))
     if name in OF_SETS:
         with pytest.raises(Wrong, match=f"{name} is not written yet"):
