@@ -9,6 +9,7 @@
     learners    the part of a traceback that begins in a learner's own line
 """
 
+import dis
 import inspect
 import io
 import logging
@@ -182,6 +183,8 @@ def _file(thing):
 
 
 def _names(code):
-    """Return the names that a function's code uses, and the functions in it."""
+    """Return the names that a function's code looks up, and the functions in it."""
     inner = [_names(const) for const in code.co_consts if inspect.iscode(const)]
-    return set(code.co_names).union(*inner)
+    own = {step.argval for step in dis.get_instructions(code)
+           if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}  # not attributes
+    return own.union(*inner)

@@ -3,6 +3,6 @@
 Those that a problem set has as well stand there, under two names.
 """
 
-from course.school import ps1
+from course.school import ps1, ps3, ps4
 
-__all__ = ["ps1"]
+__all__ = ["ps1", "ps3", "ps4"]

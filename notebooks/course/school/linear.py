@@ -6,10 +6,17 @@
     gradients    of that, by autograd
     optimizer    one of a kind, by name; KINDS has one for each of four cases
     descend      the parameters after each of some steps
+    layer        a module with given numbers
+    cloned, whole    copies of batches; the factors of the mean over their rows
+    Forwards, one_by_one    what goes through a model at once: watch it, compare it
     STEPPED      what to say if they are right with plain SGD only
 """
 
+import weakref
+
 import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
 from course.school.draws import rand
@@ -75,3 +82,64 @@ def descend(params, steps, lr, kind="SGD", factors=None):
         rule.step()
         after.append([p.detach().clone() for p in now])
     return after
+
+
+def layer(weight, bias=None, grad=None):
+    """Return a linear layer with these numbers, and a gradient of its weight."""
+    model = nn.Linear(*weight.shape[::-1], bias=bias is not None, dtype=torch.float64)
+    with torch.no_grad():
+        for p, numbers in zip(model.parameters(), (weight, bias)):
+            p.copy_(numbers)
+    model.weight.grad = None if grad is None else grad.clone()
+    return model
+
+
+def cloned(batches):
+    """Return the pairs of tensors as copies."""
+    return [(X.clone(), y.clone()) for X, y in batches]
+
+
+def whole(batches):
+    """Return the factors of the mean over all rows of the batches."""
+    return [1 / sum(len(y) for _, y in batches)] * len(batches)
+
+
+class Forwards(saved_tensors_hooks):
+    """Note how many rows go through a model, and what autograd holds then.
+
+    seen: of the last block, "rows" of its largest forward, and "held", the most tensors
+    that autograd had saved in it, and still had when another forward began.
+    """
+
+    def __init__(self, model):
+        model.register_forward_pre_hook(self._note)
+        super().__init__(self._pack, lambda box: box())
+
+    def __enter__(self):
+        self.saved, self.seen = [], {"rows": 0, "held": 0}
+        super().__enter__()
+
+    def _pack(self, tensor):
+        def box():  # autograd lets go of it together with the graph
+            return tensor
+        self.saved.append(weakref.ref(box))
+        return box
+
+    def _note(self, model, args):
+        now = {"rows": len(args[0]),
+               "held": sum(box() is not None for box in self.saved)}
+        self.seen = {name: max(now[name], most) for name, most in self.seen.items()}
+
+
+def one_by_one(say, most, got):
+    """Compare: did microbatches, of at most so many rows, go one by one?
+
+    got: for each rank, what Forwards have seen.
+    """
+    yield say(f"rows of the largest forward, of the {most} that are needed",
+              [max(one["rows"], most) for one in got], [most] * len(got), {
+        "more rows at once need more memory: there is none for that": True})
+    yield say("tensors that autograd still holds when a forward begins",
+              [one["held"] for one in got], [0] * len(got), {
+        "call backward after each forward, and leave out retain_graph: until then its "
+        "graph is kept": True})

@@ -1,0 +1,290 @@
+"""Problem set 3, what more devices change: batch, learning rate, rows, accuracy."""
+
+import random as python
+from collections import Counter
+from contextlib import ExitStack
+from itertools import accumulate, combinations
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from course.school.checks import exercise
+from course.school.compare import about, close, flat, numbers, so_many
+from course.school.draws import generator, images, rows_seen, together, watched
+from course.school.ranks import Afresh
+from manual_dp import init_params, lenet, try_devices
+
+WORDS = {"words": 6}  # points that a person gives, by grade id
+MANY = 50  # rows: with fewer, two random orders may look alike by chance
+KEYS = ["batch_size", "lr", "rows", "steps"]
+
+
+@exercise("ps3/plan", points=3)
+def plan(random, plan):
+    """Ask for both ways: with minibatches that are all full, and that are not."""
+    sizes = [(3, 64), (2, 2 * random.randint(4, 20) + 1), (1, random.randint(8, 40)),
+             (4, 4 * random.randint(2, 10) + 1), (4, 5), (4, 3)]
+    for k, b in sizes:
+        for keep in ("batch", "shard"):
+            # all minibatches are full, or one device's would be, or there is a rest
+            rest = {3: 0, 64: b}.get(b, random.randint(1, b * k - 1))
+            n = b * k * random.randint(3, 30) + rest
+            lr = round(random.uniform(0.01, 0.5), 4)
+            got = numbers(plan(n, b, k, lr, keep))
+            say = about(f"{n} examples, batch_size {b} and lr {lr} on one device; "
+                        f"{so_many(k, 'device')}, keep={keep!r}")
+            if not isinstance(got, dict) or sorted(got) != KEYS:
+                yield say("the plan", got, f"a dict with the keys {', '.join(KEYS)}")
+            stays, size = keep == "batch", -(-b // k)
+            cut = [max(0, min(size, b - rank * size)) for rank in range(k)]
+            yield say("rows", got["rows"], cut if stays else [b] * k, {
+                "batch_size // world_size loses rows: 64 over 3 would be 63":
+                    stays and [b // k] * k,
+                "keep='batch' shares batch_size rows out, keep='shard' gives so many "
+                "to each device": [b] * k if stays else cut,
+                "cut them as split_batch does: shards of ceil(batch_size / world_size) "
+                "rows until they run out, then empty ones": stays})
+            whole = b if stays else k * b
+            yield say("batch_size", got["batch_size"], whole)
+            yield say("lr", got["lr"], lr if stays else k * lr, {
+                "the minibatch is the one of a single device, so is its mean gradient: "
+                "leave the rate": stays,
+                "one step takes the place of world_size steps: the linear rule "
+                "multiplies the rate": lr,
+                "the square root is a rule for Adam; this is SGD": lr * k ** 0.5},
+                1e-6)  # it may be a float32
+            yield say("steps", got["steps"], -(-n // whole), {
+                "the minibatch is larger now: fewer steps": not stays and -(-n // b),
+                "the last minibatch may be short, and is a step too": n // whole})
+
+
+@exercise("ps3/learning_rate", "train/learning_rate", points=3)
+def learning_rate(random, learning_rate):
+    """Ask for the rate at some steps; a division by zero is an answer too."""
+    for k, w in [(3, 10), (2, 7), (1, 12), (4, random.randint(5, 20)),
+                 (8, random.randint(21, 90)), (4, 0), (3, 1), (2, 2)]:
+        steps = sorted({0, 1, w // 2, w - 1, w, w + 1, random.randint(2, w + 2),
+                        5 * w + 3} - {-1})
+        b = round(random.uniform(0.01, 0.2), 4)
+
+        def rate(step, b=b, k=k, w=w):
+            try:
+                return learning_rate(step, b, k, w)
+            except ZeroDivisionError:
+                return "ZeroDivisionError"
+
+        def ramp(start, end, w=w, early=0, steps=steps):
+            return [start + (end - start) * min(1, (step + early) / w) if w > 0 else end
+                    for step in steps]
+        got = [rate(step) for step in steps]
+        say = about(f"base_lr {b}, world_size {k}, warmup_steps {w}")
+        yield say(f"the rates at steps {', '.join(map(str, steps))}", got,
+                  ramp(b, k * b), {
+            "warmup_steps=0 is no warm-up: k * base_lr from the first step on":
+                "ZeroDivisionError" in map(str, got),
+            "step 0 takes base_lr, the rate that one device had; this starts at 0":
+                ramp(0, k * b),
+            "this is one step ahead: the full rate is reached at warmup_steps, and "
+            "step 0 takes base_lr": ramp(b, k * b, early=1),
+            "this is one step early: the full rate is reached at step warmup_steps, "
+            "not before": ramp(b, k * b, w - 1),
+            "there is no warm-up: this is k * base_lr at once": ramp(k * b, k * b),
+            "this waits until the end of the warm-up; the rate rises at every step":
+                [b if step < w else k * b for step in steps],
+            "nothing is scaled: this is base_lr for ever": ramp(b, b),
+            "it goes on growing after warmup_steps":
+                w > 0 and [b + (k * b - b) * step / w for step in steps]},
+            1e-6)  # torch.linspace gives float32
+
+
+@exercise("ps3/shard_indices", points=4)
+def shard_indices(random, shard_indices):
+    """Ask every rank for its rows, in some epochs; nothing is remembered.
+
+    Before each call the shared generators are in another state, as on ranks.
+    """
+    many = 12 * random.randint(5, 8)
+    for k, n in [(3, many + 2), (2, many + 3), (1, many + 1), (4, many + 2), (4, many),
+                 (4, 10), (4, 3), (2, 5)]:
+        seed, epochs = random.randint(1, 10**6), [0, 1, random.randint(2, 99)]
+        noise, answer, left = random.randint(1, 10**6), Afresh(shard_indices), []
+
+        def ask(rank, seed, epoch, n=n, k=k, noise=noise, answer=answer, left=left):
+            _seed(noise + len(left))
+            rows = numbers(answer(n, k, rank, seed, epoch))
+            left.append(_next())
+            return rows
+        with _generators_kept():
+            mine, others = ([[ask(rank, number, epoch) for rank in range(k)]
+                             for epoch in epochs] for number in (seed, seed + 1))
+            again = [ask(rank, seed, epochs[0]) for rank in range(k)[::-1]][::-1]
+            untouched = [_seed(noise + i) or _next() for i in range(len(left))]
+        for number, shards in (seed, mine), (seed + 1, others):
+            for epoch, rows in zip(epochs, shards):
+                yield from _each_row_once(about(
+                    f"n {n}, world_size {k}, seed {number}, epoch {epoch}"), n, k,
+                    rows, answer.hashed)
+        say = about(f"n {n}, world_size {k}, seed {seed}")
+        for epoch, rows, other in zip(epochs, mine, others):
+            yield n > MANY and rows == other and say(
+                f"seed {seed + 1}, too; in epoch {epoch} the ranks begin with",
+                _first(other), "another order for another seed", {
+                    "the seed is not used": mine == others,
+                    "seed * epoch is 0 in epoch 0, for every seed": True})
+        yield say("epoch 0, asked for a second time; the ranks begin with",
+                  _first(again), _first(mine[0]))
+        for one, two in combinations(range(3) if n > MANY else (), 2):
+            yield from _another_order(say, epochs[one], mine[one], epochs[two],
+                                      mine[two])
+        yield say("the next random numbers of torch, Python and numpy, after each call",
+                  left, untouched, {
+            "torch.manual_seed, random.seed and np.random.seed change what everybody "
+            "else draws, and so does randperm alone: make a generator of your own":
+                True})
+
+
+def _generators_kept():
+    """Return a block after which the shared generators are as they were."""
+    stack = ExitStack()
+    stack.callback(python.setstate, python.getstate())
+    stack.callback(np.random.set_state, np.random.get_state())
+    stack.enter_context(torch.random.fork_rng(devices=[]))
+    return stack
+
+
+def _seed(number):
+    """Seed the generators that everybody shares."""
+    for put in torch.manual_seed, python.seed, np.random.seed:
+        put(number)
+
+
+def _next():
+    """Return what each of them draws next."""
+    return [float(torch.rand((), dtype=torch.float64)), python.random(),
+            np.random.random()]
+
+
+def _first(shards):
+    return [rows[:8] for rows in shards]
+
+
+def _tally(shards, n):
+    """Return which of n rows are in shards more than once, and which never."""
+    counts = Counter(flat(shards))
+    return {"more than once": [row for row in counts if counts[row] > 1],
+            "never": [row for row in range(n) if row not in counts]}
+
+
+def _each_row_once(say, n, k, shards, hashed):
+    for rank, rows in enumerate(shards):
+        if not isinstance(rows, list) or any(type(row) is not int for row in rows):
+            yield say(f"rank {rank}", rows, "a list of whole numbers")
+    sizes, total = [len(rows) for rows in shards], sum(map(len, shards))
+    yield say("rows of the ranks, largest first", sorted(sizes, reverse=True),
+              [len(range(rank, n, k)) for rank in range(k)], {
+        "rows are repeated so that all ranks have as many: torch's sampler does that, "
+        "and a test with it counts them twice": total > n,
+        "n // world_size rows a rank loses the rest": [n // k] * k,
+        "sizes may differ by one: deal the rows out like cards": total == n})
+    strange = [row for row in flat(shards) if row not in range(n)]
+    yield say("over all ranks", {**_tally(shards, n), "no row": strange},
+              {"more than once": [], "never": [], "no row": []}, {
+        "hash() of a text is another one in each process: Python salts it. Make a seed "
+        "of whole numbers": hashed,
+        "ranks shuffle differently: the permutation must come from seed and epoch "
+        "alone, not from the rank, nor from torch's shared generator": True})
+    rising = sum(a < b for rows in shards for a, b in zip(rows, rows[1:]))
+    if n > MANY and not 0.2 <= rising / (n - k) <= 0.8:  # half, in a random order
+        yield say("rank 0 begins with", shards[0][:8], "a random order", {
+            "the rows are in order: shuffle, and do not sort": True})
+
+
+def _another_order(say, old, before, new, now):
+    pairs = [{frozenset(two) for rows in part for two in zip(rows, rows[1:])}
+             for part in (before, now)]
+    sets = [set(map(frozenset, part)) for part in (before, now)]
+    for hint, fits in {
+            "epoch is not used: this is a sampler without set_epoch": now == before,
+            "the old order is turned or moved, not shuffled":
+                len(pairs[0] & pairs[1]) > len(pairs[0]) / 3,
+            "rows stay together: first shuffle all rows, then deal them out":
+                len(now) > 1 and bool(sets[0] & sets[1])}.items():
+        yield fits and say(f"epochs {old} and {new}; the ranks begin with",
+                           _first(now), "all rows shuffled anew", {hint: True})
+
+
+@exercise("ps3/evaluate_accuracy", "train/evaluate_accuracy", points=5, seconds=60)
+def evaluate_accuracy(random, evaluate_accuracy):
+    """Ask for the accuracy; see which rows went through which replica's lenet."""
+    full = random.randint(2, 3)
+    for k, sizes in [(4, (full + 8, full + 8, 2)), (2, (7, 7, 3)), (4, (9, 3)),
+                     (1, (8, 8, 3)), (3, (8, 8, 1)), (3, (4, 7, 5))]:
+        params, devices = _network(random), try_devices(k)
+        data = [_labelled(random, params, rows, number == len(sizes) - 1)
+                for number, rows in enumerate(sizes)]
+        replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
+                    for device in devices]
+        handed = iter([(X.clone(), y.clone()) for X, y in data])
+        with watched() as calls:
+            accuracy = numbers(evaluate_accuracy(replicas, handed, devices))
+        hits = [(lenet(X, params).argmax(1) == y).tolist() for X, y in data]
+        say = about(f"minibatches of {', '.join(map(str, sizes))} rows, "
+                    f"{so_many(k, 'device')}")
+        seen = rows_seen(calls, replicas, torch.cat([X for X, _ in data]))
+        looked = {**_tally(seen[:k], sum(sizes)), "with other weights": seen[k]}
+        yield _accuracy(say, accuracy, hits, looked, k)
+        yield from _work(say, seen[:k], looked, sizes)
+
+        def work(X, y, replicas, devices):
+            evaluate_accuracy(replicas, iter([(X, y)]), devices)
+        yield together(work, params, random)
+
+
+def _network(random):
+    """Draw weights with which images of noise are taken for all sorts of digits."""
+    params = init_params("he", generator(random), torch.float64)
+    params[-1] = -lenet(images(random, 20)[0], params).mean(dim=0)
+    return params
+
+
+def _labelled(random, params, rows, last):
+    """Draw a minibatch: a third of it, or all of the last, is classified right."""
+    X, _ = images(random, rows)
+    right = random.sample(range(rows), rows if last else rows // 3)
+    return X, torch.tensor([
+        label if row in right else (label + random.randint(1, 9)) % 10
+        for row, label in enumerate(lenet(X, params).argmax(dim=1).tolist())])
+
+
+def _accuracy(say, got, hits, looked, k):
+    rows, first = flat(hits), flat([part[:-(-len(part) // k)] for part in hits])
+    shards = [[part.tolist() for rows in hits for part in cut(torch.tensor(rows), k)]
+              for cut in (torch.tensor_split, torch.chunk)]
+    return say(f"{sum(rows)} of {len(rows)} rows are right", got, fmean(rows), {
+        "the accuracy of no rows is 0 / 0: add counts, and divide once":
+            isinstance(got, float) and got != got,
+        "rows are counted more than once": bool(looked["more than once"]),
+        "rows are left out": bool(looked["never"]),
+        "this is a mean of accuracies: rows of small parts count more. Add counts, and "
+        "divide once": any(close(got, fmean(map(fmean, filter(None, parts))), 1e-6)
+                           for parts in (hits, *shards)),
+        "only device 0's hits are counted: add the counts of all devices":
+            sum(first) / len(rows)}, 1e-6)
+
+
+def _work(say, seen, looked, sizes):
+    """Compare who worked on which rows."""
+    yield say("rows that went through lenet", looked, dict.fromkeys(looked, []), {
+        "other weights than device_params were used":
+            bool(looked["with other weights"]),
+        "every device works on the whole minibatch": all(
+            len(rows) == sum(sizes) for rows in seen)})
+    shares = [[sum(end - size <= row < end for row in rows) for rows in seen]
+              for size, end in zip(sizes, accumulate(sizes))]
+    most = [-(-size // len(seen)) for size in sizes]
+    if any(max(share) > limit for share, limit in zip(shares, most)):
+        yield say("rows of each minibatch that each device worked on", shares,
+                  f"at most {', '.join(map(str, most))} on one device", {
+            "one device does all the work": sum(map(bool, seen)) == 1,
+            "each minibatch is to be cut over the devices": True})

@@ -1,0 +1,394 @@
+"""Problem set 5, find the bug: broken programs, each with a clue and a repair.
+
+A clue is judged before its repair: a row of the chart and its number, or for patients 5
+and 10, which have no chart, a number of the learner's own. Four programs need ranks.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from course.school import ps1
+from course.school.chart import ROWS
+from course.school.checks import exercise
+from course.school.compare import about, close, numbers, times, unequal
+from course.school.draws import rand, summed
+from course.school.linear import (
+    KINDS,
+    STEPPED,
+    Forwards,
+    cloned,
+    descend,
+    draw_batch,
+    draw_layer,
+    gradients,
+    layer,
+    one_by_one,
+    optimizer,
+)
+from course.school.ranks import Roll, on_ranks
+
+WORDS = {"words": 4}  # points that a person gives, by grade id
+SECONDS = 40  # that a whole launch has
+KS = 2, 4, 3, 5, 1  # for which a clue is asked
+GIVES_AWAY = {  # for each patient: row -> the number there at k
+    1: {"replicas": lambda k: k},
+    2: {"step": lambda k: 2 ** (k - 1)},
+    3: {"replicas": lambda k: k, "weight": lambda k: float(k == 1)},
+    4: {"orders": lambda k: 1},
+    6: {"step": lambda k: (k + 1) / 2, "weight": lambda k: 1 / k},
+    7: {"messages": lambda k: 2},
+    8: {"messages": lambda k: k},
+    9: {"absent": lambda k: k - 1},
+}
+
+
+def _clue(patient, clue):
+    """Compare a clue with the chart of the broken program."""
+    rows, said = GIVES_AWAY[patient], [clue(k) for k in KS]
+    for answer in said:
+        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+            raise TypeError(f"a clue is two things, row and number; got {answer!r}")
+    for k, (row, number) in zip(KS, said):
+        known = isinstance(row, str) and row in ROWS
+        right = known and row in rows
+        same = right and rows[row](1) != rows[row](4) and all(
+            close(numbers(other), numbers(said[0][1])) for _, other in said)
+        yield about(f"clue_{patient}({k})")(
+            f"a row of the broken program's chart at k = {k}", [row, number],
+            [row, rows[row](k)] if right else
+            "a row that is not healthy, and its number", {
+                "there is no such row; there are " + ", ".join(ROWS): not known,
+                "accuracy goes up and down for many reasons": row == "accuracy",
+                "that row is as it should be": not right,
+                "the row is right, but the number changes with k": same,
+                "the row is right; the number in the chart is another": True})
+
+
+def _own_number(patient, clue, healthy, broken, hint):
+    """Compare the learner's own number of programs: about 0 if one is healthy."""
+    for program in healthy:
+        number = numbers(clue(program))
+        small = isinstance(number, (int, float)) and abs(number) <= 1e-6
+        yield about(f"clue_{patient}(program)")(
+            "a program that is healthy", number, number if small else
+            "a number that is 0, to 1e-6", {
+                "compare with one device, which has all rows in one shard, in float64":
+                    True})
+    number = numbers(clue(broken))
+    large = isinstance(number, (int, float)) and abs(number) >= 1e-3
+    yield about(f"clue_{patient}(program)")(
+        "the broken program", number, number if large else
+        "a number that is at least 0.001 away from 0", {hint: True})
+
+
+@exercise("ps5/rebinding", points=2)
+def rebinding(random, clue_1, repaired_1):
+    """Keep hold of the tensors; look at them and their memory afterwards."""
+    yield from _clue(1, clue_1)
+    for number in range(8):
+        shape = [(4,), (2, 3)][number % 2]
+        held = [rand(random, *shape) for _ in range(1 + number // 2)]
+        kept = [t.clone() for t in held]
+        handed, views = list(kept), [t.detach() for t in kept]
+        returned = repaired_1(handed)
+        yield from summed(held, kept, handed, returned, views)
+
+
+@exercise("ps5/aliasing", points=2)
+def aliasing(random, clue_2, repaired_2):
+    """Ask of the repair what problem set 1 asks of get_params."""
+    yield from _clue(2, clue_2)
+    yield from ps1.get_params(random, repaired_2)
+
+
+@exercise("ps5/hook", points=2, seconds=60)
+def hook(random, clue_3, repaired_3):
+    """Look at the gradients after a backward, and after a second one on top."""
+    yield from _clue(3, clue_3)
+
+    def draw(k, number):
+        return [*draw_layer(random), *draw_layer(random, 4)], [
+            [draw_batch(random, 3) for _ in range(2)] for _ in range(k)]
+
+    def work(rank, params, batches):
+        model = nn.Sequential(layer(*params[:2]), nn.Tanh(), layer(*params[2:]))
+        model[0].bias.requires_grad_(False)
+        repaired_3(model)
+        grads = []
+        for X, y in cloned(batches[rank]):
+            F.cross_entropy(model(X), y).backward()
+            grads.append(numbers([p.grad for p in model.parameters()]))
+        return grads
+
+    for say, (params, batches), results, came, _ in _on_ranks(3, draw, work):
+        yield came
+        (once, twice), k = zip(*results), len(batches)
+
+        def mean(batches, factor=1, params=params):
+            weight, _, *others = gradients(params, batches)  # the first bias is frozen
+            return [factor * weight, None, *(factor * grad for grad in others)]
+        first = [rank[0] for rank in batches]
+        yield say("gradients on every rank after the first backward, None where a "
+                  "parameter is frozen", once, [mean(first)] * k, {
+            "every rank has its own gradient: the hook is handed the parameter, and "
+            "what it returns is not used": [mean([batch]) for batch in first],
+            "this is the sum; the mean is wanted": [mean(first, k)] * k,
+            "each is divided, but nothing was added up":
+                [mean([batch], 1 / k) for batch in first]})
+        yield say("gradients after a second backward, nothing zeroed in between",
+                  twice, [mean(sum(batches, []), 2)] * k, {
+            "average after every backward, and all that is in p.grad": True})
+
+
+@exercise("ps5/set_epoch", points=2)
+def set_epoch(random, clue_4, repaired_4):
+    """Note the rows that every rank takes a step on, epoch by epoch."""
+    yield from _clue(4, clue_4)
+    for k, size in (1, 16), (2, 24), (3, 25), (4, 32):
+        dataset, count = random.sample(range(1000), size), 4
+        seen = [[[] for _ in range(k)] for _ in range(count)]  # [epoch][rank]
+        for rank in range(k):
+            def step(epoch, batch, rank=rank, seen=seen):
+                seen[epoch][rank] += numbers(batch)
+            repaired_4(list(dataset), rank, k, count, step)
+        say = about(f"repaired_4, {size} rows, world_size {k}, {count} epochs")
+        share = -(-size // k)
+        orders = [sum(epoch, []) for epoch in seen]
+        different = len(set(map(tuple, orders)))
+        yield say("rows a rank, in each epoch",
+                  [list(map(len, epoch)) for epoch in seen], [[share] * k] * count, {
+            "every rank goes through the whole dataset": [[size] * k] * count,
+            "drop_last leaves rows out": [[share - 1] * k] * count})
+        yield say("rows that no rank sees, in each epoch",
+                  [len(set(dataset).difference(order)) for order in orders],
+                  [0] * count, {
+            "ranks shuffle with seeds of their own: the seed must be the same for all":
+                True})
+        yield say("different orders", different, count, {
+            "the order never changes: the sampler is not told the epoch":
+                different == 1,
+            "two epochs have the same order: is the sampler told the epoch before the "
+            "loop over the loader?": True})
+        yield say("does rank 0 keep the same rows for ever?",
+                  k > 1 and len({tuple(sorted(epoch[0])) for epoch in seen}) == 1,
+                  False, {
+            "shuffle all rows, then deal them out: these were dealt out first": True})
+
+
+@exercise("ps5/mean_of_means", points=2)
+def mean_of_means(random, clue_5, repaired_5):
+    """Ask for the gradient over all shards, twice at the same weights."""
+    def of_means(X_shards, y_shards, W):
+        grads = [alone([X], [y], W) for X, y in zip(X_shards, y_shards)]
+        return sum(grads) / len(grads)
+
+    def alone(X_shards, y_shards, W):
+        loss = F.cross_entropy(torch.cat([*X_shards]) @ W, torch.cat([*y_shards]))
+        return torch.autograd.grad(loss, W)[0]
+    yield from _own_number(5, clue_5, [alone], of_means,
+                           "in shards of one size every row counts the same, also here")
+    for sizes in [4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1], [5]:
+        W = rand(random, 3, 4).requires_grad_()
+        (X, y), k = draw_batch(random, sum(sizes)), len(sizes)
+        shards = [part.split(sizes) for part in (X.clone(), y.clone())]
+        grad, again = (numbers(repaired_5(*shards, W)) for _ in range(2))
+        errors = (X @ W).softmax(1) - F.one_hot(y, 4)
+        sums = [rows.T @ error
+                for rows, error in zip(X.split(sizes), errors.split(sizes))]
+        means, total = [s / size for s, size in zip(sums, sizes) if size], sum(sums)
+        say = about("repaired_5")
+        yield say(f"shards of {sizes} rows, random labels", grad, total / len(X), {
+            "this is still the mean of the shards' means": sum(means) / k,
+            "this is the sum over all rows": total,
+            "divide by the rows, not by the shards": total / k,
+            "this is the sum of the means": sum(means)})
+        yield say(f"shards of {sizes} rows, asked a second time at the same W", again,
+                  total / len(X), {
+            "backward adds to W.grad, and what was there counts too: "
+            "torch.autograd.grad leaves it alone": True})
+
+
+@exercise("ps5/stale_gradients", points=2)
+def stale_gradients(random, clue_6, repaired_6):
+    """Train a linear model on microbatches, two steps of several."""
+    yield from _clue(6, clue_6)
+    for n, kind in zip((2, 3, 4, 1), KINDS):
+        lr, params = random.uniform(0.2, 1), draw_layer(random)
+        batches = [draw_batch(random, 2) for _ in range(2 * n)]
+        model, steps = layer(*params), [batches[:n], batches[n:]]
+        forwards = Forwards(model)
+        with forwards:
+            repaired_6(model, optimizer(kind, model.parameters(), lr), cloned(batches),
+                       n)
+
+        def after(steps, factor=1, start=params, lr=lr, kind=kind):
+            return descend(start, steps, lr * factor, kind)[-1]
+        early = after([batches[:1]], 1 / n)
+        say = about(f"repaired_6, {2 * n} microbatches of 2 rows, accumulate {n}, "
+                    f"{kind}, lr {lr:.3f}")
+        yield say("the model afterwards", list(model.parameters()), after(steps),
+                  STEPPED if kind != "SGD" else {
+            "nothing has moved": params,
+            f"steps are {n} times too large: the mean over {n} microbatches is wanted":
+                after(steps, n),
+            "a step is taken after the first microbatch of each group":
+                after([batches[1:n + 1]], start=early),
+            "gradients go into more than one step, or are lost: one step and one "
+            "zero_grad for every group": True})
+        yield from one_by_one(say, 2, [forwards.seen])
+
+
+@exercise("ps5/double_averaging", points=2, seconds=60)
+def double_averaging(random, clue_7, repaired_7):
+    """Train a model that each rank has drawn for itself."""
+    yield from _clue(7, clue_7)
+
+    def draw(k, number):
+        return random.uniform(0.2, 1), [draw_layer(random) for _ in range(k)], [
+            [draw_batch(random, 3) for _ in range(2)] for _ in range(k)]
+
+    def work(rank, lr, params, batches):
+        model = layer(*params[rank])
+        repaired_7(model, cloned(batches[rank]), lr)
+        return list(model.parameters())
+
+    for say, (lr, params, batches), got, came, sent in _on_ranks(7, draw, work):
+        yield came
+        k = len(batches)
+        right, small, large = ([descend(params[0], zip(*batches), lr * factor)[-1]] * k
+                               for factor in (1, 1 / k, k))
+        yield say(f"two steps with lr {lr:.3f}; the model on every rank", got, right, {
+            f"steps are {k} times too small: DDP's mean was divided again": small,
+            f"steps are {k} times too large: nothing divides the sum": large,
+            "replicas differ: who gives all ranks rank 0's weights, and who averages?":
+                unequal(got)})
+        yield sent
+
+
+@exercise("ps5/no_sync", points=2, seconds=60)
+def no_sync(random, clue_8, repaired_8):
+    """Take steps of several microbatches each with a model in DDP."""
+    yield from _clue(8, clue_8)
+
+    def draw(k, number):
+        kind = "SGD" if k == 2 else ("SGD with momentum", "Adam")[number]
+        return kind, random.uniform(0.2, 1), draw_layer(random), [
+            [[draw_batch(random, 2) for _ in range((1, 3)[number])] for _ in range(2)]
+            for _ in range(k)]
+
+    def work(rank, kind, lr, params, steps):
+        model = DDP(layer(*params))
+        rule, forwards = optimizer(kind, model.parameters(), lr), Forwards(model)
+        watch = []
+        for microbatches in steps[rank]:
+            with forwards:
+                repaired_8(model, rule, cloned(microbatches))
+            watch.append(forwards.seen)
+        return list(model.parameters()), watch
+
+    for say, (kind, lr, params, steps), results, came, sent in _on_ranks(8, draw, work):
+        yield came
+        (got, watch), count = zip(*results), len(steps[0][0])
+
+        def after(factor, first=0, params=params, steps=steps, lr=lr, kind=kind):
+            batches = [[batch for rank in step for batch in rank[first:]]
+                       for step in zip(*steps)]
+            return [descend(params, batches, lr * factor, kind)[-1]] * len(steps)
+        yield say(f"two steps of {kind} with {count} microbatches, lr {lr:.3f}; the "
+                  "model on every rank", got, after(1),
+                  STEPPED if kind != "SGD" else {
+            f"steps are {count} times too large: the mean over the microbatches is "
+            "wanted": count > 1 and after(count),
+            "only the last microbatch counts": after(1, count - 1),
+            "replicas differ: the last microbatch must send": unequal(got)})
+        yield sent
+        yield from one_by_one(say, 2, sum(watch, []))
+
+
+@exercise("ps5/rank_zero_only", points=2, seconds=60)
+def rank_zero_only(random, clue_9, repaired_9):
+    """Ask every rank for the accuracy; keep what each of them returns."""
+    yield from _clue(9, clue_9)
+
+    def draw(k, number):
+        sizes = ([9, 4, 6], [7, 0, 5])[number][:k]
+        return draw_layer(random, outputs=3), draw_batch(random, sum(sizes), 3), sizes
+
+    def work(rank, params, batch, sizes):
+        X, y = (part.clone().split(sizes)[rank] for part in batch)
+        return repaired_9(layer(*params), X, y)
+
+    for say, ((W, b), (X, y), sizes), got, came, _ in _on_ranks(9, draw, work):
+        yield came
+        right = ((X @ W.T + b).argmax(1) == y).double()
+        parts = [part.mean() for part in right.split(sizes) if len(part)]
+        yield say(f"{sizes} rows; the accuracy on rank 0", got[0], right.mean(), {
+            "this counts rank 0's rows only": parts[0],
+            "this is the mean of the ranks' accuracies; their rows differ in number":
+                sum(parts) / len(sizes)}, 1e-6)  # torch divides integers in float32
+
+
+@exercise("ps5/adam_hides", points=2)
+def adam_hides(random, clue_10, repaired_10):
+    """Take two steps, with SGD and others; compare the model after each."""
+    def added(model, optimizer, X_shards, y_shards, count=1):
+        optimizer.zero_grad()
+        for X, y in zip(X_shards, y_shards):
+            (F.cross_entropy(model(X), y) / count).backward()
+        optimizer.step()
+
+    def averaged(model, optimizer, X_shards, y_shards):
+        added(model, optimizer, X_shards, y_shards, len(X_shards))
+    yield from _own_number(10, clue_10, [averaged], added,
+                           "Adam hides it: take a step of SGD, on several shards")
+    for k, kind in zip((2, 3, 4, 1), KINDS):
+        lr, params = random.uniform(0.2, 1), draw_layer(random)
+        steps = [[draw_batch(random, 3) for _ in range(k)] for _ in range(2)]
+        model, got = layer(*params), []
+        rule = optimizer(kind, model.parameters(), lr)
+        for shards in steps:
+            repaired_10(model, rule, *map(list, zip(*cloned(shards))))
+            got.append(numbers(list(model.parameters())))
+        wanted = descend(params, steps, lr, kind)
+        factor = times(_moved(params, got[0]), _moved(params, wanted[0]))
+        yield about(f"repaired_10, {k} shards of 3 rows, two steps of {kind} with lr "
+                    f"{lr:.3f}")("the model after each", got, wanted,
+                                 STEPPED if kind != "SGD" else {
+            "the first step is right, the second is not":
+                close(got[0], numbers(wanted[0])),
+            "only the last shard counts":
+                descend(params, [shards[-1:] for shards in steps], lr),
+            f"the first step is {factor:.4g} times as long as it should be":
+                factor == factor})
+
+
+def _moved(params, after):
+    return [torch.as_tensor(now, dtype=p.dtype) - p for now, p in zip(after, params)]
+
+
+def _on_ranks(patient, draw, work):
+    """Run a repair on 2 and on 3 ranks, on two problems each.
+
+    draw(k, number) returns a problem, work(rank, *problem) is called on every rank.
+    Yields what compares, the problem, the ranks' results, and two messages or None:
+    were all ranks at all collectives, and was no more sent than 16 numbers a step?
+    """
+    for k in 2, 3:
+        problems = [draw(k, number) for number in range(2)]
+
+        def all_problems(problems=problems):
+            with Roll() as roll:
+                return [[roll.call(work, dist.get_rank(), *problem), roll.absent,
+                         sum(roll.sizes())] for problem in problems]
+        say = about(f"repaired_{patient}, {k} ranks")
+        for problem, ranks in zip(problems, zip(*on_ranks(all_problems, k, SECONDS))):
+            results, absent, sent = zip(*ranks)
+            yield say, problem, results, say(
+                "ranks missing at a collective that others wait in", max(absent), 0, {
+                    "a collective stands where not every rank comes by": True}), say(
+                "two steps, gradients of 16 numbers; numbers handed to all-reduces, by "
+                "rank", sent, [32] * k, {
+                    "numbers are sent that nobody needs": min(sent) > 32})
