@@ -50,13 +50,13 @@ TREE = ("a rank hands its sum up once, and the whole down at most once at each "
 @exercise("ps2/reduce_scatter", points=4)
 def reduce_scatter(random, reduce_scatter):
     """Sum each chunk up on its rank; what else a rank holds then is its affair."""
-    yield from _run(_tensors(random), reduce_scatter, _scattered, _ring, RING)
+    yield from _run(_tensors(random), reduce_scatter, scattered, _ring, RING)
 
 
 @exercise("ps2/allgather", points=2)
 def allgather(random, allgather):
     """Hand each rank's chunk round."""
-    yield from _run(_tensors(random), allgather, _copied, _ring, RING)
+    yield from _run(_tensors(random), allgather, copied, _ring, RING)
 
 
 def parts():
@@ -191,8 +191,8 @@ def _other_chunk(held):
             "neighbour send in this step?": True}
 
 
-def _scattered(held, after, handed, returned):
-    """Yield how rank i does not hold the sum of all chunks i."""
+def scattered(held, after, handed, returned, late=None):
+    """Yield how rank i does not hold the sum of all chunks i; `late` are hints."""
     k, total = len(held), [sum(column) for column in zip(*held)]
     before, now = ([_cut(row, k) for row in rows] for rows in (held, after))
     wanted = _cut(total, k)
@@ -203,11 +203,11 @@ def _scattered(held, after, handed, returned):
         (f"chunk {i} on rank {i}", now[i][i], [row[i] for row in before])
         for i in range(k)], {
             **early, f"the chunks are finished on other ranks, chunk 0 on rank {shift}"
-            "; chunk i belongs on rank i": shift > 0}, _other_chunk(held))
+            "; chunk i belongs on rank i": shift > 0}, late or _other_chunk(held))
 
 
-def _copied(held, after, handed, returned):
-    """Yield how chunk i of every rank is not what rank i had as its chunk i."""
+def copied(held, after, handed, returned, late=None):
+    """Yield how chunk i is not on every rank what rank i had; `late` are hints."""
     k = len(held)
     before = [_cut(row, k) for row in held]
     wanted = [flat([before[rank][rank] for rank in range(k)])] * k
@@ -218,7 +218,7 @@ def _copied(held, after, handed, returned):
                 f"chunk {i} on rank {rank}, where {shorten(before[rank][i], 100)} was; "
                 f"rank {i} has it right", chunk, before[i][i],
                 chain(early.items(), _whose(rank, i, chunk, before),
-                      _other_chunk(held).items()))
+                      (late or _other_chunk(held)).items()))
 
 
 def _whose(rank, i, chunk, before):
