@@ -27,11 +27,12 @@ from course.school.linear import (
     one_by_one,
     optimizer,
 )
-from course.school.ps6 import averages, weights
+from course.school.ps6 import averages
 from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
 from manual_dp.ranks import DDP, save, snapshot
 
-SECONDS = 20  # that all ranks have; their first optimizer imports torch's compiler
+SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
+LONGER = 20  # their first optimizer imports torch's compiler
 NO_EVAL = ("the test runs in training mode: dropout would be on, and batch norm takes "
            "in the test's rows. Begin with model.eval()")
 
@@ -138,7 +139,7 @@ def ring(random, ring_allreduce):
                 returned = ring_allreduce(own)
             return own, returned, calls, sorted(receivers)
         results, error = attempt(work, k, SECONDS)
-        given = describe(held)
+        given = describe(numbers(held))
         yield failed(given, error, "the sum on every rank", {
             "every rank waits in send, which ends when its neighbour receives: start "
             "with isend, then receive, then wait":
@@ -195,7 +196,7 @@ def accumulate(random, step_in_parts):
                 done.append({"weight": module.weight, "averaged": averaged,
                              "others": len(calls) - averaged, **forwards.seen})
             return numbers(done)
-        results, error = attempt(work, k, SECONDS)
+        results, error = attempt(work, k, LONGER)
         yield failed(f"{so_many(k, 'rank')}, two steps in {pieces} parts", error,
                      "weights from every rank", {
             "all ranks must call the same collectives in the same order": WAITED})
@@ -205,7 +206,18 @@ def accumulate(random, step_in_parts):
             n = len(ranks[0])
             say = about(f"{so_many(k, 'rank')}, {n} parts of {rows} rows on each, lr "
                         f"{lr:.3f}, step {number + 1}")
-            yield weights(say, ranks, lr, before, got, right)
+            mine, step = [one["weight"] for one in got], right - before
+            yield say("the weights on each rank", mine, [right] * k, {
+                "nothing has moved": [before] * k,
+                "replicas differ: one stepped with a gradient that was not averaged. "
+                "Step after the last backward, whose forward stands outside of no_sync":
+                    unequal(mine),
+                f"the step is {k} times too small: DDP has divided by the number of "
+                "ranks": [before + step / k] * k,
+                f"the means of {n} microbatches are added up, not averaged":
+                    [before + n * step] * k,
+                "one step is wanted, after the last microbatch, and gradients are "
+                "cleared once, before the first": True})
             yield from averages(say, n, got)
             yield from one_by_one(say, rows, got)
             before = right
@@ -322,7 +334,7 @@ def resume(random, resume):
                 start = numbers(list(model.parameters()))
                 return returned, start, model.seen.clone(), _train(model, rule,
                                                                    case.later)
-            results, error = attempt(work, 2, SECONDS)
+            results, error = attempt(work, 2, LONGER)
         epoch, step = case.place
         given = (f"2 ranks, {kind}, made with lr {case.first_lr:.3f}, a schedule has "
                  f"brought it to {case.lr:.3f}; saved after three steps, at epoch "
