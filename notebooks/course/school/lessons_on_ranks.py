@@ -302,10 +302,6 @@ def _accuracy(say, found, right, sizes, no_eval):
             [sum(right) / max(1, n) for n in sizes],
         "this is how many are right: divide by the rows of all ranks":
             [sum(right)] * k,
-        "this is in percent: 1 is all": [100 * answer] * k,
-        "this is the part that is wrong": [1 - answer] * k,
-        "divided by the number of ranks: the rows of all have been added up":
-            [answer / k] * k,
         "a rank can have no rows: divide once, by the rows of all ranks":
             any(value != value for value in found),
         "only rank 0 has the sums: all_reduce gives them to all":
@@ -347,7 +343,6 @@ def resume(random, resume):
             "return where the run is: epoch and step, as the file has them":
                 None in returned,
             "epoch first, then step": [[step, epoch]] * 2,
-            "the file already names the step that comes next": [[epoch, step + 1]] * 2,
             f"the run goes on where the file says, at epoch {epoch}, step {step}":
                 True})
 
