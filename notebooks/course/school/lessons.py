@@ -1,134 +1,25 @@
 """The exercises of lessons: each asks for the function that the lesson then shows.
 
-Those that a problem set has as well stand there, under two names. Those on ranks stand
-in a file of their own. Here: the ring's two halves, as functions of all ranks' chunks;
-a forward on replicas, a bucket, the rows of a sampler; and what can be computed before
-anything is run.
+Those that a problem set has as well stand there, under two names or as a variant.
+Those on ranks stand in a file of their own. Here: a forward on replicas, a bucket, the
+rows of a sampler; and what can be computed before anything is run.
 """
 
-from itertools import pairwise
 from math import prod
 from types import SimpleNamespace
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
 from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4
 from course.school.checks import exercise
 from course.school.compare import about, close, flat, numbers, shorten, so_many
-from course.school.draws import describe, rand
+from course.school.draws import rand
 from course.school.linear import draw_layer
 from manual_dp.devices import try_devices
 
-__all__ = ["lessons_on_ranks", "ps1", "ps3", "ps4"]
-# ranks, and numbers in each rank's tensor: chunks of one size, of two, of none
-SIZES = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
-OTHER_CHUNK = {"another chunk's numbers have come in: chunks[rank][i] goes to "
-               "chunks[peer][i], of the same i": True}
-
-
-@exercise("allreduce/reduce_scatter")
-def reduce_scatter(random, reduce_scatter):
-    """Sum each chunk up on its rank, round a ring."""
-    def own(rows):
-        return [row[rank] if any(isinstance(part, list) for part in row[rank:rank + 1])
-                else row for rank, row in enumerate(rows)]
-    yield from _on_chunks(random, reduce_scatter, own, ps2.scattered)
-
-
-@exercise("allreduce/allgather")
-def allgather(random, allgather):
-    """Hand each rank's chunk round."""
-    yield from _on_chunks(random, allgather, lambda rows: list(map(flat, rows)),
-                          ps2.copied)
-
-
-def _on_chunks(random, answer, form, compare):
-    """Run the answer on all chunks; compare the tensors that these were cut from."""
-    for k, numel in SIZES:
-        held = [rand(random, numel) for _ in range(k)]
-        kept = [t.clone() for t in held]
-        chunks = [list(t.tensor_split(k)) for t in kept]
-        with Passed(kept) as passed:
-            returned = answer(chunks)
-        held = numbers(held)
-        yield from compare(held, numbers(kept), form(_rows(chunks)),
-                           form(_rows(returned)), OTHER_CHUNK)
-        to = passed.receivers()
-        if not any(all({*them} <= {(rank + side) % k} for rank, them in enumerate(to))
-                   for side in (1, -1)):
-            yield about(describe(held))(
-                "the ranks that each rank sends to", to,
-                [[(rank + 1) % k] for rank in range(k)], {
-                    "the numbers are right, but they did not go round the ring: each "
-                    "rank sends to the next one only, and passes on what has come to "
-                    "it": True})
-
-
-def _rows(chunks):
-    # what an answer returns, or leaves in a list, may be anything
-    rows = numbers(chunks) if isinstance(chunks, (list, tuple)) else []
-    return [row for row in rows if isinstance(row, list)]
-
-
-class Passed(TorchDispatchMode):
-    """While it is entered, see from which rank to which numbers go.
-
-    What is computed from ranks' numbers, a message, has been at these ranks, one after
-    the other; it goes on to the rank into whose memory it is written. Not seen is what
-    passes through Python's own numbers, or which way a copy of one chunk has come.
-    """
-
-    def __init__(self, tensors):
-        super().__init__()
-        self.rank = {_home(t): rank for rank, t in enumerate(tensors)}
-        self.been = {}  # the home of a message: the ranks where it was
-        self.keep = list(tensors)  # a freed home could be given to another tensor
-        self.sends = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run a function of torch; note where its numbers come from, and go to."""
-        out = func(*args, **(kwargs or {}))
-        if func.is_view:
-            return out
-        been, replaces = [], func.overloadpacket.__name__ in ("copy_", "zero_", "fill_")
-        for t in _tensors(args[1:] if replaces else args):
-            been = self._join(been, self._been(t))
-        for t in _tensors(out):
-            rank = self.rank.get(_home(t))
-            if rank is None:
-                self.been[_home(t)] = been
-                self.keep.append(t)
-            elif not (replaces and len(been) == 1 and _home(args[1]) in self.been):
-                self.sends |= set(pairwise([*(r for r in been if r != rank), rank]))
-        return out
-
-    def _been(self, t):
-        at = _home(t)
-        return [self.rank[at]] if at in self.rank else self.been.get(at, [])
-
-    def _join(self, one, other):
-        """Return where a message was that is made of two: in the order of a ring."""
-        if len(other) > len(one) or len(one) == len(other) == 1 and (
-                one[0] == (other[0] + 1) % len(self.rank)):
-            one, other = other, one
-        return one + [rank for rank in other if rank not in one]
-
-    def receivers(self):
-        """Return for each rank the ranks that it sends to."""
-        return [sorted(to for source, to in self.sends if source == rank)
-                for rank in sorted(self.rank.values())]
-
-
-def _tensors(values):
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-def _home(t):
-    return t.untyped_storage().data_ptr() or t.untyped_storage()._cdata
+__all__ = ["lessons_on_ranks", "ps1", "ps2", "ps3", "ps4"]
 
 
 @exercise("dataparallel/forward")
