@@ -1,8 +1,311 @@
 """The exercises of lessons: each asks for the function that the lesson then shows.
 
-Those that a problem set has as well stand there, under two names.
+Those that a problem set has as well stand there, under two names or as a variant.
+Those on ranks stand in a file of their own. Here: a forward on replicas, a bucket, the
+rows of a sampler; and what can be computed before anything is run.
 """
 
-from course.school import ps1, ps3, ps4
+from math import prod
+from types import SimpleNamespace
 
-__all__ = ["ps1", "ps3", "ps4"]
+import torch
+from torch import nn
+from torch.utils.data import DistributedSampler
+
+from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4
+from course.school.checks import exercise
+from course.school.compare import about, close, flat, numbers, shorten, so_many
+from course.school.draws import rand
+from course.school.linear import draw_layer
+from manual_dp.devices import try_devices
+
+__all__ = ["lessons_on_ranks", "ps1", "ps2", "ps3", "ps4"]
+
+
+@exercise("dataparallel/forward")
+def forward(random, forward):
+    """Call it on a layer that notes its calls; then send a gradient back."""
+    for k, n in (4, 10), (4, 5), (3, 2), (2, 7), (1, 4):
+        layer, X, calls, own = draw_layer(random), rand(random, n, 3), [], []
+
+        class Noted(nn.Linear):
+            def forward(self, X, calls=calls, own=own):
+                calls.append((self in own, len(X)))  # these lists, in replicas too
+                return super().forward(X)
+        devices = try_devices(k)
+        module = Noted(3, 4, dtype=torch.float64, device=devices[0])
+        module.load_state_dict(dict(zip(("weight", "bias"), layer)))
+        own.append(module)
+        outputs = forward(module, devices, X.clone().to(devices[0]))
+        bare, replicas = (sorted((rows for is_bare, rows in calls if is_bare == which),
+                                 reverse=True) for which in (True, False))
+        if isinstance(outputs, torch.Tensor) and outputs.requires_grad:
+            (outputs * outputs).sum().backward()
+        weight, bias = (part.clone().requires_grad_() for part in layer)
+        right = X @ weight.T + bias
+        grads = torch.autograd.grad((right * right).sum(), (weight, bias))
+        got, parts = numbers(outputs), right.split(-(-n // k))
+        shards = [len(part) for part in parts]
+        say = about(f"{so_many(n, 'row')}, {so_many(k, 'device')}, a linear layer")
+        yield say("what forward returned", got, right, {
+            "return the outputs": outputs is None,
+            "these are parts: gather puts them together": list(parts),
+            "these are the rows of one device only: gather all outputs": parts[0],
+            "the outputs are not in the order of the rows": isinstance(got, list)
+                and sorted(map(str, got)) == sorted(map(str, numbers(right)))})
+        if len(shards) > 1 or bare != shards:  # on one device either will do
+            yield say("rows in each call of the module itself", bare, [], {
+                "the module itself was called: each shard goes through a replica, on "
+                "the replica's device": True})
+            yield say("rows in each call of a replica", replicas, shards, {
+                "a device without rows takes no part: leave out its shard, and make "
+                "only as many replicas as there are shards": 0 in replicas,
+                "each replica works on its own shard, once": True})
+        grad = [p.grad for p in module.parameters()]
+        yield say("the gradient in the module, of the sum of the squared outputs",
+                  grad, list(grads), {
+            "no gradient comes back to the module: its replicas must be copies that "
+            "autograd can follow, as those of replicate": grad == [None, None]})
+
+
+@exercise("ddp_by_hand/bucket")
+def bucket(random, pack, unpack):
+    """Pack some tensors, then unpack other numbers into some of the same shapes."""
+    for shapes in ([(4, 3), (5,), (), (2, 2)], [(3,)], [(0,), (2, 1, 3), (1,)],
+                   [(), (random.randint(2, 5), 2), (random.randint(1, 6),)]):
+        held, old = ([rand(random, *shape) for shape in shapes] for _ in range(2))
+        new = rand(random, sum(map(prod, shapes)))
+        given = f"tensors of shapes {', '.join(map(str, shapes))}"
+        yield from _pack(about(f"{given}: {shorten(held, 200)}"), pack, held)
+        yield from _unpack(about(f"{given}, and flat = {shorten(new, 200)}"), unpack,
+                           new, old)
+
+
+def _pack(say, pack, held):
+    kept = [t.clone() for t in held]
+    packed = numbers(pack(list(kept)))
+    parts = [flat(numbers(t)) for t in held]
+    wanted = flat(parts)
+    yield say("these tensors after pack", kept, held, {
+        "pack has changed the tensors: it only reads them": True})
+    yield say("what pack returned", packed, wanted, {
+        "the last tensor's numbers come first: keep the order of the list":
+            flat(parts[::-1]),
+        "these are all zeros: copy the numbers in": [0] * len(wanted),
+        "return the flat tensor": packed is None,
+        "this is a list: join the parts to one tensor, with torch.cat":
+            close(packed, parts),
+        "the flat tensor has one dimension": close(flat(packed), wanted),
+        "numbers are missing": len(flat(packed)) < len(wanted)})
+
+
+def _unpack(say, unpack, new, old):
+    into = [t.clone() for t in old]
+    handed = list(into)
+    returned, listed = numbers(unpack(new.clone(), handed)), numbers(handed)
+
+    def cut(tensors):
+        pieces = new.split([t.numel() for t in tensors])
+        return [piece.view(t.shape) for piece, t in zip(pieces, tensors)]
+    right = cut(old)
+    yield say("the tensors after unpack(flat, tensors)", into, right, {
+        "the list holds them, the tensors that were in it do not: tensors[i] = ... "
+        "puts another one there; write into the old one, with copy_":
+            close(listed, numbers(right)) and not close(listed, numbers(into)),
+        "the result is returned; it must be written into the tensors":
+            close(returned, numbers(right)),
+        "nothing was written into the tensors: t = ... gives a name to another "
+        "tensor; write into the old one, with copy_": old,
+        "these numbers were added to what was there; they must replace it":
+            [a + b for a, b in zip(old, right)],
+        "the numbers are cut off in another order than they were packed in":
+            cut(old[::-1])[::-1],
+        "every tensor was given the numbers at the start of flat: go on behind those "
+        "of the one before": [new[:t.numel()].view(t.shape) for t in old]})
+
+
+@exercise("ddp/sampler")
+def sampler(random, indices):
+    """Ask for the rows of every rank; note if torch's own generator begins anew."""
+    for n, k in (10, 4), (7, 3), (12, 3), (2, 5), (5, 1):
+        epoch, seed = random.randint(2, 9), random.randint(10, 999)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2**40)  # which no answer asks for
+            got = numbers([indices(n, k, rank, epoch, seed) for rank in range(k)])
+            seeded = torch.initial_seed() != 2**40
+        wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
+        for own in wanted:
+            own.set_epoch(epoch)
+        say = about(f"length {n}, world_size {k}, epoch {epoch}, seed {seed}")
+        yield _sampled(say, got, list(map(list, wanted)), n, epoch, seed)
+        yield say("was torch's own generator given a new seed?", seeded, False, {
+            "whatever draws next, such as dropout, would begin with the same numbers "
+            "in each epoch: give randperm a generator of its own, "
+            "torch.Generator().manual_seed(...)": True})
+
+
+def _sampled(say, got, wanted, n, epoch, seed):
+    """Compare the rows of each rank."""
+    k, rows = len(wanted), len(wanted[0])
+
+    def order(seed):
+        return torch.randperm(
+            n, generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def dealt(order, places=range(k)):
+        order = (order * k)[:rows * k]
+        return [order[place::k] for place in places]
+    right = order(seed + epoch)
+    filled = (right * k)[:rows * k]
+    return say(f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}", got,
+               wanted, {
+        "torch's seed for an epoch is seed + epoch": any(
+            got == dealt(order(other)) for other in (seed, epoch, seed * epoch)),
+        "nothing is shuffled": dealt(list(range(n))),
+        "every rank has all rows: its own are every world_size-th":
+            got in ([right] * k, [filled] * k),
+        "this is a block of neighbouring places for each rank: take every "
+        "world_size-th place, from place `rank` on":
+            [filled[rank * rows:][:rows] for rank in range(k)],
+        "some ranks have fewer rows: the order is filled up first, from its own start":
+            [right[rank::k] for rank in range(k)],
+        "the tail is dropped: drop_last is False, so the order is filled up":
+            [right[:n // k * k][rank::k] for rank in range(k)],
+        "each rank draws an order of its own: all must draw the same":
+            [dealt(order(seed + epoch + rank))[rank] for rank in range(k)],
+        "these are another rank's rows: rank r begins at place r":
+            dealt(right, range(k)[::-1]),
+        "the order is filled up from its own start": all(
+            isinstance(mine, list) and mine[:n // k] == right[:n // k]
+            for mine, right in zip(got, wanted))})
+
+
+@exercise("predict_before_you_pay/seconds")
+def seconds(random, seconds):
+    """Ask for the price of steps over a link; see whether they are changed."""
+    for lengths in [], [1], [1, 1, 1], [4], [3, 1, 2], [2, 2, 2, 2]:
+        steps = [[random.randint(1, 99) for _ in range(length)] for length in lengths]
+        if len(lengths) == 3:
+            steps[0] = [0] * lengths[0]  # a message may be empty
+        a, b = random.randint(2, 9) / 2, random.choice([4.0, 5.0, 8.0, 10.0])
+        handed = [list(step) for step in steps]
+        price = seconds(handed, SimpleNamespace(alpha=a, bandwidth=b))
+        count, messages = len(steps), sum(steps, [])
+        longest = sum(map(max, steps))
+        say = about(f"steps {steps}, alpha {a}, bandwidth {b}")
+        yield say("the steps afterwards", handed, steps, {
+            "the lists are the caller's: leave them as they are": True})
+        yield say("seconds", price, count * a + longest / b, {
+            "a step's messages travel at the same time: the longest counts, not their "
+            "sum": count * a + sum(messages) / b,
+            "every message is counted as a step of its own: those of one step travel "
+            "at the same time": len(messages) * a + sum(messages) / b,
+            "a message of 0 bytes costs alpha, too":
+                sum(a + max(step) / b for step in steps if max(step)),
+            "alpha is left out: each step costs it once": longest / b,
+            "alpha is paid once in each step, not once in all": a + longest / b,
+            "the bytes are left out: each takes 1 / bandwidth": count * a,
+            "bandwidth is bytes a second: divide by it": count * a + longest * b,
+            "a step takes as long as its longest message, not its shortest":
+                count * a + sum(map(min, steps)) / b,
+            "steps follow each other: add them up, do not take the longest of all":
+                max((a + max(step) / b for step in steps), default=0)})
+
+
+@exercise("the_clock/amdahl")
+def amdahl(random, amdahl):
+    """Ask for the speed-up of some world sizes; a division by zero is an answer too."""
+    for s in (round(random.uniform(0.05, 0.4), 3), 0.5, 0.0, 1.0):
+        sizes = [1, 2, 4, random.randint(5, 1000)]
+
+        def ask(n, s=s):
+            try:
+                return amdahl(s, n)
+            except ZeroDivisionError:
+                return "ZeroDivisionError"
+        got = [ask(n) for n in sizes]
+        wanted = [1 / (s + (1 - s) / n) for n in sizes]
+        yield about(f"serial {s}")(
+            f"the speed-ups of world_size {', '.join(map(str, sizes))}", got, wanted, {
+                "this is the time of a step, as a part of one device's: the speed-up "
+                "is 1 divided by it": [1 / value for value in wanted],
+                "the serial part is divided, too: it takes as long on any number of "
+                "ranks": sizes,
+                "the parts have changed places: `serial` is the one that does not get "
+                "shorter": [1 / (1 - s + s / n) for n in sizes],
+                "this is the efficiency: the speed-up is not divided by the ranks once "
+                "more": [value / n for value, n in zip(wanted, sizes)],
+                "what is divided by the ranks is 1 - serial: the serial part counts "
+                "once": [1 / (s + 1 / n) for n in sizes],
+                "here the work grows with the ranks: Amdahl's law keeps it as it is":
+                    [s + (1 - s) * n for n in sizes],
+                "with `serial` 0 nothing is left to divide by: the law has no such "
+                "case": "ZeroDivisionError" in map(str, got),
+                "the number of ranks does not matter here: this is the limit for very "
+                "many": s > 0 and [1 / s] * len(sizes)})
+
+
+@exercise("keep_only_a_part/zero_bytes")
+def zero_bytes(random, zero_bytes):
+    """Ask for the four stages at some world sizes, one after the other."""
+    for params in 1024, 256 * random.randint(10, 10**6), 7_500_000_000:
+        # all divide: whole bytes and shards of whole weights are right, too
+        sizes = [1, 2, 8, 2 ** random.randint(4, 8)]
+        asked = [(n, stage) for n in sizes for stage in range(4)]
+
+        def kept(weight, gradient, adam, begin=(3, 2, 1), asked=asked, params=params,
+                 shared=lambda stage, first: stage >= first):
+            return [params * sum(size / n if shared(stage, first) else size for
+                                 size, first in zip((weight, gradient, adam), begin))
+                    for n, stage in asked]
+        wanted = kept(2, 2, 12)
+        yield about(f"{params:,} weights")(
+            f"bytes for {', '.join(map(str, sizes))} ranks, 4 stages of each",
+            [zero_bytes(params, *one) for one in asked], wanted, {
+                "nothing is shared out: from stage 1 on, Adam's 12 bytes are divided "
+                "by the ranks": [16 * params] * len(asked),
+                "stage 1 shares out Adam's 12 bytes only: weights, gradients stay "
+                "whole": kept(2, 2, 12, (1, 1, 1)),
+                "each stage shares out one thing more, besides what was shared out "
+                "before": kept(2, 2, 12, shared=int.__eq__),
+                "here stage 0 is what stage 1 should be: count from stage 0, DDP":
+                    kept(2, 2, 12, (2, 1, 0)),
+                "Adam has 12 bytes for each weight: the weight in 32 bits counts, too":
+                    kept(2, 2, 8),
+                "weights and gradients have 16 bits here, 2 bytes each": kept(4, 4, 8),
+                "this is the memory of all ranks together: what does one rank keep?":
+                    [n * value for (n, _), value in zip(asked, wanted)],
+                "this is for one weight: multiply by `params`":
+                    [value / params for value in wanted]})
+
+
+@exercise("many_machines/rows_to_go")
+def rows_to_go(random, rows_to_go):
+    """Ask each rank of the new number; all are given the same order."""
+    for n, seen, k in ((12, 4, 2), (23, 8, 3), (10, 0, 2), (9, 9, 2),
+                       (random.randint(30, 60), 12, 4), (17, 15, 4)):
+        order = random.sample(range(n), n)
+        handed, ranks = list(order), range(k)
+        got = [rows_to_go(handed, seen, rank, k) for rank in ranks]
+        left = order[seen:]
+        block, full = -(-len(left) // k), left + (left * k)[:-len(left) % k]
+        say = about(f"order {order}, seen {seen}, {so_many(k, 'rank')}")
+        yield say("the order afterwards", handed, order, {
+            "the order is the caller's: leave it as it is": True})
+        yield say("one list a rank", got, [left[rank::k] for rank in ranks], {
+            "these begin at the front again: the first `seen` rows have been read":
+                [order[rank::k] for rank in ranks],
+            "`seen` counts the rows of all ranks together, not of each":
+                [order[seen * k:][rank::k] for rank in ranks],
+            "every rank gets all that is left: each row is read several times":
+                [left] * k,
+            "each rank skips as far as its own number, and then takes everything: "
+            "take every `world_size`-th row": [left[rank:] for rank in ranks],
+            "no row is lost or read twice, but these are blocks: deal them in turn":
+                [left[rank * block:(rank + 1) * block] for rank in ranks],
+            "the last rows are lost where they do not divide by the ranks":
+                [left[:len(left) // k * k][rank::k] for rank in ranks],
+            "some rows are read twice, to give each rank as many: deal out only what "
+            "is left": [full[rank::k] for rank in ranks],
+            "these are places in the order, from `seen` on: return the rows that "
+            "stand there": [[*range(seen + rank, n, k)] for rank in ranks]})

@@ -2,12 +2,16 @@
 
 A right answer has the right numbers and reaches two counts, the steps and the numbers
 out of the busiest rank. Both are bounds: who needs less is right as well.
+
+In a lesson, one function is given the chunks of all ranks: Passed sees where they go.
 """
 
 from functools import partial
-from itertools import chain, product
+from itertools import chain, pairwise, product
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from course.school.checks import exercise
 from course.school.compare import about, close, flat, numbers, shorten
@@ -45,6 +49,11 @@ TREE = ("a rank hands its sum up once, and the whole down at most once at each "
         "distance",
         "all pairs at one distance send in the same step, and there are ceil(log2 N) "
         "distances")
+# for one function of all ranks: ranks, and numbers in each one's tensor, so that chunks
+# are of one size, of two, of none
+CHUNKED = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
+OTHER_CHUNK = {"another chunk's numbers have come in: chunks[rank][i] goes to "
+               "chunks[peer][i], of the same i": True}
 
 
 @exercise("ps2/reduce_scatter", points=4)
@@ -191,8 +200,8 @@ def _other_chunk(held):
             "neighbour send in this step?": True}
 
 
-def _scattered(held, after, handed, returned):
-    """Yield how rank i does not hold the sum of all chunks i."""
+def _scattered(held, after, handed, returned, late=None):
+    """Yield how rank i does not hold the sum of all chunks i; `late` are hints."""
     k, total = len(held), [sum(column) for column in zip(*held)]
     before, now = ([_cut(row, k) for row in rows] for rows in (held, after))
     wanted = _cut(total, k)
@@ -203,11 +212,11 @@ def _scattered(held, after, handed, returned):
         (f"chunk {i} on rank {i}", now[i][i], [row[i] for row in before])
         for i in range(k)], {
             **early, f"the chunks are finished on other ranks, chunk 0 on rank {shift}"
-            "; chunk i belongs on rank i": shift > 0}, _other_chunk(held))
+            "; chunk i belongs on rank i": shift > 0}, late or _other_chunk(held))
 
 
-def _copied(held, after, handed, returned):
-    """Yield how chunk i of every rank is not what rank i had as its chunk i."""
+def _copied(held, after, handed, returned, late=None):
+    """Yield how chunk i is not on every rank what rank i had; `late` are hints."""
     k = len(held)
     before = [_cut(row, k) for row in held]
     wanted = [flat([before[rank][rank] for rank in range(k)])] * k
@@ -218,7 +227,7 @@ def _copied(held, after, handed, returned):
                 f"chunk {i} on rank {rank}, where {shorten(before[rank][i], 100)} was; "
                 f"rank {i} has it right", chunk, before[i][i],
                 chain(early.items(), _whose(rank, i, chunk, before),
-                      _other_chunk(held).items()))
+                      (late or _other_chunk(held)).items()))
 
 
 def _whose(rank, i, chunk, before):
@@ -232,3 +241,104 @@ def _whose(rank, i, chunk, before):
     for owner, j in product(range(k), repeat=2):
         yield (f"chunk {i} on rank {rank} holds chunk {j} of rank {owner}; it must "
                f"hold chunk {i} of rank {i}", before[owner][j])
+
+
+@exercise("allreduce/reduce_scatter")
+def reduce_scatter_of_all(random, reduce_scatter_):
+    """Ask for the same of one function, which is given the chunks of all ranks."""
+    def own(rows):
+        return [row[rank] if any(isinstance(part, list) for part in row[rank:rank + 1])
+                else row for rank, row in enumerate(rows)]
+    yield from _on_chunks(random, reduce_scatter_, own, _scattered)
+
+
+@exercise("allreduce/allgather")
+def allgather_of_all(random, allgather_):
+    """Ask for the same of one function, which is given the chunks of all ranks."""
+    yield from _on_chunks(random, allgather_, lambda rows: list(map(flat, rows)),
+                          _copied)
+
+
+def _on_chunks(random, answer, form, compare):
+    """Run the answer on all chunks; compare the tensors that these were cut from."""
+    for k, numel in CHUNKED:
+        held = [rand(random, numel) for _ in range(k)]
+        kept = [t.clone() for t in held]
+        chunks = [list(t.tensor_split(k)) for t in kept]
+        with Passed(kept) as passed:
+            returned = answer(chunks)
+        held = numbers(held)
+        yield from compare(held, numbers(kept), form(_rows(chunks)),
+                           form(_rows(returned)), OTHER_CHUNK)
+        to = passed.receivers()
+        if not any(all({*them} <= {(rank + side) % k} for rank, them in enumerate(to))
+                   for side in (1, -1)):
+            yield about(describe(held))(
+                "the ranks that each rank sends to", to,
+                [[(rank + 1) % k] for rank in range(k)], {
+                    "the numbers are right, but they did not go round the ring: each "
+                    "rank sends to the next one only, and passes on what has come to "
+                    "it": True})
+
+
+def _rows(chunks):
+    # what an answer returns, or leaves in a list, may be anything
+    rows = numbers(chunks) if isinstance(chunks, (list, tuple)) else []
+    return [row for row in rows if isinstance(row, list)]
+
+
+class Passed(TorchDispatchMode):
+    """While it is entered, see from which rank to which numbers go.
+
+    What is computed from ranks' numbers, a message, has been at these ranks, one after
+    the other; it goes on to the rank into whose memory it is written. Not seen is what
+    passes through Python's own numbers, or which way a copy of one chunk has come.
+    """
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.rank = {_home(t): rank for rank, t in enumerate(tensors)}
+        self.been = {}  # the home of a message: the ranks where it was
+        self.keep = list(tensors)  # a freed home could be given to another tensor
+        self.sends = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run a function of torch; note where its numbers come from, and go to."""
+        out = func(*args, **(kwargs or {}))
+        if func.is_view:
+            return out
+        been, replaces = [], func.overloadpacket.__name__ in ("copy_", "zero_", "fill_")
+        for t in _tensors(args[1:] if replaces else args):
+            been = self._join(been, self._been(t))
+        for t in _tensors(out):
+            rank = self.rank.get(_home(t))
+            if rank is None:
+                self.been[_home(t)] = been
+                self.keep.append(t)
+            elif not (replaces and len(been) == 1 and _home(args[1]) in self.been):
+                self.sends |= set(pairwise([*(r for r in been if r != rank), rank]))
+        return out
+
+    def _been(self, t):
+        at = _home(t)
+        return [self.rank[at]] if at in self.rank else self.been.get(at, [])
+
+    def _join(self, one, other):
+        """Return where a message was that is made of two: in the order of a ring."""
+        if len(other) > len(one) or len(one) == len(other) == 1 and (
+                one[0] == (other[0] + 1) % len(self.rank)):
+            one, other = other, one
+        return one + [rank for rank in other if rank not in one]
+
+    def receivers(self):
+        """Return for each rank the ranks that it sends to."""
+        return [sorted(to for source, to in self.sends if source == rank)
+                for rank in sorted(self.rank.values())]
+
+
+def _tensors(values):
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _home(t):
+    return t.untyped_storage().data_ptr() or t.untyped_storage()._cdata

@@ -1,0 +1,397 @@
+"""The exercises of lessons that run on ranks: messages, parts of a step, a stop."""
+
+import os
+import tempfile
+from contextlib import contextmanager
+from math import prod
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR
+
+from course.school.checks import exercise
+from course.school.compare import about, close, numbers, so_many, unequal
+from course.school.draws import describe, rand, summed
+from course.school.linear import (
+    Forwards,
+    cloned,
+    descend,
+    draw_batch,
+    draw_layer,
+    gradients,
+    layer,
+    one_by_one,
+    optimizer,
+)
+from course.school.ps6 import averages
+from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
+from manual_dp.ranks import DDP, save, snapshot
+
+SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
+LONGER = 20  # their first optimizer imports torch's compiler
+NO_EVAL = ("the test runs in training mode: dropout would be on, and batch norm takes "
+           "in the test's rows. Begin with model.eval()")
+
+
+@exercise("processes/open_group")
+def open_group(random, open_group):
+    """Close the launcher's group, let every rank open one by the answer, and use it."""
+    for k in 2, 3:
+        held = rand(random, k, 2)
+        with tempfile.TemporaryDirectory() as folder:
+            def work(held=held, path=f"{folder}/store"):
+                rank, world_size = dist.get_rank(), dist.get_world_size()
+                dist.destroy_process_group()
+                open_group(path, rank, world_size)
+                if not dist.is_initialized():
+                    return [False] * 5
+                total = held[rank].clone()
+                dist.all_reduce(total)
+                return (True, [dist.get_rank(), dist.get_world_size()],
+                        dist.get_backend(), os.path.exists(path), total)
+            results, error = attempt(work, k, SECONDS)
+        given = f"{k} ranks; each calls open_group(path, rank, {k})"
+        yield failed(given, error, "a group that is open on every rank", {
+            "a rank waits for others that do not come: every rank opens the group, "
+            "with the same path, the same world size and a rank of its own": WAITED})
+        say, (is_open, who, backend, met, total) = about(given), zip(*results)
+        yield say("is a group open afterwards?", is_open, [True] * k, {
+            "no group is open: call dist.init_process_group": True})
+        yield say("dist.get_rank() and dist.get_world_size() on each rank", who,
+                  [[rank, k] for rank in range(k)], {
+            "every rank opened a group of its own, in which it is alone": [[0, 1]] * k,
+            "these are not the ranks that were handed over": True})
+        yield say("dist.get_backend() on each rank", backend, ["gloo"] * k, {
+            'say which backend: the first argument, "gloo"': True})
+        yield say("is there a file at `path`?", met, [True] * k, {
+            "the store is the file at `path`: dist.FileStore(path, world_size)": True})
+        yield say(f"ranks hold {held.tolist()}; after an all-reduce", total,
+                  [held.sum(0)] * k)
+
+
+@exercise("processes/exchange")
+def exchange(random, exchange):
+    """Let two ranks exchange tensors of several shapes, one after the other."""
+    shapes = [(3,), (), (2, random.randint(2, 4)), (random.randint(2**18, 2**19),)]
+    for k, pair in (2, [0, 1]), (3, [2, random.randint(0, 1)]):
+        held = [{rank: rand(random, *shape) for rank in pair} for shape in shapes]
+
+        def work(pair=pair, held=held):
+            rank, found = dist.get_rank(), []
+            for tensors in held if rank in pair else []:
+                mine = tensors[rank].clone()
+                theirs = exchange(mine, sum(pair) - rank)
+                found.append([_few(theirs), _few(mine)])
+            return found
+        results, error = attempt(work, k, SECONDS)
+        who = f"ranks {pair[0]} and {pair[1]} of {k}"
+        yield failed(f"{who}, tensors of shape {shapes[0]} and others", error,
+                     "the other's tensor on both", {
+            "both ranks wait in send, which ends when the other receives: let one of "
+            "them receive first, or start with isend": r"in i?send\b.*in i?send\b",
+            "both ranks wait for a message that nobody has sent: one of them must send "
+            "first; and what isend returns must be kept, and waited for: a message "
+            "that nobody holds is not sent":
+                r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)",
+            "`other` says which rank it is, and only these two ranks take part": "."})
+        for number, (shape, tensors) in enumerate(zip(shapes, held)):
+            theirs, after = zip(*(results[rank][number] for rank in pair))
+            mine = [_few(t) for t in tensors.values()]
+            zeros = [value for value, right in zip(theirs, mine[::-1])
+                     if value == {**right, "numbers": [0] * len(right["numbers"])}]
+            say = about(f"{who}, tensors of {so_many(prod(shape), 'number')} in "
+                        "float64")
+            yield say("the tensor that each handed over, afterwards", after, mine, {
+                "the tensor that was handed over has changed: receive into one of your "
+                "own, torch.empty_like(tensor)": True})
+            yield say("what each returned", theirs, mine[::-1], {
+                "return the tensor that came": "a NoneType" in theirs,
+                "return the tensor itself": any(isinstance(t, str) for t in theirs),
+                "this is the rank's own tensor: return the other's": mine,
+                "this is the sum of both: return the other's alone":
+                    [_few(sum(tensors.values()))] * 2,
+                "nothing has arrived yet: receive on both ranks, and wait() for what "
+                "irecv returns before you use the numbers": bool(zeros)})
+
+
+def _few(value):
+    """Return a tensor's shape and five of its numbers, or what else it is."""
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    flat = value.detach().flatten()
+    return {"shape": list(value.shape),
+            "numbers": flat[::max(1, len(flat) // 4)].tolist()}
+
+
+@exercise("processes/ring")
+def ring(random, ring_allreduce):
+    """Call it on every rank; note what else it uses, and whom each rank sends to."""
+    for k in 4, 2, 5, 3, 1:
+        held = rand(random, k, random.randint(1, 6))
+
+        def work(held=held):
+            own = held[dist.get_rank()].clone()
+            with watched(names=COLLECTIVES) as calls, _receivers() as receivers:
+                returned = ring_allreduce(own)
+            return own, returned, calls, sorted(receivers)
+        results, error = attempt(work, k, SECONDS)
+        given = describe(numbers(held))
+        yield failed(given, error, "the sum on every rank", {
+            "every rank waits in send, which ends when its neighbour receives: start "
+            "with isend, then receive, then wait":
+                r"waiting: (rank \d+ in i?send\b(, )?)+$",
+            "every rank waits for a message that nobody has sent: start with isend, "
+            "keep what it returns, and wait for that: a message that nobody holds is "
+            "not sent": r"waiting: (rank \d+ in (i?recv|wait|ring_allreduce)\b(, )?)+$",
+            "each rank sends as often as its neighbour on the right receives": WAITED})
+        after, returned, calls, to = map(list, zip(*results))
+        yield about(given)("collectives that each rank called", calls, [[]] * k, {
+            "the ring is yours to build: use send and recv, isend and irecv alone":
+                True})
+        yield from summed(held, after, after, returned)
+        if to != [[(rank - 1) % k] for rank in range(k)]:  # the other way round
+            yield about(given)(
+                "the ranks that each rank sends to", to,
+                [[(rank + 1) % k] * (k > 1) for rank in range(k)], {
+                    "in a ring each rank sends to one neighbour, and all to the same "
+                    "side": True})
+
+
+@contextmanager
+def _receivers():
+    """Yield a set; while the block runs, each send adds the rank that it goes to."""
+    receivers, real = set(), dist.isend
+
+    def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
+        receivers.add(group_dst if dst is None else dst)
+        return real(tensor, dst, group, tag, group_dst)
+    # in both places: torch's own send, and its check of a P2POp, look at the second
+    with patch.object(dist, "isend", isend), \
+            patch.object(dist.distributed_c10d, "isend", isend):
+        yield receivers
+
+
+@exercise("ddp_by_hand/accumulate", seconds=60)
+def accumulate(random, step_in_parts):
+    """Take two steps on ranks with the course's DDP; count its messages."""
+    for k, pieces in (2, [3, 2]), (3, [2, 4]):
+        rows = random.randint(2, 5)  # in every part on every rank
+        lr, weight = random.uniform(0.1, 1), rand(random, 4, 3)
+        steps = [[[draw_batch(random, rows) for _ in range(n)] for _ in range(k)]
+                 for n in pieces]
+
+        def work(weight=weight, lr=lr, steps=steps):
+            module, done = layer(weight), []
+            model, forwards = DDP(module), Forwards(module)
+            rule = torch.optim.SGD(model.parameters(), lr=lr)
+            for step in steps:
+                with watched() as calls, forwards:
+                    step_in_parts(model, rule, F.cross_entropy,
+                                  cloned(step[dist.get_rank()]))
+                averaged = calls.count(weight.numel())
+                done.append({"weight": module.weight, "averaged": averaged,
+                             "others": len(calls) - averaged, **forwards.seen})
+            return numbers(done)
+        results, error = attempt(work, k, LONGER)
+        yield failed(f"{so_many(k, 'rank')}, two steps in {pieces} parts", error,
+                     "weights from every rank", {
+            "all ranks must call the same collectives in the same order": WAITED})
+        after, before = descend([weight], [sum(step, []) for step in steps], lr), weight
+        for number, (ranks, got, (right,)) in enumerate(
+                zip(steps, zip(*results), after)):
+            n = len(ranks[0])
+            say = about(f"{so_many(k, 'rank')}, {n} parts of {rows} rows on each, lr "
+                        f"{lr:.3f}, step {number + 1}")
+            mine, step = [one["weight"] for one in got], right - before
+            yield say("the weights on each rank", mine, [right] * k, {
+                "nothing has moved": [before] * k,
+                "replicas differ: one stepped with a gradient that was not averaged. "
+                "Step after the last backward, whose forward stands outside of no_sync":
+                    unequal(mine),
+                f"the step is {k} times too small: DDP has divided by the number of "
+                "ranks": [before + step / k] * k,
+                f"the means of {n} microbatches are added up, not averaged":
+                    [before + n * step] * k,
+                "one step is wanted, after the last microbatch, and gradients are "
+                "cleared once, before the first": True})
+            yield from averages(say, n, got)
+            yield from one_by_one(say, rows, got)
+            before = right
+
+
+@exercise("ddp/evaluate", seconds=60)
+def evaluate(random, evaluate):
+    """Ask every rank for the accuracy, each with rows of its own, perhaps none."""
+    for sizes, training in ([5, 2], True), ([0, 6, 3], False):
+        case = _draw_test(random, sizes)
+        while sum(_right(case, True)) == sum(_right(case, False)):
+            case = _draw_test(random, sizes)  # no mode may pass for the other
+
+        def work(case=case, training=training):
+            X, y = (part.clone() for part in case.shards[dist.get_rank()])
+            model = _normed(case).train(training)
+            return (evaluate(model, X, y), model[0].running_mean,
+                    [module.training for module in model.modules()])
+        k, sizes = len(sizes), [len(y) for _, y in case.shards]
+        results, error = attempt(work, k, SECONDS)
+        right, mode = _right(case, False), "training" if training else "evaluation"
+        given = (f"{so_many(k, 'rank')} with {sizes} rows, of which {right} are given "
+                 f"their label; the model has batch norm, and is in {mode} mode")
+        yield failed(given, error, "the accuracy over all rows, on every rank", {
+            "a rank can have no rows: divide once, by the rows of all ranks":
+                "ZeroDivisionError",
+            "all ranks must call the same collectives, also a rank with no rows":
+                WAITED})
+        found, means, modes = zip(*results)
+        say = about(given)
+        yield say("batch norm's running mean on each rank after the test", means,
+                  [case.mean] * k, {NO_EVAL: training})
+        yield _accuracy(say, found, right, sizes,
+                        training and [sum(_right(case, True)) / sum(sizes)] * k)
+        yield say("are the model, its batch norm and its linear layer in training mode "
+                  "afterwards?", modes, [[training] * 3] * k, {
+            "model.training is the mode of the outermost module alone: model.train() "
+            "sets that of all in it": training and modes[0][0],
+            "dropout would stay off for the rest of training: after model.eval() say "
+            "model.train()": training,
+            "it was in eval mode before: leave it there": True})
+
+
+def _normed(case):
+    """Return a network whose scores in training mode are others."""
+    norm = nn.BatchNorm1d(3, dtype=torch.float64)
+    norm.running_mean.copy_(case.mean)
+    return nn.Sequential(norm, layer(*case.layer))
+
+
+def _draw_test(random, sizes):
+    case = SimpleNamespace(layer=draw_layer(random), mean=rand(random, 3), shards=[])
+    for size in random.sample(sizes, len(sizes)):
+        X, y = draw_batch(random, size)
+        if size:  # so many are right: 1 of 5, 2 of 2; 1 of 6, 3 of 3
+            right = 1 if size > 4 else size
+            best = _normed(case).eval()(X).argmax(1)
+            y = (best + (torch.arange(size) >= right)) % 4
+        case.shards.append((X, y))
+    return case
+
+
+def _right(case, training):
+    """Return how many of each rank's rows the network, in this mode, has right."""
+    model = _normed(case).train(training)
+    return [int((model(X).argmax(1) == y).sum()) if len(y) else 0
+            for X, y in case.shards]
+
+
+def _accuracy(say, found, right, sizes, no_eval):
+    k, answer = len(sizes), sum(right) / sum(sizes)
+    own = [r / max(1, n) for r, n in zip(right, sizes)]
+    return say("the accuracy on each rank", found, [answer] * k, {
+        NO_EVAL: no_eval,
+        "every rank needs the answer: return it on all of them": None in found,
+        "every rank has the accuracy of its own rows: add up over ranks": own,
+        "this is the mean of the ranks' accuracies: a row of a rank with few counts "
+        "more. Add up how many are right, and how many rows there are": any(
+            close(found, [sum(own) / count] * k, 1e-6)
+            for count in (k, sum(n > 0 for n in sizes))),
+        "the sum is that of all ranks, the number of rows is not":
+            [sum(right) / max(1, n) for n in sizes],
+        "this is how many are right: divide by the rows of all ranks":
+            [sum(right)] * k,
+        "a rank can have no rows: divide once, by the rows of all ranks":
+            any(value != value for value in found),
+        "only rank 0 has the sums: all_reduce gives them to all":
+            close(found[0], answer, 1e-6) and unequal(found)}, 1e-6)
+
+
+@exercise("ddp/resume", seconds=60)
+def resume(random, resume):
+    """Save a run half-way, let the answer take it up with new models, and go on."""
+    for kind in "SGD with momentum", "Adam":
+        case = SimpleNamespace(
+            kind=kind, first=draw_layer(random), second=draw_layer(random),
+            seen=random.uniform(5, 9), lr=random.uniform(0.1, 0.2),
+            first_lr=random.uniform(0.3, 0.5),
+            place=[random.randint(1, 4), random.randint(5, 9)],
+            before=[draw_batch(random, 4) for _ in range(3)],
+            later=[draw_batch(random, 4) for _ in range(2)])
+        with tempfile.TemporaryDirectory() as folder:
+            def work(case=case, path=f"{folder}/run.ckpt"):
+                model, rule = _begin(case, case.first, case.seen)
+                LambdaLR(rule, lambda step: case.lr / case.first_lr)
+                _train(model, rule, case.before)
+                save(path, snapshot(model, rule, *case.place))
+                model, rule = _begin(case, case.second, 0.0)
+                returned = resume(path, model, rule)
+                start = numbers(list(model.parameters()))
+                return returned, start, model.seen.clone(), _train(model, rule,
+                                                                   case.later)
+            results, error = attempt(work, 2, LONGER)
+        epoch, step = case.place
+        given = (f"2 ranks, {kind}, made with lr {case.first_lr:.3f}, a schedule has "
+                 f"brought it to {case.lr:.3f}; saved after three steps, at epoch "
+                 f"{epoch}, step {step}")
+        yield failed(given, error, "a run that goes on", {
+            "every rank reads the file: load is called on all of them": WAITED})
+        say, (returned, start, seen, after) = about(given), zip(*results)
+        yield from _goes_on(say, case, start, seen, after)
+        yield say("what resume returned on each rank", returned, [case.place] * 2, {
+            "return where the run is: epoch and step, as the file has them":
+                None in returned,
+            "epoch first, then step": [[step, epoch]] * 2,
+            f"the run goes on where the file says, at epoch {epoch}, step {step}":
+                True})
+
+
+def _begin(case, numbers, seen):
+    model = layer(*numbers)
+    model.register_buffer("seen", torch.tensor(seen, dtype=torch.float64))
+    return model, optimizer(case.kind, model.parameters(), case.first_lr)
+
+
+def _train(model, rule, batches):
+    """Take a step for each batch; return the weights after each."""
+    steps = []
+    for X, y in batches:
+        rule.zero_grad()
+        F.cross_entropy(model(X), y).backward()
+        rule.step()
+        steps.append(numbers(list(model.parameters())))
+    return steps
+
+
+def _goes_on(say, case, start, seen, after):
+    """Compare the model that was handed over: at once, and after more steps."""
+    def alone(lr=case.lr, state=True):
+        """Return the weights when the run is saved, and on all ranks after that."""
+        params = [p.clone().requires_grad_() for p in case.first]
+        rule, steps = optimizer(case.kind, params, case.lr), []
+        for number, batch in enumerate([*case.before, *case.later]):
+            if number == len(case.before):
+                rule = rule if state else optimizer(case.kind, params, lr)
+                rule.param_groups[0]["lr"] = lr
+            for p, grad in zip(params, gradients(params, [batch])):
+                p.grad = grad
+            rule.step()
+            steps.append(numbers(params))
+        return steps[len(case.before) - 1], [steps[len(case.before):]] * 2
+    other, (saved, later) = case.first_lr, alone()
+    yield say("weight and bias on each rank after resume", start, [saved] * 2, {
+        "these are the new model's own weights: write the saved ones into the model "
+        "that was handed over": [case.second] * 2,
+        "resume does not train: it puts back what the file holds": True})
+    yield say("the model's buffer `seen` on each rank after resume", seen,
+              [case.seen] * 2, {
+        "a state dict holds buffers beside the weights, such as batch norm's running "
+        "mean: put all of it back, with load_state_dict": True})
+    yield say("weight and bias on each rank after each of two more steps", after,
+              later, {
+        "the optimizer begins anew: put its state back too, into the optimizer that "
+        "was handed over": any(close(list(after), alone(lr, state=False)[1])
+                               for lr in (case.lr, other)),
+        f"the learning rate is the new optimizer's, {other:.3f}: it is a part of what "
+        "was saved": alone(other)[1]})
