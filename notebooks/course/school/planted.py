@@ -2,7 +2,7 @@
 
     PLANTED    {exercise: (template, its places, right changes, bugs)}
     programs   the sources of an exercise's right programs and bugs
-    MACHINES   for `faster`: (true claims, false claims), what each has of usual machines
+    MACHINES   true claims and false ones for `faster`: {claim: what draws its machine}
 
 A template has named places, and a change puts other words there. Its name says what it
 does: learners are told which bugs got away.
@@ -12,7 +12,7 @@ import re
 
 
 def programs(name):
-    """Return {what it does: source}, of an exercise's right programs and of its bugs."""
+    """Return {what it does: source} of right programs, and of bugs."""
     template, places, *kinds = PLANTED[name]
     return [{words: _filled(template, {**places, **change})
              for words, change in kind.items()} for kind in kinds]
@@ -32,13 +32,12 @@ def _filled(text, words):
 
 
 # same_step: one step on many devices
-
 STEP = """
 def program(X, y, device_params, devices, lr):
     k, n, rows = len(devices), len(X), torch.arange(len(X))
     BEFORE
     for params, own in zip(device_params, SHARDS):
-        clear(params)
+        for p in params: p.grad = None
         LOSS.backward()
         EACH
     SUM
@@ -49,7 +48,7 @@ STEP_PLACES = {
     "BEFORE": "pass", "SHARDS": "cut(rows, k)", "EACH": "pass",
     "LOSS": "loss(params, X[own], y[own]).sum()",
     "SUM": "sum_gradients(device_params)", "MOVE": "descend(params, RATE)",
-    "RATE": "lr / n"}
+    "RATE": "lr / n", "WHOLE": "max(1, n // k * k)"}
 MEAN = "(loss(params, X[own], y[own]).sum() / max(1, len(own)))"
 EMPTY = "for p in params: p.grad = p.grad / len(own) * (len(own) / n)"
 FIRST = "for p, q in zip(params, device_params[0]): p.data.copy_(q.data)"
@@ -70,28 +69,27 @@ STEP_BUGS = {
                 "    p.grad = p.grad if grad is None else p.grad + grad\n"
                 "descend(params, RATE)"},
     "leave out the rows that do not divide evenly": {
-        "SHARDS": "cut(rows[:max(1, n // k * k)], k)", "RATE": "lr / max(1, n // k * k)"},
+        "SHARDS": "cut(rows[:WHOLE], k)", "RATE": "lr / WHOLE"},
     "add the next rank's gradient, and no other rank's": {
         "SUM": "grads = [[p.grad for p in params] for params in device_params]",
         "MOVE": "for i, p in enumerate(params):\n"
                 "    p.grad = sum(grads[r][i] for r in {rank, (rank + 1) % k})\n"
                 "descend(params, RATE)"},
     "divide by the rows of a shard, which may be empty": {"EACH": EMPTY, "RATE": "lr"},
-    "step on the first device; the others get its weights before the next step": {
+    "step on the first device: the others get its weights before the next step": {
         "BEFORE": f"for params in device_params:\n    {FIRST}",
         "MOVE": "if rank == 0: descend(params, RATE)"},
     "round the gradients to three digits before they are sent": {
         "EACH": "for p in params: p.grad = (p.grad * 1e3).round() / 1e3"}}
 
 # same_weights: a training whose loss, optimizer and rate are its own
-
 TRAIN = """
 def program(params, batches, k):
     replicas, held = [copy_params(START) for _ in range(k)], {}
-    for t, (X, y) in enumerate(batches, 1):
+    for t, (X, y) in enumerate(batches):
         BEFORE
         for own, X_shard, y_shard in zip(replicas, cut(X, k), cut(y, k)):
-            clear(own)
+            for p in own: p.grad = None
             LOSS.sum().backward()
             EACH
         SUM
@@ -103,16 +101,13 @@ TRAIN_PLACES = {
     "START": "params", "BEFORE": "pass", "LOSS": "loss(own, X_shard, y_shard)",
     "EACH": "pass", "SUM": "sum_gradients(replicas)",
     "MOVE": "descend(own, RATE / len(X))", "RATE": "0.5"}
+MOMENTUM = """for p in own:
+    v = held.setdefault(p, torch.zeros_like(p)).mul_(0.9).add_(p.grad)
+    p.data.sub_(0.3 * v)"""
 NORM = "norm = torch.cat([p.grad.flatten() for p in own]).norm().item() / len(X)\n"
 TRAININGS = {
-    "train with Adam": {
-        "LOSS": "(loss(own, X_shard, y_shard) / len(X))",
-        "MOVE": "for p in own:\n"
-                "    m, s = held.setdefault(p, [torch.zeros_like(p) for _ in '12'])\n"
-                "    m.lerp_(p.grad, 0.1)\n"
-                "    s.lerp_(p.grad ** 2, 0.001)\n"
-                "    s_hat = (s / (1 - 0.999 ** t)).sqrt()\n"
-                "    p.data.sub_(0.01 * m / (1 - 0.9 ** t) / (s_hat + 1e-4))"},
+    "train with momentum": {
+        "LOSS": "(loss(own, X_shard, y_shard) / len(X))", "MOVE": MOMENTUM},
     "train in float32, whatever it is given": {
         "START": "[p.float() for p in params]", "BEFORE": "X = X.float()"},
     "train at a rate at which the loss explodes": {
@@ -124,22 +119,13 @@ TRAININGS = {
 TRAINING_BUGS = {
     "average the shards' means, with momentum": {
         "LOSS": "(loss(own, X_shard, y_shard) / max(1, len(y_shard)) / k)",
-        "MOVE": "for p in own:\n"
-                "    v = held.setdefault(p, torch.zeros_like(p))\n"
-                "    p.data.sub_(0.3 * v.mul_(0.9).add_(p.grad))"},
+        "MOVE": MOMENTUM},
     "multiply the rate by k, though the minibatch is the same": {"RATE": "0.1 * k"},
     "clip each shard's gradient before the sum, not the sum": {
         "EACH": f"{NORM}for p in own: p.grad /= max(1.0, 10 * norm)"},
-    "step with the sum of the step before, except the first time": {
-        "LOSS": "(loss(own, X_shard, y_shard) / len(X))",
-        "SUM": "sum_gradients(replicas)\n"
-               "now = [p.grad.clone() for p in replicas[0]]\n"
-               "late = held.get('late', now) if k > 1 else now\n"
-               "held['late'] = now\n"
-               "for own in replicas:\n"
-               "    for p, grad in zip(own, late): p.grad = grad.clone()",
-        "MOVE": "descend(own, RATE)"},
-    "step on the first replica; the others get its weights before the next step": {
+    "synchronise the replicas in every second step alone": {
+        "SUM": "if t % 2 == 0: sum_gradients(replicas)"},
+    "step on the first replica: the others get its weights before the next step": {
         "BEFORE": "for own in replicas:\n"
                   "    for p, q in zip(own, replicas[0]): p.data.copy_(q.data)",
         "MOVE": "if own is replicas[0]: descend(own, RATE / len(X))"},
@@ -155,13 +141,12 @@ TRAINING_BUGS = {
                "    for p in own: p.grad = p.grad.half().to(p.dtype)", "RATE": "0.1"}}
 
 # same_on_ranks: one step on ranks; each bug calls its collectives on all of them
-
 RANKED = """
 def program(X, y, params, lr):
     rank, k, n = dist.get_rank(), dist.get_world_size(), len(X)
     own = SHARD
     BEFORE
-    clear(params)
+    for p in params: p.grad = None
     LOSS.backward()
     SUM
     descend(params, RATE)
@@ -189,7 +174,7 @@ RANKED_BUGS = {
     "average the ranks' means, whatever their rows": {"LOSS": MEAN, "RATE": "lr / k"},
     "step with own gradients, then copy rank 0's weights to all": {
         "SUM": "pass", "RATE": "lr / max(1, len(own))", "AFTER": FROM_0},
-    "step on rank 0 alone; the others get its weights before the next step": {
+    "step on rank 0 alone: the others get its weights before the next step": {
         "BEFORE": FROM_0, "RATE": "(lr / n if rank == 0 else 0)"},
     "keep the gradients of the steps before": {
         "BEFORE": "old = [p.grad for p in params]",
@@ -204,7 +189,6 @@ RANKED_BUGS = {
         "SUM": f"{EMPTY}\nsum_over_ranks(params)", "RATE": "lr"}}
 
 # assert_same: what may have become of a model that was the same on all ranks
-
 MODEL = """
 def program(model, rank, k):
     params, last = list(model.parameters()), rank == k - 1
@@ -238,7 +222,6 @@ MODEL_BUGS = {
         "CHANGE": "if last: weight[0, 0] = torch.nan"}}
 
 # same_after_kill: a training that saves, is killed and resumes, or so it says
-
 TRAINING = """
 class program:
     def __init__(self, seed):
@@ -321,7 +304,6 @@ PLANTED = {
     "same_after_kill": (TRAINING, TRAINING_PLACES, SAVING, SAVING_BUGS)}
 
 # faster: {claim: what program a has, what program b has, how slow the machine is}
-
 WARM = [60, 40, 20, 8, 3]
 SLOWER = [1 + i / 100 for i in range(400)]
 MACHINES = ({  # b really is faster: it takes four fifths, or less
