@@ -137,8 +137,8 @@ TRAINING_BUGS = {
                "    for p, q in zip(own, replicas[0]): p.grad = q.grad.clone()"},
     "send the gradients in float16 when there are several ranks": {
         "SUM": "sum_gradients(replicas)\n"
-               "for own in replicas[:k * (k > 1)]:\n"
-               "    for p in own: p.grad = p.grad.half().to(p.dtype)", "RATE": "0.1"}}
+               "for p in sum(replicas, []) if k > 1 else []:\n"
+               "    p.grad = p.grad.half().to(p.dtype)", "RATE": "0.1"}}
 
 # same_on_ranks: one step on ranks; each bug calls its collectives on all of them
 RANKED = """
