@@ -1,35 +1,51 @@
 """Every picture of the course that is an SVG, at the ends of what its lesson allows.
 
-Run as a file, it prints what each one's bytes come to, for a test in another process.
+Run as a file, it stores what each one's bytes come to, and those in the lessons' outputs.
+Look at every picture whose hash is new: `git diff tests/golden` names it.
 """
 
+import functools
 import hashlib
+import json
+from pathlib import Path
+
+import nbformat
 
 from manual_dp import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.lab import replay
 from manual_dp.lab.figures import (
     buckets,
     budget,
+    calls,
     clock,
     distances,
+    hosts,
+    loading,
     memory,
     messages,
     pipeline,
+    plan,
     player,
     sampler,
     shards,
     split,
+    spread,
     step,
     timeline,
     traffic,
     turns,
     weights,
+    worlds,
 )
+from manual_dp.lab.network import plan as predicted
+from manual_dp.lab.network.links import LINKS
 from manual_dp.lab.timeline.pace import Pace
 from manual_dp.lab.timeline.predict import predict
 from manual_dp.lab.trace import Event
 from manual_dp.lab.wire import Sent
 
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden/pictures.json"
 TRAFFIC = {
     "by layer": [("activations", 102_400), ("their gradients", 102_400)],
     "inside a layer": [("conv 1", 432_640, "both"), ("scores", 640, 1),
@@ -67,6 +83,7 @@ def ring(ranks):
     return [Sent(rank, (rank + 1) % ranks, "chunk", 1_806_952) for rank in range(ranks)]
 
 
+@functools.cache
 def pictures():
     """Return (name, picture) of each."""
     made = {"split": split.draw(TRAFFIC)}
@@ -136,9 +153,56 @@ def pictures():
         "8 times 32 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
                             "kept for backward": 2_800_000}})
     made["traffic, one row"] = traffic.draw({"a star": [], "a ring": ring(8)}, 8)
-    return list(made.items())
+    return [*made.items(), *processes().items()]
+
+
+def processes():
+    """Return {name: picture} of ranks as processes, and of what they wait for."""
+    made = {}
+    for n in (1, 2, 3, 8):
+        numbers = [10.0 * rank for rank in range(n)]
+        made[f"worlds of {n}"] = worlds.draw(numbers, numbers)
+    for name, sends in {"a tree": [[1, 2, 4], [3, 5], [6], [7], [], [], [], []],
+                        "a line": [[1], [2], []], "one": [[]]}.items():
+        made[f"spread, {name}"] = spread.draw(sends)
+    made["spread from rank 2"] = spread.draw([[], [], [1, 0]], src=2)
+    one, two = ("step 1", 1.0, 51.0), ("step 2", 50.0, 51.0)
+    made["calls that mix"] = calls.draw([[one, ("step 2", 2.0, 62.0)],
+                                         [two, ("step 3", 60.0, 62.0)]])
+    made["calls that meet"] = calls.draw([[one], [("step 1", 50.0, 51.0)]])
+    made["a call is missing"] = calls.draw([[one, ("step 2", 2.0, 2.0)], [two]])
+    for count, ranks in ((1, 1), (2, 2), (2, 3), (3, 2)):
+        made[f"hosts {count} {ranks}"] = hosts.draw(
+            [[(local, host * ranks + local) for local in range(ranks)]
+             for host in range(count)])
+    made["hosts, unequal"] = hosts.draw([[(1, 7), (0, 0)], [(0, 2)]])
+    made["loading"] = loading.draw({"0 workers": [3] * 5, "1 worker": [3, 1, 1, 1, 1],
+                                    "2 workers": [3, 0, 0, 0, 0]}, 2)
+    job = predicted.Job(25e6, 4e9)
+    for link in ("eth25", "nvlink4"):
+        machine = predicted.Machine(1e13, LINKS[link])
+        made[f"plan over {link}"] = plan.draw(predicted.rows(job, machine, [1, 8, 4096]))
+    return made
+
+
+def hashes():
+    """Return {name: hash} of the pictures drawn now, and of those that lessons store."""
+    return {"drawn": {name: short(picture.text) for name, picture in pictures()},
+            "stored": {name: short(text) for name, text in stored()}}
+
+
+def stored():
+    """Yield (lesson and cell, text) of each SVG in a lesson's outputs, but a measured one."""
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            for output in cell.get("outputs", []) if cell.id != "real-run" else ():
+                if text := output.get("data", {}).get("image/svg+xml"):
+                    yield f"{path.stem} {cell.id}", "".join(text)
+
+
+def short(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":
-    for name, picture in pictures():
-        print(name, hashlib.sha256(picture.text.encode()).hexdigest())
+    GOLDEN.write_text(json.dumps(hashes(), indent=1) + "\n")
