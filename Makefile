@@ -75,7 +75,7 @@ lint: $(STAMP)
 	$(PY) .venv/bin/lint-imports --no-cache --no-logo
 
 bench: $(STAMP)
-	@$(PY) -m manual_dp bench
+	@$(PY) -m course bench
 
 # The stamp holds the folder's name: in a copied or moved tree the old .venv would
 # run the old folder's module.

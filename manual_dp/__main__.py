@@ -1,4 +1,4 @@
-"""The command line: `python -m manual_dp train`, compare, plan, bench, audit."""
+"""The command line: `python -m manual_dp train`, audit."""
 
 import argparse
 import math
@@ -9,15 +9,17 @@ from pathlib import Path
 
 from manual_dp.audit import command as audit_command
 from manual_dp.files import write_json
-from manual_dp.lab.ledger import command as compare_command
-from manual_dp.lab.network import command as plan_command
 from manual_dp.lab.progress import bar
 from manual_dp.lab.trainer import command as trainer_command
 
 
 def main(argv=None):
     """Run a command; return the exit status."""
-    parser = _parser()
+    return run(_parser(), argv)
+
+
+def run(parser, argv):
+    """Run the command that `parser` finds in `argv`; return the exit status."""
     args = parser.parse_args(argv)
     try:
         return args.command(args) or 0
@@ -80,21 +82,6 @@ def table(runs):
     return "\n".join(lines)
 
 
-def bench_command(args):
-    """Print the course's figures as ratios, or what the GPUs can show."""
-    if args.gpu:
-        from manual_dp.lab.gpu import bench as gpu
-        report = gpu.run(args.only)
-        print(gpu.table(report))
-        if args.out:
-            write_json(args.out, report)
-        return int(any("failed" in row for row in report["rows"].values()))
-    from manual_dp.lab.bench import bench
-    report = bench(args.only, args.repeat, args.data_dir)
-    if args.out:
-        write_json(args.out, report)
-
-
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m manual_dp",
@@ -103,49 +90,38 @@ def _parser():
 
     train = commands.add_parser("train", help="train on one device, on two, ...",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    train.add_argument("--world-size", type=_count, nargs="+", metavar="N",
+    train.add_argument("--world-size", type=count, nargs="+", metavar="N",
                        default=trainer_command.SIZES,
                        help="numbers of devices, one run for each")
-    trainer_command.add_arguments(train, _count, _rate, _file)
-    train.add_argument("--epochs", type=_count, default=10, metavar="N", help="epochs")
-    train.add_argument("--batch-size", type=_count, default=256, metavar="N",
+    trainer_command.add_arguments(train, count, rate, file)
+    train.add_argument("--epochs", type=count, default=10, metavar="N", help="epochs")
+    train.add_argument("--batch-size", type=count, default=256, metavar="N",
                        help="examples in a minibatch, over all devices")
     train.add_argument("--per-device", action="store_true",
                        help="each device gets --batch-size examples in a minibatch")
-    train.add_argument("--lr", type=_rate, nargs="+", default=[0.2], metavar="R",
+    train.add_argument("--lr", type=rate, nargs="+", default=[0.2], metavar="R",
                        help="learning rates, one run for each")
     train.add_argument("--scale", type=_scale, default="he", metavar="S",
                        help='spread of the initial weights: a number (the book: 0.01) '
                             'or "he"')
     train.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N",
                        help="one run for each seed")
-    train.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
+    train.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     train.set_defaults(command=train_command)
 
-    compare_command.add_parser(commands, _count, _rate, _file)
-    bench = commands.add_parser("bench", help="time what the course claims, as ratios",
-                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    bench.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
-    bench.add_argument("--gpu", action="store_true",
-                       help="what this machine's GPUs can show, in place of the ratios")
-    bench.add_argument("--repeat", type=_count, default=15, metavar="N",
-                       help="timed runs of each pair")
-    bench.add_argument("--data-dir", type=Path, metavar="DIR",
-                       help="folder of Fashion-MNIST's four .gz files")
-    bench.add_argument("--out", type=_file, metavar="FILE", help="write JSON here")
-    bench.set_defaults(command=bench_command)
-    plan_command.add_parser(commands, _count, _file)
-    audit_command.add_parser(commands, _count, _file)
+    audit_command.add_parser(commands, count, file)
     return parser
 
 
-def _count(text):
+def count(text):
+    """Read a whole number from 1 to a million."""
     if not text.isdecimal() or not 1 <= int(text) <= 10**6:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 10^6")
     return int(text)
 
 
-def _rate(text):
+def rate(text):
+    """Read a finite number that is not negative."""
     try:
         value = float(text)
     except ValueError:
@@ -156,10 +132,11 @@ def _rate(text):
 
 
 def _scale(text):
-    return text if text == "he" else _rate(text)
+    return text if text == "he" else rate(text)
 
 
-def _file(text):
+def file(text):
+    """Read the path of a file in a folder that is there."""
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is no file in an existing folder")

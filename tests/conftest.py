@@ -40,7 +40,7 @@ def programs(config, cases):
 
 
 # Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """audit/test_audit audit/test_reads lab/ledger/test_compare lab/test_torchrun
+TOGETHER = """audit/test_audit audit/test_reads course/lab/ledger/test_compare lab/test_torchrun
     notebooks/test_book notebooks/test_lessons notebooks/test_lab
     notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
     notebooks/test_settings ranks/live/test_live ranks/live/test_magics

@@ -30,7 +30,7 @@ SCRIPT = """
 import contextlib, io, sys
 import torch, torch.distributed as dist
 import manual_dp, manual_dp.audit, manual_dp.models, manual_dp.ranks
-from manual_dp.__main__ import main
+import course.__main__, manual_dp.__main__
 from manual_dp.audit import check_ranks
 from manual_dp.ranks import DDP, Ranks, run_ranks, save
 
@@ -38,7 +38,8 @@ def command(*arguments):
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            status = main(list(arguments))
+            package = manual_dp if arguments[0] in ("train", "audit") else course
+            status = package.__main__.main(list(arguments))
         except SystemExit as end:
             status = end.code
     print(arguments[0], status, said.getvalue().strip().splitlines()[-1])
@@ -79,7 +80,7 @@ def bare(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(f"REFUSED = {sorted(refused)}\n{BARE}")
     return lambda *arguments: subprocess.run(
         [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True,
-        timeout=300, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
+        timeout=300, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT}/notebooks"})
 
 
 def test_ranks_and_commands_need_no_more_than_pip_brings(bare):
@@ -157,7 +158,7 @@ print(manual_dp.ranks.load({str(tmp_path / "a.pt")!r}))
     assert [line.split()[:2] for line in lines[:5]] == [
         [name, "0"] for name in ("train", "compare", "plan", "bench", "audit")]
     assert lines[5:8] == [f"OSError {FORK}"] * 2 + [
-        f"compare 2 python -m manual_dp: error: {FORK}"]
+        f"compare 2 python -m course: error: {FORK}"]
     assert lines[8].startswith("plan 0 ") and lines[9].startswith("train 0 ")
     assert lines[10].startswith("allreduce/allreduce: right")
     assert lines[11:] == ["[]", "{'n': 2}"]

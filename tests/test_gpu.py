@@ -11,8 +11,8 @@ import nbformat
 import pytest
 import torch
 
-from manual_dp.__main__ import main
-from manual_dp.lab.gpu import bench, pair
+from course.__main__ import main
+from course.lab.gpu import bench, pair
 from tests.support import on_device
 from tests.support.stored import LESSONS, nbval
 

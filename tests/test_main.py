@@ -53,14 +53,6 @@ def refuses(capsys, *arguments):
     (["train", "--data", "mnist"], "--data: invalid choice: 'mnist'"),
     (["train", "--out", "."], "--out: '.' is no file in an existing folder"),
     (["train", "--out", "no/such/folder/x.json"], "is no file in an existing folder"),
-    (["compare", "--world-size", "2", "0"], "--world-size: '0' is no whole number"),
-    (["compare", "--steps", "0"], "--steps: '0' is no whole number"),
-    (["compare", "--batch-size", "-6"], "--batch-size: '-6' is no whole number"),
-    (["compare", "--seed", "one"], "--seed: invalid int value: 'one'"),
-    (["compare", "--out", "."], "--out: '.' is no file in an existing folder"),
-    (["compare", "--world-size", "65"], "world_size must be at most 64, got 65"),
-    (["bench", "--repeat", "0"], "--repeat: '0' is no whole number"),
-    (["bench", "--out", "."], "--out: '.' is no file in an existing folder"),
 ])
 def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
     monkeypatch.setattr(train_module, "train", lambda *_, **__: pytest.fail("trains"))
@@ -100,8 +92,7 @@ def test_wrong_arguments_of_the_real_command_leave_no_traceback():
     assert "Traceback" not in run.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"],
-                                       ["compare", "--help"], ["bench", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
 def test_help_is_printed(capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -221,22 +212,6 @@ def test_an_error_keeps_the_runs_that_finished(capsys, tmp_path, fake_runs):
     line = refuses(capsys, "train", "--world-size", "1", "2", "--out", str(out))
     assert line == "python -m manual_dp: error: diverged"
     assert runs_in(out) == [1]
-
-
-def test_bench_asks_for_rows_and_writes_its_report(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr("manual_dp.lab.bench.bench",
-                        lambda *arguments: asked.append(arguments) or {"rows": {}})
-    out = tmp_path / "bench.json"
-    assert main(["bench", "--only", "step-2", "import", "--repeat", "3", "--data-dir",
-                 "here", "--out", str(out)]) == 0
-    assert main(["bench"]) == 0
-    assert asked == [(["step-2", "import"], 3, Path("here")), (None, 15, None)]
-    assert json.loads(out.read_text()) == {"rows": {}}
-
-
-def test_a_row_that_bench_does_not_know_is_one_line(capsys):
-    assert "no row is called 'speed'" in refuses(capsys, "bench", "--only", "speed")
 
 
 def test_the_progress_bar_shows_nothing_where_nobody_looks(capfd):

@@ -6,7 +6,7 @@ PAIRS takes two devices, which may be one twice.
 
 import math
 
-from manual_dp.lab.gpu import equal, mixed, pair, sharing, speed, timeline
+from course.lab.gpu import equal, mixed, pair, sharing, speed, timeline
 
 
 def step(device):

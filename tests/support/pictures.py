@@ -11,9 +11,7 @@ from pathlib import Path
 
 import nbformat
 
-from manual_dp import allreduce, ring_allreduce, tree_allreduce
-from manual_dp.lab import replay
-from manual_dp.lab.figures import (
+from course.lab.figures import (
     buckets,
     budget,
     calls,
@@ -37,12 +35,14 @@ from manual_dp.lab.figures import (
     weights,
     worlds,
 )
+from course.lab.wire import Sent
+from manual_dp import allreduce, ring_allreduce, tree_allreduce
+from manual_dp.lab import replay
 from manual_dp.lab.network import plan as predicted
 from manual_dp.lab.network.links import LINKS
 from manual_dp.lab.timeline.pace import Pace
 from manual_dp.lab.timeline.predict import predict
 from manual_dp.lab.trace import Event
-from manual_dp.lab.wire import Sent
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/pictures.json"

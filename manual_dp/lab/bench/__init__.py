@@ -1,4 +1,4 @@
-"""Time what the course claims, as ratios: `python -m manual_dp bench`.
+"""Time what the course claims, as ratios: `python -m course bench`.
 
     row               what is timed                       divided by              aim
     epoch-1, -2       an epoch on one device, on two      the book's epoch        1.0

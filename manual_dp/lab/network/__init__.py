@@ -12,5 +12,4 @@
     plan        step time, efficiency, memory and cost for each number of devices
     cuts        the three cuts of lesson 1, priced
     published   what others have measured on hundreds of GPUs, and the plan's answer
-    command     `python -m manual_dp plan`
 """

@@ -1,25 +1,13 @@
 """A ledger of what an all-reduce sends: step by step, from whom, to whom, how much.
 
     Ledger       adds up transfers: of each step, of each rank, over all
-    Transfer     step, source, target, bytes: one line of the ledger
-    record       run an all-reduce on tensors without memory, and list its transfers
     as_ledger    the ledger of a list of transfers
-
-A transfer goes into the first step in which its source has nothing else to send, its
-target nothing else to receive, and the source holds what it sends. Of tensors on the
-device "meta" torch knows the shape and keeps no numbers, so 10 GB a rank cost nothing.
-The core's `_check` refuses them. It is left out here; all else runs as it stands.
 """
 
-import importlib
 from collections import namedtuple
-from unittest.mock import patch
 
 import torch
 
-from manual_dp.lab.cost import Meter, home
-
-Transfer = namedtuple("Transfer", "step source target size")
 Step = namedtuple("Step", "transfers inside between size")
 
 
@@ -83,59 +71,12 @@ class Ledger:
         return int(self.sent.max())
 
 
-def record(allreduce, world_size, numbers, dtype=torch.float32):
-    """Call `allreduce(tensors)` on tensors of so many numbers; list its transfers."""
-    tensors = [torch.empty(numbers, dtype=dtype, device="meta")
-               for _ in range(world_size)]
-    core = importlib.import_module("manual_dp.allreduce")
-    with (patch.object(core, "_check", lambda *_: None),
-          patch.object(core, "_check_memory", lambda *_: None),
-          _Transfers(tensors) as meter):
-        allreduce(tensors)
-    return meter.log
-
-
 def as_ledger(transfers, world_size, node_of=None):
-    """Return the ledger of a list of transfers."""
+    """Return the ledger of transfers: each has a step, source, target, size."""
     ledger, steps = Ledger(world_size, node_of), {}
     for transfer in transfers:
-        steps.setdefault(transfer.step, []).append(transfer[1:])
+        steps.setdefault(transfer.step, []).append(
+            (transfer.source, transfer.target, transfer.size))
     for step in sorted(steps):
         ledger.step(*torch.tensor(steps[step]).T)
     return ledger
-
-
-class _Transfers(Meter):
-    def __init__(self, tensors):
-        super().__init__(tensors)
-        self.log = []
-        self.read = [[] for _ in tensors]     # what each rank sent: (step, place)
-        self.written = [[] for _ in tensors]  # what each rank received
-
-    def send(self, there, here, tensor, into, name):
-        got, put = _place(tensor), _place(into)
-        step = 0
-        for notes in (self.read[there], self.written[here]):  # one at a time
-            step = max(step, notes[-1][0] + 1 if notes else 0)
-        step = _after(step, self.written[there], got, 1)  # sent on when it has come
-        step = _after(step, self.read[here], put, 0)      # overwritten when it has gone
-        self.read[there].append((step, got))
-        self.written[here].append((step, put))
-        size = tensor.numel() * tensor.element_size()
-        self.log.append(Transfer(step, there, here, size))
-
-
-def _place(tensor):
-    first = tensor.storage_offset()
-    return home(tensor), first, first + tensor.numel()
-
-
-def _after(step, notes, place, later):
-    """Return the first step from `step` on, `later` than the notes of this place."""
-    store, first, end = place
-    for noted, (other, begin, last) in reversed(notes):
-        if noted + later <= step:
-            break  # and those before it are earlier
-        if store == other and first < last and begin < end:
-            return noted + later
-    return step

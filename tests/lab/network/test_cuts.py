@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from course.lab.weigh import forward_flops
 from manual_dp import init_params
 from manual_dp.data import ensure_torchvision
 from manual_dp.lab.network.cuts import (
@@ -16,7 +17,6 @@ from manual_dp.lab.network.cuts import (
     inside_a_layer,
 )
 from manual_dp.lab.network.links import LINKS, Link
-from manual_dp.lab.weigh import forward_flops
 from manual_dp.models.lenet import LeNet
 
 FREE = Device(1e12, 0.0, 1e30, Link("", 0.0, 1e30, ""))

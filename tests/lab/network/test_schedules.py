@@ -1,28 +1,31 @@
 import subprocess
 import sys
+from collections import namedtuple
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from course.lab.sends import sized
 from manual_dp.lab.network import forms, schedules
-from manual_dp.lab.network.ledger import as_ledger, record
+from manual_dp.lab.network.ledger import as_ledger
 from manual_dp.lab.network.ways import WAYS
 
+Sent = namedtuple("Sent", "step source target size")
 NODELESS = ["star", "ring", "tree", "halving-doubling"]
 
 
 def per_link(log):
     """Return the bytes of each message of each link, in the order of time."""
     links = {}
-    for _, source, target, size in sorted(log, key=lambda transfer: transfer[0]):
-        links.setdefault((source, target), []).append(size)
+    for sent in sorted(log, key=lambda transfer: transfer.step):
+        links.setdefault((sent.source, sent.target), []).append(sent.size)
     return links
 
 
 def scheduled(way, world_size, numbers, *per_node):
-    return [(i, *transfer) for i, step in enumerate(
+    return [Sent(i, *transfer) for i, step in enumerate(
                 schedules.SCHEDULES[way](world_size, numbers, *per_node))
             for transfer in zip(*(v.tolist() for v in (*step[:2], 4 * step[2])))]
 
@@ -31,18 +34,13 @@ def equal(way, world_size, numbers, per_node=None):
     """Hold a schedule against a run of the function that it stands for."""
     sizes = [per_node] if per_node else []
     function = partial(WAYS[way], per_node=per_node) if per_node else WAYS[way]
-    log = record(function, world_size, numbers)
+    log = sized(function, world_size, numbers)
     plan = scheduled(way, world_size, numbers, *sizes)
     assert per_link(plan) == per_link(log)
-    ran, planned = (as_ledger(map(tuple_of, rows), world_size) for rows in (log, plan))
+    ran, planned = (as_ledger(rows, world_size) for rows in (log, plan))
     # a rank that has nothing to do in a step may begin the next one early: no more
     assert [step.inside for step in planned.steps] == [
         step.inside for step in ran.steps]
-
-
-def tuple_of(row):
-    from manual_dp.lab.network.ledger import Transfer
-    return Transfer(*row)
 
 
 @pytest.mark.parametrize("way", NODELESS)

@@ -1,0 +1,168 @@
+"""One look for every picture that is drawn as SVG: a white card, boxes, arrows, text.
+
+    card        an empty drawing: title for screen readers, white behind it
+    picture     what a notebook shows: the finished drawing as text, and its title
+    text        a line of text, (x, y) at its middle's height
+    box         a rounded box, with text in it
+    arrow       a line with a head at its end, or at both
+    tiles       many equal rectangles of one colour, as one path
+    wide        how wide a line of text may get
+
+    jumps       let an attribute take a value at each of some times, without a way
+    travel      let an element stand at each of some places, and go straight between
+
+Motion is SVG's own: no script. No element has an id, so that two pictures on one page
+cannot be mixed up. drawsvg is imported where it is needed.
+"""
+
+from html import unescape
+
+from course.lab.figures.plot import COLOURS, FAINT, INK
+
+WIDTH = 480  # pixels of most pictures: on a phone three quarters of it are left
+SOFT, PALE = "#8a93a0", "#f4f6f8"
+AWAY = (-999, -999)  # outside of the card: where what is not to be seen waits
+
+
+class Picture:
+    """A finished picture: `text`, the SVG, and `title`. A notebook displays it."""
+
+    def __init__(self, text, title):
+        self.text, self.title = text, title
+
+    def __repr__(self):
+        return f"picture: {self.title}"
+
+    def _repr_svg_(self):
+        return self.text
+
+
+def card(height, title, width=WIDTH):
+    """Make an empty drawing of the given size with a white card as its ground."""
+    import drawsvg
+    drawing = drawsvg.Drawing(width, height, font_family="sans-serif", role="img",
+                              text_anchor="middle", fill=INK,  # what texts inherit
+                              style="max-width:100%;height:auto")
+    drawing.append_title(title)
+    drawing.append(drawsvg.Rectangle(0, 0, width, height, rx=10, fill="#ffffff"))
+    return drawing
+
+
+def picture(drawing):
+    """Return the finished drawing as a `Picture`: the same bytes everywhere."""
+    drawn = drawing.as_svg(header="").replace("<defs>\n</defs>\n", "")
+    drawn = drawn.replace('\n    ', " ").replace(" />", "/>")
+    return Picture(drawn, unescape(drawing.elements[0].escaped_text))
+
+
+def text(parent, words, x, y, size=12, colour=INK, anchor="middle", **style):
+    """Write words at (x, y), the middle of their height; return the element."""
+    import drawsvg
+    if colour != INK:
+        style["fill"] = colour
+    if anchor != "middle":
+        style["text_anchor"] = anchor
+    element = drawsvg.Text(str(words), size, short(x), short(y + 0.35 * size), **style)
+    parent.append(element)
+    return element
+
+
+def box(parent, x, y, width, height, words="", colour=FAINT, ink="#ffffff", size=12,
+        **style):
+    """Draw a rounded box with its upper left corner at (x, y), and words in it."""
+    import drawsvg
+    style.setdefault("rx", 5)
+    element = drawsvg.Rectangle(short(x), short(y), short(width), short(height),
+                                fill=colour, **style)
+    parent.append(element)
+    if words != "":
+        text(parent, words, x + width / 2, y + height / 2, size, ink)
+    return element
+
+
+def arrow(parent, start, end, colour=SOFT, width=1.6, both=False):
+    """Draw an arrow from start to end; with `both`, a head at each end."""
+    import drawsvg
+    (x0, y0), (x1, y1) = start, end
+    length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
+    u, v = (x1 - x0) / length, (y1 - y0) / length
+    head = 5 + 1.2 * width
+    tail = head if both else 0
+    line = drawsvg.Path(stroke=colour, stroke_width=short(width), fill="none")
+    parent.append(line.M(short(x0 + tail * u), short(y0 + tail * v))
+                  .L(short(x1 - head * u), short(y1 - head * v)))
+    heads = [(x1, y1, u, v)] + [(x0, y0, -u, -v)] * both
+    shape = drawsvg.Path(fill=colour)
+    for x, y, u, v in heads:
+        shape.M(short(x), short(y))
+        for side in (1, -1):
+            shape.L(short(x - head * u - side * head * 0.5 * v),
+                    short(y - head * v + side * head * 0.5 * u))
+        shape.Z()
+    parent.append(shape)
+
+
+def tiles(parent, places, width, height, colour, **style):
+    """Draw a rectangle at each place, its upper left corner, all as one path."""
+    import drawsvg
+    path = drawsvg.Path(fill=colour, **style)
+    for x, y in places:
+        path.M(short(x), short(y)).h(short(width)).v(short(height))
+        path.h(short(-width)).Z()
+    parent.append(path)
+    return path
+
+
+def wide(words, size=12):
+    """Return how many pixels words may take in any common sans-serif font."""
+    narrow = sum(letter in "iljt.,:;|'!()[] " for letter in words)
+    return size * (0.38 * narrow + 0.66 * (len(words) - narrow))
+
+
+def jumps(element, attribute, frames, seconds):
+    """Let an attribute take each value from its time on: frames is [(time, value)]."""
+    import drawsvg
+    kept = [frame for i, frame in enumerate(frames)
+            if i == 0 or frame[1] != frames[i - 1][1]]
+    if len(kept) > 1:
+        element.append_anim(drawsvg.Animate(
+            attribute, f"{short(seconds)}s", ";".join(str(value) for _, value in kept),
+            keyTimes=_times([time for time, _ in kept], seconds), calcMode="discrete",
+            repeatCount="indefinite"))
+
+
+def travel(element, frames, seconds):
+    """Let an element be moved by each (x, y) at its time: frames is [(time, (x, y))].
+
+    Between two frames it goes straight; two frames of one time are a jump.
+    """
+    import drawsvg
+    frames = [(0, frames[0][1])] * (frames[0][0] > 0) + list(frames)
+    frames += [(seconds, frames[-1][1])] * (frames[-1][0] < seconds)
+    element.append_anim(drawsvg.AnimateTransform(
+        "translate", f"{short(seconds)}s",
+        ";".join(f"{short(x)} {short(y)}" for _, (x, y) in frames),
+        keyTimes=_times([time for time, _ in frames], seconds),
+        repeatCount="indefinite"))
+
+
+def short(number):
+    """Round to a tenth of a pixel, without a useless `.0`."""
+    number = round(float(number), 1)
+    return int(number) if number == int(number) else number
+
+
+def shade(part):
+    """Return the grey for a part of a whole: 0 is nearly white, 1 the ink itself."""
+    light, dark = (0xE6, 0xEA, 0xEE), (int(INK[i:i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(a + (b - a) * min(max(part, 0), 1)):02x}"
+                         for a, b in zip(light, dark))
+
+
+def rank_colour(rank):
+    """Return the colour that a rank has in every picture."""
+    return COLOURS[rank % len(COLOURS)]
+
+
+def _times(times, seconds):
+    return ";".join(f"{time / seconds:.3f}".rstrip("0").rstrip(".") for time in times)

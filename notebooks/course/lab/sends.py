@@ -1,0 +1,198 @@
+"""Who sends what to whom, and in which step: seen in a run of the function itself.
+
+    record      call an all-reduce over tensors, one a rank; list its transfers
+    sized       the same, on tensors of any size that take no memory
+    states      the same, and what every rank holds after each step
+
+    traffic     bytes from every rank to every other in a run
+    busiest     of these, the bytes out of the rank that sends most
+    longest     bytes of each step's longest message
+    rounds      the same of a small run, as parts of a tensor
+    seconds     how long such rounds would take, by a stated model
+
+An operation runs where its first tensor lives; whatever else it reads from another rank
+has to be sent there. A transfer goes into the first step in which its source sends
+nothing else and has what it sends, and its target receives nothing else and has sent
+what is overwritten. Transfers are taken in the order of the program.
+"""
+
+import importlib
+from collections import namedtuple
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# first, last: which numbers of a rank's tensor, `last` not among them. kind: "add" or
+# "copy", what the target did with them. size: bytes.
+Transfer = namedtuple("Transfer", "step source target first last kind size")
+
+
+def record(allreduce, tensors):
+    """Call `allreduce(tensors)`; return its transfers in the order of the program.
+
+    tensors: one for each rank, each in memory of its own. What the function makes of
+    them belongs to the rank that computes it, so temporaries are seen as well.
+    """
+    with _Recorder(tensors) as recorder:
+        allreduce(tensors)
+    return recorder.log
+
+
+def sized(allreduce, world_size, numbers, dtype=torch.float32):
+    """Record `allreduce` on tensors of so many numbers: 10 GB a rank cost nothing.
+
+    Of tensors on the device "meta" torch knows the shape and keeps no numbers. The
+    core's `_check` refuses them. It is left out here; all else runs as it stands.
+    """
+    core = importlib.import_module("manual_dp.allreduce")
+    with (patch.object(core, "_check", lambda *_: None),
+          patch.object(core, "_check_memory", lambda *_: None)):
+        return record(allreduce, [torch.empty(numbers, dtype=dtype, device="meta")
+                                  for _ in range(world_size)])
+
+
+def states(allreduce, world_size):
+    """Return (transfers, held) of a run on tensors of `world_size` chunks.
+
+    held[step][rank][chunk], at the start and after each step, counts for each rank how
+    often its numbers are in there: [1, 0, 1] is the sum of rank 0's and rank 2's.
+    """
+    tensors = [torch.eye(world_size, dtype=torch.float64)[rank].repeat(world_size)
+               for rank in range(world_size)]
+    with _Recorder(tensors, watch=True) as recorder:
+        allreduce(list(tensors))
+    last = len(longest(recorder.log))
+    notes = [*recorder.notes, *((last, *note) for note in enumerate(tensors))]
+    held = []
+    for step in range(last + 1):
+        # a rank's later notes replace its earlier ones
+        now = {rank: tensor for when, rank, tensor in notes if when <= step}
+        held.append([now[rank].view(world_size, -1).tolist()
+                     for rank in range(world_size)])
+    return recorder.log, held
+
+
+def traffic(allreduce, tensors):
+    """Run `allreduce`; return sent, where sent[a][b] is the bytes from rank a to b."""
+    sent = [[0] * len(tensors) for _ in tensors]
+    for transfer in record(allreduce, tensors):
+        sent[transfer.source][transfer.target] += transfer.size
+    return sent
+
+
+def busiest(sent):
+    """Return the bytes that leave the rank that sends most."""
+    return max(map(sum, sent))
+
+
+def longest(transfers):
+    """Return the bytes of each step's longest message."""
+    steps = [0] * (1 + max((transfer.step for transfer in transfers), default=-1))
+    for transfer in transfers:
+        steps[transfer.step] = max(steps[transfer.step], transfer.size)
+    return steps
+
+
+def rounds(allreduce, world_size):
+    """Run `allreduce`; return for each step its longest message, as parts of a tensor.
+
+    A ring over 4 ranks gives six times 0.25.
+    """
+    whole = torch.zeros(840 * world_size)  # 840 can be divided by 2, 3, ... 8
+    log = record(allreduce, [whole.clone() for _ in range(world_size)])
+    return [size / whole.nbytes for size in longest(log)]
+
+
+def seconds(parts, size, alpha, beta):
+    """Return how long rounds take for a tensor of `size` bytes.
+
+    parts: from `rounds`. By Hockney's model (1994) a message of b bytes takes
+    alpha + beta * b seconds, and a round as long as its longest message; adding takes
+    no time. No clock is read.
+    """
+    return len(parts) * alpha + sum(parts) * size * beta
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, tensors, watch=False):
+        super().__init__()
+        self.tensors, self.log = list(tensors), []
+        self.keep = list(tensors)  # a freed home could be given to another rank
+        self.owner = {_home(tensor): rank for rank, tensor in enumerate(tensors)}
+        self.own = set(self.owner)
+        self.sent, self.received = ([-1] * len(tensors) for _ in range(2))  # last steps
+        self.ready, self.gone = {}, {}  # of places: from when, until when they are read
+        self.watch = watch
+        self.notes = [(0, *note) for note in enumerate(self._copies())] if watch else []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        read = [t for t in _tensors(args) if _home(t) in self.owner]
+        if not read or func.is_view:
+            return func(*args, **(kwargs or {}))
+        here = self.owner[_home(read[0])]
+        ready = max(_latest(self.ready, _place(tensor)) for tensor in read
+                    if self.owner[_home(tensor)] == here)
+        kind = "copy" if "copy" in str(func) else "add"
+        for tensor in read[1:]:
+            if self.owner[_home(tensor)] != here:
+                ready = max(ready, 1 + self._send(tensor, read[0], kind))
+        out = func(*args, **(kwargs or {}))
+        for tensor in _tensors(out) or read[:1]:
+            self.owner.setdefault(_home(tensor), here)
+            self.keep.append(tensor)
+            _note(self.ready, _place(tensor), ready)
+        if self.watch:
+            self.notes.append((self.received[here] + 1, here, self._copies()[here]))
+        return out
+
+    def _send(self, tensor, into, kind):
+        """Note a tensor on its way to where `into` lives; return the step."""
+        source, target = (self.owner[_home(t)] for t in (tensor, into))
+        step = max(self.sent[source] + 1, self.received[target] + 1,
+                   _latest(self.ready, _place(tensor)),
+                   _latest(self.gone, _place(into)))
+        self.sent[source] = self.received[target] = step
+        _note(self.gone, _place(tensor), step)
+        where = next((t for t in (into, tensor) if _home(t) in self.own), tensor)
+        self.log.append(Transfer(step, source, target, *_place(where)[1:], kind,
+                                 tensor.numel() * tensor.element_size()))
+        return step
+
+    def _copies(self):
+        return [tensor.clone() for tensor in self.tensors]
+
+
+def _tensors(values):
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _home(tensor):
+    """Return the address of the memory that a tensor and its views share.
+
+    Without any, as on the device "meta", that of what stands for it.
+    """
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() or storage._cdata
+
+
+def _place(tensor):
+    """Return (home, first, last): `last` is the place behind what may be read."""
+    first = tensor.storage_offset()
+    reach = sum((size - 1) * stride for size, stride in
+                zip(tensor.shape, tensor.stride())) + 1 if tensor.numel() else 0
+    return _home(tensor), first, first + reach
+
+
+def _latest(notes, place):
+    """Return the latest step noted of what overlaps this place."""
+    home, first, last = place
+    return max((step for (begin, end), step in notes.get(home, {}).items()
+                if begin < last and first < end), default=0)
+
+
+def _note(notes, place, step):
+    home, *part = place
+    mine = notes.setdefault(home, {})
+    mine[tuple(part)] = max(step, mine.get(tuple(part), 0))

@@ -1,0 +1,115 @@
+"""What devices send one another, as a log of Sent(source, target, what, size).
+
+    Wire.send       copy a tensor to another device, and note it, and its gradient
+    Wire.rounds     how many rounds of sends a result needed, there and back
+    sends           the log of an all-reduce
+    crossing        the log of one step of DataParallel
+    transfers       a log with each thing once
+    totals          a log's bytes out of each device, and into it
+
+Devices are known by their number, so that a log says who sent to whom also where all of
+them are the one CPU.
+"""
+
+import functools
+from collections import namedtuple
+
+from course.lab.sends import record
+from manual_dp.parallel import gather, parallel_apply, replicate
+from manual_dp.split import scatter
+
+Sent = namedtuple("Sent", "source target what size")
+
+
+class Wire:
+    """Send tensors between `devices`; note each send, and its gradient's way back."""
+
+    def __init__(self, devices):
+        self.devices = devices
+        self.log = []
+        self.nodes = set()  # the sends, as nodes of the autograd graph
+
+    def send(self, tensor, source, target, what):
+        """Return a copy of `tensor` on device `target`; gradients flow through it."""
+        self._note(tensor, source, target, what)
+        copy = tensor.to(self.devices[target], copy=True)
+        if copy.requires_grad:
+            back = f"{what}, back"
+            copy.register_hook(lambda grad: self._note(grad, target, source, back))
+            self.nodes.add(copy.grad_fn)
+        return copy
+
+    def rounds(self, result):
+        """Return the number of rounds in which sends reach `result`, and go back.
+
+        A send that needs what another one brought is a round later. That is the
+        longest chain of sends in the autograd graph; backward goes the same way again.
+        """
+        @functools.cache
+        def longest(node):
+            before = [longest(n) for n, _ in node.next_functions if n is not None]
+            return (node in self.nodes) + max(before, default=0)
+        return 2 * longest(result.grad_fn)
+
+    def _note(self, tensor, source, target, what):
+        _note(self.log, tensor, source, target, what)
+
+
+def sends(allreduce, tensors, what):
+    """Call `allreduce(tensors)`; return what it sent, in order, as a log."""
+    done = {"add": "added", "copy": "copied"}
+    return [Sent(t.source, t.target, f"{what}, {done[t.kind]}", t.size)
+            for t in record(allreduce, tensors)]
+
+
+def crossing(module, devices, X, y, loss):
+    """Take forward and backward of DataParallel; return what was sent, in order.
+
+    module, X, y: on devices[0]. loss: of (all outputs, y). Gradients are added to
+    those that `module` has, as in any backward.
+    """
+    log = []
+    X_shards = [shard for shard in scatter(X, devices) if len(shard)]
+    replicas = replicate(module, devices[:len(X_shards)])
+    for rank, (shard, replica) in enumerate(zip(X_shards, replicas)):
+        _note(log, shard, 0, rank, "rows")
+        for p in replica.parameters():
+            _note(log, p, 0, rank, "weights", "gradients")
+        for buffer in replica.buffers():
+            _note(log, buffer, 0, rank, "buffers")
+    outputs = parallel_apply(replicas, X_shards)
+    for rank, output in enumerate(outputs):
+        _note(log, output, rank, 0, "outputs", "gradients of outputs")
+    loss(gather(outputs, devices[0]), y).backward()
+    return log
+
+
+def transfers(log):
+    """List what a log holds, each thing once: (what, bytes, sender).
+
+    The sender is "both" where both devices sent their part of it.
+    """
+    sizes, senders = {}, {}
+    for sent in log:
+        sizes[sent.what] = sizes.get(sent.what, 0) + sent.size
+        senders.setdefault(sent.what, set()).add(sent.source)
+    return [(what, size, "both" if len(senders[what]) > 1 else min(senders[what]))
+            for what, size in sizes.items()]
+
+
+def totals(log, world_size):
+    """Return (sent, received): the bytes out of each device, and into each."""
+    sent, received = ([0] * world_size for _ in range(2))
+    for entry in log:
+        sent[entry.source] += entry.size
+        received[entry.target] += entry.size
+    return sent, received
+
+
+def _note(log, tensor, source, target, what, back=None):
+    """Note a tensor that goes to another device; with `back`, its gradient's return."""
+    if source == target:
+        return
+    log.append(Sent(source, target, what, tensor.numel() * tensor.element_size()))
+    if back and tensor.requires_grad:
+        tensor.register_hook(lambda grad: _note(log, grad, target, source, back))

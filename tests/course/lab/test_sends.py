@@ -1,0 +1,200 @@
+"""The recorder of sends, on random programs of sends and on functions counted by hand."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course.lab import sends
+from course.lab.sends import busiest, longest, record, rounds, sized, states, traffic
+from manual_dp import (
+    allgather,
+    allreduce,
+    reduce_scatter,
+    ring_allreduce,
+    tree_allreduce,
+)
+from manual_dp.lab.network.ways import halving_doubling
+
+SIZES = range(1, 9)
+
+
+def levels(world_size):
+    return (world_size - 1).bit_length()
+
+
+def guests(world_size):
+    return bool(world_size & (world_size - 1))
+
+
+def spread_allreduce(tensors):
+    """Sum chunk r on rank r and send it to everyone: what lesson 03's learner writes."""
+    ranks = range(len(tensors))
+    chunks = [tensor.view(-1).tensor_split(len(tensors)) for tensor in tensors]
+    for rank in ranks:
+        for peer in ranks:
+            if peer != rank:
+                chunks[rank][rank].add_(chunks[peer][rank])
+    for rank in ranks:
+        for peer in ranks:
+            if peer != rank:
+                chunks[peer][rank].copy_(chunks[rank][rank])
+
+
+# steps, and what the busiest rank sends as parts of a tensor: the papers' formulas
+WAYS = {
+    allreduce: (lambda n: 2 * (n - 1), lambda n: n - 1),
+    ring_allreduce: (lambda n: 2 * (n - 1), lambda n: 2 * (n - 1) / n),
+    tree_allreduce: (lambda n: 2 * levels(n), levels),
+    halving_doubling: (lambda n: 2 * (n.bit_length() - 1) + 2 * guests(n),
+                       lambda n: 2 * (1 - 0.5 ** (n.bit_length() - 1)) + guests(n)),
+    spread_allreduce: (lambda n: 3 * (n - 1) - (n == 2), lambda n: 2 * (n - 1) / n)}
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+@ways
+@pytest.mark.parametrize("world_size", SIZES)
+def test_steps_and_bytes_are_the_formulas(way, world_size):
+    steps, tensors = (count(world_size) for count in WAYS[way])
+    assert len(rounds(way, world_size)) == steps
+    sent = traffic(way, [torch.rand(840) for _ in range(world_size)])
+    assert busiest(sent) == pytest.approx(tensors * 840 * 4)
+    if way is not halving_doubling:  # only there a message may be half of another
+        assert set(rounds(way, world_size)) <= {1, 1 / world_size}
+
+
+@ways
+@pytest.mark.parametrize("world_size", SIZES)
+def test_every_rank_starts_with_its_own_and_ends_with_every_ranks(way, world_size):
+    _, held = states(way, world_size)
+    assert held[0] == [[[int(rank == other) for other in range(world_size)]] * world_size
+                       for rank in range(world_size)]
+    assert held[-1] == [[[1] * world_size] * world_size] * world_size
+
+
+@st.composite
+def programs(draw):
+    """Draw (ranks, sends): each (source, target, first, last, kind)."""
+    ranks = draw(st.integers(2, 5))
+    rank, place = st.integers(0, ranks - 1), st.integers(0, ranks**2)
+    send = st.tuples(rank, rank, place, place, st.sampled_from(["add", "copy"]))
+    return ranks, draw(st.lists(send.filter(
+        lambda s: s[0] != s[1] and s[2] < s[3]), max_size=12))
+
+
+@given(programs())
+def test_what_is_sent_at_once_leaves_what_the_program_leaves(program):
+    ranks, wanted = program
+
+    def run(tensors):
+        for source, target, first, last, kind in wanted:
+            into, what = tensors[target][first:last], tensors[source][first:last]
+            (into.add_ if kind == "add" else into.copy_)(what)
+
+    log, held = states(run, ranks)
+    assert [transfer[1:6] for transfer in log] == wanted
+    assert [transfer.size for transfer in log] == [8 * (s[3] - s[2]) for s in wanted]
+    assert sized(run, ranks, ranks**2, torch.float64) == log
+    now = torch.tensor(held[0]).flatten(1)
+    for step in range(len(longest(log))):
+        together = [transfer for transfer in log if transfer.step == step]
+        assert together, "a step in which nothing is sent"
+        for ends in zip(*(transfer[1:3] for transfer in together)):
+            assert len(set(ends)) == len(ends), "a rank sends or receives twice"
+        before, now = now, now.clone()
+        for _, source, target, first, last, kind, _ in together:
+            kept = before[target, first:last] if kind == "add" else 0
+            now[target, first:last] = before[source, first:last] + kept
+        assert torch.tensor(held[step + 1]).flatten(1).equal(now)
+
+
+def each_to_the_next(tensors):
+    for rank in range(len(tensors) - 1):
+        tensors[rank + 1].add_(tensors[rank])
+
+
+def two_halves(tensors):
+    tensors[1][:2].copy_(tensors[0][:2])
+    tensors[2][2:].copy_(tensors[1][2:])
+
+
+def read_then_written(tensors):
+    tensors[1].copy_(tensors[0])
+    tensors[2].copy_(tensors[0])
+    tensors[0].copy_(tensors[3])
+
+
+def summed_elsewhere(tensors):
+    total = tensors[0] + tensors[1]
+    total = total + tensors[2]
+    for tensor in tensors:
+        tensor.copy_(total)
+
+
+def computed_first(tensors):
+    tensors[1][2:].copy_(tensors[0][2:] * 1)
+
+
+def received_into_a_buffer(tensors):
+    buffer = torch.empty_like(tensors[1])
+    buffer.copy_(tensors[0])
+    tensors[1].add_(buffer)
+    tensors[2].copy_(tensors[1])
+
+
+def stacked(tensors):
+    tensors[0].copy_(torch.stack(tensors).sum(0))
+
+
+@pytest.mark.parametrize("function, ranks, expected", [
+    (each_to_the_next, 4, [(0, 0, 1), (1, 1, 2), (2, 2, 3)]),
+    (two_halves, 3, [(0, 0, 1), (0, 1, 2)]),
+    (read_then_written, 4, [(0, 0, 1), (1, 0, 2), (1, 3, 0)]),
+    (summed_elsewhere, 3, [(0, 1, 0), (1, 2, 0), (2, 0, 1), (3, 0, 2)]),
+    (computed_first, 2, [(0, 0, 1)]),
+    (received_into_a_buffer, 3, [(0, 0, 1), (1, 1, 2)]),
+    (stacked, 3, [(0, 1, 0), (1, 2, 0)]),
+    (lambda tensors: tensors[0].mul_(2).add_(tensors[0].clone()), 2, [])])
+def test_who_sends_to_whom_in_which_step(function, ranks, expected):
+    log = record(function, [torch.rand(4) for _ in range(ranks)])
+    assert [transfer[:3] for transfer in log] == expected
+    assert sized(function, ranks, 4) == log
+
+
+def test_a_part_that_was_computed_first_is_known_by_where_it_goes():
+    assert record(computed_first, [torch.rand(4) for _ in range(2)])[0][3:5] == (2, 4)
+
+
+@pytest.mark.parametrize("function, held", [
+    (received_into_a_buffer, [[1, 0, 0], [1, 1, 0], [1, 1, 0]]),
+    (summed_elsewhere, [[1, 1, 1]] * 3),
+    (lambda tensors: tensors[0].add_(tensors[1]).add_(tensors[1]),
+     [[1, 2, 0], [0, 1, 0], [0, 0, 1]]),
+    (lambda tensors: tensors[0].add_(tensors[1]).div_(2),
+     [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]])])
+def test_what_ranks_hold_at_the_end_is_what_the_function_left(function, held):
+    assert states(function, 3)[1][-1] == [[row] * 3 for row in held]
+
+
+@pytest.mark.parametrize("half", [reduce_scatter, allgather])
+def test_each_half_of_the_ring_sends_half(half):
+    def split(tensors):
+        half([tensor.tensor_split(3) for tensor in tensors])
+
+    tensors = [torch.rand(6, dtype=torch.float64) for _ in range(3)]
+    assert traffic(split, tensors) == [[0, 32, 0], [0, 0, 32], [32, 0, 0]]
+    assert longest(record(split, tensors)) == [16, 16]
+
+
+def test_a_measured_function_does_its_work_and_the_core_checks_again_afterwards():
+    tensors = [torch.full((2,), 10.0**rank) for rank in range(3)]
+    record(ring_allreduce, tensors)
+    assert [tensor.tolist() for tensor in tensors] == [[111, 111]] * 3
+    assert sum(t.size for t in sized(ring_allreduce, 4, 10**15)) == 6 * 4 * 10**15
+    with pytest.raises(TypeError, match="without numbers"):
+        ring_allreduce([torch.empty(4, device="meta")] * 2)
+
+
+def test_a_round_costs_its_delay_and_its_bytes():
+    assert sends.seconds([1, 0.5], 100, alpha=3.0, beta=0.25) == 2 * 3.0 + 150 * 0.25
+    assert sends.seconds([], 100, 1, 1) == 0
