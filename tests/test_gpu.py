@@ -1,6 +1,6 @@
-"""On a GPU: the checks of lab/gpu, the bench, and every lesson as it is stored.
+"""On a GPU: the checks of course/lab/gpu, the bench, and every lesson as it is stored.
 
-Skipped without a GPU, what needs two below two. The checks are those that tests/lab/gpu
+Skipped without a GPU, what needs two below two. The checks are those that tests/course/lab/gpu
 makes on the CPU. A lesson runs whole, in a kernel that sees the GPUs, and nbval compares
 its outputs with the stored ones, which a CPU has printed.
 """

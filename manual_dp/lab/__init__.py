@@ -1,13 +1,7 @@
 """Instruments that look at training from outside; no lesson builds them.
 
-    cost        count what crosses between devices
     same        are two ways of training the same? step by step, or over a run
     onestep     one step of a big network on ranks, beside one device
-    wire        a wire between two devices that notes what it carries
-    weigh       what a network computes, and what its gradients weigh
-    sends       record an all-reduce: who sends which chunk to whom, step by step
-    crossing    what one step of DataParallel sends from device to device
-    rounds      how long an all-reduce would take, by a stated model
     programs    five programs that train on ranks, one right and four wrong
     trace       watch a rank: all-reduces, when gradients and buckets were ready
     timeline    what each rank did, and when: recorded, predicted, exported
@@ -26,9 +20,7 @@
     progress    the progress bar of long commands
     book        the code of d2l.ai 12.5, to compare with
     claims      what is said about the subject, and what a run says of it
-    figures     every picture of the course
     network     all-reduces counted and priced on thousands of ranks: `plan`
     trainer     any network by any method on any number of ranks: `train`
-    ledger      every method of training beside one device: `compare`
     bench       every figure of speed: `bench`
 """

@@ -1,6 +1,6 @@
-"""What must hold of every function of lab/gpu, on the CPU as on a GPU.
+"""What must hold of every function of course/lab/gpu, on the CPU as on a GPU.
 
-A check takes a device. tests/lab/gpu runs them on the CPU, tests/test_gpu.py on GPU 0;
+A check takes a device. tests/course/lab/gpu runs them on the CPU, tests/test_gpu.py on GPU 0;
 PAIRS takes two devices, which may be one twice.
 """
 

@@ -11,30 +11,7 @@ from pathlib import Path
 
 import nbformat
 
-from course.lab.figures import (
-    buckets,
-    budget,
-    calls,
-    clock,
-    distances,
-    hosts,
-    loading,
-    memory,
-    messages,
-    pipeline,
-    plan,
-    player,
-    sampler,
-    shards,
-    split,
-    spread,
-    step,
-    timeline,
-    traffic,
-    turns,
-    weights,
-    worlds,
-)
+from course.lab.figures import bars, boxes, clocks, graph, player, step
 from course.lab.wire import Sent
 from manual_dp import allreduce, ring_allreduce, tree_allreduce
 from manual_dp.lab import replay
@@ -86,73 +63,73 @@ def ring(ranks):
 @functools.cache
 def pictures():
     """Return (name, picture) of each."""
-    made = {"split": split.draw(TRAFFIC)}
+    made = {"split": graph.split(TRAFFIC)}
     for n in range(2, 9):
         made[f"step of {n}"] = step.draw(n, 4)
     made["step of 8 rows"] = step.draw(8, 8)
     made["step of one row"] = step.draw(2, 1)
     for stages, micro_batches in ((1, 1), (2, 1), (4, 8), (8, 16)):
         name = f"pipeline {stages} {micro_batches}"
-        made[name] = pipeline.draw(schedule(stages, micro_batches), stages)
-    made["pipeline 8 32"] = pipeline.draw(schedule(8, 32), 8)
-    made["pipeline forward"] = pipeline.draw(schedule(4, 1, False), 4)
-    made["memory of 1"] = memory.draw({"get_params": [5]})
-    made["memory of 4"] = memory.draw({"p.to(device)": [7] * 4, "get_params": [*range(4)]})
-    made["memory of 8"] = memory.draw({"p.to(device)": [7] * 8, "get_params": [*range(8)],
+        made[name] = clocks.pipeline(schedule(stages, micro_batches), stages)
+    made["pipeline 8 32"] = clocks.pipeline(schedule(8, 32), 8)
+    made["pipeline forward"] = clocks.pipeline(schedule(4, 1, False), 4)
+    made["memory of 1"] = boxes.memory({"get_params": [5]})
+    made["memory of 4"] = boxes.memory({"p.to(device)": [7] * 4, "get_params": [*range(4)]})
+    made["memory of 8"] = boxes.memory({"p.to(device)": [7] * 8, "get_params": [*range(8)],
                                        "pairs": [1, 1, 2, 2, 3, 3, 4, 4]})
-    made["shards"] = shards.draw({
+    made["shards"] = bars.shards({
         "5 rows over 4": [2, 2, 1, 0], "2 rows over 8": [1, 1] + [0] * 6,
         "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
-        made[f"weights {sizes}"] = weights.draw(sizes)
-    made["distances"] = distances.draw({
+        made[f"weights {sizes}"] = bars.weights(sizes)
+    made["distances"] = bars.distances({
         "right": 0.21, "a mean of means": 3e-16, "labels shifted": float("inf")}, 1e-7)
-    made["no distance fits"] = distances.draw(dict.fromkeys("abcdefghij", 1.0), 1e-7)
-    made["sampler"] = sampler.draw(
+    made["no distance fits"] = bars.distances(dict.fromkeys("abcdefghij", 1.0), 1e-7)
+    made["sampler"] = bars.sampler(
         {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
-    made["sampler of 6"] = sampler.draw({"one": [[i, i + 6] for i in range(6)]}, 12)
+    made["sampler of 6"] = bars.sampler({"one": [[i, i + 6] for i in range(6)]}, 12)
     for function in (allreduce, ring_allreduce, tree_allreduce):
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([allreduce, ring_allreduce, tree_allreduce], n)
     for layers in (2, 4, 8):
-        made[f"clock of {layers}"] = clock.draw(
+        made[f"clock of {layers}"] = clocks.clock(
             {"after backward": backward(layers, False), "during": backward(layers, True)},
             "ticks")
     sizes = [("b4", 10), ("W4", 1280), ("b3", 128), ("W3", 102_400), ("b2", 50),
              ("W2", 25_000), ("b1", 20), ("W1", 500)]
-    made["buckets"] = buckets.draw({
+    made["buckets"] = bars.buckets({
         "cap 25 MiB": [sizes], "cap 0.05 MiB": [sizes[:4], sizes[4:]],
         "cap 0.001 MiB": [[size] for size in sizes]})
     for n in (2, 4, 8):
-        made[f"traffic of {n}"] = traffic.draw({"a star": star(n), "a ring": ring(n)}, n)
-        made[f"messages of {n}"] = messages.draw({
+        made[f"traffic of {n}"] = graph.traffic({"a star": star(n), "a ring": ring(n)}, n)
+        made[f"messages of {n}"] = graph.messages({
             "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
             "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
                          for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
     for workers, slow in ((4, 4), (4, 8), (8, 4), (8, 8)):
         paces, ticks = [1] * (workers - 1) + [slow], 4 * slow
-        made[f"turns of {workers}, {slow}"] = turns.draw({
+        made[f"turns of {workers}, {slow}"] = clocks.turns({
             "all wait": replay.together(paces, ticks),
             "nobody waits": replay.alone(paces, ticks)}, workers, ticks)
     for wire in (5, 8):
         pace = Pace(1, 1, 1, 1, wire)
-        made[f"timeline, wire {wire}"] = timeline.draw({
+        made[f"timeline, wire {wire}"] = clocks.timeline({
             "one device, 4 rows": predict(pace, 1, 4),
             "two ranks, 2 rows each": predict(pace, 2, 2)}, "ticks")
     for n, slow in ((2, 2), (4, 4)):
-        made[f"timeline of {n}, slow"] = timeline.draw({
+        made[f"timeline of {n}, slow"] = clocks.timeline({
             "equal ranks": predict(Pace(), n, 2),
             "the last one is slow": predict(Pace(), n, 2, slow={n - 1: slow})}, "ticks")
-    made["timeline of buckets"] = timeline.draw(
+    made["timeline of buckets"] = clocks.timeline(
         {"three": predict(Pace(1, 1, 2, 1, 6), 2, 3, 2, layers=3)}, "ticks")
-    made["budget"] = budget.draw({
+    made["budget"] = bars.budget({
         "256 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
                      "kept for backward": 22_000_000},
         "8 times 32 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
                             "kept for backward": 2_800_000}})
-    made["traffic, one row"] = traffic.draw({"a star": [], "a ring": ring(8)}, 8)
+    made["traffic, one row"] = graph.traffic({"a star": [], "a ring": ring(8)}, 8)
     return [*made.items(), *processes().items()]
 
 
@@ -161,27 +138,27 @@ def processes():
     made = {}
     for n in (1, 2, 3, 8):
         numbers = [10.0 * rank for rank in range(n)]
-        made[f"worlds of {n}"] = worlds.draw(numbers, numbers)
+        made[f"worlds of {n}"] = boxes.worlds(numbers, numbers)
     for name, sends in {"a tree": [[1, 2, 4], [3, 5], [6], [7], [], [], [], []],
                         "a line": [[1], [2], []], "one": [[]]}.items():
-        made[f"spread, {name}"] = spread.draw(sends)
-    made["spread from rank 2"] = spread.draw([[], [], [1, 0]], src=2)
+        made[f"spread, {name}"] = boxes.spread(sends)
+    made["spread from rank 2"] = boxes.spread([[], [], [1, 0]], src=2)
     one, two = ("step 1", 1.0, 51.0), ("step 2", 50.0, 51.0)
-    made["calls that mix"] = calls.draw([[one, ("step 2", 2.0, 62.0)],
+    made["calls that mix"] = boxes.calls([[one, ("step 2", 2.0, 62.0)],
                                          [two, ("step 3", 60.0, 62.0)]])
-    made["calls that meet"] = calls.draw([[one], [("step 1", 50.0, 51.0)]])
-    made["a call is missing"] = calls.draw([[one, ("step 2", 2.0, 2.0)], [two]])
+    made["calls that meet"] = boxes.calls([[one], [("step 1", 50.0, 51.0)]])
+    made["a call is missing"] = boxes.calls([[one, ("step 2", 2.0, 2.0)], [two]])
     for count, ranks in ((1, 1), (2, 2), (2, 3), (3, 2)):
-        made[f"hosts {count} {ranks}"] = hosts.draw(
+        made[f"hosts {count} {ranks}"] = boxes.hosts(
             [[(local, host * ranks + local) for local in range(ranks)]
              for host in range(count)])
-    made["hosts, unequal"] = hosts.draw([[(1, 7), (0, 0)], [(0, 2)]])
-    made["loading"] = loading.draw({"0 workers": [3] * 5, "1 worker": [3, 1, 1, 1, 1],
+    made["hosts, unequal"] = boxes.hosts([[(1, 7), (0, 0)], [(0, 2)]])
+    made["loading"] = clocks.loading({"0 workers": [3] * 5, "1 worker": [3, 1, 1, 1, 1],
                                     "2 workers": [3, 0, 0, 0, 0]}, 2)
     job = predicted.Job(25e6, 4e9)
     for link in ("eth25", "nvlink4"):
         machine = predicted.Machine(1e13, LINKS[link])
-        made[f"plan over {link}"] = plan.draw(predicted.rows(job, machine, [1, 8, 4096]))
+        made[f"plan over {link}"] = bars.plan(predicted.rows(job, machine, [1, 8, 4096]))
     return made
 
 

@@ -17,12 +17,10 @@ def overlay(X, y, found, title="", width=7.4):
     X: (n, h, w) or (n, 1, h, w), from 0 to 1. y: (n, h, w), 0 where nothing is.
     found: a dict from label to such masks, a row of images for each; {} draws the
     truth alone. width: in inches. Returns the axes, a list for each row.
-    Raises ValueError, naming it, for a mask of another shape; TypeError for a `found`
-    that is no dict.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
-    X = _check(X, y, found)
+    X = X.squeeze(1) if X.dim() == 4 else X
     rows = [*found.items()] or [("", None)]
     height = len(rows) * (width - 0.6) / len(X) * X.shape[1] / X.shape[2]
     figure, grid = plt.subplots(len(rows), len(X), dpi=110, squeeze=False,
@@ -74,18 +72,3 @@ def _panel(ax, image, true, found):
 def _iou(found, true):
     both, either = int((found & true).sum()), int((found | true).sum())
     return f"IoU {both / either:.2f}" if either else "both empty"
-
-
-def _check(X, y, found):
-    if not isinstance(found, dict):
-        raise TypeError("found must be a dict from label to masks, got "
-                        f"{type(found).__name__}")
-    X = X.squeeze(1) if X.dim() == 4 else X
-    if X.dim() != 3 or not len(X):
-        raise ValueError("X must have shape (n, h, w) or (n, 1, h, w) with n >= 1, "
-                         f"got {tuple(X.shape)}")
-    for name, masks in [("y", y), *((f"found[{k!r}]", v) for k, v in found.items())]:
-        if masks.shape != X.shape:
-            raise ValueError(f"{name} has shape {tuple(masks.shape)}, "
-                             f"X's images have {tuple(X.shape)}")
-    return X

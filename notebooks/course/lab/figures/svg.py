@@ -1,15 +1,11 @@
 """One look for every picture that is drawn as SVG: a white card, boxes, arrows, text.
 
-    card        an empty drawing: title for screen readers, white behind it
-    picture     what a notebook shows: the finished drawing as text, and its title
-    text        a line of text, (x, y) at its middle's height
-    box         a rounded box, with text in it
-    arrow       a line with a head at its end, or at both
-    tiles       many equal rectangles of one colour, as one path
-    wide        how wide a line of text may get
-
-    jumps       let an attribute take a value at each of some times, without a way
-    travel      let an element stand at each of some places, and go straight between
+    card, picture   an empty drawing; what a notebook shows of it when it is finished
+    text, heading   a line of text, (x, y) at its middle's height; one in bold
+    box, arrow      a rounded box with words in it; a line with one head or two
+    tiles           many equal rectangles of one colour, as one path
+    wide            how wide a line of text may get
+    jumps, travel   let an attribute change at some times; let an element move
 
 Motion is SVG's own: no script. No element has an id, so that two pictures on one page
 cannot be mixed up. drawsvg is imported where it is needed.
@@ -65,6 +61,11 @@ def text(parent, words, x, y, size=12, colour=INK, anchor="middle", **style):
     element = drawsvg.Text(str(words), size, short(x), short(y + 0.35 * size), **style)
     parent.append(element)
     return element
+
+
+def heading(parent, words, x, y, size=14, **style):
+    """Write bold words that begin at x."""
+    text(parent, words, x, y, size, INK, "start", **style, font_weight="bold")
 
 
 def box(parent, x, y, width, height, words="", colour=FAINT, ink="#ffffff", size=12,

@@ -1,0 +1,82 @@
+"""Charts, drawn with matplotlib: what a hash of their bytes would not tell apart."""
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from course.lab.figures import bars, plot
+from course.lab.figures.overlay import overlay
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    before = plt.get_backend()
+    plt.switch_backend("agg")
+    yield
+    plt.close("all")
+    plt.switch_backend(before)
+
+
+def test_the_axes_that_are_asked_for_are_logarithmic_and_few_values_are_written_out():
+    for log, scales in ((False, "linear linear"), (True, "linear log"),
+                        ("x", "log linear"), ("xy", "log log")):
+        ax = plot.lines([16, 64, 512], {"a": [1, 2, 3]}, "x", "y", log=log)
+        assert f"{ax.get_xscale()} {ax.get_yscale()}" == scales
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["16", "64", "512"]
+
+
+@pytest.mark.parametrize("ends", [
+    [1, 1, 1, 1], [0, 100, 100, 100], [0, 0, 0, 100], [50, 50.1, 49.9, 0]])
+def test_labels_at_the_ends_of_lines_do_not_touch(ends):
+    ax = plot.lines([1, 2], {f"run {i}": [0, end] for i, end in enumerate(ends)}, "x",
+                    "y", width=3.5, height=2)
+    ax.figure.canvas.draw()
+    boxes = sorted((text.get_window_extent() for text in ax.texts), key=lambda b: b.y0)
+    assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:]))
+    inside = ax.figure.bbox
+    assert all(inside.y0 <= b.y0 and b.y1 <= inside.y1 and b.x1 <= inside.x1
+               for b in boxes)
+
+
+def test_labels_that_would_touch_stand_half_above_and_half_below():
+    ax = plot.lines([1, 2], {"low": [0, 0], "a": [0, 50], "b": [0, 50.1], "c": [0, 50.2],
+                             "high": [0, 100]}, "x", "y")
+    low, *near, high = [label.xyann[1] for label in ax.texts]
+    assert abs(low) < 1 and abs(high) < 1 and abs(near[1]) < 1
+    assert near[0] < -10 and near[2] > 10
+
+
+def test_each_table_is_shaded_by_its_own_largest_number():
+    table = torch.tensor([[1.0, -4.0], [2.0, 3.0]])
+    plot.tables({"small": table, "large": 10 * table}, "class", "image")
+    panels = [ax for ax in plt.gcf().axes if ax.images]
+    assert [ax.images[0].get_clim() for ax in panels] == [(-4, 4), (-40, 40)]
+
+
+def test_the_parts_of_a_step_lie_end_to_end():
+    ax = bars.laps({"one": {"load": 0.001, "forward": 0.002},
+                    "two": {"load": 0.004, "forward": 0.008}})
+    assert [(bar.get_x(), bar.get_width()) for bar in ax.patches] == [
+        (0, 1), (0, 4), (1, 2), (4, 8)]
+
+
+def mask(rows):
+    """Return a mask for rows: "#" is inside."""
+    return torch.tensor([[[c == "#" for c in row] for row in rows.split()]]).long()
+
+
+@pytest.mark.parametrize("true, found, edges, words", [
+    ("... .## ...", "... ##. ...", 6, "IoU 0.33"),
+    ("### #.# ###", "### #.# ###", 16, "IoU 1.00"),
+    ("#.. .#. ..#", "... ... ...", 12, "IoU 0.00"), ("... ...", "... ...", 0, "both empty")])
+def test_masks_are_outlined_between_pixels_and_say_how_well_they_fit(true, found, edges,
+                                                                     words):
+    y, found = mask(true), mask(found)
+    ax = overlay(y.float(), y, {"found": found})[0][0]
+    lines, = ax.collections
+    segments = torch.tensor([line.tolist() for line in lines.get_segments()])
+    assert len(segments) == edges and ax.get_xlabel() == words
+    if edges:
+        assert set((segments % 1).flatten().tolist()) == {0.5}
+    shaded = torch.tensor(ax.images[1].get_alpha()) > 0
+    assert torch.equal(shaded.long(), found[0])
