@@ -1,6 +1,7 @@
 """What goes from whom to whom: boxes, and an arrow for each way.
 
     places      where ranks stand: a star, a circle or a tree, as the sends have it
+    between     an arrow from box to box
     split       what each way to split LeNet sends                      lesson 01
     traffic     who sends how many bytes to whom                        lessons 07, 22
     messages    what each message of a ring carried                     lesson 22
@@ -9,7 +10,9 @@
 import math
 
 from course.lab.figures import svg
+from course.lab.figures.lanes import listed
 from course.lab.figures.plot import COLOURS, INK
+from course.lab.figures.svg import WIDTH, rank_colour
 from course.lab.wire import totals
 
 HOLDS = {  # what device 0 and device 1 hold
@@ -17,33 +20,32 @@ HOLDS = {  # what device 0 and device 1 hold
     "inside a layer": ("half of each layer", "the other half"),
     "by data": ("all layers, half the rows", "all layers, half the rows"),
 }
-WIDE, TALL = 96, 50  # a device's box among arrows
+WIDE, TALL = 96, 50  # a rank's box
 
 
-def places(links, world_size, wide, high):
-    """Return each rank's (x, y), with (0, 0) in the middle of a wide x high picture.
+def places(links, world_size, wide, high, middle):
+    """Return each rank's (x, y) in a wide x high picture round a middle (x, y).
 
     links: the pairs (rank, peer) that send. All through rank 0 is a star; round, or
     anything else with a cycle, is a circle; what is left is a tree below rank 0.
     """
     pairs = {tuple(sorted(link)) for link in links}
-    if world_size == 2:
-        return [(-wide / 3.4, 0), (wide / 3.4, 0)]
-    if all(0 in pair for pair in pairs):
-        return [(0, 0), *_circle(world_size - 1, wide, high)]
     parent = _parents(pairs)
-    if len(parent) == len(pairs) == world_size - 1 and not _is_round(pairs, world_size):
-        return _tree(parent, wide, high)
-    return _circle(world_size, wide, high)
+    is_round = all(b - a in (1, world_size - 1) for a, b in pairs)
+    if world_size == 2:
+        found = [(-1 / 1.7, 0), (1 / 1.7, 0)]
+    elif all(0 in pair for pair in pairs):
+        found = [(0, 0), *_circle(world_size - 1)]
+    elif len(parent) == len(pairs) == world_size - 1 and not is_round:
+        found = _tree(parent)
+    else:
+        found = _circle(world_size)
+    return [(middle[0] + wide / 2 * x, middle[1] + high / 2 * y) for x, y in found]
 
 
-def _is_round(pairs, world_size):
-    return all(b - a in (1, world_size - 1) for a, b in pairs)
-
-
-def _circle(number, wide, high):
+def _circle(number):
     angles = [2 * math.pi * i / number for i in range(number)]
-    return [(wide / 2 * math.sin(a), -high / 2 * math.cos(a)) for a in angles]
+    return [(math.sin(a), -math.cos(a)) for a in angles]
 
 
 def _parents(pairs):
@@ -58,28 +60,40 @@ def _parents(pairs):
     return parent
 
 
-def _tree(parent, wide, high):
+def _tree(parent):
     children = {rank: [] for rank in (0, *parent)}
     depth, column, leaves = {0: 0}, {}, 0
     for rank, above in parent.items():
         children[above].append(rank)
         depth[rank] = depth[above] + 1
-    for rank in _down(0, children):
-        if not children[rank]:
-            column[rank], leaves = leaves, leaves + 1
-    for rank in sorted(children, key=depth.get, reverse=True):
-        if children[rank]:
-            mine = [column[child] for child in children[rank]]
-            column[rank] = sum(mine) / len(mine)
+
+    def descend(rank):
+        nonlocal leaves
+        for child in children[rank]:
+            descend(child)
+        mine = [column[child] for child in children[rank]]
+        column[rank] = sum(mine) / len(mine) if mine else leaves
+        leaves += not mine
+    descend(0)
     deep = max(depth.values())
-    return [((column[rank] / max(leaves - 1, 1) - 0.5) * wide,
-             (depth[rank] / deep - 0.5) * high) for rank in sorted(children)]
+    return [(2 * column[rank] / max(leaves - 1, 1) - 1, 2 * depth[rank] / deep - 1)
+            for rank in sorted(children)]
 
 
-def _down(rank, children):
-    yield rank
-    for child in children[rank]:
-        yield from _down(child, children)
+def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
+    """Draw an arrow between the middles of two boxes, moved to its right by `beside`.
+
+    Return the middle of the arrow, and the direction (x, y) to its right hand.
+    """
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    length = (dx**2 + dy**2) ** 0.5
+    # how much of the way lies inside a box
+    part = min(wide / 2 / max(abs(dx), 1e-9), high / 2 / max(abs(dy), 1e-9))
+    right = -dy / length, dx / length
+    x, y = beside * right[0], beside * right[1]
+    card.arrow((start[0] + part * dx + x, start[1] + part * dy + y),
+               (end[0] - part * dx + x, end[1] - part * dy + y), colour, thick, both)
+    return (start[0] + dx / 2 + x, start[1] + dy / 2 + y), right
 
 
 def split(bytes_by_way):
@@ -93,19 +107,24 @@ def split(bytes_by_way):
     most = max(row[1] for rows in bytes_by_way.values() for row in rows)
     sums = {way: _size(sum(row[1] for row in rows))
             for way, rows in bytes_by_way.items()}
-    high = sum(76 + 32 * len(rows) for rows in bytes_by_way.values())
-    drawing = svg.card(high + 8, "What crosses between two devices in one step: "
-                       + "; ".join(f"{way}, {size}" for way, size in sums.items()))
-    y = 4
+    card = svg.Card(sum(76 + 32 * len(rows) for rows in bytes_by_way.values()) + 8,
+                    "What crosses between two devices in one step: "
+                    + listed(sums, ", "))
+    card.y = 4
     for way, rows in bytes_by_way.items():
-        svg.heading(drawing, way, 16, y + 16, 15)
-        svg.text(drawing, f"{sums[way]} a step", svg.WIDTH - 16, y + 16, 13, INK, "end")
-        _devices(drawing, HOLDS.get(way, ("", "")), y, 64 + 32 * len(rows))
+        card.heading(way, 16, 16, 15)
+        card.text(f"{sums[way]} a step", WIDTH - 16, 16, 13, INK, "end")
+        for rank, x in enumerate((88, WIDTH - 88)):
+            card.line(x, 60, x, 60 + 32 * len(rows), stroke=COLOURS[rank],
+                      stroke_width=3)
+            card.box(x - 76, 30, 152, 36, colour=COLOURS[rank])
+            card.text(f"device {rank}", x, 40, 12, "#ffffff", font_weight="bold")
+            card.text(HOLDS.get(way, ("", ""))[rank], x, 55, 10.5, "#ffffff")
         for i, (label, number, *sender) in enumerate(rows):
-            _transfer(drawing, f"{label}, {_size(number)}", y + 88 + 32 * i,
+            _transfer(card, f"{label}, {_size(number)}", 88 + 32 * i,
                       max(13 * number / most, 1), sender[0] if sender else i % 2)
-        y += 76 + 32 * len(rows)
-    return svg.picture(drawing)
+        card.y += 76 + 32 * len(rows)
+    return card.picture()
 
 
 def _size(number):
@@ -116,23 +135,11 @@ def _size(number):
         number /= 1000
 
 
-def _devices(drawing, holds, top, high):
-    import drawsvg
-    for rank, x in enumerate((88, svg.WIDTH - 88)):
-        drawing.append(drawsvg.Line(x, top + 60, x, top + high - 4, stroke=COLOURS[rank],
-                                    stroke_width=3))
-        svg.box(drawing, x - 76, top + 30, 152, 36, colour=COLOURS[rank])
-        svg.text(drawing, f"device {rank}", x, top + 40, 12, "#ffffff",
-                 font_weight="bold")
-        svg.text(drawing, holds[rank], x, top + 55, 10.5, "#ffffff")
-
-
-def _transfer(drawing, label, y, thick, sender):
-    ends = [(91, y), (svg.WIDTH - 91, y)]
-    colour = INK if sender == "both" else COLOURS[sender]
-    svg.arrow(drawing, *(ends[::-1] if sender == 1 else ends), colour, thick,
-              both=sender == "both")
-    svg.text(drawing, label, svg.WIDTH / 2, y - thick / 2 - 8, 11.5)
+def _transfer(card, label, y, thick, sender):
+    ends = [(91, y), (WIDTH - 91, y)]
+    card.arrow(*(ends[::-1] if sender == 1 else ends),
+               INK if sender == "both" else COLOURS[sender], thick, sender == "both")
+    card.text(label, WIDTH / 2, y - thick / 2 - 8, 11.5)
 
 
 def traffic(logs, world_size, word="device"):
@@ -147,60 +154,37 @@ def traffic(logs, world_size, word="device"):
             link = sent.source, sent.target
             links[label][link] = links[label].get(link, 0) + sent.size
     scale = 12 / max(number for ways in links.values() for number in ways.values())
-    worst = {label: _size(max(map(max, totals(log, world_size))))
-             for label, log in logs.items()}
+    sums = {label: totals(log, world_size) for label, log in logs.items()}
+    worst = {label: _size(max(map(max, both))) for label, both in sums.items()}
     high = 20 if world_size < 3 else 200 if world_size < 5 else 330
-    drawing = svg.card((high + 106) * len(logs) + 8,
-                       f"Bytes that cross between {word}s in one step. " + "; ".join(
-        f"{label}: at most {size} out of or into a {word}"
-        for label, size in worst.items()))
-    for i, (label, log) in enumerate(logs.items()):
-        top = 4 + (high + 106) * i
-        svg.heading(drawing, label, 16, top + 16)
-        svg.text(drawing, f"busiest {word}: {worst[label]}", svg.WIDTH - 16, top + 16,
-                 13, INK, "end")
-        middles = _stand(links[label], world_size, 40, (high, top + 65 + high / 2))
-        for (source, target), number in sorted(links[label].items()):
+    said = {label: f"at most {size} out of or into a {word}"
+            for label, size in worst.items()}
+    card = svg.Card((high + 106) * len(logs) + 8,
+                    f"Bytes that cross between {word}s in one step. {listed(said)}")
+    card.y = 4
+    for label, ways in links.items():
+        card.heading(label, 16, 16)
+        card.text(f"busiest {word}: {worst[label]}", WIDTH - 16, 16, 13, INK, "end")
+        where = places(ways, world_size, WIDTH - WIDE - 40, high,
+                       (WIDTH / 2, 65 + high / 2))
+        for (source, target), number in sorted(ways.items()):
             thick = max(number * scale, 1)
-            beside = thick / 2 + 4 if (target, source) in links[label] else 0
-            _way(drawing, middles[source], middles[target], beside, thick,
-                 svg.rank_colour(source))
-        sums = zip(*totals(log, world_size))
-        for rank, (middle, (out, into)) in enumerate(zip(middles, sums)):
-            _device(drawing, rank, middle, f"{word} {rank}", 16, 15, f"out {_size(out)}",
-                    f"in {_size(into)}")
-    return svg.picture(drawing)
+            between(card, where[source], where[target], WIDE + 6, TALL + 6,
+                    rank_colour(source), thick,
+                    beside=thick / 2 + 4 if (target, source) in ways else 0)
+        for rank, (out, into) in enumerate(zip(*sums[label])):
+            _rank(card, rank, where[rank], f"{word} {rank}", 15, 16,
+                  (f"out {_size(out)}", f"in {_size(into)}"))
+        card.y += high + 106
+    return card.picture()
 
 
-def _stand(links, world_size, aside, height):
-    """Return the middle of each rank's box."""
-    high, y0 = height
-    return [(svg.WIDTH / 2 + x, y0 + y)
-            for x, y in places(links, world_size, svg.WIDTH - WIDE - aside, high)]
-
-
-def _device(drawing, rank, middle, name, first, line, *words, **style):
+def _rank(card, rank, middle, name, line, first, words, **style):
     x, y = middle
-    svg.box(drawing, x - WIDE / 2, y - TALL / 2, WIDE, TALL, colour=svg.rank_colour(rank))
-    svg.text(drawing, name, x, y - 15, 12, "#ffffff", font_weight="bold")
+    card.box(x - WIDE / 2, y - TALL / 2, WIDE, TALL, colour=rank_colour(rank))
+    card.text(name, x, y - 15, 12, "#ffffff", font_weight="bold")
     for i, said in enumerate(words):
-        svg.text(drawing, said, x, y - 15 + first + line * i, 11, "#ffffff", **style)
-
-
-def _way(drawing, start, end, beside, thick, colour):
-    """Draw an arrow from box to box, moved to its own right hand by some pixels.
-
-    Return the middle of the arrow, and the direction (x, y) to its right hand.
-    """
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    length = (dx**2 + dy**2) ** 0.5
-    # how much of the way lies inside a box
-    part = min((WIDE / 2 + 3) / max(abs(dx), 1e-9), (TALL / 2 + 3) / max(abs(dy), 1e-9))
-    right = -dy / length, dx / length
-    x, y = beside * right[0], beside * right[1]
-    svg.arrow(drawing, (start[0] + part * dx + x, start[1] + part * dy + y),
-              (end[0] - part * dx + x, end[1] - part * dy + y), colour, thick)
-    return (start[0] + dx / 2 + x, start[1] + dy / 2 + y), right
+        card.text(said, x, y - 15 + first + line * i, 11, "#ffffff", **style)
 
 
 def messages(runs, world_size):
@@ -210,32 +194,35 @@ def messages(runs, world_size):
     number) in order; first and last: each rank's number before and after.
     """
     high = 30 if world_size < 3 else 190 if world_size < 5 else 280
-    drawing = svg.card((high + 120) * len(runs) + 8, "What each message carried. "
-                       + "; ".join(f"{label}: ranks end with "
-                                   f"{', '.join(f'{number:g}' for number in last)}"
-                                   for label, (_, _, last) in runs.items()))
-    for i, (label, (sent, first, last)) in enumerate(runs.items()):
-        top = 4 + (high + 120) * i
-        svg.heading(drawing, label, 16, top + 16)
+    ends = {label: "ranks end with " + ", ".join(f"{number:g}" for number in last)
+            for label, (_, _, last) in runs.items()}
+    card = svg.Card((high + 120) * len(runs) + 8,
+                    f"What each message carried. {listed(ends)}")
+    card.y = 4
+    for label, (sent, first, last) in runs.items():
+        card.heading(label, 16, 16)
         links = {}
         for source, target, number in sent:
             links.setdefault((source, target), []).append(f"{number:g}")
-        middles = _stand(links, len(first), 124, (high, top + 69 + high / 2))
+        where = places(links, len(first), WIDTH - WIDE - 124, high,
+                       (WIDTH / 2, 69 + high / 2))
         for (source, target), numbers in sorted(links.items()):
-            _told(drawing, middles[source], middles[target], ", ".join(numbers),
-                  (target, source) in links, svg.rank_colour(source))
-        for rank, middle in enumerate(middles):
-            _device(drawing, rank, middle, f"rank {rank}", 15.5, 15.5,
-                    f"holds {first[rank]:g}", f"ends with {last[rank]:g}",
-                    font_weight="normal")
-    return svg.picture(drawing)
+            _told(card, where[source], where[target], ", ".join(numbers),
+                  (target, source) in links, rank_colour(source))
+        for rank, middle in enumerate(where):
+            _rank(card, rank, middle, f"rank {rank}", 15.5, 15.5,
+                  (f"holds {first[rank]:g}", f"ends with {last[rank]:g}"),
+                  font_weight="normal")
+        card.y += high + 120
+    return card.picture()
 
 
-def _told(drawing, start, end, words, both, colour):
-    (x, y), (right, down) = _way(drawing, start, end, 5 * both, 2.5, colour)
-    out = 1 if both else -1  # what is outside of the ring is on its arrows' left hand
+def _told(card, start, end, words, back, colour):
+    """Draw an arrow, and beside it what it carried."""
+    (x, y), (right, down) = between(card, start, end, WIDE + 6, TALL + 6, colour, 2.5,
+                                    beside=5 * back)
+    out = 1 if back else -1  # what is outside of the ring is on its arrows' left hand
     side = out * right
     anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
     x += {"middle": 0, "start": 13, "end": -13}[anchor]
-    svg.text(drawing, words, x, y + 12 * out * down, 12, colour, anchor,
-             font_weight="bold")
+    card.text(words, x, y + 12 * out * down, 12, colour, anchor, font_weight="bold")

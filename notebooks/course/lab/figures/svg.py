@@ -1,9 +1,7 @@
 """One look for every picture that is drawn as SVG: a white card, boxes, arrows, text.
 
-    card, picture   an empty drawing; what a notebook shows of it when it is finished
-    text, heading   a line of text, (x, y) at its middle's height; one in bold
-    box, arrow      a rounded box with words in it; a line with one head or two
-    tiles           many equal rectangles of one colour, as one path
+    Card            what is drawn on: text, headings, boxes, arrows, lines, tiles
+    Picture         what a notebook shows of a finished card
     wide            how wide a line of text may get
     jumps, travel   let an attribute change at some times; let an element move
 
@@ -11,7 +9,7 @@ Motion is SVG's own: no script. No element has an id, so that two pictures on on
 cannot be mixed up. drawsvg is imported where it is needed.
 """
 
-from html import unescape
+from contextlib import contextmanager
 
 from course.lab.figures.plot import COLOURS, FAINT, INK
 
@@ -33,85 +31,96 @@ class Picture:
         return self.text
 
 
-def card(height, title, width=WIDTH):
-    """Make an empty drawing of the given size with a white card as its ground."""
-    import drawsvg
-    drawing = drawsvg.Drawing(width, height, font_family="sans-serif", role="img",
-                              text_anchor="middle", fill=INK,  # what texts inherit
-                              style="max-width:100%;height:auto")
-    drawing.append_title(title)
-    drawing.append(drawsvg.Rectangle(0, 0, width, height, rx=10, fill="#ffffff"))
-    return drawing
+class Card:
+    """A white card, and what is drawn on it; all y are counted from `y` on.
 
+    (x, y) is the middle of a text's height, and the upper left corner of a box.
+    """
 
-def picture(drawing):
-    """Return the finished drawing as a `Picture`: the same bytes everywhere."""
-    drawn = drawing.as_svg(header="").replace("<defs>\n</defs>\n", "")
-    drawn = drawn.replace('\n    ', " ").replace(" />", "/>")
-    return Picture(drawn, unescape(drawing.elements[0].escaped_text))
+    def __init__(self, height, title, width=WIDTH):
+        import drawsvg
+        self.y, self.title = 0, title
+        self.parent = self.drawing = drawsvg.Drawing(
+            width, height, font_family="sans-serif", role="img",
+            text_anchor="middle", fill=INK,  # what texts inherit
+            style="max-width:100%;height:auto")
+        self.drawing.append_title(title)
+        self.append(drawsvg.Rectangle(0, 0, width, height, rx=10, fill="#ffffff"))
 
+    def picture(self):
+        """Return the finished drawing as a `Picture`: the same bytes everywhere."""
+        drawn = self.drawing.as_svg(header="").replace("<defs>\n</defs>\n", "")
+        return Picture(drawn.replace("\n    ", " ").replace(" />", "/>"), self.title)
 
-def text(parent, words, x, y, size=12, colour=INK, anchor="middle", **style):
-    """Write words at (x, y), the middle of their height; return the element."""
-    import drawsvg
-    if colour != INK:
-        style["fill"] = colour
-    if anchor != "middle":
-        style["text_anchor"] = anchor
-    element = drawsvg.Text(str(words), size, short(x), short(y + 0.35 * size), **style)
-    parent.append(element)
-    return element
+    def append(self, element):
+        """Put an element of drawsvg on top of all others; return it."""
+        self.parent.append(element)
+        return element
 
+    @contextmanager
+    def group(self, **style):
+        """Let what is drawn inside be one element."""
+        import drawsvg
+        outer, self.parent = self.parent, drawsvg.Group(**style)
+        yield self.parent
+        outer.append(self.parent)
+        self.parent = outer
 
-def heading(parent, words, x, y, size=14, **style):
-    """Write bold words that begin at x."""
-    text(parent, words, x, y, size, INK, "start", **style, font_weight="bold")
+    def text(self, words, x, y, size=12, colour=INK, anchor="middle", **style):
+        """Write words at (x, y); return the element."""
+        import drawsvg
+        style |= {"fill": colour} if colour != INK else {}
+        style |= {"text_anchor": anchor} if anchor != "middle" else {}
+        return self.append(drawsvg.Text(str(words), size, short(x),
+                                        short(self.y + y + 0.35 * size), **style))
 
+    def heading(self, words, x, y, size=14, **style):
+        """Write bold words that begin at x."""
+        self.text(words, x, y, size, INK, "start", **style, font_weight="bold")
 
-def box(parent, x, y, width, height, words="", colour=FAINT, ink="#ffffff", size=12,
-        **style):
-    """Draw a rounded box with its upper left corner at (x, y), and words in it."""
-    import drawsvg
-    style.setdefault("rx", 5)
-    element = drawsvg.Rectangle(short(x), short(y), short(width), short(height),
-                                fill=colour, **style)
-    parent.append(element)
-    if words != "":
-        text(parent, words, x + width / 2, y + height / 2, size, ink)
-    return element
+    def box(self, x, y, width, height, words="", colour=FAINT, ink="#ffffff", size=12,
+            **style):
+        """Draw a rounded box, and words in its middle."""
+        import drawsvg
+        style.setdefault("rx", 5)
+        self.append(drawsvg.Rectangle(short(x), short(self.y + y), short(width),
+                                      short(height), fill=colour, **style))
+        if words != "":
+            self.text(words, x + width / 2, y + height / 2, size, ink)
 
+    def line(self, x0, y0, x1, y1, **style):
+        """Draw a line without a head."""
+        import drawsvg
+        self.append(drawsvg.Line(short(x0), short(self.y + y0), short(x1),
+                                 short(self.y + y1), **style))
 
-def arrow(parent, start, end, colour=SOFT, width=1.6, both=False):
-    """Draw an arrow from start to end; with `both`, a head at each end."""
-    import drawsvg
-    (x0, y0), (x1, y1) = start, end
-    length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
-    u, v = (x1 - x0) / length, (y1 - y0) / length
-    head = 5 + 1.2 * width
-    tail = head if both else 0
-    line = drawsvg.Path(stroke=colour, stroke_width=short(width), fill="none")
-    parent.append(line.M(short(x0 + tail * u), short(y0 + tail * v))
-                  .L(short(x1 - head * u), short(y1 - head * v)))
-    heads = [(x1, y1, u, v)] + [(x0, y0, -u, -v)] * both
-    shape = drawsvg.Path(fill=colour)
-    for x, y, u, v in heads:
-        shape.M(short(x), short(y))
-        for side in (1, -1):
-            shape.L(short(x - head * u - side * head * 0.5 * v),
-                    short(y - head * v + side * head * 0.5 * u))
-        shape.Z()
-    parent.append(shape)
+    def arrow(self, start, end, colour=SOFT, width=1.6, both=False):
+        """Draw an arrow from start to end; with `both`, a head at each end."""
+        import drawsvg
+        (x0, y0), (x1, y1) = ((x, self.y + y) for x, y in (start, end))
+        length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
+        u, v = (x1 - x0) / length, (y1 - y0) / length
+        head = 5 + 1.2 * width
+        tail = head if both else 0
+        line = drawsvg.Path(stroke=colour, stroke_width=short(width), fill="none")
+        self.append(line.M(short(x0 + tail * u), short(y0 + tail * v))
+                    .L(short(x1 - head * u), short(y1 - head * v)))
+        shape = drawsvg.Path(fill=colour)
+        for x, y, back in [(x1, y1, head)] + [(x0, y0, -head)] * both:
+            shape.M(short(x), short(y))
+            for side in (1, -1):
+                shape.L(short(x - back * u - side * back * 0.5 * v),
+                        short(y - back * v + side * back * 0.5 * u))
+            shape.Z()
+        self.append(shape)
 
-
-def tiles(parent, places, width, height, colour, **style):
-    """Draw a rectangle at each place, its upper left corner, all as one path."""
-    import drawsvg
-    path = drawsvg.Path(fill=colour, **style)
-    for x, y in places:
-        path.M(short(x), short(y)).h(short(width)).v(short(height))
-        path.h(short(-width)).Z()
-    parent.append(path)
-    return path
+    def tiles(self, places, width, height, colour, **style):
+        """Draw a box with sharp corners at each place, all as one element."""
+        import drawsvg
+        path = self.append(drawsvg.Path(fill=colour, **style))
+        for x, y in places:
+            path.M(short(x), short(self.y + y)).h(short(width)).v(short(height))
+            path.h(short(-width)).Z()
 
 
 def wide(words, size=12):
