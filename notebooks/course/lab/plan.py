@@ -70,8 +70,8 @@ def plan_command(args):
                            args.price, tuple(args.way))
     found = plan.rows(job, machine, sorted(set(args.world_size)))
     if args.out:
-        from course.lab.figures.plan import draw
-        args.out.write_text(draw(found)._repr_svg_(), encoding="utf-8")
+        from course.lab.figures import bars
+        args.out.write_text(bars.plan(found)._repr_svg_(), encoding="utf-8")
     sys.stdout.write(plan.table(found) + "\n")
 
 

@@ -128,36 +128,35 @@ class _Recorder(TorchDispatchMode):
         self.notes = [(0, *note) for note in enumerate(self._copies())] if watch else []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        read = [t for t in _tensors(args) if _home(t) in self.owner]
+        read = [part for part in map(_place, _tensors(args)) if part[0] in self.owner]
         if not read or func.is_view:
             return func(*args, **(kwargs or {}))
-        here = self.owner[_home(read[0])]
-        ready = max(_latest(self.ready, _place(tensor)) for tensor in read
-                    if self.owner[_home(tensor)] == here)
+        here = self.owner[read[0][0]]
+        ready = max(_latest(self.ready, place) for place in read
+                    if self.owner[place[0]] == here)
         kind = "copy" if "copy" in str(func) else "add"
-        for tensor in read[1:]:
-            if self.owner[_home(tensor)] != here:
-                ready = max(ready, 1 + self._send(tensor, read[0], kind))
+        for place in read[1:]:
+            if self.owner[place[0]] != here:
+                ready = max(ready, 1 + self._send(place, read[0], kind))
         out = func(*args, **(kwargs or {}))
-        for tensor in _tensors(out) or read[:1]:
-            self.owner.setdefault(_home(tensor), here)
+        for tensor in _tensors(out) or _tensors(args)[:1]:
+            place = _place(tensor)
+            self.owner.setdefault(place[0], here)
             self.keep.append(tensor)
-            _note(self.ready, _place(tensor), ready)
+            _note(self.ready, place, ready)
         if self.watch:
             self.notes.append((self.received[here] + 1, here, self._copies()[here]))
         return out
 
-    def _send(self, tensor, into, kind):
-        """Note a tensor on its way to where `into` lives; return the step."""
-        source, target = (self.owner[_home(t)] for t in (tensor, into))
+    def _send(self, place, into, kind):
+        """Note what lies at a place on its way to another; return the step."""
+        source, target = self.owner[place[0]], self.owner[into[0]]
         step = max(self.sent[source] + 1, self.received[target] + 1,
-                   _latest(self.ready, _place(tensor)),
-                   _latest(self.gone, _place(into)))
+                   _latest(self.ready, place), _latest(self.gone, into))
         self.sent[source] = self.received[target] = step
-        _note(self.gone, _place(tensor), step)
-        where = next((t for t in (into, tensor) if _home(t) in self.own), tensor)
-        self.log.append(Transfer(step, source, target, *_place(where)[1:], kind,
-                                 tensor.numel() * tensor.element_size()))
+        _note(self.gone, place, step)
+        where = next((each for each in (into, place) if each[0] in self.own), place)
+        self.log.append(Transfer(step, source, target, *where[1:3], kind, place[3]))
         return step
 
     def _copies(self):
@@ -178,21 +177,25 @@ def _home(tensor):
 
 
 def _place(tensor):
-    """Return (home, first, last): `last` is the place behind what may be read."""
-    first = tensor.storage_offset()
-    reach = sum((size - 1) * stride for size, stride in
-                zip(tensor.shape, tensor.stride())) + 1 if tensor.numel() else 0
-    return _home(tensor), first, first + reach
+    """Return (home, first, last, bytes); `last` is the first place behind."""
+    first, last = tensor.storage_offset(), tensor.numel()
+    if last and not tensor.is_contiguous():
+        last = 1 + sum((size - 1) * stride for size, stride in
+                       zip(tensor.shape, tensor.stride()))
+    return _home(tensor), first, first + last, tensor.numel() * tensor.element_size()
 
 
 def _latest(notes, place):
     """Return the latest step noted of what overlaps this place."""
-    home, first, last = place
-    return max((step for (begin, end), step in notes.get(home, {}).items()
-                if begin < last and first < end), default=0)
+    home, first, last, _ = place
+    latest = 0
+    for (begin, end), step in notes.get(home, {}).items():
+        if step > latest and begin < last and first < end:
+            latest = step
+    return latest
 
 
 def _note(notes, place, step):
-    home, *part = place
+    home, first, last, _ = place
     mine = notes.setdefault(home, {})
-    mine[tuple(part)] = max(step, mine.get(tuple(part), 0))
+    mine[first, last] = max(step, mine.get((first, last), 0))

@@ -1,6 +1,6 @@
 import pytest
 
-from manual_dp.__main__ import main
+from course.__main__ import main
 
 ASKED = ["plan", "--params", "25e6", "--flops", "4e9", "--link", "pcie4"]
 
@@ -35,7 +35,7 @@ def refuses(capsys, *arguments):
 ])
 def test_a_wrong_value_is_one_line(capsys, more, message):
     line = refuses(capsys, *ASKED, *more)
-    assert line.startswith("python -m manual_dp") and ": error: " in line
+    assert line.startswith("python -m course") and ": error: " in line
     assert message in line
 
 
