@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from course.__main__ import main
 from course.lab.gpu import bench
-from manual_dp.__main__ import main
 
 CPU = torch.device("cpu")
 QUICK = ["step", "alone", "mixed"]

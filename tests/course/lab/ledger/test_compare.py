@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.__main__ import main
 from course.lab.ledger import compare as page
 from course.lab.ledger import methods
 from course.lab.ledger.compare import compare, largest_difference, plot, table
 from course.lab.ledger.plan import Plan, alone, follow, minibatches, start
 from manual_dp import allreduce
-from manual_dp.__main__ import main
 from manual_dp.lenet import lenet
 from manual_dp.ranks import BucketDDP
 
@@ -419,7 +419,7 @@ def test_what_has_finished_is_kept(quick, capsys, tmp_path):
         main(["compare", "--world-size", "2", "5", "--steps", "1", "--batch-size", "12",
               "--out", str(out)])
     assert caught.value.code == 2
-    assert capsys.readouterr().err == ("python -m manual_dp: error: batch_size must be "
+    assert capsys.readouterr().err == ("python -m course: error: batch_size must be "
                                        "at least three rows a rank, got 12 for 5 ranks\n")
     assert [run["world_size"] for run in json.loads(out.read_text())["runs"]] == [2]
 
@@ -431,7 +431,7 @@ def test_an_error_in_a_rank_is_one_line(monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["compare", "--steps", "1"])
     assert caught.value.code == 2
-    assert capsys.readouterr().err == ("python -m manual_dp: error: rank 0 raised "
+    assert capsys.readouterr().err == ("python -m course: error: rank 0 raised "
                                        "KeyError: 'no such layer'\n")
 
 
