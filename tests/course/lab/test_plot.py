@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from course.lab.figures import bars, plot
-from course.lab.figures.overlay import overlay
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +71,7 @@ def mask(rows):
 def test_masks_are_outlined_between_pixels_and_say_how_well_they_fit(true, found, edges,
                                                                      words):
     y, found = mask(true), mask(found)
-    ax = overlay(y.float(), y, {"found": found})[0][0]
+    ax = plot.masks(y.float(), y, {"found": found})[0][0]
     lines, = ax.collections
     segments = torch.tensor([line.tolist() for line in lines.get_segments()])
     assert len(segments) == edges and ax.get_xlabel() == words
