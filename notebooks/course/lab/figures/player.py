@@ -22,8 +22,9 @@ SECONDS, START, REST = 1.8, 1.2, 3.0  # a step; before the first; after the last
 TOP, RED = 65, "#d1350f"  # the middle of the highest rank; a rank is in there twice
 LINK = "#c3c9d1"
 NUMBERED = 4  # squares are wide enough for a number up to so many ranks
-PHASES = {("add", True): "reduce to one rank", ("copy", True): "broadcast",
-          ("add", False): "reduce-scatter", ("copy", False): "all-gather"}
+WHOLE = {"add": "reduce to one rank", "copy": "broadcast"}
+PARTS = {"add": "reduce-scatter", "copy": "all-gather"}
+FOLD = {"add": "fold", "copy": "unfold"}  # whole tensors, where others send parts
 Send = namedtuple("Send", "rank peer chunk chunks kind")  # from chunk on, so many
 
 
@@ -90,9 +91,10 @@ def _fill(chunk):
 
 def _names(steps, world_size):
     """Return (phase, number within it) of every step."""
-    names = []
-    for step in steps:
-        phase = PHASES[step[0].kind, step[0].chunks == world_size]
+    names, whole = [], [step[0].chunks == world_size for step in steps]
+    for step, all_of_it in zip(steps, whole):
+        words = PARTS if not all_of_it else WHOLE if all(whole) else FOLD
+        phase = words[step[0].kind]
         number = names[-1][1] + 1 if names and names[-1][0] == phase else 1
         names.append((phase, number))
     return names
@@ -192,8 +194,10 @@ def _tables(card, names, held, side):
     """Draw what all hold at the start and at the end of each phase: it stands still."""
     ends = [i for i, name in enumerate(names)
             if i + 1 == len(names) or names[i + 1][0] != name[0]][-3:]
-    shown = [("start", held[0]), *((f"after {names[i][0]}", held[i + 1]) for i in ends)]
+    after = "after " if len(ends) < 3 else ""
+    shown = [("start", held[0]), *((after + names[i][0], held[i + 1]) for i in ends)]
     column, world_size = WIDTH / len(shown), len(held[0])
+    side = min(side, (column - 60) / world_size)
     for place, (label, state) in enumerate(shown):
         middle = column * (place + 0.5) + 14
         x, fills = middle - world_size * side / 2, {}
