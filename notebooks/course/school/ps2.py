@@ -3,11 +3,11 @@
 A right answer has the right numbers and reaches two counts, the steps and the numbers
 out of the busiest rank. Both are bounds: who needs less is right as well.
 
-In a lesson, one function is given the chunks of all ranks: Passed sees where they go.
+In a lesson one function has the chunks of all ranks: Strangers sees whose numbers meet.
 """
 
 from functools import partial
-from itertools import chain, pairwise, product
+from itertools import chain, combinations, product
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -265,20 +265,16 @@ def _on_chunks(random, answer, form, compare):
         held = [rand(random, numel) for _ in range(k)]
         kept = [t.clone() for t in held]
         chunks = [list(t.tensor_split(k)) for t in kept]
-        with Passed(kept) as passed:
+        with Strangers(kept) as strangers:
             returned = answer(chunks)
         held = numbers(held)
         yield from compare(held, numbers(kept), form(_rows(chunks)),
                            form(_rows(returned)), OTHER_CHUNK)
-        to = passed.receivers()
-        if not any(all({*them} <= {(rank + side) % k} for rank, them in enumerate(to))
-                   for side in (1, -1)):
-            yield about(describe(held))(
-                "the ranks that each rank sends to", to,
-                [[(rank + 1) % k] for rank in range(k)], {
-                    "the numbers are right, but they did not go round the ring: each "
-                    "rank sends to the next one only, and passes on what has come to "
-                    "it": True})
+        yield about(describe(held))(
+            "ranks that are no neighbours, and whose numbers met",
+            sorted(strangers.met), [], {
+                "the numbers are right, but they did not go round the ring: each rank "
+                "sends to the next one only, and passes on what has come to it": True})
 
 
 def _rows(chunks):
@@ -287,56 +283,36 @@ def _rows(chunks):
     return [row for row in rows if isinstance(row, list)]
 
 
-class Passed(TorchDispatchMode):
-    """While it is entered, see from which rank to which numbers go.
+class Strangers(TorchDispatchMode):
+    """While it is entered, note which ranks' numbers meet that are no neighbours.
 
-    What is computed from ranks' numbers, a message, has been at these ranks, one after
-    the other; it goes on to the rank into whose memory it is written. Not seen is what
-    passes through Python's own numbers, or which way a copy of one chunk has come.
+    What is computed from ranks' tensors is where they are. Not seen is what passes
+    through copies of copies or Python's numbers, and which way a ring goes round.
     """
 
     def __init__(self, tensors):
         super().__init__()
-        self.rank = {_home(t): rank for rank, t in enumerate(tensors)}
-        self.been = {}  # the home of a message: the ranks where it was
-        self.keep = list(tensors)  # a freed home could be given to another tensor
-        self.sends = set()
+        self.at = {_home(t): {rank} for rank, t in enumerate(tensors)}
+        self.ranks = set(self.at)
+        self.keep = []  # a freed home could be given to another tensor
+        self.met = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run a function of torch; note where its numbers come from, and go to."""
-        out = func(*args, **(kwargs or {}))
-        if func.is_view:
-            return out
-        been, replaces = [], func.overloadpacket.__name__ in ("copy_", "zero_", "fill_")
-        for t in _tensors(args[1:] if replaces else args):
-            been = self._join(been, self._been(t))
-        for t in _tensors(out):
-            rank = self.rank.get(_home(t))
-            if rank is None:
-                self.been[_home(t)] = been
-                self.keep.append(t)
-            elif not (replaces and len(been) == 1 and _home(args[1]) in self.been):
-                self.sends |= set(pairwise([*(r for r in been if r != rank), rank]))
+        """Run a function of torch; note who meets, and where its result is."""
+        out, k = func(*args, **(kwargs or {})), len(self.ranks)
+        homes = [_home(t) for t in _leaves([args, kwargs]) if _home(t) in self.at]
+        self.met.update(
+            tuple(sorted(one | other))
+            for one, other in combinations([self.at[home] for home in homes], 2)
+            if not any((a - b) % k in (0, 1, k - 1) for a in one for b in other))
+        own = [self.at[home] for home in homes if home in self.ranks]
+        for t in _leaves(out) if own else ():
+            self.keep.append(t)
+            self.at.setdefault(_home(t), set().union(*own))
         return out
 
-    def _been(self, t):
-        at = _home(t)
-        return [self.rank[at]] if at in self.rank else self.been.get(at, [])
 
-    def _join(self, one, other):
-        """Return where a message was that is made of two: in the order of a ring."""
-        if len(other) > len(one) or len(one) == len(other) == 1 and (
-                one[0] == (other[0] + 1) % len(self.rank)):
-            one, other = other, one
-        return one + [rank for rank in other if rank not in one]
-
-    def receivers(self):
-        """Return for each rank the ranks that it sends to."""
-        return [sorted(to for source, to in self.sends if source == rank)
-                for rank in sorted(self.rank.values())]
-
-
-def _tensors(values):
+def _leaves(values):
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
