@@ -9,31 +9,15 @@ def reduce_scatter(rank, world_size, tensor):
         owner = (rank + shift) % world_size
         chunks[rank].add_((yield owner, chunks[owner]))
 """,
-        "carries the sum in a tensor of its own": """
+        "carries the sum in a list, with help and time": """
 def reduce_scatter(rank, world_size, tensor):
     chunks = tensor.tensor_split(world_size)
     carry, i = chunks[rank - 1].clone(), (rank - 1) % world_size
     for _ in range(world_size - 1):
-        carry = yield (rank + 1) % world_size, carry
+        (carry,) = yield (rank + 1) % world_size, [carry]
         i = (i - 1) % world_size
         carry = carry + chunks[i]
     chunks[rank].copy_(carry)
-""",
-        "a list around each message": """
-def reduce_scatter(rank, world_size, tensor):
-    chunks = tensor.tensor_split(world_size)
-    for step in range(world_size - 1):
-        i = (rank - 1 - step) % world_size
-        (arrived,) = yield (rank + 1) % world_size, [chunks[i]]
-        chunks[i - 1].add_(arrived)
-""",
-        "with help, and time": """
-def reduce_scatter(rank, world_size, tensor):
-    chunks = tensor.tensor_split(world_size)
-    for step in range(world_size - 1):
-        i = (rank - 1 - step) % world_size
-        arrived = yield (rank + 1) % world_size, chunks[i]
-        chunks[(i - 1) % world_size].add_(arrived)
 reduce_scatter?
 %time sum(range(9))
 """},
@@ -105,18 +89,6 @@ def spread_allreduce(rank, world_size, params):
         arrived = yield ((rank + s) % world_size, message) if message else None
         for p, q in zip(params[(rank - s) % world_size::world_size], arrived or []):
             p.copy_(q)
-""",
-        "an inner generator": """
-def spread_allreduce(rank, world_size, params):
-    def meet(out, into, write):
-        for s in range(1, world_size):
-            arrived = yield (rank + s) % world_size, out(s)
-            for p, q in zip(into(s), arrived):
-                write(p, q)
-    def owned(r):
-        return params[r % world_size::world_size]
-    yield from meet(lambda s: owned(rank + s), lambda s: owned(rank), torch.Tensor.add_)
-    yield from meet(lambda s: owned(rank), lambda s: owned(rank - s), torch.Tensor.copy_)
 """},
     "ps2/tree_allreduce": {
         "by math.log2": """
@@ -160,29 +132,5 @@ def tree_allreduce(rank, world_size, tensor):
         arrived = yield rank ^ d, tensor
         tensor.add_(arrived)
         d *= 2
-""",
-        "two inner programs": """
-def tree_allreduce(rank, world_size, tensor):
-    distances = []
-    while 2 ** len(distances) < world_size:
-        distances.append(2 ** len(distances))
-    def up():
-        for d in distances:
-            if rank % (2 * d) == d:
-                yield rank - d, tensor
-                continue
-            arrived = yield
-            if arrived is not None:
-                tensor.add_(arrived)
-    def down():
-        for d in sorted(distances, reverse=True):
-            if rank % (2 * d) == 0 and rank + d < world_size:
-                yield rank + d, tensor
-                continue
-            arrived = yield
-            if arrived is not None:
-                tensor.copy_(arrived)
-    yield from up()
-    yield from down()
 """},
 }

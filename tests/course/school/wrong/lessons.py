@@ -21,7 +21,7 @@ def reduce_scatter(chunks):
         "this is the mean": {"BEFORE": "[c.div_(n) for row in chunks for c in row]"},
         "chunk 0 on rank 0 holds rank 1's": {
             "WRITE": "chunks[peer][i].copy_(chunks[rank][i])"},
-        "another chunk's numbers": {
+        "numbers of another chunk have come in": {
             "WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"},
         "the numbers are right, but they did not go round": {
             "BEFORE": "for r in range(n): chunks[r][r].copy_(sum(c[r] for c in chunks))",
@@ -39,12 +39,12 @@ def allgather(chunks):
       "WRITE": "chunks[peer][i].copy_(chunks[rank][i])"}, {
         "the tensors hold what they held": {"STEPS": "0"},
         "what arrives is added": {"WRITE": "chunks[peer][i].add_(chunks[rank][i])"},
-        "nothing has been written into chunk 1 on rank 0": {"STEPS": "n - 2"},
+        "chunk 1 on rank 0 holds chunk 1 of rank 0": {"STEPS": "n - 2"},
         "chunk 0 on rank 0 holds chunk 0 of rank": {"PLACE": "(rank - 1 - step)"},
         "the list holds": {"WRITE": "chunks[peer][i] = chunks[rank][i]"},
         "the result is returned": {
             "BEFORE": "return [[chunks[i][i] for i in range(n)] for _ in chunks]"},
-        "another chunk's numbers": {
+        "numbers of another chunk have come in": {
             "WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"},
         "the numbers are right, but they did not go round": {
             "BEFORE": "[row[i].copy_(chunks[i][i]) for i in range(n) for row in chunks]",
