@@ -55,13 +55,14 @@ CHUNKED = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
 @exercise("ps2/reduce_scatter", points=4)
 def reduce_scatter(random, reduce_scatter):
     """Sum each chunk up on its rank; what else a rank holds then is its affair."""
-    yield from _run(_tensors(random), reduce_scatter, _scattered, _ring, RING)
+    yield from run_programs(draw_tensors(random), reduce_scatter, _scattered, _ring,
+                            RING)
 
 
 @exercise("ps2/allgather", points=2)
 def allgather(random, allgather):
     """Hand each rank's chunk round."""
-    yield from _run(_tensors(random), allgather, _copied, _ring, RING)
+    yield from run_programs(draw_tensors(random), allgather, _copied, _ring, RING)
 
 
 def parts():
@@ -79,10 +80,10 @@ def parts():
 def ring_allreduce(random, ring_allreduce):
     """Ask for both halves, one after the other."""
     def chunks(held, *others):
-        return summed(held, *others, where="chunk {} on rank {}",
-                      parts=lambda row: _cut(row, len(held)), late=_other_chunk(held))
-    yield from _run(_tensors(random), ring_allreduce, chunks, lambda k, sizes: [
-        2 * bound for bound in _ring(k, sizes)], RING)
+        return summed_in_chunks(held, *others, late=_other_chunk(held))
+    yield from run_programs(
+        draw_tensors(random), ring_allreduce, chunks,
+        lambda k, sizes: [2 * bound for bound in _ring(k, sizes)], RING)
 
 
 @exercise("ps2/spread_allreduce", points=4)
@@ -92,7 +93,7 @@ def spread_allreduce(random, spread_allreduce):
         owned = [sum(sizes[rank::k]) for rank in range(k)]
         return (2 * (k - 1), max(sum(sizes) + (k - 2) * own for own in owned),
                 2 * (k - 1))
-    yield from _run(_params(random), spread_allreduce, partial(
+    yield from run_programs(_params(random), spread_allreduce, partial(
         summed, parts=list, where="parameter {} on rank {}"), bounds, SPREAD)
 
 
@@ -102,10 +103,11 @@ def tree_allreduce(random, tree_allreduce):
     def bounds(k, sizes):
         levels = (k - 1).bit_length()
         return 2 * levels, levels * sum(sizes), 2 * (k - 1)
-    yield from _run(_tensors(random), tree_allreduce, summed, bounds, TREE)
+    yield from run_programs(draw_tensors(random), tree_allreduce, summed, bounds, TREE)
 
 
-def _tensors(random):
+def draw_tensors(random):
+    """Yield what the ranks hold: a tensor each, for each line of SIZES."""
     for k, whole, more in SIZES:
         numel = whole * k + (random.randint(1, k - 1) if more else 0)
         yield [rand(random, numel) for _ in range(k)]
@@ -128,11 +130,18 @@ def _ring(k, sizes):
     return k - 1, sum(sizes) - sum(sizes) // k, k - 1
 
 
-def _run(draws, program, compare, bounds, hints):
+def summed_in_chunks(held, *others, late=()):
+    """Yield how the ranks' tensors are not the sum, chunk by chunk."""
+    return summed(held, *others, where="chunk {} on rank {}",
+                  parts=lambda row: _cut(row, len(held)), late=late)
+
+
+def run_programs(draws, program, compare, bounds, hints, also=lambda held, done: None):
     """Run a program on every rank; yield what keeps it from its end, sums and bounds.
 
     draws: what the ranks hold, several times. compare(held, after, handed, returned)
     yields what is wrong with the numbers. hints: of too many numbers, too many steps.
+    also: a comparison of what run_rounds returns, before that of the counts.
     """
     for own in draws:  # run_rounds hands out copies
         held, handed = numbers(own), []
@@ -148,6 +157,7 @@ def _run(draws, program, compare, bounds, hints):
                 "every message can be delivered, and every program comes to its end",
                 {hint: error.kind == kind for kind, hint in STOPS.items()})
         yield from compare(held, numbers(done["tensors"]), handed, done["returned"])
+        yield also(held, done)
         yield _counted(held, done, bounds, *hints)
 
 

@@ -1,0 +1,69 @@
+"""Right answers to problem set 9: {exercise: {style: cell}}."""
+
+from tests.course.school.wrong.ps9 import WRONG
+
+
+def made(name, *changes):
+    """Return the cell that wrong answers are made of, with other lines in it."""
+    cell, places, _ = WRONG[name]
+    for old, new in [*changes, *places.items()]:
+        cell = cell.replace(old, new)
+    return cell
+
+
+RIGHT = {
+    "ps9/fit": {
+        "numpy's polyfit, a named tuple": """
+import collections, numpy as np
+Link = collections.namedtuple("Link", "alpha beta")
+def fit(sizes, seconds):
+    beta, alpha = np.polyfit(sizes, seconds, 1, w=1 / np.array(seconds))
+    return Link(alpha, beta)
+""",
+        "normal equations, a tensor with a column": """
+def fit(sizes, seconds):
+    t, s = torch.tensor(seconds, dtype=torch.float64), torch.tensor(sizes).double()
+    A = torch.stack([1 / t, s / t / 1e6], 1)
+    found = torch.linalg.solve(A.T @ A, A.T @ torch.ones(len(t), 1).double())
+    return found / torch.tensor([[1.0], [1e6]])
+"""},
+    "ps9/allreduce_seconds": {
+        "step by step": """
+def allreduce_seconds(way, world_size, size, alpha, beta):
+    total, numbers, reached = 0.0, size // 4, 1
+    if way in ("star", "ring"):
+        n = numbers if way == "star" else (numbers + world_size - 1) // world_size
+        return sum(2 * (alpha + 4 * n * beta) for _ in range(world_size - 1))
+    while reached < world_size:
+        reached, numbers = 2 * reached, numbers - numbers // 2 * (way != "tree")
+        total += 2 * alpha + 8 * beta * numbers
+    return total
+""",
+        "numpy, a tensor": """
+import numpy as np
+def allreduce_seconds(way, N, size, alpha, beta):
+    n, levels = size / 4, int(np.ceil(np.log2(N)))
+    numbers = {"star": np.full(N - 1, n), "tree": np.full(levels, n),
+               "ring": np.full(N - 1, np.ceil(n / N)),
+               "halving-doubling": np.ceil(n / 2.0 ** np.arange(1, levels + 1))}[way]
+    return torch.tensor(2 * np.sum(alpha + 4 * beta * numbers))
+"""},
+    "ps9/halving_doubling": {
+        "the farthest partner first": made("ps9/halving_doubling", (
+            "if d < power", "if d >= 1"), ("2 * d", "d // 2"), ("tensor, 1", "tensor, power // 2")),
+        "lists of chunks": made("ps9/halving_doubling", ("), other)", "), [*other.split(1)])"), (
+            "mine.add_((", "mine.add_(torch.cat([mine[:0], *("), ("split(1)]))", "split(1)])]))"))},
+    "ps9/two_level": {
+        "on a copy": made("ps9/two_level", ("BEFORE", "work = tensor.clone()"), (
+            "tensor.tensor_split", "work.tensor_split"), ("AFTER", "tensor.copy_(work)")),
+        "one ring on each level": made("ps9/two_level", (
+            "own[to]", "own[(me + 1) % len(own)]"), ("me if back else to", "me - shift + back"), (
+            "cut[source]", "cut[me - shift]"), ("cut[me].add_", "cut[me - shift - 1].add_"))},
+    "ps9/finish": {
+        "from each bucket to the end": made("ps9/finish", ("return now", """\
+took = [steps * (link.alpha + size / (N * link.bandwidth)) for size in sizes]
+    return max(start + sum(took[i:]) for i, start in enumerate(ready))""")),
+        "tensors": made("ps9/finish", ("now, steps = 0", "now, steps = torch.tensor(0.0).double()"),
+            ("QUEUE", "now.clamp(min=start) + took"), ("min(caps", "torch.tensor(min(caps"), (
+            "EQUAL))", "EQUAL)))"))},
+}
