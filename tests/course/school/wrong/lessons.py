@@ -60,11 +60,7 @@ def forward(module, devices, X):
       "COPIES": "replicate(module, devices[:len(X_shards)])",
       "CALLS": "parallel_apply(replicas, X_shards)",
       "RESULT": "gather(outputs, devices[0])"}, {
-        "return the outputs": {"RESULT": "None"},
         "these are parts": {"RESULT": "outputs"},
-        "these are the rows of one device": {"RESULT": "outputs[0]"},
-        "the outputs are not in the order": {
-            "RESULT": "gather(outputs[::-1], devices[0])"},
         "the module itself was called": {
             "CALLS": "[module(shard) for shard in X_shards]"},
         "a device without rows": {"SHARDS": "scatter(X, devices)",
@@ -88,13 +84,7 @@ def unpack(flat, tensors):
         "pack has changed": {"BEFORE": "[t.div_(2) for t in tensors]"},
         "the last tensor's numbers": {
             "PACKED": "torch.cat([t.reshape(-1) for t in tensors[::-1]])"},
-        "these are all zeros": {"PACKED": "torch.zeros(sum(t.numel() for t in tensors))"},
-        "return the flat tensor": {"PACKED": "None"},
         "this is a list": {"PACKED": "[t.reshape(-1) for t in tensors]"},
-        "the flat tensor has one": {
-            "PACKED": "torch.cat([t.reshape(-1) for t in tensors])[None]"},
-        "numbers are missing": {
-            "PACKED": "torch.cat([t.reshape(-1) for t in tensors[:-1]])"},
         "the list holds them": {"WRITE": "tensors[i] = part.view(t.shape)"},
         "the result is returned": {
             "WRITE": "pass",
@@ -102,7 +92,6 @@ def unpack(flat, tensors):
         "nothing was written": {"WRITE": "t = part.view(t.shape)"},
         "these numbers were added": {"WRITE": "t.add_(part.view(t.shape))"},
         "the numbers are cut off": {"LIST": "tensors[::-1]"},
-        "every tensor was given": {"WRITE": "t.copy_(flat[:t.numel()].view(t.shape))"},
     }),
     "ddp/sampler": ("""
 def indices(length, world_size, rank, epoch, seed):
@@ -123,10 +112,6 @@ def indices(length, world_size, rank, epoch, seed):
         "the tail is dropped": {
             "BEFORE": "order = order[:length // world_size * world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"},
-        "these are another rank's rows": {
-            "ROWS": "order[world_size - 1 - rank::world_size]"},
-        "the order is filled up from its own start": {
-            "BEFORE": "while len(order) % world_size: order.append(order[-1])"},
         "whatever draws next": {"GENERATOR": "torch.manual_seed(NUMBER)"},
     }),
     "predict_before_you_pay/seconds": ("""
@@ -138,14 +123,10 @@ def seconds(steps, link):
         "a step's messages travel": {"MOST": "sum(step)"},
         "every message is counted": {
             "TIME": "sum(link.alpha + size / link.bandwidth for size in step)"},
-        "a message of 0 bytes": {"RESULT": "sum(TIME for step in steps if max(step))"},
         "alpha is left out": {"TIME": "MOST / link.bandwidth"},
         "alpha is paid once": {
             "RESULT": "link.alpha + sum(map(max, steps)) / link.bandwidth"},
-        "the bytes are left out": {"TIME": "link.alpha"},
         "bandwidth is bytes a second": {"TIME": "link.alpha + MOST * link.bandwidth"},
-        "a step takes as long as its longest": {"MOST": "min(step)"},
-        "steps follow each other": {"RESULT": "max((TIME for step in steps), default=0)"},
     }),
     "the_clock/amdahl": ("""
 def amdahl(serial, world_size):
@@ -156,12 +137,6 @@ def amdahl(serial, world_size):
         "the serial part is divided": {"RESULT": "world_size"},
         "the parts have changed places": {
             "RESULT": "1 / (1 - serial + serial / world_size)"},
-        "this is the efficiency": {"RESULT": "1 / time / world_size"},
-        "what is divided by the ranks": {"SHARED": "1 / world_size"},
-        "here the work grows": {"RESULT": "serial + (1 - serial) * world_size"},
-        "with `serial` 0": {
-            "RESULT": "1 / serial / (1 + (1 - serial) / serial / world_size)"},
-        "the number of ranks does not matter": {"RESULT": "1 / serial"},
     }),
     "keep_only_a_part/zero_bytes": ("""
 def zero_bytes(params, world_size, stage):
@@ -175,12 +150,9 @@ def zero_bytes(params, world_size, stage):
         "nothing is shared out": {"RESULT": "16 * params"},
         "stage 1 shares out": {"GRADIENTS": ">= 1", "WEIGHTS": ">= 1"},
         "each stage shares out": {"ADAM": "== 1", "GRADIENTS": "== 2", "WEIGHTS": "== 3"},
-        "here stage 0 is what": {"ADAM": ">= 0", "GRADIENTS": ">= 1", "WEIGHTS": ">= 2"},
         "Adam has 12 bytes": {"BYTES": "2, 2, 8"},
-        "weights and gradients have 16 bits": {"BYTES": "4, 4, 8"},
         "this is the memory of all": {
             "RESULT": "world_size * params * (weights + gradients + adam)"},
-        "this is for one weight": {"RESULT": "weights + gradients + adam"},
     }),
     "many_machines/rows_to_go": ("""
 def rows_to_go(order, seen, rank, world_size):
@@ -192,7 +164,6 @@ def rows_to_go(order, seen, rank, world_size):
         "these begin at the front": {"ROWS": "order[rank::world_size]"},
         "`seen` counts the rows": {"ROWS": "order[seen * world_size:][rank::world_size]"},
         "every rank gets all": {"ROWS": "left"},
-        "each rank skips": {"ROWS": "left[rank:]"},
         "no row is lost or read twice": {
             "ROWS": "left[rank * (n := -(-len(left) // world_size)):][:n]"},
         "the last rows are lost": {
@@ -200,7 +171,5 @@ def rows_to_go(order, seen, rank, world_size):
         "some rows are read twice": {
             "ROWS": "(left + (left * world_size)[:-len(left) % world_size])"
                     "[rank::world_size]"},
-        "these are places in the order": {
-            "ROWS": "list(range(seen + rank, len(order), world_size))"},
     }),
 }

@@ -13,7 +13,6 @@ def open_group(path, rank, world_size):
         "a rank waits for others": {"BEFORE": "if rank: return"},
         "every rank opened a group of its own": {
             "STORE": "dist.HashStore()", "RANK": "0", "SIZE": "1"},
-        "these are not the ranks": {"RANK": "world_size - 1 - rank"},
         "say which backend": {"BACKEND": "None"},
         "the store is the file": {"STORE": "dist.FileStore(path + '.store', world_size)"},
     }),
@@ -35,10 +34,7 @@ def exchange(tensor, other):
         "`other` says which rank": {"BEFORE": "other = 1 - dist.get_rank()"},
         "the tensor that was handed over has changed": {"BOX": "tensor"},
         "return the tensor that came": {"RESULT": "None"},
-        "return the tensor itself": {"RESULT": "[box]"},
         "this is the rank's own tensor": {"RESULT": "tensor"},
-        "this is the sum of both": {"RESULT": "box + tensor"},
-        "nothing has arrived yet": {"RESULT": "torch.zeros_like(box)"},
     }),
     "processes/ring": ("""
 def ring_allreduce(tensor):
@@ -82,7 +78,6 @@ def step_in_parts(model, optimizer, loss, parts):
 """, {"BEFORE": "pass", "QUIET": "model.no_sync()", "STEP": "optimizer.step()",
       "PART": "(loss(model(X), y) / DIVISOR).backward()", "DIVISOR": "len(parts)",
       "LAST": "(loss(model(X), y) / DIVISOR).backward()"}, {
-        "nothing has moved": {"STEP": "pass"},
         "replicas differ": {"LAST": "pass"},
         "the step is 2 times too small": {
             "DIVISOR": "(len(parts) * dist.get_world_size())"},
@@ -125,7 +120,6 @@ def evaluate(model, X, y):
         "this is the mean of the ranks'": {
             "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"},
         "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
-        "this is how many are right": {"RESULT": "right"},
         "only rank 0 has the sums": {
             "REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"},
     }),
@@ -143,8 +137,6 @@ def resume(path, model, optimizer):
             "MODEL": "if dist.get_rank(): load(path)\n"
                      '    model.load_state_dict(saved["model"])'},
         "these are the new model's own": {"MODEL": "pass"},
-        "resume does not train": {
-            "AFTER": "model(torch.ones(2, 3).double()).sum().backward(); optimizer.step()"},
         "a state dict holds buffers": {
             "MODEL": '[p.data.copy_(saved["model"][name]) '
                      "for name, p in model.named_parameters()]"},
@@ -155,7 +147,5 @@ def resume(path, model, optimizer):
             "AFTER": 'optimizer.param_groups[0]["lr"] = lr'},
         "return where the run is": {"RESULT": "None"},
         "epoch first, then step": {"RESULT": 'saved["step"], saved["epoch"]'},
-        "the run goes on where the file says": {
-            "RESULT": 'saved["epoch"], saved["step"] + 1'},
     }),
 }

@@ -78,8 +78,8 @@ def split_by_counts(batch, counts):
     return RESULT
 """, {"BEGIN": "sum(counts[:rank])", "ONE": "1", "RESULT": "shards"}, {
         "a rank begins where": {"BEGIN": "rank * count"},
-        "a rank of which the count is 0": {"RESULT": "[s for s in shards if len(s['label'])]"},
         "keep dtypes": {"ONE": "1.0"},
+        "": {"RESULT": "[s for s in shards if len(s['label'])]"},
     }),
     "allreduce/allreduce": ("""
 def allreduce(data):
@@ -101,7 +101,6 @@ def weighted_allreduce(data, weights):
         "0 times nan is nan": {"KEEP": "True"},
         "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
         "divide by the sum of the weights": {"WHOLE": "1"},
-        "divide by the sum of the weights, not": {"WHOLE": "len(data)"},
     }),
     "one_step/sgd": ("""
 @torch.no_grad()
