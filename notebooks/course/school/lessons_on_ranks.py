@@ -186,9 +186,9 @@ def accumulate(random, step_in_parts):
                     step_in_parts(model, rule, F.cross_entropy,
                                   cloned(step[dist.get_rank()]))
                 averaged = calls.count(weight.numel())
-                done.append({"weight": module.weight, "averaged": averaged,
+                done.append({"weight": numbers(module.weight), "averaged": averaged,
                              "others": len(calls) - averaged, **forwards.seen})
-            return numbers(done)
+            return done
         results, error = attempt(work, k, LONGER)
         yield failed(f"{so_many(k, 'rank')}, two steps in {pieces} parts", error,
                      "weights from every rank", {
