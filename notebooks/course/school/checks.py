@@ -5,7 +5,7 @@
     about      what compares in it (of compare.py)
     Partly     a message that leaves some points
 
-    @exercise("ps1/sgd", "one_step/sgd", points=2)
+    @exercise("one_step/sgd")
     def sgd(random, sgd):  # the first argument draws, the others are the answers
         p = rand(random, 3).requires_grad_()
         ...
@@ -96,7 +96,7 @@ def exercise(*names, points=0, seconds=30, parts=dict):
 
 
 def find(name):
-    """Return the exercise called `name`: "ps1/sgd", "one_step/sgd" or "05/sgd"."""
+    """Return the exercise called `name`: "ps9/fit", "one_step/sgd" or "05/sgd"."""
     folder, _, rest = name.partition("/")
     folder = LESSONS.get(folder, folder)
     if folder not in (*SETS, *LESSONS.values()):
