@@ -18,8 +18,7 @@ from course.school.ranks import Roll, on_ranks, watched
 
 WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 40  # that all ranks have
-LOOSE, TIGHT = 1e9, 0.02  # bounds on the norm of a gradient
-BOUNDS = LOOSE, TIGHT, LOOSE, TIGHT  # in four steps, of which the third overflows
+BOUNDS = 1e9, 0.02, 1e9, 0.02  # on the norm, in four steps; the third overflows
 TEXT = "first half, second half"
 
 
@@ -55,10 +54,10 @@ def train_step_amp(random, train_step_amp):
                 "a scaled gradient is too large for a number, so this step must be "
                 "skipped: scaler.step(optimizer) does so": number == 2,
                 "replicas differ: the last forward and backward stand outside of "
-                "no_sync, and the step behind them": unequal(got),
+                "no_sync, and the step comes after them": unequal(got),
                 "DDP takes the mean over ranks: a sum needs the factor world_size":
                     [_moved(*given, bound, 1 / k)] * k,
-                "the gradient is not clipped": [_moved(*given, LOOSE)] * k,
+                "the gradient is not clipped": [_moved(*given, BOUNDS[0])] * k,
                 "this was clipped while scaled: first scaler.unscale_(optimizer)":
                     [_moved(*given, bound / scales[number])] * k,
                 "one step: the mean of all rows, no old gradients, clipped by one norm":
@@ -163,9 +162,8 @@ def _replayed(events, gradient, w, lr, fresh=False):
 @exercise("ps8/schedule_steps", points=2)
 def schedule_steps(random, schedule_steps):
     """Ask for the steps of schedules that do not divide."""
-    schedules = [(50_000, 128, 4, 1, 90), (10, 8, 4, 3, 2), (1001, 10, 2, 4, 3), *(
-        tuple(random.randint(*ends) for ends in
-              ((50, 5000), (8, 64), (2, 8), (2, 5), (2, 9))) for _ in range(9))]
+    ends = (5, 5000), (8, 64), (1, 8), (1, 5), (1, 9)
+    schedules = [tuple(random.randint(*pair) for pair in ends) for _ in range(12)]
 
     def steps(count):
         return [count(*schedule) for schedule in schedules]
@@ -174,6 +172,8 @@ def schedule_steps(random, schedule_steps):
         steps(lambda n, b, k, a, e: ceil(ceil(ceil(n / k) / b) / a) * e), {
         "batch_size is that of each rank: a step takes world_size times as many rows":
             steps(lambda n, b, k, a, e: ceil(ceil(n / b) / a) * e),
+        "these are batches: with accumulation a step takes several":
+            steps(lambda n, b, k, a, e: ceil(ceil(n / k) / b) * e),
         "each epoch: a rank's rows, its batches, their steps, all rounded up": True})
 
 
@@ -182,7 +182,7 @@ def epoch_loss(random, epoch_loss):
     """Ask each rank for the mean loss; of four ranks, one has no rows."""
     for k in 2, 3, 4, 1:
         counts = [torch.randint(1, 9, (size,), generator=generator(random))
-                  for size in random.sample(range(k < 4, 4 + (k < 4)), k)]
+                  for size in random.sample(range(4) if k == 4 else range(1, 5), k)]
         sums = [own * (rand(random, len(own)) + 2) for own in counts]
 
         def work(sums=sums, counts=counts):
@@ -216,7 +216,7 @@ def once(random, once):
     for (name, error), again, found in zip(situations, (0, 1, 0, 0), zip(*results)):
         calls, _, files, absent = zip(*found)
         yield about(f"3 ranks; there is {'a' if again else 'no'} file; the download "
-                    f"raises {error!r}")(
+                    f"{f'raises {error!r}' if error else 'works'}")(
             "each rank's downloads, error, file, and ranks that it missed", found,
             [[int(rank == 0 and not again), "rank 0's words" if error else "none",
               None if error else TEXT, 0] for rank in range(3)], {
