@@ -104,7 +104,7 @@ def local_sgd(random, local_sgd):
                 unequal(got),
             f"take the mean after steps {every}, {2 * every}, ..., counted from 1, and "
             "after the last": True})
-        yield say("steps before which a rank communicates, and need not",
+        yield say("steps after which a rank communicates, and need not",
                   [[step for step in range(1, len(calls))
                     if step % every and calls[step] > calls[step - 1]]
                    for calls in before], [[]] * k, {
