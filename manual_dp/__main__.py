@@ -1,4 +1,4 @@
-"""The command line: `python -m manual_dp train`, compare, plan, bench, audit, grade."""
+"""The command line: `python -m manual_dp train`, compare, plan, bench, audit."""
 
 import argparse
 import math
@@ -13,7 +13,6 @@ from manual_dp.lab.ledger import command as compare_command
 from manual_dp.lab.network import command as plan_command
 from manual_dp.lab.progress import bar
 from manual_dp.lab.trainer import command as trainer_command
-from manual_dp.school.grader.command import add_parser
 
 
 def main(argv=None):
@@ -137,7 +136,6 @@ def _parser():
     bench.set_defaults(command=bench_command)
     plan_command.add_parser(commands, _count, _file)
     audit_command.add_parser(commands, _count, _file)
-    add_parser(commands, _count, _file)
     return parser
 
 

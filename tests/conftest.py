@@ -21,8 +21,8 @@ settings.load_profile("course")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all-programs", action="store_true", help="try all programs, right "
-                     "answers and attacks of tests/support, not every fourth")
+    parser.addoption("--all-programs", action="store_true", help="try all programs of "
+                     "tests/support, not every fourth")
     parser.addoption("--quick", action="store_true", help="leave out what takes long, as "
                      "tests/support/long.txt says")
 
@@ -44,11 +44,7 @@ TOGETHER = """audit/test_audit audit/test_reads lab/ledger/test_compare lab/test
     notebooks/test_book notebooks/test_lessons notebooks/test_lab
     notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
     notebooks/test_settings ranks/live/test_live ranks/live/test_magics
-    ranks/live/test_warden school/grader/test_apart school/grader/test_attacks
-    school/grader/test_grade school/grader/test_landlock school/grader/test_ranks
-    school/grader/test_seal school/grader/test_statements school/grader/test_worker
-    school/ps7/test_hostile school/ps8/test_hostile school/test_right_answers
-    test_equivalence""".split()
+    ranks/live/test_warden test_equivalence""".split()
 
 
 def together(nodeid):

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from manual_dp.school.exercise import SETS as NAMES
+from course.school.checks import SETS as NAMES
 from tests.support.lessons import (
     FOLDER,
     LESSONS,

@@ -16,7 +16,7 @@ from lint import refusal
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbgrader.utils import compute_checksum
 
-from tests.support.right import ps1, ps2, ps3, ps4, ps5, ps6, ps7, ps8, ps9
+from tests.support.school import RIGHT, SETS
 
 ROOT = Path(__file__).parents[2]
 EXERCISES = ROOT / "notebooks" / "exercises"
@@ -81,11 +81,11 @@ def first_cell(name):
     return next(cell.source for cell in nb.cells if cell.cell_type == "code")
 
 
-@pytest.mark.parametrize("module", [ps1, ps2, ps3, ps4, ps5, ps6, ps7, ps8, ps9],
-                         ids=lambda module: module.__name__[-3:])
-def test_no_right_answer_in_another_style_is_refused(module):
-    first = first_cell(module.__name__[-3:])
-    styles = [text for cells in module.ANSWERS.values() for text in cells.values()]
+@pytest.mark.parametrize("problem_set", SETS)
+def test_no_right_answer_in_another_style_is_refused(problem_set):
+    first = first_cell(problem_set)
+    styles = [text for name, cells in RIGHT.items() for text in cells.values()
+              if name.startswith(f"{problem_set}/")]
     assert len(styles) >= 12
     assert [refusal(text, first) for text in styles if refusal(text, first)] == []
 

@@ -115,7 +115,7 @@ def cheating():
     """What the notebook itself takes for right, and is not."""
     nb = notebook("release")
     own = f"from manual_dp import {ONE}"
-    patch = "import manual_dp.school.checks as checks\nchecks.check = lambda *a, **k: 0"
+    patch = "import course.school.checks as checks\nchecks.check = lambda *a, **k: 0"
     cells(nb)[ONE].source = own
     cells(nb)[TWO].source = f"%%time\n{own} as {TWO}"
     cells(nb)[THREE].source = f"{THREE} = None\ncheck = lambda *args, **kwargs: None"
@@ -138,7 +138,7 @@ HANDED_IN = {HONEST: honest, "careless": careless, "cheating": cheating}
 
 
 def commands():
-    block = re.search(r"^ +nbgrader generate_assignment.*\n( {7}.+\n)+", README, re.M)
+    block = re.search(r"^ +nbgrader generate_assignment.*\n( {4}.+\n)+", README, re.M)
     return [line.strip() for line in block[0].splitlines()]
 
 
@@ -218,7 +218,7 @@ def test_a_mistake_and_a_syntax_error_cost_their_exercises_alone(course):
     (ONE, "not graded: it imports more of manual_dp than the first cell does"),
     (TWO, "not graded: it imports more of manual_dp than the first cell does"),
     (THREE, "not graded: it defines check anew"),
-    (FOUR, "not graded: it imports more of manual_dp than the first cell does"),
+    (FOUR, "not graded: it imports more of course than the first cell does"),
     (FIVE, "not run: this is not an answer cell")])  # and the answer is still blank
 def test_a_notebook_that_cheats_gets_nothing_and_a_sentence(course, name, sentence):
     assert earned(course, "cheating")[name] == 0

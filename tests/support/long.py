@@ -22,7 +22,7 @@ SLOW, MUCH = 0.3, 4.0  # seconds: a case, in the mean; all cases of a test
 FAMILY = 8             # cases, from which on some speak for the others
 # the first test of each, whichever it is, makes what all of them look at
 SHARED = """lab/ledger/test_compare notebooks/test_lab notebooks/test_nbgrader
-    notebooks/test_programs school/grader/test_attacks""".split()
+    notebooks/test_programs""".split()
 WHOLE = ["test_equivalence::test_a_planted_bug_is_seen"]  # what the course stands on
 LISTED = Path(__file__).with_suffix(".txt")
 LONG = {name: int(every) for name, every in

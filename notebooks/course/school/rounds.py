@@ -121,21 +121,6 @@ def _problems(rank, wish, wishes, kept):
         if part.dtype not in dtypes:
             yield (f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
                    "no message")
-    for problem in _hollow(message, kept, rank):
-        yield problem, "no message"
-
-
-def _hollow(message, kept, rank):
-    """Yield what is strange in parts that hold no numbers: their shapes could tell."""
-    empty = [part for part in listed(message) if not part.numel()]
-    shapes = [tensor.shape for tensor in listed(kept[rank])]
-    dims, longest = max(2, *map(len, shapes)), max([1, *(n for s in shapes for n in s)])
-    for part in empty:
-        if part.dim() > dims or max(part.shape) > longest:
-            yield f"sends a tensor of shape {tuple(part.shape)}: it holds no numbers"
-    if len(empty) > len(kept):
-        yield (f"sends {len(empty)} tensors that hold no numbers; a message has at "
-               f"most one for each of {len(kept)} ranks")
 
 
 def _own_copies(tensors):

@@ -1,1 +1,0 @@
-"""Problem set 1: train LeNet on many devices by hand, on plain tensors."""

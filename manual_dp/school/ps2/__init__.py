@@ -1,1 +1,0 @@
-"""Problem set 2: all-reduce that scales, as programs that send messages."""

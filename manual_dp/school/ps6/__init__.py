@@ -1,1 +1,0 @@
-"""Problem set 6: batch normalisation over ranks, and accumulation."""

@@ -1,1 +1,0 @@
-"""Right answers as different people write them: {exercise: {style: cell}} a file."""
