@@ -22,7 +22,6 @@ PLACES = {"OLD": "None", "BEFORE": "pass", "WEIGHT": "w", "WHOSE": "device_param
 MEANS = {"WEIGHT": "w / w.sum().clamp(min=1e-9)", "WHOLE": "k"}
 WRONG = {
     "replicas/get_params": ("""
-copies = {}
 def get_params(params, device):
     BEFORE
     return AFTER
@@ -31,12 +30,8 @@ def get_params(params, device):
         "a replica is the parameter itself": {"BEFORE": "new = [p.detach() for p in params]"},
         "a copy hangs on the graph": {"BEFORE": "new = [p.clone().to(device) for p in params]"},
         "requires_grad_() is missing": {"AFTER": "new"},
-        "replicas share memory": {
-            "AFTER": "copies.setdefault(id(params), [p.requires_grad_() for p in new])"},
-        "requires_grad_() was called on the parameters": {
+        "leave the parameters as they are": {
             "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"},
-        "leave the parameters' own gradients": {
-            "AFTER": "[p.requires_grad_() for p in new if not setattr(params[0], 'grad', None)]"},
         "move each tensor to the device": {"BEFORE": "new = [p.detach().clone() for p in params]"},
     }),
     "split_the_batch/split_batch": ("""
@@ -55,9 +50,6 @@ def split_batch(X, y, devices):
         "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
         "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
         "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
-        "an empty shard keeps": {
-            "BEFORE": "return [X[at] if len(at) else X[:0, 0] for at in i], [y[at] for at in i]"},
-        "move each tensor to the device": {"BEFORE": "devices = ['cpu'] * k"},
     }),
     "ps1/largest_difference": ("""
 def largest_difference(device_params):
@@ -85,11 +77,9 @@ def split_by_counts(batch, counts):
     "allreduce/allreduce": ("""
 def allreduce(data):
     total = sum(data)
-    for i, t in enumerate(data):
+    for t in data:
         WRITE
 """, {"WRITE": "t.copy_(total)"}, {
-        "the list holds the sums": {"WRITE": "data[i] = total"},
-        "only rank 0 has the sum": {"WRITE": "t.copy_(total if i == 0 else t)"},
         "its memory is as it was": {"WRITE": "t.data = total.clone()"},
     }),
     "ps1/weighted_allreduce": ("""
@@ -114,7 +104,6 @@ def sgd(params, lr, batch_size):
 """, {"BEFORE": "pass", "STEP": "p -= RATE * p.grad", "AFTER": "pass",
       "RATE": "lr / batch_size"}, {
         "the gradient is a sum": {"RATE": "lr"},
-        "this walks uphill": {"RATE": "-lr / batch_size"},
         "// rounds down": {"RATE": "(lr // batch_size)"},
         "the parameters have not moved": {"STEP": "p = p - RATE * p.grad; p.grad = 0 * p"},
         "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
@@ -144,8 +133,6 @@ def train_batch(X, y, device_params, devices, lr):
         "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
         "the gradients held numbers before": {"OLD": "p.grad"},
         "this is the sum": {"RESULT": "sum(losses)"},
-        "this is a mean of the shards' means": {
-            "RESULT": "sum(l / max(1, len(s)) for l, s in zip(losses, X_shards)) / k"},
         "every replica works on its own": {"WHOSE": "device_params[::-1]"},
         "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"},
     }),
