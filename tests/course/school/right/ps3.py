@@ -22,8 +22,7 @@ def plan(examples, batch_size, world_size, lr, keep):
     rows = tuple(np.clip(whole - per * np.arange(world_size), 0, per))
     return {"rows": rows, "batch_size": np.sum(rows), "steps": -(-examples // whole),
             "lr": np.float32(lr if keep == "batch" else lr * world_size)}
-""",
-    },
+"""},
     "ps3/learning_rate": {
         "looked up in torch.linspace": """
 def learning_rate(step, base_lr, world_size, warmup_steps):
@@ -37,8 +36,7 @@ from fractions import Fraction
 learning_rate = lambda step, base_lr, world_size, warmup_steps: Fraction(base_lr) * (
     1 + (world_size - 1) * (Fraction(min(step, warmup_steps), warmup_steps)
                             if warmup_steps else 1))
-""",
-    },
+"""},
     "ps3/shard_indices": {
         "torch's sampler for one rank, then dealt": """
 from torch.utils.data import DistributedSampler
@@ -63,8 +61,7 @@ def shard_indices(n, world_size, rank, seed, epoch):
         generator = torch.Generator().manual_seed(hash(key) % 2**31)
         ORDERS[key] = torch.randperm(n, generator=generator).tolist()
     return ORDERS[key][rank::world_size]
-""",
-    },
+"""},
     "ps3/evaluate_accuracy": {
         "a thread for each device": """
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +88,5 @@ def evaluate_accuracy(device_params, data, devices):
             found += scores.detach().numpy().argmax(axis=1).tolist()
         wanted += y.tolist()
     return np.float32(np.mean(np.equal(found, wanted)))
-""",
-    },
+"""},
 }
