@@ -94,21 +94,17 @@ def spread_allreduce(rank, world_size, params):
         "by math.log2": """
 import math
 def tree_allreduce(rank, world_size, tensor):
-    levels = math.ceil(math.log2(world_size)) if world_size > 1 else 0
-    for level in range(levels):
-        step = 1 << level
+    levels = math.ceil(math.log2(world_size))
+    for step in (1 << level for level in range(levels)):
         if rank & (2 * step - 1) == step:
             yield rank ^ step, tensor
-        else:
-            arrived = yield
-            tensor.add_(arrived) if arrived is not None else None
-    for level in reversed(range(levels)):
-        step = 1 << level
+        elif (arrived := (yield)) is not None:
+            tensor.add_(arrived)
+    for step in (1 << level for level in reversed(range(levels))):
         if rank & (2 * step - 1) == 0 and rank + step < world_size:
             yield rank | step, tensor
-        else:
-            arrived = yield
-            tensor.copy_(arrived) if arrived is not None else None
+        elif (arrived := (yield)) is not None:
+            tensor.copy_(arrived)
 """,
         "doubling for powers of two, else the tree": """
 def general(rank, world_size, tensor):
@@ -125,12 +121,10 @@ def general(rank, world_size, tensor):
 
 def tree_allreduce(rank, world_size, tensor):
     if world_size & (world_size - 1):
-        yield from general(rank, world_size, tensor)
-        return
+        return (yield from general(rank, world_size, tensor))
     d = 1
     while d < world_size:
-        arrived = yield rank ^ d, tensor
-        tensor.add_(arrived)
+        tensor.add_((yield rank ^ d, tensor))
         d *= 2
 """},
 }

@@ -25,9 +25,8 @@ def plan(examples, batch_size, world_size, lr, keep):
 """, {"BATCH": '"batch"', "CUT": "[max(0, min(size, b - r * size)) for r in range(k)]",
       "SAME": "lr", "SCALED": "k * lr", "STEPS": "math.ceil(examples / whole)"}, {
         "batch_size // world_size loses rows": {"CUT": "[b // k] * k"},
-        "keep='batch' shares batch_size rows out": {"BATCH": "keep"},
-        "cut them as split_batch does": {
-            "CUT": "[len(range(r, b, k)) for r in range(k)]"},
+        "keep='batch' shares batch_size out": {"BATCH": "keep"},
+        "cut them as split": {"CUT": "[len(range(r, b, k)) for r in range(k)]"},
         "the minibatch is the one of a single device": {"SAME": "lr * k"},
         "one step takes the place": {"SCALED": "lr"},
         "the square root is a rule": {"SCALED": "lr * k ** 0.5"},
@@ -41,15 +40,9 @@ def learning_rate(step, base_lr, world_size, warmup_steps):
         return FULL
     return WARM
 """, {"OVER": "step >= w", "FULL": "k * b", "WARM": "b + (k - 1) * b * step / w"}, {
-        "warmup_steps=0 is no warm-up": {"OVER": "step / w >= 1"},
-        "step 0 takes base_lr, the rate that one device had; this starts at 0": {
-            "WARM": "k * b * step / w"},
+        "step 0 takes base_lr": {"WARM": "k * b * step / w"},
         "this is one step ahead": {"WARM": "b + (k - 1) * b * (step + 1) / w"},
-        "this is one step early": {
-            "OVER": "step >= w - 1", "WARM": "b + (k - 1) * b * step / (w - 1)"},
         "there is no warm-up": {"OVER": "True"},
-        "this waits until the end": {"WARM": "b"},
-        "nothing is scaled": {"FULL": "b", "WARM": "b"},
         "it goes on growing": {"OVER": "w == 0"},
     }),
     "ps3/shard_indices": ("""
@@ -63,8 +56,7 @@ def shard_indices(n, world_size, rank, seed, epoch):
       "DEAL": "order[rank::world_size]"}, {
         "rows are repeated so that all ranks": {
             "AFTER": "order = (order * world_size)[:-(-n // world_size) * world_size]"},
-        "n // world_size rows a rank": {
-            "AFTER": "order = order[:n // world_size * world_size]"},
+        "n // world_size": {"AFTER": "order = order[:n // world_size * world_size]"},
         "sizes may differ by one": {
             "AFTER": "m = -(-n // world_size)", "DEAL": "order[rank * m:(rank + 1) * m]"},
         "ranks shuffle differently": {"ORDER": OWN.format("seed + epoch + rank")},
@@ -80,9 +72,8 @@ def shard_indices(n, world_size, rank, seed, epoch):
         "rows stay together": {
             "ORDER": "list(range(rank, n, world_size))",
             "AFTER": "random.Random(seed + epoch).shuffle(order)", "DEAL": "order"},
-        "torch.manual_seed, random.seed and np.random.seed": {
-            "AFTER": "torch.manual_seed(seed + epoch)", "DEAL":
-            "torch.randperm(n)[rank::world_size].tolist()"},
+        "torch.manual_seed, random.seed": {
+            "ORDER": "torch.manual_seed(seed + epoch) and torch.randperm(n).tolist()"},
     }),
     "ps3/evaluate_accuracy": ("""
 @torch.no_grad()
@@ -104,18 +95,13 @@ def evaluate_accuracy(device_params, data, devices):
         "rows are counted more than once": {
             "CUT": "i = torch.arange(m * k) % len(X); " + SHARDS.replace(
                 "t[r * m:(r + 1) * m]", "t[i][r * m:(r + 1) * m]"), "ROWS": "m * k"},
-        "rows are left out": {
-            "CUT": "m = max(1, len(X) // k); " + SHARDS},
+        "rows are left out": {"CUT": "m = max(1, len(X) // k); " + SHARDS},
         "this is a mean of accuracies": {
             "COUNT": "correct += int(hits.sum()) / len(y)", "ROWS": "1"},
-        "only device 0's hits": {
-            "COUNT": "correct += int(hits.sum()) if r == 0 else 0"},
-        "other weights than device_params": {
+        "other weights": {
             "FORWARD": "lenet(X_shards[r], [p.clone() for p in device_params[r]])"},
         "every device works on the whole minibatch": {
             "CUT": "X_shards, y_shards = [X] * k, [y] * k", "ROWS": "len(y) * k"},
-        "one device does all the work": {
-            "FORWARD": "lenet(X_shards[r], device_params[0])"},
         "each minibatch is to be cut": {
             "CUT": "s = total // len(y) % k; X_shards, y_shards = [[t if r == s else t[:0] "
                    "for r in range(k)] for t in (X, y)]"},
