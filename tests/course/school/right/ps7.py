@@ -1,18 +1,13 @@
 """Right answers to problem set 7: {exercise: {style: cell}}."""
 
-import re
-
+from tests.course.school.wrong import filled
 from tests.course.school.wrong.ps7 import WRONG
 
 
 def changed(name, **changes):
     """Return the cell that wrong answers are made of, with other words in places."""
     cell, places, _ = WRONG[f"ps7/{name}"]
-    words = {**places, **changes}
-    found = re.compile(rf"\b({'|'.join(words)})\b")
-    for _ in range(3):
-        cell = found.sub(lambda match: words[match[1]], cell)
-    return cell
+    return filled(cell, places, changes)
 
 
 RIGHT = {

@@ -1,8 +1,5 @@
 """Wrong answers to problem set 6: {exercise: (cell, places, {hint: changes})}."""
 
-LERP = ("self.running_mean.lerp_(MEAN.detach(), WEIGHT); "
-        "self.running_var.lerp_(VAR.detach(), WEIGHT)")
-
 WRONG = {
     "ps6/global_statistics": ("""
 def global_statistics(x):
@@ -54,31 +51,29 @@ class SyncBatchNorm(nn.BatchNorm1d):
         REDUCE
         sums, squares, count = total.split([x.shape[1], x.shape[1], 1])
         mean = sums / count
-        var = VARIANCE
-        UPDATE
+        var, m = VARIANCE, self.momentum
+        self.running_mean = (1 - WEIGHT) * self.running_mean + WEIGHT * MEAN
+        self.running_var = (1 - WEIGHT) * self.running_var + WEIGHT * VAR
         return RESULT
 """, {"EVAL": "pass", "REDUCE": "total = AllReduceSum.apply(total)",
       "AFFINE": "(x - self.running_mean) / torch.sqrt(self.running_var + self.eps) "
                 "* self.weight + self.bias",
-      "VARIANCE": "squares / count - mean * mean", "UPDATE": LERP,
-      "MEAN": "mean", "VAR": "(var * count / (count - 1))", "WEIGHT": "self.momentum",
+      "VARIANCE": "squares / count - mean * mean",
+      "MEAN": "mean.detach()", "VAR": "(var * count / (count - 1)).detach()",
+      "WEIGHT": "m",
       "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * self.weight + self.bias"}, {
         "every rank normalises": {"REDUCE": "pass"},
         "y takes the biased variance": {
-            "VARIANCE": "(squares - sums * mean) / (count - 1)", "VAR": "var"},
-        "momentum is the weight of what is new": {"WEIGHT": "1 - self.momentum"},
-        "running_var takes the unbiased variance": {"VAR": "var"},
+            "VARIANCE": "(squares - sums * mean) / (count - 1)", "VAR": "var.detach()"},
+        "momentum is the weight of what is new": {"WEIGHT": "(1 - m)"},
+        "running_var takes the unbiased variance": {"VAR": "var.detach()"},
         "mean and variance are taken for constants": {
             "REDUCE": "total = AllReduceSum.apply(total.detach())"},
         "only the own rank's loss": {"REDUCE": "dist.all_reduce(total)"},
         "adding up the ranks' gradients": {
             "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * AllReduceSum.apply("
                       "self.weight) / dist.get_world_size() + self.bias"},
-        "update them under torch.no_grad()": {
-            "UPDATE": "m = self.momentum; "
-                      "self.running_mean = (1 - m) * self.running_mean + m * MEAN; "
-                      "self.running_var = (1 - m) * self.running_var + m * VAR",
-            "MEAN": "mean", "WEIGHT": "m"},
+        "update them under torch.no_grad()": {"MEAN": "mean"},
         "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"},
     }),
     "ps6/accumulate": ("""
