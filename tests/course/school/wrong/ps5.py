@@ -29,7 +29,6 @@ def repaired_2(params, device):
         p.requires_grad_()
     return copies
 """, {"CLUE": '"step", 2 ** (k - 1)', "COPY": "p.detach().to(device, copy=True)"}, {
-        "the row is right; the number": {"CLUE": '"step", 2 ** k'},
         "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
         "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
     }),
@@ -48,7 +47,6 @@ def repaired_3(model):
             p.register_post_accumulate_grad_hook(average)
 """, {"CLUE": '"replicas", k', "TEST": "pass",
       "DIVIDE": "p.grad /= dist.get_world_size()"}, {
-        "the row is right; the number": {"CLUE": '"weight", 0'},
         "every rank has its own gradient": {
             "TEST": "dist.all_reduce(p.grad.clone()); return p"},
         "this is the sum": {"DIVIDE": "pass"},
@@ -70,7 +68,6 @@ def repaired_4(dataset, rank, world_size, epochs, step):
         AFTER
 """, {"CLUE": '"orders", 1', "SEED": "0", "ORDER": "sampler",
       "BEFORE": "sampler.set_epoch(epoch)", "AFTER": "pass"}, {
-        "that row tells nothing here": {"CLUE": '"absent", 0'},
         "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
         "ranks shuffle with seeds": {"SEED": "rank"},
         "two epochs have the same order": {
@@ -99,8 +96,6 @@ def repaired_5(X_shards, y_shards, W):
         "this is the sum over all rows": {"SHARE": "* 1"},
         "backward adds to W.grad": {
             "RESULT": "(W * sum(grads)).sum().backward() or W.grad"},
-        "the default dtype stays changed": {
-            "RESULT": "torch.set_default_dtype(torch.float64) or sum(grads)"},
     }),
     "ps5/stale_gradients": ("""
 def clue_6(k):
@@ -117,7 +112,6 @@ def repaired_6(model, optimizer, batches, accumulate):
 """, {"CLUE": '"step", (k + 1) / 2', "BEFORE": "pass", "DIVIDE": "accumulate",
       "TEST": "(i + 1) % accumulate == 0", "STEP": "optimizer.step()",
       "CLEAR": "optimizer.zero_grad()", "KEEP": "False"}, {
-        "the row is right; the number": {"CLUE": '"weight", k'},
         "steps are 2 times too large": {"DIVIDE": "1"},
         "gradients go into more than one step": {"CLEAR": "pass"},
         "the step is the optimizer's": {
@@ -142,7 +136,6 @@ def repaired_7(model, batches, lr):
             AFTER
         optimizer.step()
 """, {"CLUE": '"messages", 2', "MODEL": "DDP(model)", "AFTER": "pass"}, {
-        "that row tells nothing here": {"CLUE": '"step", 1 / k'},
         "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
         "replicas differ": {"MODEL": "model"},
         "numbers are sent": {
@@ -162,10 +155,8 @@ def repaired_8(model, optimizer, microbatches):
     optimizer.step()
 """, {"CLUE": '"messages", k', "DIVIDE": "n",
       "QUIET": "nullcontext() if i == n - 1 else model.no_sync()"}, {
-        "the row is right; the number": {"CLUE": '"messages", 2'},
         "steps are 3 times too large": {"DIVIDE": "1"},
         "replicas differ": {"QUIET": "model.no_sync()"},
-        "numbers are sent": {"QUIET": "nullcontext()"},
     }),
     "ps5/rank_zero_only": ("""
 def clue_9(k):
@@ -178,7 +169,6 @@ def repaired_9(model, X, y):
     return RESULT
 """, {"CLUE": '"absent", k - 1', "SEND": "dist.all_reduce(counts)",
       "RESULT": "(counts[0] / counts[1]).item()"}, {
-        "the row is right; the number": {"CLUE": '"absent", k'},
         "a collective stands where": {"SEND": "len(y) and dist.all_reduce(counts)"},
         "this counts rank 0's rows only": {"SEND": "pass"},
         "this is the mean of the ranks' accuracies": {
@@ -207,8 +197,5 @@ def repaired_10(model, optimizer, X_shards, y_shards):
         "compare with one device": {"MORE": "+ 1"},
         "Adam hides it": {"KIND": "Adam"},
         "the steps are 2 times as long": {"DIVIDE": "1"},
-        "the step is the optimizer's": {
-            "BEFORE": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                      "for p in model.parameters()]; return"},
     }),
 }
