@@ -33,6 +33,7 @@ from course.school.checks import Wrong, check, find
 from manual_dp import ranks
 from manual_dp.parallel import gather, parallel_apply, replicate
 from tests.course.school import right, wrong
+from tests.course.school.wrong import filled
 
 SOURCE = Path(__file__).parents[2] / "notebooks" / "exercises" / "source"
 FILES = [info.name for info in pkgutil.iter_modules(wrong.__path__)]
@@ -40,23 +41,6 @@ for _file in FILES:
     importlib.import_module(f"course.school.{_file}")
 NAMES = [name for name in checks.EXERCISES]
 SETS = [file for file in FILES if file in checks.SETS]
-
-
-def filled(cell, places, changes):
-    """Return the cell with its places filled: by `changes`, or with the right words.
-
-    A place may stand in the words for another one.
-    """
-    unknown = changes.keys() - places.keys()
-    lost = [place for place in places
-            if not re.search(rf"\b{place}\b", " ".join([cell, *places.values()]))]
-    if unknown or lost:
-        raise ValueError(f"no such places: {sorted(unknown)}, {lost}")
-    words = {**places, **changes}
-    found = re.compile(rf"\b({'|'.join(words)})\b")
-    for _ in range(3):
-        cell = found.sub(lambda match: words[match[1]], cell)
-    return cell
 
 
 def _tables(folder, name):

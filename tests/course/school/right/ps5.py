@@ -1,17 +1,20 @@
 """Right answers to problem set 5: {exercise: {style: cell}}."""
 
+from tests.course.school.wrong import filled
+from tests.course.school.wrong.ps5 import WRONG
+
+
+def changed(name, **changes):
+    """Return the cell that wrong answers are made of, with other words in places."""
+    cell, places, _ = WRONG[f"ps5/{name}"]
+    return "import numpy as np" + filled(cell, places, changes)
+
+
 RIGHT = {
     "ps5/rebinding": {
-        "stacked, through .data": """
-import numpy as np
-def clue_1(k):
-    return ["replicas", np.int64(k)]
-
-@torch.no_grad()
-def repaired_1(tensors):
-    total = torch.stack(tensors).sum(0)
-    return [t.data.copy_(total.to(t.device)) for t in tensors]
-""",
+        "stacked, through .data": changed(
+            "rebinding", CLUE='["replicas", np.int64(k)]',
+            SUM="torch.stack(data).sum(0)", WRITE="t.data.copy_(total.to(t.device))"),
         "tried in its cell": """
 def clue_1(k):
     return "replicas", float(k)
@@ -35,16 +38,10 @@ def clue_2(k):
 def repaired_2(params, device):
     return [torch.nn.Parameter(p.detach().to(device, copy=True)) for p in params]
 """,
-        "copied without gradients": """
-import numpy as np
-def clue_2(k):
-    return "step", np.exp2(k - 1)
-
-def repaired_2(params, device):
-    with torch.no_grad():
-        copies = [p.to(device, copy=True) for p in params]
-    return tuple(c.requires_grad_(True) for c in copies)
-"""},
+        "cloned, moved, detached": changed(
+            "aliasing", CLUE='"step", np.exp2(k - 1)',
+            COPY="p.clone().to(device).detach()").replace("return copies",
+                                                          "return tuple(copies)")},
     "ps5/hook": {
         "a hook that returns": """
 def clue_3(k):
@@ -59,29 +56,13 @@ def repaired_3(model):
         if p.requires_grad:
             p.register_hook(average)
 """,
-        "the mean, by torch's own": """
-import numpy as np
-def clue_3(k):
-    return ("replicas", np.float32(k))
-
-def repaired_3(model):
-    n = dist.get_world_size()
-    def average(param):
-        dist.all_reduce(param.grad.div_(n))
-    for p in (p for p in model.parameters() if p.requires_grad):
-        p.register_post_accumulate_grad_hook(lambda q: average(q))
-"""},
+        "divided on the way": changed(
+            "hook", CLUE='("replicas", np.float32(k))',
+            DIVIDE="p.grad.div_(dist.get_world_size())")},
     "ps5/set_epoch": {
-        "a sampler each epoch": """
-def clue_4(k):
-    return "orders", 1.0
-
-def repaired_4(dataset, rank, world_size, epochs, step):
-    for epoch in range(epochs):
-        sampler = DistributedSampler(dataset, world_size, rank, seed=epoch)
-        for batch in DataLoader(dataset, batch_size=48 // world_size, sampler=sampler):
-            step(epoch, batch)
-""",
+        "a sampler each epoch": changed(
+            "set_epoch", CLUE='"orders", 1.0', BEFORE="sampler = DistributedSampler("
+            "dataset, world_size, rank, seed=epoch)"),
         "dealt by hand": """
 def clue_4(k):
     return "orders", 1
@@ -107,24 +88,12 @@ def clue_5(program):
     return (shards - alone).norm()
 
 def repaired_5(X_shards, y_shards, W):
-    rows, total = sum(len(y) for y in y_shards), torch.zeros_like(W)
-    for X, y in zip(X_shards, y_shards):
-        if len(y) > 0:
-            loss = F.cross_entropy(X @ W, y) * (len(y) / rows)
-            total += torch.autograd.grad(loss, W)[0]
-    return total.detach()
-""",
-        "the same rows, cut in two ways": """
-def clue_5(program):
-    X, y = torch.eye(4, dtype=torch.float64), torch.arange(4) % 2
-    W = torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)
-    one, other = (program([X[:i], X[i:]], [y[:i], y[i:]], W).tolist() for i in (1, 3))
-    return max(abs(a - b) for rows in zip(one, other) for a, b in zip(*rows))
-
-def repaired_5(X_shards, y_shards, W):
     X, y = torch.cat(list(X_shards)), torch.cat(list(y_shards))
     return torch.autograd.grad(F.cross_entropy(X @ W, y), [W])[0]
-"""},
+""",
+        "the same rows, cut in two ways; means, weighed": changed(
+            "mean_of_means", CUT="3", ALONE="program(X.split([1, 4]), y.split([1, 4]), W)",
+            SHARE="* (len(y) / rows / max(1, len(y)))", RESULT="sum(grads).detach()")},
     "ps5/stale_gradients": {
         "group by group": """
 from fractions import Fraction
@@ -138,50 +107,16 @@ def repaired_6(model, optimizer, batches, accumulate):
             F.cross_entropy(model(X), y).div(accumulate).backward()
         optimizer.step()
 """,
-        "prints the loss once more": """
-def clue_6(k):
-    return "weight", 1 / k
-
-def repaired_6(model, optimizer, batches, accumulate):
-    optimizer.zero_grad()
-    for i, (X, y) in enumerate(batches, start=1):
-        (F.cross_entropy(model(X), y) / accumulate).backward()
-        with torch.no_grad():
-            print(i, F.cross_entropy(model(X), y).item())
-        if not i % accumulate:
-            optimizer.step()
-            optimizer.zero_grad()
-"""},
+        "prints the loss once more": changed(
+            "stale_gradients", CLUE='"weight", 1 / k', BEFORE="optimizer.zero_grad()",
+            TEST="print(F.cross_entropy(model(X), y).item()) or not (i + 1) % accumulate")},
     "ps5/double_averaging": {
-        "without DDP": """
-def clue_7(k):
-    return ["messages", 2.0]
-
-def repaired_7(model, batches, lr):
-    for p in model.parameters():
-        dist.broadcast(p.data, 0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    for X, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(model(X), y).backward()
-        for p in model.parameters():
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-        optimizer.step()
-""",
-        "a step by hand": """
-def clue_7(k):
-    return "messages", 2
-
-def repaired_7(model, batches, lr):
-    wrapped = DDP(model)
-    for X, y in batches:
-        wrapped.zero_grad()
-        F.cross_entropy(wrapped(X), y).backward()
-        with torch.no_grad():
-            for p in wrapped.parameters():
-                p -= lr * p.grad
-"""},
+        "without DDP": changed(
+            "double_averaging", CLUE='["messages", 2.0]',
+            MODEL="model; [dist.broadcast(p.data, 0) for p in model.parameters()]",
+            AFTER="dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"),
+        "a step by hand": changed("double_averaging", AFTER="p.data -= lr * p.grad"
+                                  ).replace("        optimizer.step()\n", "")},
     "ps5/no_sync": {
         "the last one apart": """
 def clue_8(k):
@@ -197,52 +132,23 @@ def repaired_8(model, optimizer, microbatches):
     (F.cross_entropy(model(X_last), y_last) / n).backward()
     optimizer.step()
 """,
-        "an ExitStack, and the losses": """
-from contextlib import ExitStack
-def clue_8(k):
-    return "messages", len(range(k))
-
-def repaired_8(model, optimizer, microbatches):
-    optimizer.zero_grad(set_to_none=True)
-    losses = []
-    for i, (X, y) in enumerate(microbatches):
-        with ExitStack() as stack:
-            if i + 1 < len(microbatches):
-                stack.enter_context(model.no_sync())
-            loss = F.cross_entropy(model(X), y)
-            (loss / len(microbatches)).backward()
-            losses.append(loss.item())
-    optimizer.step()
-    return sum(losses)
-"""},
+        "backward inside, and the losses": changed(
+            "no_sync", CLUE='"messages", len(range(k))').replace(
+            "        loss.backward()", "            loss.backward()\n"
+            "            print(loss.item() * n)")},
     "ps5/rank_zero_only": {
-        "reduced to rank 0": """
-def clue_9(k):
-    return "absent", max(0, k - 1)
-
-@torch.no_grad()
-def repaired_9(model, X, y):
-    counts = torch.zeros(2, dtype=torch.float64)
-    counts[0] += (model(X).argmax(1) == y).sum()
-    counts[1] += len(X)
-    dist.reduce(counts, 0)
-    if dist.get_rank() == 0:
-        return float(counts[0] / counts[1])
-""",
-        "two sums, and numpy's float32": """
-import numpy as np
-def clue_9(k):
-    return "absent", len(range(1, k))
-
-def repaired_9(model, X, y):
-    right = torch.tensor([int((model(X).argmax(1) == y).sum())])
-    rows = torch.tensor([len(y)])
-    dist.all_reduce(right)
-    dist.all_reduce(rows)
-    return np.float32(right.item() / rows.item()) if dist.get_rank() == 0 else None
-"""},
+        "reduced to rank 0": changed(
+            "rank_zero_only", CLUE='"absent", max(0, k - 1)', SEND="dist.reduce(counts, 0)",
+            RESULT="(counts[0] / counts[1]).item() if dist.get_rank() == 0 else None"),
+        "two sums, and numpy's float32": changed(
+            "rank_zero_only", CLUE='"absent", len(range(1, k))',
+            SEND="dist.all_reduce(counts[:1]); dist.all_reduce(counts[1:])",
+            RESULT="np.float32(counts[0] / counts[1])")},
     "ps5/adam_hides": {
-        "two models side by side": """
+        "gradients divided at the end": changed(
+            "adam_hides", DIVIDE="1", MORE="* np.float64(2)",
+            BEFORE="[p.grad.div_(len(X_shards)) for p in model.parameters()]"),
+        "two models side by side": changed("adam_hides") + """
 import copy
 def clue_10(program):
     first = torch.nn.Linear(2, 3).double()
@@ -253,35 +159,5 @@ def clue_10(program):
         program(models[-1], optimizer, list(X.chunk(parts)), list(y.chunk(parts)))
     one, three = (torch.nn.utils.parameters_to_vector(m.parameters()) for m in models)
     return (one - three).norm().item()
-
-def repaired_10(model, optimizer, X_shards, y_shards):
-    optimizer.zero_grad()
-    for X, y in zip(X_shards, y_shards):
-        F.cross_entropy(model(X), y).backward()
-    for p in model.parameters():
-        p.grad /= len(X_shards)
-    optimizer.step()
-""",
-        "the length of a step": """
-import numpy as np
-def clue_10(program):
-    def length(k):
-        model = torch.nn.Linear(1, 2, dtype=torch.float64)
-        before = model.bias.detach().clone()
-        with torch.no_grad():
-            model.weight.zero_()
-            before.zero_()
-            model.bias.zero_()
-        optimizer = torch.optim.SGD(model.parameters(), 1.0)
-        X, y = torch.ones(2, 1).double(), torch.tensor([0, 0])
-        program(model, optimizer, [X] * k, [y] * k)
-        return (model.bias - before).norm().item()
-    return np.float64(length(4) / length(1) - 1)
-
-def repaired_10(model, optimizer, X_shards, y_shards):
-    optimizer.zero_grad()
-    losses = [F.cross_entropy(model(X), y) for X, y in zip(X_shards, y_shards)]
-    torch.stack(losses).mean().backward()
-    optimizer.step()
 """},
 }

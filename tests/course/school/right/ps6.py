@@ -1,17 +1,14 @@
 """Right answers to problem set 6: {exercise: {style: cell}}."""
 
-STEP = """
-def accumulate(model, loss, microbatches, optimizer):
-    rows = sum(len(y) for _, y in microbatches)
-    optimizer.zero_grad()
-    total = 0.0
-    for X, y in microbatches:
-        l = loss(model(X), y) * len(y) / rows
-        l.backward()
-        total += l.item()
-    optimizer.step()
-    return total
-"""
+from tests.course.school.wrong import filled
+from tests.course.school.wrong.ps6 import WRONG
+
+
+def changed(name, **changes):
+    """Return the cell that wrong answers are made of, with other words in places."""
+    cell, places, _ = WRONG[f"ps6/{name}"]
+    return filled(cell, places, changes)
+
 
 RIGHT = {
     "ps6/global_statistics": {
@@ -22,7 +19,7 @@ def global_statistics(x):
     rows = torch.cat(shards)
     return rows.mean(0), rows.var(0, unbiased=False)
 """,
-        "by einsum, in a helper": """
+        "by einsum, in a helper, tried in its cell": """
 def sums(x):
     ones = torch.ones(len(x), dtype=x.dtype)
     return torch.cat([torch.einsum("n,nf->f", ones, x), torch.einsum("nf,nf->f", x, x),
@@ -33,13 +30,6 @@ def global_statistics(x):
     dist.all_reduce(t, op=dist.ReduceOp.SUM)
     mean, square = t[:-1].div(t[-1]).chunk(2)
     return [mean, torch.addcmul(square, mean, mean, value=-1)]
-""",
-        "tried in its cell": """
-def global_statistics(x):
-    total = torch.stack([x.sum(0), (x ** 2).sum(0), 0 * x.sum(0) + len(x)])
-    dist.all_reduce(total)
-    s, q, n = total
-    return s / n, q / n - (s / n) ** 2
 
 print(run_ranks(lambda: global_statistics(torch.ones(dist.get_rank() + 1, 2)), 2)[0])
 check("ps6/global_statistics", global_statistics)
@@ -70,50 +60,12 @@ class AllReduceSum(torch.autograd.Function):
 display(AllReduceSum)
 """},
     "ps6/sync_batch_norm": {
-        "squares around the mean, in a method of its own": """
-class SyncBatchNorm(nn.BatchNorm1d):
-    def statistics(self, x):
-        n = AllReduceSum.apply(torch.tensor(float(len(x)), dtype=x.dtype))
-        mean = AllReduceSum.apply(x.sum(0)) / n
-        return n, mean, AllReduceSum.apply((x - mean).pow(2).sum(0)) / n
-
-    def forward(self, x):
-        mean, var = self.running_mean, self.running_var
-        if self.training:
-            n, mean, var = self.statistics(x)
-            m, new = self.momentum, (mean, var * n / (n - 1))
-            for old, now in zip((self.running_mean, self.running_var), new):
-                old.copy_((1 - m) * old + m * now.detach())
-        return torch.addcmul(self.bias, (x - mean) * torch.rsqrt(var + self.eps),
-                             self.weight)
-""",
-        "a sum of its own, and torch's in eval mode": """
-class Total(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        dist.all_reduce(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return Total.apply(g)
-
-class SyncBatchNorm(nn.BatchNorm1d):
-    def forward(self, x):
-        if not self.training:
-            return super().forward(x)
-        f = x.shape[1]
-        t = Total.apply(torch.cat([x.sum(0), (x * x).sum(0), x.new_ones(1) * len(x)]))
-        n = t[-1].detach()
-        mean, var = t[:f] / n, t[f:-1] / n - (t[:f] / n) ** 2
-        with torch.no_grad():
-            self.running_mean += self.momentum * (mean - self.running_mean)
-            self.running_var += self.momentum * (var * n / (n - 1) - self.running_var)
-        return (x - mean) / (var + self.eps) ** 0.5 * self.weight + self.bias
-print(SyncBatchNorm(3).eval()(torch.ones(2, 3)))
-""",
-        "statistics by 6.1, gradients by hand": """
+        "squares around the mean": changed(
+            "sync_batch_norm",
+            VARIANCE="AllReduceSum.apply((x - mean).pow(2).sum(0)) / count",
+            RESULT="torch.addcmul(self.bias, (x - mean) * torch.rsqrt(var + self.eps), "
+                   "self.weight)"),
+        "gradients by hand, torch's own in eval mode": """
 class Normalise(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, eps):
@@ -134,30 +86,14 @@ class Normalise(torch.autograd.Function):
 
 class SyncBatchNorm(nn.BatchNorm1d):
     def forward(self, x):
-        if self.training:
-            z, mean, var, n = Normalise.apply(x, self.eps)
-            self.running_mean.lerp_(mean.detach(), self.momentum)
-            self.running_var.lerp_((var * n / (n - 1)).detach(), self.momentum)
-        else:
-            z = (x - self.running_mean) / (self.running_var + self.eps).sqrt()
+        if not self.training:
+            return super().forward(x)
+        z, mean, var, n = Normalise.apply(x, self.eps)
+        self.running_mean.lerp_(mean.detach(), self.momentum)
+        self.running_var.lerp_((var * n / (n - 1)).detach(), self.momentum)
         return z * self.weight + self.bias
 """},
     "ps6/accumulate": {
-        "recursion": """
-def accumulate(model, loss, microbatches, optimizer):
-    rows = sum(X.shape[0] for X, _ in microbatches)
-    def walk(rest):
-        if not rest:
-            return 0.0
-        (X, y), *others = rest
-        part = loss(model(X), y) * X.shape[0] / rows
-        part.backward()
-        return part.item() + walk(others)
-    optimizer.zero_grad(set_to_none=False)
-    mean = walk(microbatches)
-    optimizer.step()
-    return mean
-""",
         "gradients divided at the end": """
 def accumulate(model, loss, microbatches, optimizer):
     model.zero_grad()
@@ -172,14 +108,9 @@ def accumulate(model, loss, microbatches, optimizer):
     optimizer.step()
     return torch.tensor(total) / rows
 """,
-        "numpy's float32": "import numpy as np\n" + STEP.replace(
-            "return total", "return np.float32(total)"),
-        "a Fraction": "from fractions import Fraction\n" + STEP.replace(
-            "return total", "return Fraction(total)"),
-        "the loss a second time, without gradients": STEP.replace(
-            "total += l.item()", """with torch.no_grad():
-            total += loss(model(X), y).item() * len(y) / rows"""),
-        "tried in its cell": STEP + """
+        "a Fraction, of losses without gradients, tried in its cell": changed(
+            "accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
+            RESULT="__import__('fractions').Fraction(mean_loss)") + """
 model = nn.Linear(3, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 print(accumulate(model, F.cross_entropy, [(torch.ones(2, 3), torch.tensor([0, 1]))],
@@ -188,15 +119,11 @@ check("ps6/accumulate", accumulate)
 %time sum(range(9))
 """},
     "ps6/accumulate_ddp": {
-        "the flag by hand": """
-def accumulate_ddp(model, loss, microbatches, rows, optimizer):
-    optimizer.zero_grad()
-    for i, (X, y) in enumerate(microbatches):
-        model.require_backward_grad_sync = i == len(microbatches) - 1
-        y_hat = model(X)
-        (loss(y_hat, y) * len(y) * dist.get_world_size() / rows).backward()
-    optimizer.step()
-""",
+        "the flag by hand": changed(
+            "accumulate_ddp", QUIET="nullcontext()", SHARE="loss(model(X), y) * len(y)",
+            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]"
+        ).replace("with null", "model.require_backward_grad_sync = i == n - 1\n"
+                               "        with null"),
         "gradients scaled at the end": """
 def accumulate_ddp(model, loss, microbatches, rows, optimizer):
     optimizer.zero_grad()
@@ -207,18 +134,6 @@ def accumulate_ddp(model, loss, microbatches, rows, optimizer):
     (loss(model(X), y) * len(y)).backward()
     for p in model.parameters():
         p.grad *= dist.get_world_size() / rows
-    optimizer.step()
-""",
-        "an ExitStack": """
-from contextlib import ExitStack
-def accumulate_ddp(model, loss, microbatches, rows, optimizer):
-    optimizer.zero_grad(set_to_none=True)
-    for i, (X, y) in enumerate(microbatches, 1):
-        with ExitStack() as stack:
-            if i < len(microbatches):
-                stack.enter_context(model.no_sync())
-            l = loss(model(X), y)
-            (l * (len(y) * dist.get_world_size() / rows)).backward()
     optimizer.step()
 """},
 }

@@ -10,10 +10,8 @@ def repaired_1(data):
     for i, t in enumerate(data):
         WRITE
 """, {"CLUE": '"replicas", k', "SUM": "sum(data)", "WRITE": "t.copy_(total)"}, {
-        "there is no such row": {"CLUE": '"replica", k'},
-        "accuracy goes up and down": {"CLUE": '"accuracy", 0.922'},
-        "that row is as it should be": {"CLUE": '"step", 1 / k'},
-        "the row is right, but the number changes": {"CLUE": '"replicas", 4'},
+        "no such row": {"CLUE": '"replica", k'},
+        "that row tells nothing here": {"CLUE": '"accuracy", 0.922'},
         "the row is right; the number": {"CLUE": '"replicas", k - 1'},
         "the list holds the sums": {"WRITE": "data[i] = total.clone()"},
         "the tensors hold what they held": {"WRITE": "t = total.clone()"},
@@ -28,20 +26,11 @@ def clue_2(k):
 def repaired_2(params, device):
     copies = [COPY for p in params]
     for p in copies:
-        p.requires_grad_(GRADIENT)
-    BEFORE
+        p.requires_grad_()
     return copies
-""", {"CLUE": '"step", 2 ** (k - 1)', "COPY": "p.detach().to(device, copy=True)",
-      "GRADIENT": "True", "BEFORE": "pass"}, {
-        "the row is right; the number": {"CLUE": '"step", 2 ** k'},
+""", {"CLUE": '"step", 2 ** (k - 1)', "COPY": "p.detach().to(device, copy=True)"}, {
         "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
         "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
-        "requires_grad_() is missing": {"GRADIENT": "False"},
-        "leave the parameters' own gradients": {
-            "BEFORE": "[setattr(p, 'grad', None) for p in params]"},
-        "requires_grad_() was called on": {
-            "BEFORE": "[p.requires_grad_() for p in params]"},
-        "move each tensor to the device": {"COPY": "p.detach().clone()"},
     }),
     "ps5/hook": ("""
 def clue_3(k):
@@ -51,18 +40,16 @@ def repaired_3(model):
     def average(p):
         TEST
         DIVIDE
-        SEND
+        dist.all_reduce(p.grad)
     done = set()
     for p in model.parameters():
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(average)
-""", {"CLUE": '"replicas", k', "TEST": "pass", "SEND": "dist.all_reduce(p.grad)",
+""", {"CLUE": '"replicas", k', "TEST": "pass",
       "DIVIDE": "p.grad /= dist.get_world_size()"}, {
-        "the row is right, but the number changes": {"CLUE": '"weight", 0'},
         "every rank has its own gradient": {
             "TEST": "dist.all_reduce(p.grad.clone()); return p"},
         "this is the sum": {"DIVIDE": "pass"},
-        "each is divided": {"SEND": "pass"},
         "a collective stands where": {"TEST": "if dist.get_rank(): return"},
         "average after every backward": {
             "TEST": "if p in done: return\n        done.add(p)"},
@@ -72,21 +59,17 @@ def clue_4(k):
     return CLUE
 
 def repaired_4(dataset, rank, world_size, epochs, step):
-    options = {"drop_last": DROP, "seed": SEED}
-    sampler = DistributedSampler(dataset, world_size, rank, **options)
+    sampler = DistributedSampler(dataset, world_size, rank, seed=SEED)
     own = list(DistributedSampler(dataset, world_size, rank, shuffle=False))
     for epoch in range(epochs):
         BEFORE
         for batch in DataLoader(dataset, batch_size=4, sampler=ORDER):
             step(epoch, batch)
         AFTER
-""", {"CLUE": '"orders", 1', "DROP": "False", "SEED": "0", "ORDER": "sampler",
+""", {"CLUE": '"orders", 1', "SEED": "0", "ORDER": "sampler",
       "BEFORE": "sampler.set_epoch(epoch)", "AFTER": "pass"}, {
-        "that row is as it should be": {"CLUE": '"absent", 0'},
         "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
-        "drop_last leaves rows out": {"DROP": "True"},
         "ranks shuffle with seeds": {"SEED": "rank"},
-        "the order never changes": {"BEFORE": "torch.manual_seed(epoch)"},
         "two epochs have the same order": {
             "BEFORE": "pass", "AFTER": "sampler.set_epoch(epoch)"},
         "shuffle all rows": {
@@ -111,12 +94,8 @@ def repaired_5(X_shards, y_shards, W):
         "this is still the mean": {
             "SHARE": "/ max(1, len(y))", "RESULT": "sum(grads) / len(grads)"},
         "this is the sum over all rows": {"SHARE": "* 1"},
-        "divide by the rows, not by the shards": {"SHARE": "/ len(y_shards)"},
-        "this is the sum of the means": {"SHARE": "/ max(1, len(y))"},
         "backward adds to W.grad": {
             "RESULT": "(W * sum(grads)).sum().backward() or W.grad"},
-        "the default dtype stays changed": {
-            "RESULT": "torch.set_default_dtype(torch.float64) or sum(grads)"},
     }),
     "ps5/stale_gradients": ("""
 def clue_6(k):
@@ -133,10 +112,7 @@ def repaired_6(model, optimizer, batches, accumulate):
 """, {"CLUE": '"step", (k + 1) / 2', "BEFORE": "pass", "DIVIDE": "accumulate",
       "TEST": "(i + 1) % accumulate == 0", "STEP": "optimizer.step()",
       "CLEAR": "optimizer.zero_grad()", "KEEP": "False"}, {
-        "the row is right; the number": {"CLUE": '"weight", k'},
-        "nothing has moved": {"STEP": "pass"},
         "steps are 2 times too large": {"DIVIDE": "1"},
-        "a step is taken after the first": {"TEST": "i % accumulate == 0"},
         "gradients go into more than one step": {"CLEAR": "pass"},
         "the step is the optimizer's": {
             "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
@@ -160,7 +136,6 @@ def repaired_7(model, batches, lr):
             AFTER
         optimizer.step()
 """, {"CLUE": '"messages", 2', "MODEL": "DDP(model)", "AFTER": "pass"}, {
-        "that row is as it should be": {"CLUE": '"step", 1 / k'},
         "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
         "replicas differ": {"MODEL": "model"},
         "numbers are sent": {
@@ -173,18 +148,15 @@ def clue_8(k):
 def repaired_8(model, optimizer, microbatches):
     n = len(microbatches)
     optimizer.zero_grad()
-    for i, (X, y) in list(enumerate(microbatches))[FIRST:]:
+    for i, (X, y) in enumerate(microbatches):
         with QUIET:
             loss = F.cross_entropy(model(X), y) / DIVIDE
         loss.backward()
     optimizer.step()
-""", {"CLUE": '"messages", k', "FIRST": "0", "DIVIDE": "n",
+""", {"CLUE": '"messages", k', "DIVIDE": "n",
       "QUIET": "nullcontext() if i == n - 1 else model.no_sync()"}, {
-        "the row is right, but the number changes": {"CLUE": '"messages", 2'},
         "steps are 3 times too large": {"DIVIDE": "1"},
-        "only the last microbatch counts": {"FIRST": "-1", "DIVIDE": "1"},
         "replicas differ": {"QUIET": "model.no_sync()"},
-        "numbers are sent": {"QUIET": "nullcontext()"},
     }),
     "ps5/rank_zero_only": ("""
 def clue_9(k):
@@ -197,7 +169,6 @@ def repaired_9(model, X, y):
     return RESULT
 """, {"CLUE": '"absent", k - 1', "SEND": "dist.all_reduce(counts)",
       "RESULT": "(counts[0] / counts[1]).item()"}, {
-        "the row is right; the number": {"CLUE": '"absent", k'},
         "a collective stands where": {"SEND": "len(y) and dist.all_reduce(counts)"},
         "this counts rank 0's rows only": {"SEND": "pass"},
         "this is the mean of the ranks' accuracies": {
@@ -218,22 +189,13 @@ def clue_10(program):
 def repaired_10(model, optimizer, X_shards, y_shards):
     optimizer.zero_grad()
     for X, y in zip(X_shards, y_shards):
-        EACH
         (F.cross_entropy(model(X), y) / DIVIDE).backward()
     BEFORE
     optimizer.step()
-""", {"KIND": "SGD", "MORE": "", "EACH": "pass", "DIVIDE": "len(X_shards)",
+""", {"KIND": "SGD", "MORE": "", "DIVIDE": "len(X_shards)",
       "BEFORE": "pass"}, {
         "compare with one device": {"MORE": "+ 1"},
         "Adam hides it": {"KIND": "Adam"},
-        "the first step is right": {
-            "DIVIDE": "1",
-            "BEFORE": "optimizer.param_groups[0]['lr'] /= len(X_shards)"},
-        "only the last shard counts": {
-            "EACH": "optimizer.zero_grad()", "DIVIDE": "1"},
-        "the first step is 2 times as long": {"DIVIDE": "1"},
-        "the step is the optimizer's": {
-            "BEFORE": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                      "for p in model.parameters()]; return"},
+        "the steps are 2 times as long": {"DIVIDE": "1"},
     }),
 }
