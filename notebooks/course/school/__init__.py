@@ -1,7 +1,6 @@
 """Exercises: the checks of lessons and problem sets, one file a set.
 
-    checks      exercise, check, about: what an exercise is made of
-    compare     what an answer gave with what was wanted
+    checks      exercise, check, about: what an exercise is made of, and compares with
     answers     run a learner's answer in peace, and leave all as it was
     draws       numbers, images; who worked on which rows; is it the sum?
     ranks       answers on ranks: what they return, call, and wait for

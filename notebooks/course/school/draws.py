@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 from course.school.answers import kept
-from course.school.compare import about, close, flat, numbers, shorten, so_many
+from course.school.checks import about, close, flat, numbers, shorten, so_many
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 LAST = 1e-12  # far above what another order of float64 changes, far below a short cut

@@ -13,8 +13,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler
 
 from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4
-from course.school.checks import exercise
-from course.school.compare import about, close, flat, numbers, shorten, so_many
+from course.school.checks import about, close, exercise, flat, numbers, shorten, so_many
 from course.school.draws import rand
 from course.school.linear import draw_layer
 from manual_dp.devices import try_devices

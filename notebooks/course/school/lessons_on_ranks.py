@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from course.school.checks import exercise
-from course.school.compare import about, close, numbers, so_many, unequal
+from course.school.checks import about, close, exercise, numbers, so_many, unequal
 from course.school.draws import describe, rand, summed
 from course.school.linear import (
     Forwards,

@@ -10,8 +10,16 @@ from itertools import accumulate
 import torch
 
 from course.school import draws
-from course.school.checks import exercise
-from course.school.compare import about, close, flat, numbers, shorten, so_many, unequal
+from course.school.checks import (
+    about,
+    close,
+    exercise,
+    flat,
+    numbers,
+    shorten,
+    so_many,
+    unequal,
+)
 from course.school.draws import META, forms, memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
 

@@ -13,8 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.school.checks import exercise
-from course.school.compare import about, close, flat, numbers, shorten
+from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand, summed, sums_at, unwritten
 from course.school.rounds import RoundsError, run_rounds
 

@@ -8,8 +8,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from course.school.checks import exercise
-from course.school.compare import about, close, flat, numbers, so_many
+from course.school.checks import about, close, exercise, flat, numbers, so_many
 from course.school.draws import generator, images, rows_seen, together, watched
 from course.school.ranks import Afresh
 from manual_dp import init_params, lenet, try_devices

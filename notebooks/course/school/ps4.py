@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.school.checks import exercise
-from course.school.compare import about, close, numbers, so_many
+from course.school.checks import about, close, exercise, numbers, so_many
 from course.school.draws import rand
 from course.school.ranks import COLLECTIVES, PAIRS, WAITED, attempt, failed, watched
 

@@ -12,8 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from course.school import linear, ps1
 from course.school.chart import ROWS
-from course.school.checks import exercise
-from course.school.compare import about, close, numbers, shorten, unequal
+from course.school.checks import about, close, exercise, numbers, shorten, unequal
 from course.school.draws import rand, summed
 from course.school.ranks import Roll, on_ranks
 

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from course.school import linear
-from course.school.checks import exercise
-from course.school.compare import about, numbers, shorten, unequal
+from course.school.checks import about, exercise, numbers, shorten, unequal
 from course.school.draws import rand, tensors
 from course.school.ranks import on_ranks, watched
 

@@ -18,8 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import manual_dp
-from course.school.checks import Partly, exercise
-from course.school.compare import about
+from course.school.checks import Partly, about, exercise
 from course.school.planted import MACHINES, programs
 from course.school.ranks import COLLECTIVES, Roll, attempt, failed
 

@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from course.school.checks import exercise
-from course.school.compare import about, numbers, shorten, unequal
+from course.school.checks import about, exercise, numbers, shorten, unequal
 from course.school.draws import generator, rand
 from course.school.linear import descend, draw_batch, draw_layer, gradients, layer
 from course.school.ps6 import ddp_steps

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import torch
 
-from course.school.checks import exercise
-from course.school.compare import about, close, flat, numbers, shorten
+from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand
 from course.school.ps2 import draw_tensors, run_programs, summed_in_chunks
 

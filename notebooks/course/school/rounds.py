@@ -52,9 +52,8 @@ def run_rounds(program, tensors, limit=1000):
                 returned[rank] = stop.value
                 del running[rank]
             except Exception as error:
-                if hasattr(error, "add_note"):  # from Python 3.11 on
-                    when = f"after step {step - 1}" if step > 1 else "before step 1"
-                    error.add_note(f"(on rank {rank} of {len(kept)}, {when})")
+                when = f"after step {step - 1}" if step > 1 else "before step 1"
+                error.add_note(f"(on rank {rank} of {len(kept)}, {when})")
                 raise
         if not running:
             break

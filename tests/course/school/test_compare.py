@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from course.school.compare import about, close, flat, numbers, shorten, times, unequal
+from course.school.checks import about, close, flat, numbers, shorten, unequal
 
 ONE = torch.tensor([1.0, 2.0])
 
@@ -148,20 +148,6 @@ def test_nested_lists_become_one():
 def test_a_rank_that_differs_from_the_first_is_noticed():
     assert not unequal([[1.0], [1.0]]) and not unequal([ONE, ONE])
     assert unequal([[1.0], [1.0], [1.1]]) and unequal([[1.0], None])
-
-
-@pytest.mark.parametrize("got, wanted, factor", [
-    ([2.0, -4.0], [1.0, -2.0], 2.0), ([[0.5], [[1.0]]], [[1], [[2]]], 0.5),
-    ([0.0, 0.0], [1.0, 2.0], 0.0), (-ONE, ONE, -1.0), (3.0, 2.0, 1.5)])
-def test_the_factor_between_numbers_is_found(got, wanted, factor):
-    assert times(got, wanted) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize("got, wanted", [
-    ([1.0, 2.0], [1.0, 3.0]), ([1.0], [0.0]), ([], []), ([1.0, math.nan], [1.0, 1.0]),
-    ([1.0, 2.0, 3.0], [1.0, 2.0])])
-def test_numbers_that_are_no_multiple_have_no_factor(got, wanted):
-    assert math.isnan(times(got, wanted))
 
 
 # shorten
