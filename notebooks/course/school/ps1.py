@@ -10,16 +10,7 @@ from itertools import accumulate
 import torch
 
 from course.school import draws
-from course.school.checks import (
-    about,
-    close,
-    exercise,
-    flat,
-    numbers,
-    shorten,
-    so_many,
-    unequal,
-)
+from course.school.checks import about, close, exercise, numbers, shorten, so_many
 from course.school.draws import META, forms, memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
 
@@ -188,7 +179,7 @@ def weighted_allreduce(random, weighted_allreduce):
         yield about(given)("the tensors", now, mean, {
             "the tensors hold what they held: write into them, with copy_": held,
             "0 times nan is nan: leave out a rank whose weight is 0":
-                any(number != number for number in flat(now)),
+                not close(now, now),
             "the weights are left out": [sum(held) / k] * k,
             "divide by the sum of the weights": [total] * k})
         yield memory(given, views, kept)
@@ -357,7 +348,8 @@ def _weights(say, replicas, params, grads, lr, hints, random):
         step = hint if isinstance(hint, (list, tuple)) else [hint * g for g in grads]
         return [some([p - lr * g for p, g in zip(params, step)])] * len(replicas)
     got = [some(replica) for replica in replicas]
-    hints = {"replicas differ: each must step with the sum over all": unequal(got),
+    differ = not close(got, [got[0]] * len(got))
+    hints = {"replicas differ: each must step with the sum over all": differ,
              **{hint: like(how) for hint, how in hints.items()}}
     for rank, (replica, truth) in enumerate(zip(got, like(1))):
         for i, (mine, right) in enumerate(zip(replica, truth)):
