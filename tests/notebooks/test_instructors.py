@@ -78,7 +78,7 @@ def test_an_instructor_reads_at_most_45_lines():
 
 def test_the_exercise_that_is_shown_runs_and_its_hints_are_told():
     checks = pytest.importorskip("course.school.checks")
-    from course.school.compare import about
+    from course.school.checks import about
     from course.school.draws import rand
     [code] = re.findall(r"```python\n(.+?)```", PAGE, re.S)
     assert code.count("\n") <= 10

@@ -110,7 +110,8 @@ def accumulate(model, loss, microbatches, optimizer):
 """,
         "a Fraction, of losses without gradients, tried in its cell": changed(
             "accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
-            RESULT="__import__('fractions').Fraction(mean_loss)") + """
+            RESULT="Fraction(mean_loss)") + """
+from fractions import Fraction
 model = nn.Linear(3, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 print(accumulate(model, F.cross_entropy, [(torch.ones(2, 3), torch.tensor([0, 1]))],
