@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.utils.data import DistributedSampler
 
-from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4
+from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4, ps5
 from course.school.checks import about, close, exercise, flat, numbers, shorten, so_many
 from course.school.draws import rand
 from course.school.linear import draw_layer
 from manual_dp.devices import try_devices
 
-__all__ = ["lessons_on_ranks", "ps1", "ps2", "ps3", "ps4"]
+__all__ = ["lessons_on_ranks", "ps1", "ps2", "ps3", "ps4", "ps5"]
 
 
 @exercise("dataparallel/forward")

@@ -10,15 +10,17 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from course.school import linear, ps1
+from course.school import linear
 from course.school.chart import ROWS
 from course.school.checks import about, close, exercise, numbers, shorten, unequal
-from course.school.draws import rand, summed
+from course.school.draws import META, moved, rand, summed, tensors
 from course.school.ranks import Roll, on_ranks
+from manual_dp import try_devices
 
 WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 40  # that a whole launch has
 KS = 2, 4, 3, 5, 1  # for which a clue is asked
+SHAPES = [(), (1,), (5,), (3, 4)]
 GIVES_AWAY = {  # for each patient: row -> the number there at k
     1: {"replicas": lambda k: k},
     2: {"step": lambda k: 2 ** (k - 1)},
@@ -75,9 +77,57 @@ def rebinding(random, clue_1, repaired_1):
 
 @exercise("ps5/aliasing", points=2)
 def aliasing(random, clue_2, repaired_2):
-    """Ask of the repair what problem set 1 asks of get_params."""
+    """Ask of the repair what the lesson on replicas asks of get_params."""
     yield from _clue(2, clue_2)
-    yield from ps1.get_params(random, repaired_2)
+    yield from get_params(random, repaired_2)
+
+
+@exercise("replicas/get_params")
+def get_params(random, get_params):
+    """Make replicas, then write into each: who shares memory with whom shows."""
+    for k in 3, 2, 4, 1:
+        trained = k % 2 == 0  # in the middle of training, or not
+        source = [rand(random, *shape).requires_grad_(trained) for shape in SHAPES]
+        for p in source:
+            p.grad = torch.ones_like(p) if trained else None
+        before = [p.detach().clone() for p in source]
+        kept = _state(source)
+        replicas = [tensors(get_params(source, device), len(source), "get_params")
+                    for device in try_devices(k)]
+        say = about(f"parameters of shapes {SHAPES}, world_size {k}")
+        yield say("the replicas", replicas, [before] * k)
+        ready = {_ready(p) for replica in replicas for p in replica}
+        for rank, replica in enumerate(replicas):
+            for p in replica:
+                p.detach().add_(10 ** (rank + 1))
+        yield say("each replica was written into; the parameters", source, before, {
+            "a replica is the parameter itself: .to(device) copies nothing on the same "
+            "device": True})
+        yield say("then 10 was added to replica 0, 100 to replica 1, ...", replicas, [
+            [p + 10 ** (rank + 1) for p in before] for rank in range(k)])
+        yield say("is every tensor of a replica a leaf that wants a gradient and has "
+                  "none yet?", sorted(ready), ["yes"], {
+            "a copy hangs on the graph of what it was copied from: detach first":
+                "no leaf" in ready,
+            "requires_grad_() is missing: backward would leave no gradient here":
+                "wants no gradient" in ready})
+        yield say("do yours want gradients, which have they, where are they in memory?",
+                  _state(source), kept, {
+            "leave the parameters as they are: only their copies are yours": True})
+        yield moved(get_params, (source, META), ["meta"] * len(source),
+                    "detach().to(device, copy=True)")
+
+
+def _state(params):
+    return numbers([[p.requires_grad, p.grad, p.data_ptr()] for p in params])
+
+
+def _ready(p):
+    if not p.is_leaf:
+        return "no leaf"
+    if not p.requires_grad:
+        return "wants no gradient"
+    return "yes" if p.grad is None else "has a gradient already"
 
 
 @exercise("ps5/hook", points=2, seconds=60)

@@ -40,7 +40,7 @@ def run_rounds(program, tensors, limit=1000):
     Raises RoundsError for what cannot be sent or received and after `limit` steps.
     Whatever a program raises itself is passed on.
     """
-    kept = _own_copies(tensors)
+    kept = [_copy(own) for own in tensors]
     running = _start(program, kept)
     arrived, messages, returned = {}, [], [None] * len(kept)
     for step in range(1, limit + 2):
@@ -120,20 +120,6 @@ def _problems(rank, wish, wishes, kept):
         if part.dtype not in dtypes:
             yield (f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
                    "no message")
-
-
-def _own_copies(tensors):
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError("need a list with the tensors of each rank, "
-                        f"got {type(tensors).__name__}")
-    if not tensors:
-        raise ValueError("need a tensor for each rank, got an empty list")
-    for rank, own in enumerate(tensors):
-        for part in listed(own):
-            if not isinstance(part, torch.Tensor):
-                raise TypeError(f"rank {rank} holds a {type(part).__name__}, "
-                                "not a tensor")
-    return [_copy(own) for own in tensors]
 
 
 def _copy(value):
