@@ -14,15 +14,17 @@ import torch
 from course.school import checks
 from course.school.checks import Wrong, check, find
 from manual_dp.ranks import RankError
+from tests.course.school.right import changed
+from tests.course.school.wrong import filled
 from tests.support.school import (
     FILES,
     NAMES,
     RIGHT,
     SETS,
+    STYLES,
     TEMPLATES,
     WRONG,
     define,
-    filled,
     in_notebook,
     points,
     solution,
@@ -162,7 +164,7 @@ def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
     own = [name for name in NAMES if name in OF_SETS or name not in shared()]
     assert [name for name in own if len(WRONG.get(name, {})) < 3] == []
     assert [name for name in own if len(RIGHT.get(name, {})) < 3] == []
-    assert set(TEMPLATES) <= set(NAMES)
+    assert set(STYLES) <= set(TEMPLATES) <= set(NAMES)
 
 
 def shared():
@@ -174,18 +176,24 @@ def shared():
 
 # the tables
 
-PLACES = {"BEFORE": "pass", "RATE": "lr / WHOLE", "WHOLE": "n"}
+CELL = "<<BEFORE: pass>>; <<RATE: lr / <<WHOLE: n>>>>; WHOLE"
 
 
 @pytest.mark.parametrize("changes, cell", [
-    ({}, "pass; lr / n"), ({"WHOLE": "k"}, "pass; lr / k"),
-    ({"RATE": "lr"}, "pass; lr"), ({"BEFORE": "RATE"}, "lr / n; lr / n")])
+    ({}, "pass; lr / n; n"), ({"WHOLE": "k"}, "pass; lr / k; k"),
+    ({"RATE": "lr"}, "pass; lr; n"), ({"BEFORE": "RATE"}, "lr / n; lr / n; n")])
 def test_a_cell_is_filled_place_by_place(changes, cell):
-    assert filled("BEFORE; RATE", PLACES, changes) == cell
+    assert filled(CELL, changes) == cell
 
 
-@pytest.mark.parametrize("cell, changes", [("BEFORE; RATE", {"AFTER": "pass"}),
-                                           ("BEFORE; RATES", {})])
-def test_a_place_that_is_nowhere_is_refused(cell, changes):
-    with pytest.raises(ValueError, match="no such places: .*(AFTER|RATE)"):
-        filled(cell, PLACES, changes)
+@pytest.mark.parametrize("cell, changes, message", [
+    (CELL, {"AFTER": "pass"}, r"no such places: \['AFTER'\]"),
+    (CELL + "<<RATE: lr>>", {}, "two places are called RATE")])
+def test_a_place_that_is_nowhere_or_twice_is_refused(cell, changes, message):
+    with pytest.raises(ValueError, match=message):
+        filled(cell, changes)
+
+
+def test_a_style_that_changes_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="ps9/fit: no 'gamma'"):
+        changed("ps9/fit", ("gamma", "beta"))

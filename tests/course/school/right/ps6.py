@@ -1,14 +1,6 @@
 """Right answers to problem set 6: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong import filled
-from tests.course.school.wrong.ps6 import WRONG
-
-
-def changed(name, **changes):
-    """Return the cell that wrong answers are made of, with other words in places."""
-    cell, places, _ = WRONG[f"ps6/{name}"]
-    return filled(cell, places, changes)
-
+from tests.course.school.right import changed
 
 RIGHT = {
     "ps6/global_statistics": {
@@ -61,7 +53,7 @@ display(AllReduceSum)
 """},
     "ps6/sync_batch_norm": {
         "squares around the mean": changed(
-            "sync_batch_norm",
+            "ps6/sync_batch_norm",
             VARIANCE="AllReduceSum.apply((x - mean).pow(2).sum(0)) / count",
             RESULT="torch.addcmul(self.bias, (x - mean) * torch.rsqrt(var + self.eps), "
                    "self.weight)"),
@@ -109,7 +101,7 @@ def accumulate(model, loss, microbatches, optimizer):
     return torch.tensor(total) / rows
 """,
         "a Fraction, of losses without gradients, tried in its cell": changed(
-            "accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
+            "ps6/accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
             RESULT="__import__('fractions').Fraction(mean_loss)") + """
 model = nn.Linear(3, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -120,7 +112,7 @@ check("ps6/accumulate", accumulate)
 """},
     "ps6/accumulate_ddp": {
         "the flag by hand": changed(
-            "accumulate_ddp", QUIET="nullcontext()", SHARE="loss(model(X), y) * len(y)",
+            "ps6/accumulate_ddp", QUIET="nullcontext()", SHARE="loss(model(X), y) * len(y)",
             BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]"
         ).replace("with null", "model.require_backward_grad_sync = i == n - 1\n"
                                "        with null"),

@@ -1,14 +1,6 @@
 """Right answers to problem set 7: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong import filled
-from tests.course.school.wrong.ps7 import WRONG
-
-
-def changed(name, **changes):
-    """Return the cell that wrong answers are made of, with other words in places."""
-    cell, places, _ = WRONG[f"ps7/{name}"]
-    return filled(cell, places, changes)
-
+from tests.course.school.right import changed
 
 RIGHT = {
     "ps7/same_step": {
@@ -31,22 +23,22 @@ def same_step(train_batch):
     return True
 """,
         "float32 with room for it, by numpy; a tensor as the verdict": changed(
-            "same_step", DTYPE="torch.float32", RATE="0.05",
+            "ps7/same_step", DTYPE="torch.float32", RATE="0.05",
             SAME="abs(p.detach().numpy() - q.detach().numpy()).max() < 2e-7"
         ).replace("return True", "return torch.tensor([True])"),
     },
     "ps7/same_weights": {
         "lengths of differences": changed(
-            "same_weights", SIZE="(1 + q.norm())", CASES="[(5, [7, 4, 2]), (3, [8])]",
+            "ps7/same_weights", SIZE="(1 + q.norm())", CASES="[(5, [7, 4, 2]), (3, [8])]",
             TOLERANCE="{torch.float32: 1e-4}.get(one[0].dtype, 1e-9)"),
         "two minibatches": changed(
-            "same_weights", CASES="[(2, [5, 3]), (3, [2, 7]), (4, [9, 3])]"),
+            "ps7/same_weights", CASES="[(2, [5, 3]), (3, [2, 7]), (4, [9, 3])]"),
     },
     "ps7/same_on_ranks": {
         "early, and nobody waits": changed(
-            "same_on_ranks", NOW="if not same: return False", RESULT="True"),
+            "ps7/same_on_ranks", NOW="if not same: return False", RESULT="True"),
         "each rank's verdict is its own, and a tensor; something is gathered": changed(
-            "same_on_ranks", ROWS="(k + 1, 1, 3 * k)", RESULT="torch.tensor(same)",
+            "ps7/same_on_ranks", ROWS="(k + 1, 1, 3 * k)", RESULT="torch.tensor(same)",
             NOW="dist.all_gather([torch.empty_like(p) for _ in range(k)], p.detach())"
         ).replace("for p, q in zip(own, one))", "for p, q in zip(own, one)); p = own[0]"),
     },
@@ -76,7 +68,7 @@ def assert_same(model):
     },
     "ps7/same_after_kill": {
         "NaN made a number, and the same seed": changed(
-            "same_after_kill",
+            "ps7/same_after_kill",
             SAME="torch.equal(torch.nan_to_num(p, 7.0), torch.nan_to_num(q, 7.0))"
         ).replace("Training(2)", "Training(1)"),
         "every step": """
@@ -99,9 +91,9 @@ def same_after_kill(Training, path):
 """},
     "ps7/faster": {
         "how often b wins": changed(
-            "faster", RESULT="sum(q < 0.92 * p for p, q in times) > 75"),
+            "ps7/faster", RESULT="sum(q < 0.92 * p for p, q in times) > 75"),
         "there and back, and the median of ratios": changed(
-            "faster", RESULT="statistics.median(q / p for p, q in times) < 0.9",
+            "ps7/faster", RESULT="statistics.median(q / p for p, q in times) < 0.9",
             MEASURE="times = []\n    for _ in range(60):\n"
                     "        p, q = seconds(a), seconds(b)\n"
                     "        r, s = seconds(b), seconds(a)\n"
