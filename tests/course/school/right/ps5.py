@@ -29,13 +29,9 @@ clue_1?
 check("ps5/rebinding", clue_1, repaired_1)
 """},
     "ps5/aliasing": {
-        "nn.Parameter": """
-def clue_2(k):
-    return "step", 2.0 ** (k - 1)
-
-def repaired_2(params, device):
-    return [torch.nn.Parameter(p.detach().to(device, copy=True)) for p in params]
-""",
+        "nn.Parameter": changed(
+            "ps5/aliasing", CLUE='"step", 2.0 ** (k - 1)',
+            COPY="torch.nn.Parameter(p.detach().to(device, copy=True))"),
         "cloned, moved, detached": with_numpy(
             "ps5/aliasing", CLUE='"step", np.exp2(k - 1)',
             COPY="p.clone().to(device).detach()").replace("return copies",

@@ -11,17 +11,13 @@ def global_statistics(x):
     rows = torch.cat(shards)
     return rows.mean(0), rows.var(0, unbiased=False)
 """,
-        "by einsum, in a helper, tried in its cell": """
-def sums(x):
-    ones = torch.ones(len(x), dtype=x.dtype)
-    return torch.cat([torch.einsum("n,nf->f", ones, x), torch.einsum("nf,nf->f", x, x),
-                      ones.sum().reshape(1)])
-
-def global_statistics(x):
-    t = sums(x)
+        "by einsum, in a helper, tried in its cell": changed(
+            "ps6/global_statistics", ("x.sum(0)", 'torch.einsum("nf->f", x)'),
+            REDUCE="total = summed(total)",
+            VARIANCE="torch.addcmul(squares / count, mean, mean, value=-1)") + """
+def summed(t):
     dist.all_reduce(t, op=dist.ReduceOp.SUM)
-    mean, square = t[:-1].div(t[-1]).chunk(2)
-    return [mean, torch.addcmul(square, mean, mean, value=-1)]
+    return t
 
 print(run_ranks(lambda: global_statistics(torch.ones(dist.get_rank() + 1, 2)), 2)[0])
 check("ps6/global_statistics", global_statistics)
@@ -38,19 +34,10 @@ class AllReduceSum(torch.autograd.Function):
     forward = staticmethod(lambda ctx, x: summed(x))
     backward = staticmethod(lambda ctx, gradient: summed(gradient))
 """,
-        "gathered, and backward by itself": """
-class AllReduceSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, x.contiguous())
-        return sum(parts)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return AllReduceSum.apply(gradient)
-display(AllReduceSum)
-"""},
+        "gathered, and backward by itself": changed(
+            "ps6/allreduce_sum", COPY="[torch.empty_like(x) for _ in range(dist.get_world_size())]",
+            FORWARD="dist.all_gather(total, x.contiguous()); total = sum(total)",
+            OTHER="AllReduceSum.apply(gradient)", BACKWARD="pass") + "display(AllReduceSum)"},
     "ps6/sync_batch_norm": {
         "squares around the mean": changed(
             "ps6/sync_batch_norm",
@@ -86,20 +73,11 @@ class SyncBatchNorm(nn.BatchNorm1d):
         return z * self.weight + self.bias
 """},
     "ps6/accumulate": {
-        "gradients divided at the end": """
-def accumulate(model, loss, microbatches, optimizer):
-    model.zero_grad()
-    rows = total = 0
-    for X, y in microbatches:
-        l = loss(model(X), y) * len(X)
-        l.backward()
-        rows, total = rows + len(X), total + float(l)
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad /= rows
-    optimizer.step()
-    return torch.tensor(total) / rows
-""",
+        "gradients divided at the end": changed(
+            "ps6/accumulate", ("+= share.item()", "+= share.item() / rows"),
+            SHARE="loss(model(X), y) * len(X)", RESULT="torch.tensor(mean_loss)",
+            STEP="[p.grad.div_(rows) for p in model.parameters() if p.grad is not None]\n"
+                 "    optimizer.step()"),
         "a Fraction, of losses without gradients, tried in its cell": changed(
             "ps6/accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
             RESULT="__import__('fractions').Fraction(mean_loss)") + """
@@ -112,20 +90,10 @@ check("ps6/accumulate", accumulate)
 """},
     "ps6/accumulate_ddp": {
         "the flag by hand": changed(
-            "ps6/accumulate_ddp", QUIET="nullcontext()", SHARE="loss(model(X), y) * len(y)",
-            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]"
-        ).replace("with null", "model.require_backward_grad_sync = i == n - 1\n"
-                               "        with null"),
-        "gradients scaled at the end": """
-def accumulate_ddp(model, loss, microbatches, rows, optimizer):
-    optimizer.zero_grad()
-    with model.no_sync():
-        for X, y in microbatches[:-1]:
-            (loss(model(X), y) * len(y)).backward()
-    X, y = microbatches[-1]
-    (loss(model(X), y) * len(y)).backward()
-    for p in model.parameters():
-        p.grad *= dist.get_world_size() / rows
-    optimizer.step()
-"""},
+            "ps6/accumulate_ddp", ("        with nullcontext():", """\
+        model.require_backward_grad_sync = i == n - 1
+        with nullcontext():"""), QUIET="nullcontext()"),
+        "gradients scaled at the end": changed(
+            "ps6/accumulate_ddp", SHARE="loss(model(X), y) * len(y)",
+            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]")},
 }

@@ -31,6 +31,7 @@ def repaired_2(params, device):
 """, {
         "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
         "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
+        "the row is right; the number": {"CLUE": '"step", k'},
     }),
     "ps5/hook": ("""
 def clue_3(k):
@@ -145,6 +146,7 @@ def repaired_8(model, optimizer, microbatches):
 """, {
         "steps are 3 times too large": {"DIVIDE": "1"},
         "replicas differ": {"QUIET": "model.no_sync()"},
+        "no such row": {"CLUE": '"message", k'},
     }),
     "ps5/rank_zero_only": ("""
 def clue_9(k):
