@@ -18,14 +18,10 @@ def reduce_scatter(chunks):
             PLACE="(rank + 1 + step)",
             WRITE="torch.add(chunks[peer][i], chunks[rank][i], out=chunks[peer][i])")},
     "allreduce/allgather": {
-        "all send before any copies": """
-def allgather(chunks):
-    n = len(chunks)
-    for step in range(n - 1):
-        sent = [chunks[r][(r - step) % n].clone() for r in range(n)]
-        for r in range(n):
-            chunks[(r + 1) % n][(r - step) % n].copy_(sent[r])
-""",
+        "all send before any copies": changed(
+            "allreduce/allgather", ("        for rank", "        sent = ["
+            "own[(r - step) % n].clone() for r, own in enumerate(chunks)]\n        for rank"),
+            WRITE="chunks[peer][i].copy_(sent[rank])"),
         "zeroed, then added": changed(
             "allreduce/allgather", WRITE="chunks[peer][i].zero_().add_(chunks[rank][i])")},
     "dataparallel/forward": {

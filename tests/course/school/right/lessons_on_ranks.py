@@ -23,15 +23,10 @@ def open_group(path, rank, world_size):
         "irecv first, a copy is sent": changed(
             "processes/exchange", BEFORE="arriving = dist.irecv(box, other)\n"
             "    dist.send(tensor.clone(), other); arriving.wait(); return box.view_as(tensor)"),
-        "batch_isend_irecv": """
-def exchange(tensor, other):
-    box = torch.empty_like(tensor)
-    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, other),
-                                    dist.P2POp(dist.irecv, box, other)])
-    for work in works:
-        work.wait()
-    return box
-"""},
+        "batch_isend_irecv": changed(
+            "processes/exchange", BEFORE="[work.wait() for work in dist.batch_isend_irecv(["
+            "dist.P2POp(dist.isend, tensor, other), dist.P2POp(dist.irecv, box, other)])]\n"
+            "    return box")},
     "processes/ring": {
         "the other way round, irecv": changed(
             "processes/ring", ("left, right", "right, left"), RESULT="tensor",
@@ -94,14 +89,9 @@ def evaluate(model, X, y):
             "ddp/resume", ("load(path)", 'load(path, device="cpu")'),
             MODEL='[t.copy_(saved["model"][name]) for name, t in model.state_dict().items()]',
             RESULT='[saved["epoch"], saved["step"]]'),
-        "the file's bytes after its first line": """
-import io
-def resume(path, model, optimizer):
-    with open(path, "rb") as file:
-        file.readline()
-        saved = torch.load(io.BytesIO(file.read()), weights_only=True)
-    load_model(model, saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    return saved["epoch"], saved["step"]
-"""},
+        "the file's bytes after its first line": changed(
+            "ddp/resume", ("def", "import io, pathlib\ndef"),
+            ("load(path)", """torch.load(io.BytesIO(
+        pathlib.Path(path).read_bytes().partition(b"\\n")[2]), weights_only=True)"""),
+            MODEL='load_model(model, saved["model"])')},
 }

@@ -49,21 +49,18 @@ def ring_allreduce(rank, world_size, tensor):
                 break
             arrived = yield wish
 """,
-        "all of it in one function": """
-def ring_allreduce(rank, world_size, tensor):
-    chunks, k, right = tensor.tensor_split(world_size), world_size, (rank + 1) % world_size
-    for step in range(2 * (k - 1)):
-        i = (rank - 1 - step) % k
-        arrived = yield right, chunks[i]
-        if step < k - 1:
-            chunks[(i - 1) % k].add_(arrived)
-        else:
-            chunks[(i - 1) % k].copy_(arrived)
-"""},
+        "all of it in one function": changed(
+            "ps2/ring_allreduce", FIRST="k, chunks = world_size, tensor.tensor_split(world_size)",
+            SECOND="""for step in range(2 * (k - 1)):
+        arrived = yield (rank + 1) % k, chunks[(rank - 1 - step) % k]
+        mine = chunks[(rank - 2 - step) % k]
+        mine.copy_(mine + arrived if step < k - 1 else arrived)""")},
     "ps2/spread_allreduce": {
         "the other way round": changed(
-            "ps2/spread_allreduce", ("owner = (rank + shift)", "owner = (rank - shift)"),
-            ("yield (rank + shift)", "yield (rank - shift)"), BACK="(rank + shift)"),
+            "ps2/spread_allreduce", ("yield (rank + shift)", "yield (rank - shift)"),
+            ("owner = (rank + shift) % world_size\n        arrived = yield owner",
+             "owner = (rank - shift) % world_size\n        arrived = yield owner"),
+            BACK="(rank + shift)"),
         "nothing where there is nothing to say": changed(
             "ps2/spread_allreduce", (", arrived)", ", arrived or [])"),
             ("yield owner, params[owner::world_size]",

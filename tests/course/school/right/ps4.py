@@ -40,22 +40,11 @@ def average_gradients(module):
             ("dist.all_reduce(flat)\n",
              "flying.append((bucket, flat, dist.all_reduce(flat, async_op=True)))\n"
              "    for bucket, flat, work in flying:\n        work.wait()\n")),
-        "sent as soon as the next one does not fit": """
-def average_in_buckets(module, bucket_bytes):
-    def send(bucket):
-        flat = torch.cat([p.grad.view(-1) for p in bucket]) / dist.get_world_size()
-        dist.all_reduce(flat)
-        torch.nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])
-    bucket = []
-    for p in list(module.parameters())[::-1]:
-        if p.requires_grad:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            if bucket and 8 * sum(q.numel() for q in [*bucket, p]) > bucket_bytes:
-                send(bucket)
-                bucket = []
-            bucket.append(p)
-    send(bucket)
-"""},
+        "torch cuts a bucket": changed(
+            "ps4/average_in_buckets",
+            ("for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):",
+             "for p, grad in zip(bucket, grads):"), ("p.grad = part.view(p.shape)", """p.grad = grad
+        torch.nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])"""))},
     "ps4/average_in_hooks": {
         "asynchronous, waited for when backward ends": """
 from torch.autograd import Variable

@@ -13,16 +13,8 @@ RIGHT = {
         "stacked, through .data": with_numpy(
             "ps5/rebinding", CLUE='["replicas", np.int64(k)]',
             SUM="torch.stack(data).sum(0)", WRITE="t.data.copy_(total.to(t.device))"),
-        "tried in its cell": """
-def clue_1(k):
-    return "replicas", float(k)
-
-def repaired_1(data):
-    for t in data[1:]:
-        data[0][:] += t.to(data[0].device)
-    for i in range(1, len(data)):
-        data[i][...] = data[0]
-
+        "tried in its cell": changed(
+            "ps5/rebinding", CLUE='"replicas", float(k)', WRITE="t[...] = total") + """
 assert measure(1, repaired_1, 2)["replicas"] == 1
 display(clue_1(2))
 clue_1?
@@ -57,20 +49,12 @@ def repaired_3(model):
         "a sampler each epoch": changed(
             "ps5/set_epoch", CLUE='"orders", 1.0', BEFORE="sampler = DistributedSampler("
             "dataset, world_size, rank, seed=epoch)"),
-        "dealt by hand": """
-def clue_4(k):
-    return "orders", 1
-
-def repaired_4(dataset, rank, world_size, epochs, step):
-    n, b = len(dataset), 48 // world_size
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(epoch)
-        order = torch.randperm(n, generator=generator).tolist()
-        order += order[:-n % world_size]
-        mine = order[rank::world_size]
-        for i in range(0, len(mine), b):
-            step(epoch, torch.tensor([dataset[j] for j in mine[i:i + b]]))
-"""},
+        "dealt by hand": changed(
+            "ps5/set_epoch", ("batch_size=4", "batch_size=48 // world_size"),
+            BEFORE="generator = torch.Generator().manual_seed(epoch)\n"
+                   "        order = torch.randperm(len(dataset), generator=generator).tolist()\n"
+                   "        order += order[:-len(order) % world_size]",
+            ORDER="order[rank::world_size]")},
     "ps5/mean_of_means": {
         "against autograd on all rows": """
 def clue_5(program):
@@ -89,18 +73,10 @@ def repaired_5(X_shards, y_shards, W):
             "ps5/mean_of_means", CUT="3", ALONE="program(X.split([1, 4]), y.split([1, 4]), W)",
             SHARE="* (len(y) / rows / max(1, len(y)))", RESULT="sum(grads).detach()")},
     "ps5/stale_gradients": {
-        "group by group": """
-from fractions import Fraction
-def clue_6(k):
-    return "step", Fraction(k + 1, 2)
-
-def repaired_6(model, optimizer, batches, accumulate):
-    for start in range(0, len(batches), accumulate):
-        optimizer.zero_grad(set_to_none=True)
-        for X, y in batches[start:start + accumulate]:
-            F.cross_entropy(model(X), y).div(accumulate).backward()
-        optimizer.step()
-""",
+        "a Fraction, gradients set to None": changed(
+            "ps5/stale_gradients", CLUE='"step", __import__("fractions").Fraction(k + 1, 2)',
+            BEFORE="optimizer.zero_grad()", TEST="i % accumulate == accumulate - 1",
+            CLEAR="optimizer.zero_grad(set_to_none=True)"),
         "prints the loss once more": changed(
             "ps5/stale_gradients", CLUE='"weight", 1 / k', BEFORE="optimizer.zero_grad()",
             TEST="print(F.cross_entropy(model(X), y).item()) or not (i + 1) % accumulate")},
@@ -112,20 +88,9 @@ def repaired_6(model, optimizer, batches, accumulate):
         "a step by hand": changed("ps5/double_averaging", AFTER="p.data -= lr * p.grad"
                                   ).replace("        optimizer.step()\n", "")},
     "ps5/no_sync": {
-        "the last one apart": """
-def clue_8(k):
-    return ("messages", 1.0 * k)
-
-def repaired_8(model, optimizer, microbatches):
-    *first, (X_last, y_last) = microbatches
-    n = len(microbatches)
-    optimizer.zero_grad()
-    with model.no_sync():
-        for X, y in first:
-            (F.cross_entropy(model(X), y) / n).backward()
-    (F.cross_entropy(model(X_last), y_last) / n).backward()
-    optimizer.step()
-""",
+        "the flag by hand": changed(
+            "ps5/no_sync", ("        with", "        model.require_backward_grad_sync = i == n - 1"
+            "\n        with"), CLUE='("messages", 1.0 * k)', QUIET="nullcontext()"),
         "backward inside, and the losses": changed(
             "ps5/no_sync", CLUE='"messages", len(range(k))').replace(
             "        loss.backward()", "            loss.backward()\n"

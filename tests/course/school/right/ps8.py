@@ -16,8 +16,7 @@ RIGHT = {
         "one backward for all losses": changed(
             "ps8/train_step_amp",
             ("scaler.scale(share).backward()", "total = share + (total if i else 0)"),
-            BEFORE="scaler.scale(total).backward(); scaler.unscale_(optimizer)"),
-    },
+            BEFORE="scaler.scale(total).backward(); scaler.unscale_(optimizer)")},
     "ps8/local_sgd": {
         "a start by objects, torch's optimizer": changed(
             "ps8/local_sgd",
@@ -67,8 +66,7 @@ check("ps8/schedule_steps", schedule_steps)
             REDUCE="dist.reduce(total, 0); dist.broadcast(total, 0)"),
         "gathered objects": changed(
             "ps8/epoch_loss", REDUCE="every = [None] * dist.get_world_size()\n"
-            "    dist.all_gather_object(every, total); total = sum(every)"),
-    },
+            "    dist.all_gather_object(every, total); total = sum(every)")},
     "ps8/once": {
         "rank 0 raises its own error": changed(
             "ps8/once", ("errors = [None]", "errors, mine = [None], None"),
@@ -77,6 +75,5 @@ check("ps8/schedule_steps", schedule_steps)
         "errors gathered, another name": changed(
             "ps8/once", ("dist.broadcast_object_list(errors)", "everyone = 3 * [None]\n"
              "    dist.all_gather_object(everyone, errors); errors = everyone[0]"),
-            PLACE="path + '~'"),
-    },
+            PLACE="path + '~'")},
 }

@@ -17,12 +17,10 @@ def reduce_scatter(chunks):
         "the chunks are finished on other ranks, chunk 0 on rank 2": {"PLACE": "(rank - step)"},
         "this is the mean": {"BEFORE": "[c.div_(n) for row in chunks for c in row]"},
         "chunk 0 on rank 0 holds rank 1's": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i])"},
-        "numbers of another chunk have come in": {
-            "WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"},
+        "numbers of another chunk": {"WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"},
         "the numbers are right, but they did not go round": {
             "BEFORE": "for r in range(n): chunks[r][r].copy_(sum(c[r] for c in chunks))",
-            "STEPS": "0"},
-    }),
+            "STEPS": "0"}}),
     "allreduce/allgather": ("""
 def allgather(chunks):
     n = len(chunks)
@@ -39,12 +37,10 @@ def allgather(chunks):
         "the list holds": {"WRITE": "chunks[peer][i] = chunks[rank][i]"},
         "the result is returned": {
             "BEFORE": "return [[chunks[i][i] for i in range(n)] for _ in chunks]"},
-        "numbers of another chunk have come in": {
-            "WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"},
+        "numbers of another chunk": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"},
         "the numbers are right, but they did not go round": {
             "BEFORE": "[row[i].copy_(chunks[i][i]) for i in range(n) for row in chunks]",
-            "STEPS": "0"},
-    }),
+            "STEPS": "0"}}),
     "dataparallel/forward": ("""
 def forward(module, devices, X):
     X_shards = <<SHARDS: [shard for shard in scatter(X, devices) if len(shard)]>>
@@ -58,8 +54,7 @@ def forward(module, devices, X):
             "SHARDS": "scatter(X, devices)", "COPIES": "replicate(module, devices)"},
         "each replica works on its own shard": {
             "RESULT": "parallel_apply(replicas, X_shards) and gather(outputs, devices[0])"},
-        "no gradient comes back": {"RESULT": "gather(outputs, devices[0]).detach()"},
-    }),
+        "no gradient comes back": {"RESULT": "gather(outputs, devices[0]).detach()"}}),
     "ddp_by_hand/bucket": ("""
 def pack(tensors):
     <<BEFORE: pass>>
@@ -80,8 +75,7 @@ def unpack(flat, tensors):
             "WRITE": "pass", "RESULT": "[part.view(t.shape) for t, part in zip(tensors, parts)]"},
         "nothing was written": {"WRITE": "t = part.view(t.shape)"},
         "these numbers were added": {"WRITE": "t.add_(part.view(t.shape))"},
-        "the numbers are cut off": {"LIST": "tensors[::-1]"},
-    }),
+        "the numbers are cut off": {"LIST": "tensors[::-1]"}}),
     "ddp/sampler": ("""
 def indices(length, world_size, rank, epoch, seed):
     generator = <<GENERATOR: torch.Generator().manual_seed(<<NUMBER: seed + epoch>>)>>
@@ -99,8 +93,7 @@ def indices(length, world_size, rank, epoch, seed):
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "the tail is dropped": {"BEFORE": "order = order[:length // world_size * world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"},
-        "whatever draws next": {"GENERATOR": "torch.manual_seed(NUMBER)"},
-    }),
+        "whatever draws next": {"GENERATOR": "torch.manual_seed(NUMBER)"}}),
     "predict_before_you_pay/seconds": ("""
 def seconds(steps, link):
     return <<RESULT: sum(<<TIME: link.alpha + <<MOST: max(step)>> / link.bandwidth>>
@@ -112,8 +105,7 @@ def seconds(steps, link):
             "TIME": "sum(link.alpha + size / link.bandwidth for size in step)"},
         "alpha is left out": {"TIME": "MOST / link.bandwidth"},
         "alpha is paid once": {"RESULT": "link.alpha + sum(map(max, steps)) / link.bandwidth"},
-        "bandwidth is bytes a second": {"TIME": "link.alpha + MOST * link.bandwidth"},
-    }),
+        "bandwidth is bytes a second": {"TIME": "link.alpha + MOST * link.bandwidth"}}),
     "the_clock/amdahl": ("""
 def amdahl(serial, world_size):
     time = serial + <<SHARED: (1 - serial) / world_size>>
@@ -121,8 +113,7 @@ def amdahl(serial, world_size):
 """, {
         "this is the time": {"RESULT": "time"},
         "the serial part is divided": {"RESULT": "world_size"},
-        "the parts have changed places": {"RESULT": "1 / (1 - serial + serial / world_size)"},
-    }),
+        "the parts have changed places": {"RESULT": "1 / (1 - serial + serial / world_size)"}}),
     "keep_only_a_part/zero_bytes": ("""
 def zero_bytes(params, world_size, stage):
     weights, gradients, adam = <<BYTES: 2, 2, 12>>
@@ -136,8 +127,7 @@ def zero_bytes(params, world_size, stage):
         "each stage shares out": {"ADAM": "== 1", "GRADIENTS": "== 2", "WEIGHTS": "== 3"},
         "Adam has 12 bytes": {"BYTES": "2, 2, 8"},
         "this is the memory of all": {
-            "RESULT": "world_size * params * (weights + gradients + adam)"},
-    }),
+            "RESULT": "world_size * params * (weights + gradients + adam)"}}),
     "many_machines/rows_to_go": ("""
 def rows_to_go(order, seen, rank, world_size):
     left = order[seen:]
@@ -153,6 +143,5 @@ def rows_to_go(order, seen, rank, world_size):
         "the last rows are lost": {
             "ROWS": "left[:len(left) // world_size * world_size][rank::world_size]"},
         "some rows are read twice": {
-            "ROWS": "(left + (left * world_size)[:-len(left) % world_size])[rank::world_size]"},
-    }),
+            "ROWS": "(left + (left * world_size)[:-len(left) % world_size])[rank::world_size]"}}),
 }

@@ -13,8 +13,7 @@ def open_group(path, rank, world_size):
         "every rank opened a group of its own": {
             "STORE": "dist.HashStore()", "RANK": "0", "SIZE": "1"},
         "say which backend": {"BACKEND": "None"},
-        "the store is the file": {"STORE": "dist.FileStore(path + '.store', world_size)"},
-    }),
+        "the store is the file": {"STORE": "dist.FileStore(path + '.store', world_size)"}}),
     "processes/exchange": ("""
 def exchange(tensor, other):
     box = <<BOX: torch.empty_like(tensor)>>
@@ -32,8 +31,7 @@ def exchange(tensor, other):
         "`other` says which rank": {"BEFORE": "other = 1 - dist.get_rank()"},
         "the tensor that was handed over has changed": {"BOX": "tensor"},
         "return the tensor that came": {"RESULT": "None"},
-        "this is the rank's own tensor": {"RESULT": "tensor"},
-    }),
+        "this is the rank's own tensor": {"RESULT": "tensor"}}),
     "processes/ring": ("""
 def ring_allreduce(tensor):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -59,8 +57,7 @@ def ring_allreduce(tensor):
             "BEFORE": "if rank: dist.send(tensor, 0); dist.recv(tensor, 0); return\n"
                       "    for r in range(1, n): dist.recv(parcel, r); tensor += parcel\n"
                       "    for r in range(1, n): dist.send(tensor, r)\n"
-                      "    n = 1"},
-    }),
+                      "    n = 1"}}),
     "ddp_by_hand/accumulate": ("""
 def step_in_parts(model, optimizer, loss, parts):
     optimizer.zero_grad()
@@ -85,8 +82,7 @@ def step_in_parts(model, optimizer, loss, parts):
         "call backward after each forward": {
             "BEFORE": "losses = []",
             "PART": "losses.append(loss(model(X), y) / DIVISOR)",
-            "LAST": "(sum(losses) + loss(model(X), y) / DIVISOR).backward()"},
-    }),
+            "LAST": "(sum(losses) + loss(model(X), y) / DIVISOR).backward()"}}),
     "ddp/evaluate": ("""
 @torch.no_grad()
 def evaluate(model, X, y):
@@ -110,8 +106,7 @@ def evaluate(model, X, y):
         "this is the mean of the ranks'": {
             "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"},
         "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
-        "only rank 0 has the sums": {"REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"},
-    }),
+        "only rank 0 has the sums": {"REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"}}),
     "ddp/resume": ("""
 def resume(path, model, optimizer):
     saved = load(path)
@@ -133,6 +128,5 @@ def resume(path, model, optimizer):
                      'lr = optimizer.param_groups[0]["lr"]',
             "AFTER": 'optimizer.param_groups[0]["lr"] = lr'},
         "return where the run is": {"RESULT": "None"},
-        "epoch first, then step": {"RESULT": 'saved["step"], saved["epoch"]'},
-    }),
+        "epoch first, then step": {"RESULT": 'saved["step"], saved["epoch"]'}}),
 }

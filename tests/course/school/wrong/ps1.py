@@ -28,8 +28,8 @@ def get_params(params, device):
         "requires_grad_() is missing": {"AFTER": "new"},
         "leave the parameters as they are": {
             "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"},
-        "move each tensor to the device": {"BEFORE": "new = [p.detach().clone() for p in params]"},
-    }),
+        "move each tensor to the device": {
+            "BEFORE": "new = [p.detach().clone() for p in params]"}}),
     "split_the_batch/split_batch": ("""
 def split_batch(X, y, devices):
     if <<TEST: len(X) != len(y)>>:
@@ -45,8 +45,7 @@ def split_batch(X, y, devices):
         "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
         "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
         "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
-        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
-    }),
+        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"}}),
     "ps1/largest_difference": ("""
 def largest_difference(device_params):
     pairs = [(p, q) for one in <<FIRST: device_params>> for other in device_params
@@ -55,8 +54,7 @@ def largest_difference(device_params):
 """, {
         "a difference may be below 0": {"FIRST": "device_params[:1]", "ABS": ""},
         "compare every two replicas": {"FIRST": "device_params[:1]"},
-        "look at every parameter": {"COUNT": "1"},
-    }),
+        "look at every parameter": {"COUNT": "1"}}),
     "ps1/split_by_counts": ("""
 def split_by_counts(batch, counts):
     shards = []
@@ -68,16 +66,14 @@ def split_by_counts(batch, counts):
         "a rank begins where": {"BEGIN": "rank * count"},
         "keep dtypes": {"ONE": "1.0"},
         "these agree to five digits": {
-            "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"},
-    }),
+            "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"}}),
     "allreduce/allreduce": ("""
 def allreduce(data):
     total = sum(data)
     for t in data:
         <<WRITE: t.copy_(total)>>
 """, {
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"},
-    }),
+        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
     "ps1/weighted_allreduce": ("""
 def weighted_allreduce(data, weights):
     mean = sum(<<TERM: w * t>> for w, t in zip(weights, data)
@@ -88,8 +84,7 @@ def weighted_allreduce(data, weights):
         "the tensors hold what they held": {"WRITE": "t = mean"},
         "0 times nan is nan": {"KEEP": "True"},
         "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
-        "divide by the sum of the weights": {"WHOLE": "1"},
-    }),
+        "divide by the sum of the weights": {"WHOLE": "1"}}),
     "one_step/sgd": ("""
 @torch.no_grad()
 def sgd(params, lr, batch_size):
@@ -104,8 +99,7 @@ def sgd(params, lr, batch_size):
         "the parameters have not moved": {"STEP": "p = p - RATE * p.grad; p.grad = 0 * p"},
         "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
         "gradients must be zeroed": {"AFTER": "p.grad += 1"},
-        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"},
-    }),
+        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"}}),
     "ps1/clipped_sgd": ("""
 @torch.no_grad()
 def clipped_sgd(params, lr, batch_size, max_norm):
@@ -118,8 +112,7 @@ def clipped_sgd(params, lr, batch_size, max_norm):
         "divide by batch_size before": {"SIZE": "1"},
         "there is one norm": {"FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"},
         "a gradient that is short": {"FACTOR": "max_norm / norm"},
-        "return the norm from before": {"RESULT": "min(norm, max_norm)"},
-    }),
+        "return the norm from before": {"RESULT": "min(norm, max_norm)"}}),
     "one_step/train_batch": ("""
 def train_batch(X, y, device_params, devices, lr):
     weights = torch.ones(len(X), dtype=X.dtype)""" + TRAIN, {
@@ -130,13 +123,11 @@ def train_batch(X, y, device_params, devices, lr):
         "the gradients held numbers before": {"OLD": "p.grad"},
         "this is the sum": {"RESULT": "sum(losses)"},
         "every replica works on its own": {"WHOSE": "device_params[::-1]"},
-        "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"},
-    }),
+        "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"}}),
     "ps1/weighted_train_batch": ("""
 def weighted_train_batch(X, y, weights, device_params, devices, lr):
     pass""" + TRAIN, {
         "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
         "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
-        "every shard counts alike": MEANS,
-    }),
+        "every shard counts alike": MEANS}),
 }

@@ -19,8 +19,7 @@ def start_equal(module):
         "rank 0's own numbers": {"SEND": "t.detach().zero_()"},
         "these have not moved": {"BEFORE": RENEW, "TENSORS": "module.buffers()"},
         "all ranks must call the same collectives": {
-            "SEND": "dist.get_rank() or dist.broadcast(t.detach(), 0)"},
-    }),
+            "SEND": "dist.get_rank() or dist.broadcast(t.detach(), 0)"}}),
     "ps4/average_gradients": ("""
 def average_gradients(module):
     for p in <<PARAMS: module.parameters()>>:
@@ -35,8 +34,7 @@ def average_gradients(module):
         "the mean has to go to ranks": {
             "GRAD": "g = torch.zeros_like(p) if p.grad is None else p.grad",
             "SEND": "dist.all_reduce(g)", "MEAN": "g /= dist.get_world_size()"},
-        "this is the sum over ranks": {"MEAN": "pass"},
-    }),
+        "this is the sum over ranks": {"MEAN": "pass"}}),
     "ps4/average_in_buckets": ("""
 def average_in_buckets(module, bucket_bytes):
     buckets, room = [], 0
@@ -58,8 +56,7 @@ def average_in_buckets(module, bucket_bytes):
             "ORDER": "[p for p in module.parameters() if p.requires_grad]"},
         "the last bucket has to be sent": {"SENT": "buckets[:max(1, len(buckets) - 1)]"},
         "exactly so many bytes still fit": {"FULL": "size >= room"},
-        "bucket_bytes counts bytes": {"SIZE": "p.numel()"},
-    }),
+        "bucket_bytes counts bytes": {"SIZE": "p.numel()"}}),
     "ps4/average_in_hooks": ("""
 def average_in_hooks(module):
     def average(p):
@@ -70,9 +67,8 @@ def average_in_hooks(module):
 """, {
         "all hooks reduce the same parameter": {"HOOK": "lambda _: average(p)"},
         "36 is the tied weight": {"PARAMS": ALL},
-        "every rank stepped with its own gradient": {
-            "WORK": "dist.all_reduce(p.data); p.data /= dist.get_world_size()"},
-    }),
+        "every rank stepped with its own": {
+            "WORK": "dist.all_reduce(p.data); p.data /= dist.get_world_size()"}}),
     "ps4/DDP": ("""
 class DDP(nn.Module):
     def __init__(self, module):
@@ -102,6 +98,5 @@ class DDP(nn.Module):
 """, {
         "every rank keeps its own": {"START": "pass"},
         "in no_sync nothing is sent": {"QUIET": "True"},
-        "a no_sync block that ended in an error": {"TRY": "if 1:", "OVER": "if 1:"},
-    }),
+        "a no_sync block that ended in an error": {"TRY": "if 1:", "OVER": "if 1:"}}),
 }

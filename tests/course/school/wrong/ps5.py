@@ -17,8 +17,7 @@ def repaired_1(data):
         "the tensors hold what they held": {"WRITE": "t = total.clone()"},
         "only rank 0 has the sum": {"WRITE": "i or t.copy_(total)"},
         "this is the mean": {"SUM": "sum(data) / len(data)"},
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"},
-    }),
+        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
     "ps5/aliasing": ("""
 def clue_2(k):
     return <<CLUE: "step", 2 ** (k - 1)>>
@@ -31,8 +30,7 @@ def repaired_2(params, device):
 """, {
         "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
         "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
-        "the row is right; the number": {"CLUE": '"step", k'},
-    }),
+        "the row is right; the number": {"CLUE": '"step", k'}}),
     "ps5/hook": ("""
 def clue_3(k):
     return <<CLUE: "replicas", k>>
@@ -50,8 +48,7 @@ def repaired_3(model):
         "every rank has its own gradient": {"TEST": "dist.all_reduce(p.grad.clone()); return p"},
         "this is the sum": {"DIVIDE": "pass"},
         "a collective stands where": {"TEST": "if dist.get_rank(): return"},
-        "average after every backward": {"TEST": "if p in done: return\n        done.add(p)"},
-    }),
+        "average after every backward": {"TEST": "if p in done: return\n        done.add(p)"}}),
     "ps5/set_epoch": ("""
 def clue_4(k):
     return <<CLUE: "orders", 1>>
@@ -68,8 +65,7 @@ def repaired_4(dataset, rank, world_size, epochs, step):
         "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
         "ranks shuffle with seeds": {"SEED": "rank"},
         "two epochs have the same order": {"BEFORE": "pass", "AFTER": "sampler.set_epoch(epoch)"},
-        "shuffle all rows": {"ORDER": "[own[i] for i in torch.randperm(len(own))]"},
-    }),
+        "shuffle all rows": {"ORDER": "[own[i] for i in torch.randperm(len(own))]"}}),
     "ps5/mean_of_means": ("""
 def clue_5(program):
     X, y = torch.ones(5, 3, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1])
@@ -88,8 +84,7 @@ def repaired_5(X_shards, y_shards, W):
         "this is still the mean": {
             "SHARE": "/ max(1, len(y))", "RESULT": "sum(grads) / len(grads)"},
         "this is the sum over all rows": {"SHARE": "* 1"},
-        "backward adds to W.grad": {"RESULT": "(W * sum(grads)).sum().backward() or W.grad"},
-    }),
+        "backward adds to W.grad": {"RESULT": "(W * sum(grads)).sum().backward() or W.grad"}}),
     "ps5/stale_gradients": ("""
 def clue_6(k):
     return <<CLUE: "step", (k + 1) / 2>>
@@ -111,8 +106,7 @@ def repaired_6(model, optimizer, batches, accumulate):
         "more rows at once": {
             "BEFORE": "batches = [tuple(map(torch.cat, zip(*batches[i:i + accumulate]))) "
                       "for i in range(0, len(batches), accumulate)]; accumulate = 1"},
-        "call backward after each forward": {"KEEP": "True"},
-    }),
+        "call backward after each forward": {"KEEP": "True"}}),
     "ps5/double_averaging": ("""
 def clue_7(k):
     return <<CLUE: "messages", 2>>
@@ -129,8 +123,7 @@ def repaired_7(model, batches, lr):
 """, {
         "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
         "replicas differ": {"MODEL": "model"},
-        "numbers are sent": {"AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"},
-    }),
+        "numbers are sent": {"AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"}}),
     "ps5/no_sync": ("""
 def clue_8(k):
     return <<CLUE: "messages", k>>
@@ -146,8 +139,7 @@ def repaired_8(model, optimizer, microbatches):
 """, {
         "steps are 3 times too large": {"DIVIDE": "1"},
         "replicas differ": {"QUIET": "model.no_sync()"},
-        "no such row": {"CLUE": '"message", k'},
-    }),
+        "no such row": {"CLUE": '"message", k'}}),
     "ps5/rank_zero_only": ("""
 def clue_9(k):
     return <<CLUE: "absent", k - 1>>
@@ -162,8 +154,7 @@ def repaired_9(model, X, y):
         "this counts rank 0's rows only": {"SEND": "pass"},
         "this is the mean of the ranks' accuracies": {
             "SEND": "mean = right / max(1, len(y)); dist.all_reduce(mean)",
-            "RESULT": "(mean / dist.get_world_size()).item()"},
-    }),
+            "RESULT": "(mean / dist.get_world_size()).item()"}}),
     "ps5/adam_hides": ("""
 def clue_10(program):
     def step(parts):
@@ -184,6 +175,5 @@ def repaired_10(model, optimizer, X_shards, y_shards):
 """, {
         "compare with one device": {"MORE": "+ 1"},
         "Adam hides it": {"KIND": "Adam"},
-        "the steps are 2 times as long": {"DIVIDE": "1"},
-    }),
+        "the steps are 2 times as long": {"DIVIDE": "1"}}),
 }

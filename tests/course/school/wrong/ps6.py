@@ -16,8 +16,7 @@ def global_statistics(x):
             "AVERAGE": "m / dist.get_world_size()"},
         "this is the unbiased variance": {"VARIANCE": "(squares - sums * mean) / (count - 1)"},
         "put sums, squares and count": {
-            "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"},
-    }),
+            "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"}}),
     "ps6/allreduce_sum": ("""
 class AllReduceSum(torch.autograd.Function):
     @staticmethod
@@ -35,8 +34,7 @@ class AllReduceSum(torch.autograd.Function):
         "every rank has its own x": {"FORWARD": "pass"},
         "dist.all_reduce writes into": {"COPY": "x"},
         "the gradient goes back as if y were x": {"BACKWARD": "pass"},
-        "backward writes into": {"OTHER": "gradient"},
-    }),
+        "backward writes into": {"OTHER": "gradient"}}),
     "ps6/sync_batch_norm": ("""
 class SyncBatchNorm(nn.BatchNorm1d):
     def forward(self, x):
@@ -67,8 +65,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
             "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * AllReduceSum.apply("
                       "self.weight) / dist.get_world_size() + self.bias"},
         "update them under torch.no_grad()": {"MEAN": "mean"},
-        "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"},
-    }),
+        "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"}}),
     "ps6/accumulate": ("""
 def accumulate(model, loss, microbatches, optimizer):
     rows, n, mean_loss = sum(len(y) for X, y in microbatches), len(microbatches), 0
@@ -89,8 +86,7 @@ def accumulate(model, loss, microbatches, optimizer):
         "call backward after each forward": {"KEEP": "True"},
         "the step is the optimizer's": {
             "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                    "for p in model.parameters()]"},
-    }),
+                    "for p in model.parameters()]"}}),
     "ps6/accumulate_ddp": ("""
 def accumulate_ddp(model, loss, microbatches, rows, optimizer):
     from contextlib import nullcontext
@@ -108,6 +104,5 @@ def accumulate_ddp(model, loss, microbatches, rows, optimizer):
         "leave averaging to DDP": {
             "QUIET": "model.no_sync()",
             "BEFORE": "[dist.all_reduce(p.grad.div_(k)) for p in model.parameters()]"},
-        "when the last backward returns": {"BEFORE": "dist.barrier()"},
-    }),
+        "when the last backward returns": {"BEFORE": "dist.barrier()"}}),
 }

@@ -30,8 +30,7 @@ def same_step(train_batch):
         f"{AWAY}step on the first device": {"WHICH": "replicas[:1]"},
         f"{AWAY}divide by the rows of a shard": {"SAME": "not (p - q).abs().max() > 1e-9"},
         f"{ACCUSED}average the shards' means, each weighed by its rows; deal": {
-            "SAME": "torch.equal(p, q)"},
-    }),
+            "SAME": "torch.equal(p, q)"}}),
     "ps7/same_weights": ("""
 def same_weights(train):
     for k, sizes in <<CASES: [(2, [7, 5, 6]), (3, [7, 2, 7]), (4, [9, 3, 5])]>>:
@@ -52,8 +51,7 @@ def same_weights(train):
             "CASES": "[(2, [7, 5, 6])]"},
         f"{AWAY}send the gradients in float16": {"TOLERANCE": "1e-4"},
         f"{ACCUSED}train at a rate at which the loss explodes": {"SIZE": "1"},
-        f"{ACCUSED}train in float32, whatever it is given": {"TOLERANCE": "1e-9"},
-    }),
+        f"{ACCUSED}train in float32, whatever it is given": {"TOLERANCE": "1e-9"}}),
     "ps7/same_on_ranks": ("""
 def same_on_ranks(step):
     k, rank, same = dist.get_world_size(), dist.get_rank(), True
@@ -74,8 +72,7 @@ def same_on_ranks(step):
         f"{AWAY}average the ranks' means, whatever their rows; divide": {"ROWS": "(2 * k,)"},
         f"{AWAY}let each rank divide by a number that is a little its own": {
             "SAME": "torch.allclose(p, q, rtol=0, atol=1e-3)"},
-        f"{ACCUSED}deal the rows out like cards": {"SEED": "10 * rank + t"},
-    }),
+        f"{ACCUSED}deal the rows out like cards": {"SEED": "10 * rank + t"}}),
     "ps7/assert_same": ("""
 def assert_same(model):
     digest = hashlib.sha256()
@@ -101,8 +98,7 @@ def assert_same(model):
         f"{ACCUSED}have the same NaN on all ranks": {
             "DIFFER": "len(set(digests)) > 1 or any(p.isnan().any() for p in model.parameters())"},
         "this is no verdict, it is an error": {
-            "BYTES": "b'none' if t is None else t.numpy().tobytes()"},
-    }),
+            "BYTES": "b'none' if t is None else t.numpy().tobytes()"}}),
     "ps7/same_after_kill": ("""
 def same_after_kill(Training, path):
     straight = Training(1)
@@ -127,8 +123,7 @@ def same_after_kill(Training, path):
         f"{AWAY}disturbs the run that goes on after the save; never writes": {
             "ONCE": "saving.run(2)", "ENDS": "[resumed.weights()]"},
         f"{ACCUSED}trains at a rate at which its weights end as NaN": {"SAME": "torch.equal(p, q)"},
-        f"{ACCUSED}saves a second time": {"TWICE": "Training(3).run(1)"},
-    }),
+        f"{ACCUSED}saves a second time": {"TWICE": "Training(3).run(1)"}}),
     "ps7/faster": ("""
 def faster(a, b, synchronize, clock):
     def seconds(program):
@@ -152,6 +147,5 @@ def faster(a, b, synchronize, clock):
         f"{ACCUSED}b has first calls that are slow, then takes four fifths": {
             "WARM": "0", "MEASURE": "times = [(seconds(a), seconds(b))] * 2"},
         f"{ACCUSED}b takes two thirds, on a machine that gets slower": {
-            "MEASURE": "times = list(zip(*[[seconds(f) for _ in range(100)] for f in (a, b)]))"},
-    }),
+            "MEASURE": "times = list(zip(*[[seconds(f) for _ in range(100)] for f in (a, b)]))"}}),
 }

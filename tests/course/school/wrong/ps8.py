@@ -22,8 +22,7 @@ def train_step_amp(model, loss, microbatches, rows, optimizer, scaler, max_norm)
         "one step: the mean of all rows": {"SHARE": "loss(model(X), y) / n"},
         "DDP averages once": {"FORWARD": "nullcontext()"},
         "call scaler.update() once": {
-            "BEFORE": "pass", "SCALED": "share", "STEP": "optimizer.step()"},
-    }),
+            "BEFORE": "pass", "SCALED": "share", "STEP": "optimizer.step()"}}),
     "ps8/local_sgd": ("""
 def local_sgd(model, batches, lr, every):
     <<START: [dist.broadcast(p.data, 0) for p in model.parameters()]>>
@@ -42,8 +41,7 @@ def local_sgd(model, batches, lr, every):
         "the ranks end with different weights": {"DUE": "step % every == 0"},
         "take the mean after steps 3, 6": {"DUE": "step == len(batches)"},
         "communicate only when": {
-            "DUE": "dist.barrier() or step % every == 0 or step == len(batches)"},
-    }),
+            "DUE": "dist.barrier() or step % every == 0 or step == len(batches)"}}),
     "ps8/replay": ("""
 def replay(events, gradient, w0, lr):
     w, held, writes, staleness = w0.clone(), {}, 0, []
@@ -59,8 +57,7 @@ def replay(events, gradient, w0, lr):
         "the gradient is that at": {"COPY": "w"},
         "a write is one step": {"RATE": "lr / len(held)"},
         "the own write counts, too": {"LATE": "writes - held[rank][1] + 1"},
-        "count all ranks' writes": {"LATE": "writes"},
-    }),
+        "count all ranks' writes": {"LATE": "writes"}}),
     "ps8/schedule_steps": ("""
 def schedule_steps(rows, batch_size, world_size, accumulate, epochs):
     up = lambda n, d: -(-n // d)
@@ -68,8 +65,7 @@ def schedule_steps(rows, batch_size, world_size, accumulate, epochs):
 """, {
         "batch_size is that of": {"STEPS": "up(up(rows, batch_size), accumulate) * epochs"},
         "these are batches": {"STEPS": "up(up(rows, world_size), batch_size) * epochs"},
-        "each epoch": {"STEPS": "rows // world_size // batch_size // accumulate * epochs"},
-    }),
+        "each epoch": {"STEPS": "rows // world_size // batch_size // accumulate * epochs"}}),
     "ps8/epoch_loss": ("""
 def epoch_loss(sums, counts):
     total = torch.stack([sums.sum(), counts.sum().double()])
@@ -78,8 +74,7 @@ def epoch_loss(sums, counts):
 """, {
         "a collective is for all ranks": {"REDUCE": "len(sums) and dist.all_reduce(total)"},
         "every rank has the mean": {"REDUCE": "pass"},
-        "this is no mean over all rows": {"RESULT": "dist.get_world_size()"},
-    }),
+        "this is no mean over all rows": {"RESULT": "dist.get_world_size()"}}),
     "ps8/once": ("""
 def once(function, path):
     errors = [None]
@@ -97,6 +92,5 @@ def once(function, path):
         "a file that is there": {"TODO": "True"},
         "half a file is left there": {"PLACE": "path"},
         "an error may have no words": {"FAILED": "errors = [str(caught)]"},
-        "rank 0 downloads, others wait": {"RAISE": "return"},
-    }),
+        "rank 0 downloads, others wait": {"RAISE": "return"}}),
 }

@@ -11,8 +11,7 @@ def fit(sizes, seconds):
 """, {
         "alpha comes first": {"RESULT": "beta, y - beta * x"},
         "beta is the seconds of a byte": {"RESULT": "y - beta * x, 1 / beta"},
-        "each error counts relative": {"WEIGHT": "torch.ones_like(t)"},
-    }),
+        "each error counts relative": {"WEIGHT": "torch.ones_like(t)"}}),
     "ps9/allreduce_seconds": ("""
 def allreduce_seconds(way, N, size, alpha, beta):
     n, levels = <<NUMBERS: size // 4>>, <<LEVELS: (N - 1).bit_length()>>
@@ -24,8 +23,7 @@ def allreduce_seconds(way, N, size, alpha, beta):
         "this is one half": {"HALVES": "1"},
         "alpha is paid in each step": {"STEPS": "(N > 1)"},
         "`size` is in bytes already": {"NUMBERS": "size"},
-        "round up, to whole numbers": {"CHUNK": "n / parts", "LEVELS": "N.bit_length() - 1"},
-    }),
+        "round up, to whole numbers": {"CHUNK": "n / parts", "LEVELS": "N.bit_length() - 1"}}),
     "ps9/halving_doubling": ("""
 def exchange(rank, power, tensor, d):
     if d < power:
@@ -51,8 +49,7 @@ def halving_doubling(rank, world_size, tensor):
 """, {
         "chunk 1 on rank 0 holds": {"COPY": "add_"},
         "send half of what is": {"HALVES": "tensor, tensor"},
-        "partners send to each other": {"AFTER": "if power > 1: yield rank ^ 1, tensor[:0]"},
-    }),
+        "partners send to each other": {"AFTER": "if power > 1: yield rank ^ 1, tensor[:0]"}}),
     "ps9/two_level": ("""
 def two_level(rank, k, tensor, g):
     <<BEFORE: pass>>
@@ -69,8 +66,7 @@ def two_level(rank, k, tensor, g):
 """, {
         "sum inside the node first": {"BEFORE": "g = 1"},
         "inside a node chunks go round": {"MORE": "[tensor] * (own is inside[0])"},
-        "all rings inside nodes": {"LAST": "(1, inside), (1, inside)"},
-    }),
+        "all rings inside nodes": {"LAST": "(1, inside), (1, inside)"}}),
     "ps9/finish": ("""
 def finish(ready, sizes, link, N):
     now, steps = 0, 2 * (N - 1)
@@ -94,6 +90,5 @@ def best_cap(ready, sizes, link, N, caps):
         "a step sends 1 / N": {"PARTS": "1"},
         "a bucket that holds just": {"FITS": "<"},
         "a bucket is ready when its last": {"READY": "full[-1][0]"},
-        "of several caps": {"EQUAL": "cap"},
-    }),
+        "of several caps": {"EQUAL": "cap"}}),
 }
