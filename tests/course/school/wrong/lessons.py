@@ -108,7 +108,7 @@ def seconds(steps, link):
         "bandwidth is bytes a second": {"TIME": "link.alpha + MOST * link.bandwidth"}}),
     "the_clock/amdahl": ("""
 def amdahl(serial, world_size):
-    time = serial + <<SHARED: (1 - serial) / world_size>>
+    time = serial + (1 - serial) / world_size
     return <<RESULT: 1 / time>>
 """, {
         "this is the time": {"RESULT": "time"},

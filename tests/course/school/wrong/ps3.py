@@ -30,7 +30,7 @@ def plan(examples, batch_size, world_size, lr, keep):
 def learning_rate(step, base_lr, world_size, warmup_steps):
     b, k, w = base_lr, world_size, warmup_steps
     if <<OVER: step >= w>>:
-        return <<FULL: k * b>>
+        return k * b
     return <<WARM: b + (k - 1) * b * step / w>>
 """, {
         "step 0 takes base_lr": {"WARM": "k * b * step / w"},

@@ -22,7 +22,7 @@ def start_equal(module):
             "SEND": "dist.get_rank() or dist.broadcast(t.detach(), 0)"}}),
     "ps4/average_gradients": ("""
 def average_gradients(module):
-    for p in <<PARAMS: module.parameters()>>:
+    for p in module.parameters():
         if <<WANTS: p.requires_grad>>:
             <<GRAD: p.grad = torch.zeros_like(p) if p.grad is None else p.grad>>
             <<SEND: dist.all_reduce(p.grad)>>

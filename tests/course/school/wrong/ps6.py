@@ -69,7 +69,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
     "ps6/accumulate": ("""
 def accumulate(model, loss, microbatches, optimizer):
     rows, n, mean_loss = sum(len(y) for X, y in microbatches), len(microbatches), 0
-    <<CLEAR: optimizer.zero_grad()>>
+    optimizer.zero_grad()
     for X, y in <<PARTS: microbatches>>:
         share = <<SHARE: loss(model(X), y) * len(y) / rows>>
         share.backward(retain_graph=<<KEEP: False>>)

@@ -8,11 +8,11 @@ AWAY, ACCUSED = "got away: ", "accused, and right: "
 WRONG = {
     "ps7/same_step": ("""
 def same_step(train_batch):
-    for k, rows in <<CASES: [(1, 4), (2, 7), (3, 7), (4, 5)]>>:
+    for k, rows in [(1, 4), (2, 7), (3, 7), (4, 5)]:
         params = draw_params(k, <<DTYPE: torch.float64>>)
         replicas, one = [copy_params(params) for _ in range(k)], copy_params(params)
         for step in range(<<STEPS: 2>>):
-            X, y = <<BATCH: draw_batch(rows, 10 * k + step, DTYPE)>>
+            X, y = draw_batch(rows, 10 * k + step, DTYPE)
             train_batch(X, y, replicas, ["cpu"] * k, <<RATE: 0.5>>)
             grads = torch.autograd.grad(loss(one, X, y).mean(), one)
             one = [(p - RATE * g).detach().requires_grad_() for p, g in zip(one, grads)]
@@ -58,7 +58,7 @@ def same_on_ranks(step):
     for rows in <<ROWS: (2 * k + 1, k - 1)>>:
         params = draw_params(rows)
         own, one = copy_params(params), copy_params(params)
-        for t in range(<<STEPS: 2>>):
+        for t in range(2):
             X, y = draw_batch(rows, <<SEED: t>>)
             step(X, y, own, 0.5)
             grads = torch.autograd.grad(loss(one, X, y).mean(), one)
