@@ -3,9 +3,9 @@
 from tests.course.school.right import changed
 
 
-def with_numpy(name, **changes):
+def with_numpy(name, *pairs, **changes):
     """Return a cell that may use numpy's numbers."""
-    return "import numpy as np" + changed(name, **changes)
+    return "import numpy as np" + changed(name, *pairs, **changes)
 
 
 RIGHT = {
@@ -25,9 +25,8 @@ check("ps5/rebinding", clue_1, repaired_1)
             "ps5/aliasing", CLUE='"step", 2.0 ** (k - 1)',
             COPY="torch.nn.Parameter(p.detach().to(device, copy=True))"),
         "cloned, moved, detached": with_numpy(
-            "ps5/aliasing", CLUE='"step", np.exp2(k - 1)',
-            COPY="p.clone().to(device).detach()").replace("return copies",
-                                                          "return tuple(copies)")},
+            "ps5/aliasing", ("return copies", "return tuple(copies)"),
+            CLUE='"step", np.exp2(k - 1)', COPY="p.clone().to(device).detach()")},
     "ps5/hook": {
         "a hook that returns": """
 def clue_3(k):
@@ -85,16 +84,16 @@ def repaired_5(X_shards, y_shards, W):
             "ps5/double_averaging", CLUE='["messages", 2.0]',
             MODEL="model; [dist.broadcast(p.data, 0) for p in model.parameters()]",
             AFTER="dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"),
-        "a step by hand": changed("ps5/double_averaging", AFTER="p.data -= lr * p.grad"
-                                  ).replace("        optimizer.step()\n", "")},
+        "a step by hand": changed("ps5/double_averaging", ("        optimizer.step()\n", ""),
+                                  AFTER="p.data -= lr * p.grad")},
     "ps5/no_sync": {
         "the flag by hand": changed(
             "ps5/no_sync", ("        with", "        model.require_backward_grad_sync = i == n - 1"
             "\n        with"), CLUE='("messages", 1.0 * k)', QUIET="nullcontext()"),
         "backward inside, and the losses": changed(
-            "ps5/no_sync", CLUE='"messages", len(range(k))').replace(
-            "        loss.backward()", "            loss.backward()\n"
-            "            print(loss.item() * n)")},
+            "ps5/no_sync", ("        loss.backward()", """\
+            loss.backward()
+            print(loss.item() * n)"""), CLUE='"messages", len(range(k))')},
     "ps5/rank_zero_only": {
         "reduced to rank 0": changed(
             "ps5/rank_zero_only", CLUE='"absent", max(0, k - 1)', SEND="dist.reduce(counts, 0)",

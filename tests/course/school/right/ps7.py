@@ -14,9 +14,8 @@ def same_step(train_batch):
         return False
 """,
         "float32 with room for it, by numpy; a tensor as the verdict": changed(
-            "ps7/same_step", DTYPE="torch.float32", RATE="0.05",
-            SAME="abs(p.detach().numpy() - q.detach().numpy()).max() < 2e-7"
-        ).replace("return True", "return torch.tensor([True])")},
+            "ps7/same_step", ("return True", "return torch.tensor([True])"), DTYPE="torch.float32",
+            RATE="0.05", SAME="abs(p.detach().numpy() - q.detach().numpy()).max() < 2e-7")},
     "ps7/same_weights": {
         "lengths of differences": changed(
             "ps7/same_weights", SIZE="(1 + q.norm())", CASES="[(5, [7, 4, 2]), (3, [8])]",
@@ -27,9 +26,10 @@ def same_step(train_batch):
         "early, and nobody waits": changed(
             "ps7/same_on_ranks", NOW="if not same: return False", RESULT="True"),
         "each rank's verdict is its own, and a tensor; something is gathered": changed(
-            "ps7/same_on_ranks", ROWS="(k + 1, 1, 3 * k)", RESULT="torch.tensor(same)",
-            NOW="dist.all_gather([torch.empty_like(p) for _ in range(k)], p.detach())"
-        ).replace("for p, q in zip(own, one))", "for p, q in zip(own, one)); p = own[0]")},
+            "ps7/same_on_ranks",
+            ("for p, q in zip(own, one))", "for p, q in zip(own, one)); p = own[0]"),
+            ROWS="(k + 1, 1, 3 * k)", RESULT="torch.tensor(same)",
+            NOW="dist.all_gather([torch.empty_like(p) for _ in range(k)], p.detach())")},
     "ps7/assert_same": {
         "the largest and the smallest number of a hash": """
 def assert_same(model):
@@ -55,9 +55,8 @@ def assert_same(model):
 """},
     "ps7/same_after_kill": {
         "NaN made a number, and the same seed": changed(
-            "ps7/same_after_kill",
-            SAME="torch.equal(torch.nan_to_num(p, 7.0), torch.nan_to_num(q, 7.0))"
-        ).replace("Training(2)", "Training(1)"),
+            "ps7/same_after_kill", ("Training(2)", "Training(1)"),
+            SAME="torch.equal(torch.nan_to_num(p, 7.0), torch.nan_to_num(q, 7.0))"),
         "every step": """
 def same_after_kill(Training, path):
     def trail(training, steps):
