@@ -1,16 +1,6 @@
 """Right answers to problem set 1, and to lessons: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong.ps1 import PLACES, TRAIN
-
-
-def trained(*changes):
-    """Return a right cell of `weighted_train_batch`, with other lines in it."""
-    cell = ("def weighted_train_batch(X, y, weights, device_params, devices, lr):\n"
-            f"    pass{TRAIN}")
-    for old, new in [*changes, *PLACES.items()]:
-        cell = cell.replace(old, new)
-    return cell
-
+from tests.course.school.right import changed
 
 RIGHT = {
     "replicas/get_params": {
@@ -84,9 +74,12 @@ def clipped_sgd(params, lr, batch_size, max_norm):
     return norm
 """},
     "ps1/weighted_train_batch": {
-        "only rows that count": trained((
-            "X_shards, y_shards, w_shards, WHOSE)]", "*([t[w > 0] for t, w in zip(own, w_shards)] "
-            "for own in (X_shards, y_shards, w_shards)), WHOSE)]")),
-        "a tensor as the loss": trained(("RESULT", "sum(losses) / float(weights.sum())"), (
-            "(WEIGHT * loss(lenet(A, q), b)).sum()", "w @ loss(lenet(A, q), b)"))},
+        "only rows that count": changed("ps1/weighted_train_batch", (
+            "X_shards, y_shards, w_shards, device_params)]",
+            "*([t[w > 0] for t, w in zip(own, w_shards)] "
+            "for own in (X_shards, y_shards, w_shards)), device_params)]")),
+        "a tensor as the loss": changed(
+            "ps1/weighted_train_batch",
+            ("(w * loss(lenet(A, q), b)).sum()", "w @ loss(lenet(A, q), b)"),
+            RESULT="sum(losses) / float(weights.sum())")},
 }

@@ -1,5 +1,7 @@
 """Right answers to problem set 3, by style: {exercise: {style: cell}}."""
 
+from tests.course.school.right import changed
+
 RIGHT = {
     "ps3/plan": {
         "torch's whole numbers, and a float32 rate": """
@@ -14,15 +16,10 @@ def plan(examples, batch_size, world_size, lr, keep):
     return {"rows": rows, "batch_size": whole, "lr": rate,
             "steps": torch.ceil(examples / whole).long()}
 """,
-        "numpy's numbers, and a tuple of rows": """
-import numpy as np
-def plan(examples, batch_size, world_size, lr, keep):
-    per = np.int64(-(-batch_size // world_size) if keep == "batch" else batch_size)
-    whole = batch_size if keep == "batch" else batch_size * world_size
-    rows = tuple(np.clip(whole - per * np.arange(world_size), 0, per))
-    return {"rows": rows, "batch_size": np.sum(rows), "steps": -(-examples // whole),
-            "lr": np.float32(lr if keep == "batch" else lr * world_size)}
-"""},
+        "numpy's numbers, and a tuple of rows": changed(
+            "ps3/plan", ("import math", "import math, numpy as np"),
+            ('"lr": rate', '"lr": np.float32(rate)'), ("whole,", "np.sum(rows),"),
+            CUT="tuple(np.clip(b - np.int64(size) * np.arange(k), 0, size))")},
     "ps3/learning_rate": {
         "looked up in torch.linspace": """
 def learning_rate(step, base_lr, world_size, warmup_steps):
@@ -45,23 +42,14 @@ def shard_indices(n, world_size, rank, seed, epoch):
     sampler.set_epoch(epoch)
     return list(sampler)[rank::world_size]
 """,
-        "a shared generator, put back": """
-def shard_indices(n, world_size, rank, seed, epoch):
-    state = torch.get_rng_state()
-    torch.manual_seed(1000 * seed + epoch)
-    order = torch.randperm(n)
-    torch.set_rng_state(state)
-    return order.tensor_split(world_size)[rank].numpy()
-""",
-        "remembered from call to call": """
-ORDERS = {}
-def shard_indices(n, world_size, rank, seed, epoch):
-    key = n, seed, epoch
-    if key not in ORDERS:
-        generator = torch.Generator().manual_seed(hash(key) % 2**31)
-        ORDERS[key] = torch.randperm(n, generator=generator).tolist()
-    return ORDERS[key][rank::world_size]
-"""},
+        "a shared generator, put back": changed(
+            "ps3/shard_indices", ("torch.Generator()", "torch.get_rng_state(); torch"),
+            ORDER="torch.randperm(n)", AFTER="torch.set_rng_state(generator)",
+            DEAL="order.tensor_split(world_size)[rank].numpy()"),
+        "remembered from call to call": changed(
+            "ps3/shard_indices", SEED="hash((n, seed, epoch)) % 2**31",
+            ORDER="cache.setdefault((n, seed, epoch), torch.randperm(n, generator=generator))",
+            DEAL="order[rank::world_size].tolist()")},
     "ps3/evaluate_accuracy": {
         "a thread for each device": """
 from concurrent.futures import ThreadPoolExecutor
@@ -78,15 +66,8 @@ def evaluate_accuracy(device_params, data, devices):
             rows += y.numel()
     return right / rows
 """,
-        "all answers first, with gradients, as a float32": """
-import numpy as np
-def evaluate_accuracy(device_params, data, devices):
-    found, wanted = [], []
-    for X, y in data:
-        for rank, part in enumerate(X.tensor_split(len(devices))):
-            scores = lenet(part.to(devices[rank]), device_params[rank])
-            found += scores.detach().numpy().argmax(axis=1).tolist()
-        wanted += y.tolist()
-    return np.float32(np.mean(np.equal(found, wanted)))
-"""},
+        "numpy's answers, with gradients, as a float32": changed(
+            "ps3/evaluate_accuracy", ("@torch.no_grad()", "import numpy as np"),
+            ("scores.argmax(dim=1)", "torch.tensor(scores.detach().numpy().argmax(axis=1))"),
+            ("correct / total", "np.float32(correct / total)"))},
 }

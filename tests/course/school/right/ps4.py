@@ -1,5 +1,7 @@
 """Right answers to problem set 4, by style: {exercise: {style: cell}}."""
 
+from tests.course.school.right import changed
+
 RIGHT = {
     "ps4/start_equal": {
         "asynchronous, all waited for at the end": """
@@ -26,47 +28,23 @@ def average_gradients(module):
     [work.wait() for work in works]
     torch._foreach_div_([p.grad for p in wanting], dist.get_world_size())
 """,
-        "divided first, with a barrier before and after": """
-def average_gradients(module):
-    dist.barrier()
-    for p in module.parameters():
-        if p.requires_grad:
-            p.grad = (p.detach() * 0 if p.grad is None else p.grad) / dist.get_world_size()
-            dist.all_reduce(op=dist.ReduceOp.SUM, tensor=p.grad)
+        "divided first, with a barrier before and after": changed(
+            "ps4/average_gradients", ("    for p", "    dist.barrier()\n    for p"),
+            SEND="p.grad = p.grad / dist.get_world_size()",
+            MEAN="dist.all_reduce(op=dist.ReduceOp.SUM, tensor=p.grad)") + """\
     dist.barrier()
 """},
     "ps4/average_in_buckets": {
-        "sent at once, cut when all have come": """
-def average_in_buckets(module, bucket_bytes):
-    buckets = [[]]
-    for p in reversed([p for p in module.parameters() if p.requires_grad]):
-        if sum(q.nbytes for q in buckets[-1]) + p.nbytes > bucket_bytes and buckets[-1]:
-            buckets.append([])
-        buckets[-1].append(p)
-    flats = [torch.hstack([0 * p.detach().ravel() if p.grad is None else p.grad.ravel()
-                           for p in bucket]) for bucket in buckets]
-    works = [dist.all_reduce(flat, async_op=True) for flat in flats]
-    for work, flat, bucket in zip(works, flats, buckets):
-        work.wait()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p) / dist.get_world_size()
-""",
-        "sent as soon as the next one does not fit": """
-def average_in_buckets(module, bucket_bytes):
-    def send(bucket):
-        flat = torch.cat([p.grad.view(-1) for p in bucket]) / dist.get_world_size()
-        dist.all_reduce(flat)
-        torch.nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])
-    bucket = []
-    for p in list(module.parameters())[::-1]:
-        if p.requires_grad:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            if bucket and 8 * sum(q.numel() for q in [*bucket, p]) > bucket_bytes:
-                send(bucket)
-                bucket = []
-            bucket.append(p)
-    send(bucket)
-"""},
+        "sent at once, cut when all have come": changed(
+            "ps4/average_in_buckets", ("room = [], 0", "room, flying = [], 0, []"),
+            ("dist.all_reduce(flat)\n",
+             "flying.append((bucket, flat, dist.all_reduce(flat, async_op=True)))\n"
+             "    for bucket, flat, work in flying:\n        work.wait()\n")),
+        "torch cuts a bucket": changed(
+            "ps4/average_in_buckets",
+            ("for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):",
+             "for p, grad in zip(bucket, grads):"), ("p.grad = part.view(p.shape)", """p.grad = grad
+        torch.nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])"""))},
     "ps4/average_in_hooks": {
         "asynchronous, waited for when backward ends": """
 from torch.autograd import Variable

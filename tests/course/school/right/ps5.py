@@ -1,47 +1,32 @@
 """Right answers to problem set 5: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong import filled
-from tests.course.school.wrong.ps5 import WRONG
+from tests.course.school.right import changed
 
 
-def changed(name, **changes):
-    """Return the cell that wrong answers are made of, with other words in places."""
-    cell, places, _ = WRONG[f"ps5/{name}"]
-    return "import numpy as np" + filled(cell, places, changes)
+def with_numpy(name, *pairs, **changes):
+    """Return a cell that may use numpy's numbers."""
+    return "import numpy as np" + changed(name, *pairs, **changes)
 
 
 RIGHT = {
     "ps5/rebinding": {
-        "stacked, through .data": changed(
-            "rebinding", CLUE='["replicas", np.int64(k)]',
+        "stacked, through .data": with_numpy(
+            "ps5/rebinding", CLUE='["replicas", np.int64(k)]',
             SUM="torch.stack(data).sum(0)", WRITE="t.data.copy_(total.to(t.device))"),
-        "tried in its cell": """
-def clue_1(k):
-    return "replicas", float(k)
-
-def repaired_1(data):
-    for t in data[1:]:
-        data[0][:] += t.to(data[0].device)
-    for i in range(1, len(data)):
-        data[i][...] = data[0]
-
+        "tried in its cell": changed(
+            "ps5/rebinding", CLUE='"replicas", float(k)', WRITE="t[...] = total") + """
 assert measure(1, repaired_1, 2)["replicas"] == 1
 display(clue_1(2))
 clue_1?
 check("ps5/rebinding", clue_1, repaired_1)
 """},
     "ps5/aliasing": {
-        "nn.Parameter": """
-def clue_2(k):
-    return "step", 2.0 ** (k - 1)
-
-def repaired_2(params, device):
-    return [torch.nn.Parameter(p.detach().to(device, copy=True)) for p in params]
-""",
-        "cloned, moved, detached": changed(
-            "aliasing", CLUE='"step", np.exp2(k - 1)',
-            COPY="p.clone().to(device).detach()").replace("return copies",
-                                                          "return tuple(copies)")},
+        "nn.Parameter": changed(
+            "ps5/aliasing", CLUE='"step", 2.0 ** (k - 1)',
+            COPY="torch.nn.Parameter(p.detach().to(device, copy=True))"),
+        "cloned, moved, detached": with_numpy(
+            "ps5/aliasing", ("return copies", "return tuple(copies)"),
+            CLUE='"step", np.exp2(k - 1)', COPY="p.clone().to(device).detach()")},
     "ps5/hook": {
         "a hook that returns": """
 def clue_3(k):
@@ -56,27 +41,19 @@ def repaired_3(model):
         if p.requires_grad:
             p.register_hook(average)
 """,
-        "divided on the way": changed(
-            "hook", CLUE='("replicas", np.float32(k))',
+        "divided on the way": with_numpy(
+            "ps5/hook", CLUE='("replicas", np.float32(k))',
             DIVIDE="p.grad.div_(dist.get_world_size())")},
     "ps5/set_epoch": {
         "a sampler each epoch": changed(
-            "set_epoch", CLUE='"orders", 1.0', BEFORE="sampler = DistributedSampler("
+            "ps5/set_epoch", CLUE='"orders", 1.0', BEFORE="sampler = DistributedSampler("
             "dataset, world_size, rank, seed=epoch)"),
-        "dealt by hand": """
-def clue_4(k):
-    return "orders", 1
-
-def repaired_4(dataset, rank, world_size, epochs, step):
-    n, b = len(dataset), 48 // world_size
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(epoch)
-        order = torch.randperm(n, generator=generator).tolist()
-        order += order[:-n % world_size]
-        mine = order[rank::world_size]
-        for i in range(0, len(mine), b):
-            step(epoch, torch.tensor([dataset[j] for j in mine[i:i + b]]))
-"""},
+        "dealt by hand": changed(
+            "ps5/set_epoch", ("batch_size=4", "batch_size=48 // world_size"),
+            BEFORE="generator = torch.Generator().manual_seed(epoch)\n"
+                   "        order = torch.randperm(len(dataset), generator=generator).tolist()\n"
+                   "        order += order[:-len(order) % world_size]",
+            ORDER="order[rank::world_size]")},
     "ps5/mean_of_means": {
         "against autograd on all rows": """
 def clue_5(program):
@@ -92,63 +69,44 @@ def repaired_5(X_shards, y_shards, W):
     return torch.autograd.grad(F.cross_entropy(X @ W, y), [W])[0]
 """,
         "the same rows, cut in two ways; means, weighed": changed(
-            "mean_of_means", CUT="3", ALONE="program(X.split([1, 4]), y.split([1, 4]), W)",
+            "ps5/mean_of_means", CUT="3", ALONE="program(X.split([1, 4]), y.split([1, 4]), W)",
             SHARE="* (len(y) / rows / max(1, len(y)))", RESULT="sum(grads).detach()")},
     "ps5/stale_gradients": {
-        "group by group": """
-from fractions import Fraction
-def clue_6(k):
-    return "step", Fraction(k + 1, 2)
-
-def repaired_6(model, optimizer, batches, accumulate):
-    for start in range(0, len(batches), accumulate):
-        optimizer.zero_grad(set_to_none=True)
-        for X, y in batches[start:start + accumulate]:
-            F.cross_entropy(model(X), y).div(accumulate).backward()
-        optimizer.step()
-""",
+        "a Fraction, gradients set to None": changed(
+            "ps5/stale_gradients", CLUE='"step", __import__("fractions").Fraction(k + 1, 2)',
+            BEFORE="optimizer.zero_grad()", TEST="i % accumulate == accumulate - 1",
+            CLEAR="optimizer.zero_grad(set_to_none=True)"),
         "prints the loss once more": changed(
-            "stale_gradients", CLUE='"weight", 1 / k', BEFORE="optimizer.zero_grad()",
+            "ps5/stale_gradients", CLUE='"weight", 1 / k', BEFORE="optimizer.zero_grad()",
             TEST="print(F.cross_entropy(model(X), y).item()) or not (i + 1) % accumulate")},
     "ps5/double_averaging": {
         "without DDP": changed(
-            "double_averaging", CLUE='["messages", 2.0]',
+            "ps5/double_averaging", CLUE='["messages", 2.0]',
             MODEL="model; [dist.broadcast(p.data, 0) for p in model.parameters()]",
             AFTER="dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"),
-        "a step by hand": changed("double_averaging", AFTER="p.data -= lr * p.grad"
-                                  ).replace("        optimizer.step()\n", "")},
+        "a step by hand": changed("ps5/double_averaging", ("        optimizer.step()\n", ""),
+                                  AFTER="p.data -= lr * p.grad")},
     "ps5/no_sync": {
-        "the last one apart": """
-def clue_8(k):
-    return ("messages", 1.0 * k)
-
-def repaired_8(model, optimizer, microbatches):
-    *first, (X_last, y_last) = microbatches
-    n = len(microbatches)
-    optimizer.zero_grad()
-    with model.no_sync():
-        for X, y in first:
-            (F.cross_entropy(model(X), y) / n).backward()
-    (F.cross_entropy(model(X_last), y_last) / n).backward()
-    optimizer.step()
-""",
+        "the flag by hand": changed(
+            "ps5/no_sync", ("        with", "        model.require_backward_grad_sync = i == n - 1"
+            "\n        with"), CLUE='("messages", 1.0 * k)', QUIET="nullcontext()"),
         "backward inside, and the losses": changed(
-            "no_sync", CLUE='"messages", len(range(k))').replace(
-            "        loss.backward()", "            loss.backward()\n"
-            "            print(loss.item() * n)")},
+            "ps5/no_sync", ("        loss.backward()", """\
+            loss.backward()
+            print(loss.item() * n)"""), CLUE='"messages", len(range(k))')},
     "ps5/rank_zero_only": {
         "reduced to rank 0": changed(
-            "rank_zero_only", CLUE='"absent", max(0, k - 1)', SEND="dist.reduce(counts, 0)",
+            "ps5/rank_zero_only", CLUE='"absent", max(0, k - 1)', SEND="dist.reduce(counts, 0)",
             RESULT="(counts[0] / counts[1]).item() if dist.get_rank() == 0 else None"),
-        "two sums, and numpy's float32": changed(
-            "rank_zero_only", CLUE='"absent", len(range(1, k))',
+        "two sums, and numpy's float32": with_numpy(
+            "ps5/rank_zero_only", CLUE='"absent", len(range(1, k))',
             SEND="dist.all_reduce(counts[:1]); dist.all_reduce(counts[1:])",
             RESULT="np.float32(counts[0] / counts[1])")},
     "ps5/adam_hides": {
-        "gradients divided at the end": changed(
-            "adam_hides", DIVIDE="1", MORE="* np.float64(2)",
+        "gradients divided at the end": with_numpy(
+            "ps5/adam_hides", DIVIDE="1", MORE="* np.float64(2)",
             BEFORE="[p.grad.div_(len(X_shards)) for p in model.parameters()]"),
-        "two models side by side": changed("adam_hides") + """
+        "two models side by side": changed("ps5/adam_hides") + """
 import copy
 def clue_10(program):
     first = torch.nn.Linear(2, 3).double()

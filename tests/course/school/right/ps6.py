@@ -1,14 +1,6 @@
 """Right answers to problem set 6: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong import filled
-from tests.course.school.wrong.ps6 import WRONG
-
-
-def changed(name, **changes):
-    """Return the cell that wrong answers are made of, with other words in places."""
-    cell, places, _ = WRONG[f"ps6/{name}"]
-    return filled(cell, places, changes)
-
+from tests.course.school.right import changed
 
 RIGHT = {
     "ps6/global_statistics": {
@@ -19,17 +11,13 @@ def global_statistics(x):
     rows = torch.cat(shards)
     return rows.mean(0), rows.var(0, unbiased=False)
 """,
-        "by einsum, in a helper, tried in its cell": """
-def sums(x):
-    ones = torch.ones(len(x), dtype=x.dtype)
-    return torch.cat([torch.einsum("n,nf->f", ones, x), torch.einsum("nf,nf->f", x, x),
-                      ones.sum().reshape(1)])
-
-def global_statistics(x):
-    t = sums(x)
+        "by einsum, in a helper, tried in its cell": changed(
+            "ps6/global_statistics", ("x.sum(0)", 'torch.einsum("nf->f", x)'),
+            REDUCE="total = summed(total)",
+            VARIANCE="torch.addcmul(squares / count, mean, mean, value=-1)") + """
+def summed(t):
     dist.all_reduce(t, op=dist.ReduceOp.SUM)
-    mean, square = t[:-1].div(t[-1]).chunk(2)
-    return [mean, torch.addcmul(square, mean, mean, value=-1)]
+    return t
 
 print(run_ranks(lambda: global_statistics(torch.ones(dist.get_rank() + 1, 2)), 2)[0])
 check("ps6/global_statistics", global_statistics)
@@ -46,70 +34,30 @@ class AllReduceSum(torch.autograd.Function):
     forward = staticmethod(lambda ctx, x: summed(x))
     backward = staticmethod(lambda ctx, gradient: summed(gradient))
 """,
-        "gathered, and backward by itself": """
-class AllReduceSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, x.contiguous())
-        return sum(parts)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return AllReduceSum.apply(gradient)
-display(AllReduceSum)
-"""},
+        "gathered, and backward by itself": changed(
+            "ps6/allreduce_sum", COPY="[torch.empty_like(x) for _ in range(dist.get_world_size())]",
+            FORWARD="dist.all_gather(total, x.contiguous()); total = sum(total)",
+            OTHER="AllReduceSum.apply(gradient)", BACKWARD="pass") + "display(AllReduceSum)"},
     "ps6/sync_batch_norm": {
         "squares around the mean": changed(
-            "sync_batch_norm",
+            "ps6/sync_batch_norm",
             VARIANCE="AllReduceSum.apply((x - mean).pow(2).sum(0)) / count",
             RESULT="torch.addcmul(self.bias, (x - mean) * torch.rsqrt(var + self.eps), "
                    "self.weight)"),
-        "gradients by hand, torch's own in eval mode": """
-class Normalise(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, eps):
-        sums = torch.cat([x.sum(0), x.square().sum(0), x.new_tensor([len(x)])])
-        dist.all_reduce(sums)
-        ctx.n, f = sums[-1], x.shape[1]
-        mean, var = sums[:f] / ctx.n, sums[f:-1] / ctx.n - (sums[:f] / ctx.n) ** 2
-        ctx.root = (var + eps).sqrt()
-        ctx.save_for_backward((x - mean) / ctx.root)
-        return (x - mean) / ctx.root, mean, var, ctx.n
-
-    @staticmethod
-    def backward(ctx, g, *others):
-        z, = ctx.saved_tensors
-        sums = torch.stack([g.sum(0), (g * z).sum(0)])
-        dist.all_reduce(sums)
-        return (g - sums[0] / ctx.n - z * sums[1] / ctx.n) / ctx.root, None
-
-class SyncBatchNorm(nn.BatchNorm1d):
-    def forward(self, x):
-        if not self.training:
-            return super().forward(x)
-        z, mean, var, n = Normalise.apply(x, self.eps)
-        self.running_mean.lerp_(mean.detach(), self.momentum)
-        self.running_var.lerp_((var * n / (n - 1)).detach(), self.momentum)
-        return z * self.weight + self.bias
-"""},
+        "torch's own all-reduce with gradients, and its own in eval mode": changed(
+            "ps6/sync_batch_norm", ("class", "import torch.distributed.nn as dnn\nclass"),
+            ("self.running_mean = self.running_mean.lerp(", "self.running_mean.lerp_("),
+            ("self.running_var = self.running_var.lerp(", "self.running_var.lerp_("),
+            EVAL="return super().forward(x)",
+            REDUCE="total = dnn.functional.all_reduce(total)")},
     "ps6/accumulate": {
-        "gradients divided at the end": """
-def accumulate(model, loss, microbatches, optimizer):
-    model.zero_grad()
-    rows = total = 0
-    for X, y in microbatches:
-        l = loss(model(X), y) * len(X)
-        l.backward()
-        rows, total = rows + len(X), total + float(l)
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad /= rows
-    optimizer.step()
-    return torch.tensor(total) / rows
-""",
+        "gradients divided at the end": changed(
+            "ps6/accumulate", ("+= share.item()", "+= share.item() / rows"),
+            SHARE="loss(model(X), y) * len(X)", RESULT="torch.tensor(mean_loss)",
+            STEP="[p.grad.div_(rows) for p in model.parameters() if p.grad is not None]\n"
+                 "    optimizer.step()"),
         "a Fraction, of losses without gradients, tried in its cell": changed(
-            "accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
+            "ps6/accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
             RESULT="Fraction(mean_loss)") + """
 from fractions import Fraction
 model = nn.Linear(3, 4)
@@ -121,20 +69,10 @@ check("ps6/accumulate", accumulate)
 """},
     "ps6/accumulate_ddp": {
         "the flag by hand": changed(
-            "accumulate_ddp", QUIET="nullcontext()", SHARE="loss(model(X), y) * len(y)",
-            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]"
-        ).replace("with null", "model.require_backward_grad_sync = i == n - 1\n"
-                               "        with null"),
-        "gradients scaled at the end": """
-def accumulate_ddp(model, loss, microbatches, rows, optimizer):
-    optimizer.zero_grad()
-    with model.no_sync():
-        for X, y in microbatches[:-1]:
-            (loss(model(X), y) * len(y)).backward()
-    X, y = microbatches[-1]
-    (loss(model(X), y) * len(y)).backward()
-    for p in model.parameters():
-        p.grad *= dist.get_world_size() / rows
-    optimizer.step()
-"""},
+            "ps6/accumulate_ddp", ("        with nullcontext():", """\
+        model.require_backward_grad_sync = i == n - 1
+        with nullcontext():"""), QUIET="nullcontext()"),
+        "gradients scaled at the end": changed(
+            "ps6/accumulate_ddp", SHARE="loss(model(X), y) * len(y)",
+            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]")},
 }

@@ -1,55 +1,35 @@
 """Right answers to problem set 7: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong import filled
-from tests.course.school.wrong.ps7 import WRONG
-
-
-def changed(name, **changes):
-    """Return the cell that wrong answers are made of, with other words in places."""
-    cell, places, _ = WRONG[f"ps7/{name}"]
-    return filled(cell, places, changes)
-
+from tests.course.school.right import changed
 
 RIGHT = {
     "ps7/same_step": {
-        "torch's own comparison, which raises": """
-%time 1 + 1
+        "torch's own comparison, which raises": changed(
+            "ps7/same_step", ("def same_step", "%time 1 + 1\ndef compare"), RATE="1.0",
+            SAME="torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-10) is None") + """
 def same_step(train_batch):
     try:
-        for k, rows in [(3, 8), (4, 5), (2, 1)]:
-            replicas = [copy_params(draw_params(0)) for _ in range(k)]
-            one = copy_params(draw_params(0))
-            for t in range(2):
-                X, y = draw_batch(rows, t)
-                train_batch(X, y, replicas, [torch.device("cpu")] * k, 1.0)
-                g = torch.autograd.grad(loss(one, X, y).mean(), one)
-                one = copy_params([p - d for p, d in zip(one, g)])
-            for replica in replicas:
-                torch.testing.assert_close(list(replica), one, rtol=1e-10, atol=1e-10)
+        return compare(train_batch)
     except AssertionError:
         return False
-    return True
 """,
         "float32 with room for it, by numpy; a tensor as the verdict": changed(
-            "same_step", DTYPE="torch.float32", RATE="0.05",
-            SAME="abs(p.detach().numpy() - q.detach().numpy()).max() < 2e-7"
-        ).replace("return True", "return torch.tensor([True])"),
-    },
+            "ps7/same_step", ("return True", "return torch.tensor([True])"), DTYPE="torch.float32",
+            RATE="0.05", SAME="abs(p.detach().numpy() - q.detach().numpy()).max() < 2e-7")},
     "ps7/same_weights": {
         "lengths of differences": changed(
-            "same_weights", SIZE="(1 + q.norm())", CASES="[(5, [7, 4, 2]), (3, [8])]",
+            "ps7/same_weights", SIZE="(1 + q.norm())", CASES="[(5, [7, 4, 2]), (3, [8])]",
             TOLERANCE="{torch.float32: 1e-4}.get(one[0].dtype, 1e-9)"),
         "two minibatches": changed(
-            "same_weights", CASES="[(2, [5, 3]), (3, [2, 7]), (4, [9, 3])]"),
-    },
+            "ps7/same_weights", CASES="[(2, [5, 3]), (3, [2, 7]), (4, [9, 3])]")},
     "ps7/same_on_ranks": {
         "early, and nobody waits": changed(
-            "same_on_ranks", NOW="if not same: return False", RESULT="True"),
+            "ps7/same_on_ranks", NOW="if not same: return False", RESULT="True"),
         "each rank's verdict is its own, and a tensor; something is gathered": changed(
-            "same_on_ranks", ROWS="(k + 1, 1, 3 * k)", RESULT="torch.tensor(same)",
-            NOW="dist.all_gather([torch.empty_like(p) for _ in range(k)], p.detach())"
-        ).replace("for p, q in zip(own, one))", "for p, q in zip(own, one)); p = own[0]"),
-    },
+            "ps7/same_on_ranks",
+            ("for p, q in zip(own, one))", "for p, q in zip(own, one)); p = own[0]"),
+            ROWS="(k + 1, 1, 3 * k)", RESULT="torch.tensor(same)",
+            NOW="dist.all_gather([torch.empty_like(p) for _ in range(k)], p.detach())")},
     "ps7/assert_same": {
         "the largest and the smallest number of a hash": """
 def assert_same(model):
@@ -72,13 +52,11 @@ def assert_same(model):
     dist.all_gather(every, found)
     if not all(torch.equal(every[0], other) for other in every):
         raise RuntimeError("apart")
-""",
-    },
+"""},
     "ps7/same_after_kill": {
         "NaN made a number, and the same seed": changed(
-            "same_after_kill",
-            SAME="torch.equal(torch.nan_to_num(p, 7.0), torch.nan_to_num(q, 7.0))"
-        ).replace("Training(2)", "Training(1)"),
+            "ps7/same_after_kill", ("Training(2)", "Training(1)"),
+            SAME="torch.equal(torch.nan_to_num(p, 7.0), torch.nan_to_num(q, 7.0))"),
         "every step": """
 def same_after_kill(Training, path):
     def trail(training, steps):
@@ -99,12 +77,11 @@ def same_after_kill(Training, path):
 """},
     "ps7/faster": {
         "how often b wins": changed(
-            "faster", RESULT="sum(q < 0.92 * p for p, q in times) > 75"),
+            "ps7/faster", RESULT="sum(q < 0.92 * p for p, q in times) > 75"),
         "there and back, and the median of ratios": changed(
-            "faster", RESULT="statistics.median(q / p for p, q in times) < 0.9",
+            "ps7/faster", RESULT="statistics.median(q / p for p, q in times) < 0.9",
             MEASURE="times = []\n    for _ in range(60):\n"
                     "        p, q = seconds(a), seconds(b)\n"
                     "        r, s = seconds(b), seconds(a)\n"
-                    "        times += [(p, q), (s, r)]"),
-    },
+                    "        times += [(p, q), (s, r)]")},
 }

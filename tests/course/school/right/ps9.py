@@ -1,15 +1,6 @@
 """Right answers to problem set 9: {exercise: {style: cell}}."""
 
-from tests.course.school.wrong.ps9 import WRONG
-
-
-def made(name, *changes):
-    """Return the cell that wrong answers are made of, with other lines in it."""
-    cell, places, _ = WRONG[name]
-    for old, new in [*changes, *places.items()]:
-        cell = cell.replace(old, new)
-    return cell
-
+from tests.course.school.right import changed
 
 RIGHT = {
     "ps9/fit": {
@@ -39,31 +30,28 @@ def allreduce_seconds(way, world_size, size, alpha, beta):
         total += 2 * alpha + 8 * beta * numbers
     return total
 """,
-        "numpy, a tensor": """
-import numpy as np
-def allreduce_seconds(way, N, size, alpha, beta):
-    n, levels = size / 4, int(np.ceil(np.log2(N)))
-    numbers = {"star": np.full(N - 1, n), "tree": np.full(levels, n),
-               "ring": np.full(N - 1, np.ceil(n / N)),
-               "halving-doubling": np.ceil(n / 2.0 ** np.arange(1, levels + 1))}[way]
-    return torch.tensor(2 * np.sum(alpha + 4 * beta * numbers))
-"""},
+        "numpy, a tensor": changed(
+            "ps9/allreduce_seconds", ("def", "import numpy as np\ndef"), ("sum(", "np.sum("),
+            ("return 2 * (", "return torch.tensor(2.0).double() * ("),
+            LEVELS="int(np.ceil(np.log2(N)))")},
     "ps9/halving_doubling": {
-        "the farthest partner first": made("ps9/halving_doubling", (
+        "the farthest partner first": changed("ps9/halving_doubling", (
             "if d < power", "if d >= 1"), ("2 * d", "d // 2"), ("tensor, 1", "tensor, power // 2")),
-        "lists of chunks": made("ps9/halving_doubling", ("), other)", "), [*other.split(1)])"), (
+        "lists of chunks": changed("ps9/halving_doubling", ("), other)", "), [*other.split(1)])"), (
             "mine.add_((", "mine.add_(torch.cat([mine[:0], *("), ("split(1)]))", "split(1)])]))"))},
     "ps9/two_level": {
-        "on a copy": made("ps9/two_level", ("BEFORE", "work = tensor.clone()"), (
-            "tensor.tensor_split", "work.tensor_split"), ("AFTER", "tensor.copy_(work)")),
-        "one ring on each level": made("ps9/two_level", (
+        "on a copy": changed(
+            "ps9/two_level", ("tensor.tensor_split", "work.tensor_split"),
+            BEFORE="work = tensor.clone()", AFTER="tensor.copy_(work)"),
+        "one ring on each level": changed("ps9/two_level", (
             "own[to]", "own[(me + 1) % len(own)]"), ("me if back else to", "me - shift + back"), (
             "cut[source]", "cut[me - shift]"), ("cut[me].add_", "cut[me - shift - 1].add_"))},
     "ps9/finish": {
-        "from each bucket to the end": made("ps9/finish", ("return now", """\
+        "from each bucket to the end": changed("ps9/finish", ("return now", """\
 took = [steps * (link.alpha + size / (N * link.bandwidth)) for size in sizes]
     return max(start + sum(took[i:]) for i, start in enumerate(ready))""")),
-        "tensors": made("ps9/finish", ("now, steps = 0", "now, steps = torch.tensor(0.0).double()"),
-            ("QUEUE", "now.clamp(min=start) + took"), ("min(caps", "torch.tensor(min(caps"), (
-            "EQUAL))", "EQUAL)))"))},
+        "tensors": changed(
+            "ps9/finish", ("now, steps = 0", "now, steps = torch.tensor(0.0).double()"),
+            ("min(caps", "torch.tensor(min(caps"), ("-cap))", "-cap)))"),
+            QUEUE="now.clamp(min=start) + took")},
 }

@@ -1,132 +1,121 @@
-"""Wrong answers to problem set 1, and to lessons: {exercise: (cell, places, hints)}."""
+"""Wrong answers to problem set 1, and to lessons: {exercise: (cell, {hint: changes})}."""
 
 TRAIN = """
     k = len(devices)
-    [setattr(p, "grad", OLD) for q in device_params for p in q]
-    BEFORE
+    [setattr(p, "grad", <<OLD: None>>) for q in device_params for p in q]
+    <<BEFORE: pass>>
     X_shards, y_shards = split_batch(X, y, devices)
     w_shards, _ = split_batch(weights, y, devices)
-    losses = [(WEIGHT * loss(lenet(A, q), b)).sum() for A, b, w, q in zip(
-        X_shards, y_shards, w_shards, WHOSE)]
+    losses = [(<<WEIGHT: w>> * loss(lenet(A, q), b)).sum() for A, b, w, q in zip(
+        X_shards, y_shards, w_shards, <<WHOSE: device_params>>)]
     for l in losses:
         l.backward()
-    for i in SUMMED:
+    for i in <<SUMMED: range(8)>>:
         allreduce([q[i].grad for q in WHOSE])
     for q in device_params:
-        sgd(q, lr, WHOLE)
-    return RESULT
+        sgd(q, lr, <<WHOLE: float(weights.sum())>>)
+    return <<RESULT: sum(l.item() for l in losses) / weights.sum()>>
 """
-PLACES = {"OLD": "None", "BEFORE": "pass", "WEIGHT": "w", "WHOSE": "device_params",
-          "SUMMED": "range(8)", "WHOLE": "float(weights.sum())",
-          "RESULT": "sum(l.item() for l in losses) / weights.sum()"}
 MEANS = {"WEIGHT": "w / w.sum().clamp(min=1e-9)", "WHOLE": "k"}
 WRONG = {
     "replicas/get_params": ("""
 def get_params(params, device):
-    BEFORE
-    return AFTER
-""", {"BEFORE": "new = [p.detach().to(device, copy=True) for p in params]",
-      "AFTER": "[p.requires_grad_() for p in new]"}, {
+    <<BEFORE: new = [p.detach().to(device, copy=True) for p in params]>>
+    return <<AFTER: [p.requires_grad_() for p in new]>>
+""", {
         "a replica is the parameter itself": {"BEFORE": "new = [p.detach() for p in params]"},
         "a copy hangs on the graph": {"BEFORE": "new = [p.clone().to(device) for p in params]"},
         "requires_grad_() is missing": {"AFTER": "new"},
         "leave the parameters as they are": {
             "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"},
-        "move each tensor to the device": {"BEFORE": "new = [p.detach().clone() for p in params]"},
-    }),
+        "move each tensor to the device": {
+            "BEFORE": "new = [p.detach().clone() for p in params]"}}),
     "split_the_batch/split_batch": ("""
 def split_batch(X, y, devices):
-    if TEST:
+    if <<TEST: len(X) != len(y)>>:
         raise ValueError("lengths")
     n, k = len(X), len(devices)
     rows = -(-n // k)
     i = [torch.arange(n)[r * rows:(r + 1) * rows] for r in range(k)]
-    BEFORE
-    return [X[at].to(d) for at, d in zip(i, devices)], LABELS
-""", {"TEST": "len(X) != len(y)", "BEFORE": "pass",
-      "LABELS": "[y[at].to(d) for at, d in zip(i, devices)]"}, {
+    <<BEFORE: pass>>
+    return [X[at].to(d) for at, d in zip(i, devices)], (
+        <<LABELS: [y[at].to(d) for at, d in zip(i, devices)]>>)
+""", {
         "torch's chunk returns fewer": {"BEFORE": "i = torch.arange(n).chunk(k)"},
         "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
         "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
         "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
-        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
-    }),
+        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"}}),
     "ps1/largest_difference": ("""
 def largest_difference(device_params):
-    pairs = [(p, q) for one in FIRST for other in device_params
-             for p, q in zip(one[:COUNT], other[:COUNT])]
-    return max(ABS(q - p).max().item() for p, q in pairs)
-""", {"FIRST": "device_params", "COUNT": "None", "ABS": "abs"}, {
+    pairs = [(p, q) for one in <<FIRST: device_params>> for other in device_params
+             for p, q in zip(one[:<<COUNT: None>>], other[:COUNT])]
+    return max(<<ABS: abs>>(q - p).max().item() for p, q in pairs)
+""", {
         "a difference may be below 0": {"FIRST": "device_params[:1]", "ABS": ""},
         "compare every two replicas": {"FIRST": "device_params[:1]"},
-        "look at every parameter": {"COUNT": "1"},
-    }),
+        "look at every parameter": {"COUNT": "1"}}),
     "ps1/split_by_counts": ("""
 def split_by_counts(batch, counts):
     shards = []
     for rank, count in enumerate(counts):
-        begin = BEGIN
-        shards.append({name: t[begin:begin + count] * ONE for name, t in batch.items()})
-    return RESULT
-""", {"BEGIN": "sum(counts[:rank])", "ONE": "1", "RESULT": "shards"}, {
+        begin = <<BEGIN: sum(counts[:rank])>>
+        shards.append({name: t[begin:begin + count] * <<ONE: 1>> for name, t in batch.items()})
+    return <<RESULT: shards>>
+""", {
         "a rank begins where": {"BEGIN": "rank * count"},
         "keep dtypes": {"ONE": "1.0"},
         "these agree to five digits": {
-            "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"},
-    }),
+            "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"}}),
     "allreduce/allreduce": ("""
 def allreduce(data):
     total = sum(data)
     for t in data:
-        WRITE
-""", {"WRITE": "t.copy_(total)"}, {
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"},
-    }),
+        <<WRITE: t.copy_(total)>>
+""", {
+        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
     "ps1/weighted_allreduce": ("""
 def weighted_allreduce(data, weights):
-    mean = sum(TERM for w, t in zip(weights, data) if KEEP) / WHOLE
+    mean = sum(<<TERM: w * t>> for w, t in zip(weights, data)
+               if <<KEEP: w>>) / <<WHOLE: sum(weights)>>
     for t in data:
-        WRITE
-""", {"TERM": "w * t", "KEEP": "w", "WHOLE": "sum(weights)", "WRITE": "t.copy_(mean)"}, {
+        <<WRITE: t.copy_(mean)>>
+""", {
         "the tensors hold what they held": {"WRITE": "t = mean"},
         "0 times nan is nan": {"KEEP": "True"},
         "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
-        "divide by the sum of the weights": {"WHOLE": "1"},
-    }),
+        "divide by the sum of the weights": {"WHOLE": "1"}}),
     "one_step/sgd": ("""
 @torch.no_grad()
 def sgd(params, lr, batch_size):
     for p in params:
-        BEFORE
-        STEP
+        <<BEFORE: pass>>
+        <<STEP: p -= <<RATE: lr / batch_size>> * p.grad>>
         p.grad.zero_()
-        AFTER
-""", {"BEFORE": "pass", "STEP": "p -= RATE * p.grad", "AFTER": "pass",
-      "RATE": "lr / batch_size"}, {
+        <<AFTER: pass>>
+""", {
         "the gradient is a sum": {"RATE": "lr"},
         "// rounds down": {"RATE": "(lr // batch_size)"},
         "the parameters have not moved": {"STEP": "p = p - RATE * p.grad; p.grad = 0 * p"},
         "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
         "gradients must be zeroed": {"AFTER": "p.grad += 1"},
-        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"},
-    }),
+        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"}}),
     "ps1/clipped_sgd": ("""
 @torch.no_grad()
 def clipped_sgd(params, lr, batch_size, max_norm):
-    norm = torch.cat([p.grad.flatten() for p in params]).norm() / SIZE
+    norm = torch.cat([p.grad.flatten() for p in params]).norm() / <<SIZE: batch_size>>
     for p in params:
-        p -= lr / batch_size * FACTOR * p.grad
+        p -= lr / batch_size * <<FACTOR: min(1, max_norm / norm)>> * p.grad
         p.grad.zero_()
-    return RESULT
-""", {"SIZE": "batch_size", "FACTOR": "min(1, max_norm / norm)", "RESULT": "norm"}, {
+    return <<RESULT: norm>>
+""", {
         "divide by batch_size before": {"SIZE": "1"},
         "there is one norm": {"FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"},
         "a gradient that is short": {"FACTOR": "max_norm / norm"},
-        "return the norm from before": {"RESULT": "min(norm, max_norm)"},
-    }),
+        "return the norm from before": {"RESULT": "min(norm, max_norm)"}}),
     "one_step/train_batch": ("""
 def train_batch(X, y, device_params, devices, lr):
-    weights = torch.ones(len(X), dtype=X.dtype)""" + TRAIN, PLACES, {
+    weights = torch.ones(len(X), dtype=X.dtype)""" + TRAIN, {
         "replicas differ": {"SUMMED": "[]"},
         "every shard counts alike": MEANS,
         "the step is 7 times too large": {"WHOLE": "1"},
@@ -134,13 +123,11 @@ def train_batch(X, y, device_params, devices, lr):
         "the gradients held numbers before": {"OLD": "p.grad"},
         "this is the sum": {"RESULT": "sum(losses)"},
         "every replica works on its own": {"WHOSE": "device_params[::-1]"},
-        "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"},
-    }),
+        "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"}}),
     "ps1/weighted_train_batch": ("""
 def weighted_train_batch(X, y, weights, device_params, devices, lr):
-    pass""" + TRAIN, PLACES, {
+    pass""" + TRAIN, {
         "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
         "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
-        "every shard counts alike": MEANS,
-    }),
+        "every shard counts alike": MEANS}),
 }

@@ -1,4 +1,4 @@
-"""Wrong answers to problem set 2: {exercise: (cell, places, {hint: changes})}."""
+"""Wrong answers to problem set 2: {exercise: (cell, {hint: changes})}."""
 
 NO_YIELD = "tensor.mul_(world_size)"
 WHOLE = """passing = tensor.clone()
@@ -9,136 +9,105 @@ UNSENT = """held[rank] = tensor.clone()
     yield
     tensor.copy_(sum(held[peer] for peer in range(world_size)))"""
 STAR = """for peer in range(1, world_size):
-        if rank == peer:
-            yield 0, tensor
-        else:
-            arrived = yield
-            if rank == 0:
-                tensor.add_(arrived)
+        arrived = yield (0, tensor) if rank == peer else None
+        tensor.add_(arrived if rank == 0 else 0)
     for peer in range(1, world_size):
-        if rank == 0:
-            yield peer, tensor
-        else:
-            arrived = yield
-            if rank == peer:
-                tensor.copy_(arrived)"""
+        arrived = yield (peer, tensor) if rank == 0 else None
+        tensor.copy_(arrived if rank == peer else tensor)"""
 ONE_BY_ONE = """for i, p in enumerate(params):
         owner = i % world_size
         for shift in range(1, world_size):
-            if (rank - owner) % world_size == shift:
-                yield owner, p
-            else:
-                arrived = yield
-                if rank == owner:
-                    p.add_(arrived)
+            arrived = yield (owner, p) if (rank - owner) % world_size == shift else None
+            p.add_(arrived if rank == owner else 0)
         for shift in range(1, world_size):
-            if rank == owner:
-                yield (owner + shift) % world_size, p
-            else:
-                arrived = yield
-                if arrived is not None:
-                    p.copy_(arrived)"""
+            arrived = yield ((owner + shift) % world_size, p) if rank == owner else None
+            p.copy_(p if arrived is None else arrived)"""
 
 WRONG = {
     "ps2/reduce_scatter": ("""
 held = {}
 def reduce_scatter(rank, world_size, tensor):
-    BODY
-""", {"BODY": """BEFORE
-    chunks = CUT
-    for step in range(LENGTH):
-        leaving = (FIRST - step) % world_size
-        coming = COMING % world_size
-        arrived = yield PEER, chunks[leaving]
-        chunks[coming].add_(arrived)""", "BEFORE": "pass",
-          "CUT": "tensor.tensor_split(world_size)", "LENGTH": "world_size - 1",
-          "FIRST": "rank - 1", "COMING": "(leaving - 1)",
-          "PEER": "(rank + 1) % world_size"}, {
+    <<BODY: <<BEFORE: pass>>
+    chunks = <<CUT: tensor.tensor_split(world_size)>>
+    for step in range(<<LENGTH: world_size - 1>>):
+        leaving = (<<FIRST: rank - 1>> - step) % world_size
+        coming = <<COMING: (leaving - 1)>> % world_size
+        arrived = yield <<PEER: (rank + 1) % world_size>>, chunks[leaving]
+        chunks[coming].add_(arrived)>>
+""", {
         "without a yield this is a plain function": {"BODY": NO_YIELD},
         "look whether there is such a rank": {"PEER": "rank + 1"},
         "in one step every rank sends to another one": {"PEER": "max(0, 1 - rank)"},
         "the chunks are finished on other ranks, chunk 0 on rank 2;": {"FIRST": "rank"},
-        "numbers of another chunk have come in": {"COMING": "(leaving + 1)"},
+        "numbers of another chunk": {"COMING": "(leaving + 1)"},
         "the tensor is cut at other places": {
             "BEFORE": "n = len(tensor) // world_size",
             "CUT": "[tensor[i * n:(i + 1) * n] for i in range(world_size)]"},
         "send one chunk in a step": {"BODY": WHOLE},
         "all ranks send at once": {"LENGTH": "world_size"},
-        "numbers came to a rank without being sent": {"BODY": UNSENT},
-    }),
+        "numbers came to a rank without being sent": {"BODY": UNSENT}}),
     "ps2/allgather": ("""
 def allgather(rank, world_size, tensor):
-    chunks = OF.tensor_split(world_size)
+    chunks = <<OF: tensor>>.tensor_split(world_size)
     for step in range(world_size - 1):
-        leaving = (FIRST - step) % world_size
+        leaving = (<<FIRST: rank>> - step) % world_size
         coming = (leaving - 1) % world_size
         arrived = yield (rank + 1) % world_size, chunks[leaving]
-        chunks[coming].WRITE(arrived)
-    AFTER
-""", {"OF": "tensor", "FIRST": "rank", "WRITE": "copy_", "AFTER": "pass"}, {
+        chunks[coming].<<WRITE: copy_>>(arrived)
+    <<AFTER: pass>>
+""", {
         "the tensors hold what they held": {"OF": "tensor.clone()"},
-        "the result is returned": {"OF": "tensor.clone()",
-                                   "AFTER": "return torch.cat(chunks)"},
+        "the result is returned": {"OF": "tensor.clone()", "AFTER": "return torch.cat(chunks)"},
         "what arrives is added to what was there": {"WRITE": "add_"},
-        "chunk 0 on rank 0 holds chunk 0 of rank 2": {"FIRST": "rank + 1"},
-    }),
+        "chunk 0 on rank 0 holds chunk 0 of rank 2": {"FIRST": "rank + 1"}}),
     "ps2/ring_allreduce": ("""
 def ring_allreduce(rank, world_size, tensor):
-    FIRST
-    SECOND
-""", {"FIRST": "yield from reduce_scatter(rank, world_size, tensor)",
-      "SECOND": "yield from allgather(rank, world_size, tensor)"}, {
-        "another program runs inside this one by yield from": {
-            "FIRST": "yield reduce_scatter(rank, world_size, tensor)"},
+    <<FIRST: yield from reduce_scatter(rank, world_size, tensor)>>
+    <<SECOND: yield from allgather(rank, world_size, tensor)>>
+""", {
+        "another program runs inside": {"FIRST": "yield reduce_scatter(rank, world_size, tensor)"},
         "chunk 1 on rank 0 holds rank 0's + rank 2's": {"SECOND": "pass"},
-        "rank 0 is the centre of a star": {"FIRST": STAR, "SECOND": "pass"},
-    }),
+        "rank 0 is the centre of a star": {"FIRST": STAR, "SECOND": "pass"}}),
     "ps2/spread_allreduce": ("""
 def spread_allreduce(rank, world_size, params):
-    BODY
-""", {"BODY": """mine = params[rank::world_size]
+    <<BODY: mine = params[rank::world_size]
     for shift in range(1, world_size):
         owner = (rank + shift) % world_size
         arrived = yield owner, params[owner::world_size]
         for p, addend in zip(mine, arrived):
             p.add_(addend)
     for shift in range(1, world_size):
-        owner = BACK % world_size
-        arrived = yield (rank + shift) % world_size, OWNED
-        TAKE""", "BACK": "(rank - shift)", "OWNED": "mine",
-          "TAKE": "[p.copy_(t) for p, t in zip(params[owner::world_size], arrived)]"}, {
+        owner = <<BACK: (rank - shift)>> % world_size
+        arrived = yield (rank + shift) % world_size, <<OWNED: mine>>
+        <<TAKE: [p.copy_(t) for p, t in zip(params[owner::world_size], arrived)]>>>>
+""", {
         "the list holds the sums": {"TAKE": "params[owner::world_size] = arrived"},
         "parameter 2 on rank 0 should hold these numbers": {"BACK": "(rank + shift)"},
         "to an owner go its own parameters": {
             "OWNED": "params", "TAKE": "[p.copy_(t) for p, t in zip(params[owner::"
                                        "world_size], arrived[owner::world_size])]"},
-        "in one step all ranks can send": {"BODY": ONE_BY_ONE},
-    }),
+        "in one step all ranks can send": {"BODY": ONE_BY_ONE}}),
     "ps2/tree_allreduce": ("""
 def tree_allreduce(rank, world_size, tensor):
     distances = [2 ** level for level in range((world_size - 1).bit_length())]
     for distance in distances:
         if rank % (2 * distance) == distance:
-            yield rank - distance, SENT
+            yield rank - distance, <<SENT: tensor>>
         else:
             arrived = yield
             if arrived is not None:
-                tensor.add_(CAME)
-    for distance in DOWNWARDS:
+                tensor.add_(<<CAME: arrived>>)
+    for distance in <<DOWNWARDS: reversed(distances)>>:
         if rank % (2 * distance) == 0 and rank + distance < world_size:
             yield rank + distance, tensor
         else:
             arrived = yield
             if arrived is not None:
                 tensor.copy_(arrived)
-    AFTER
-""", {"SENT": "tensor", "CAME": "arrived", "DOWNWARDS": "reversed(distances)",
-      "AFTER": "pass"}, {
+    <<AFTER: pass>>
+""", {
         "only rank 0 has the sum": {"DOWNWARDS": "[]"},
         "the tensor on rank 3 holds rank 2's + rank 3's": {"DOWNWARDS": "distances"},
-        "all pairs at one distance send in the same step": {
-            "DOWNWARDS": "[]", "AFTER": STAR[STAR.rindex("for peer"):]},
-        "a rank hands its sum up once": {"SENT": "[tensor, tensor]",
-                                         "CAME": "arrived[1]"},
-    }),
+        "all pairs at one distance": {"DOWNWARDS": "[]", "AFTER": STAR[STAR.rindex("for peer"):]},
+        "a rank hands its sum up once": {"SENT": "[tensor, tensor]", "CAME": "arrived[1]"}}),
 }

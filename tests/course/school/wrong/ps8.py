@@ -1,4 +1,4 @@
-"""Wrong answers to problem set 8: {exercise: (cell, places, {hint: changes})}."""
+"""Wrong answers to problem set 8: {exercise: (cell, {hint: changes})}."""
 
 WRONG = {
     "ps8/train_step_amp": ("""
@@ -6,18 +6,14 @@ def train_step_amp(model, loss, microbatches, rows, optimizer, scaler, max_norm)
     k, n, params = dist.get_world_size(), len(microbatches), list(model.parameters())
     optimizer.zero_grad()
     for i, (X, y) in enumerate(microbatches):
-        with FORWARD:
-            share = SHARE
-        with BACKWARD:
-            SCALED.backward()
-    BEFORE
-    nn.utils.clip_grad_norm_(CLIPPED, max_norm)
-    STEP
-""", {"FORWARD": "BACKWARD", "SCALED": "scaler.scale(share)", "CLIPPED": "params",
-      "BACKWARD": "model.no_sync() if i < n - 1 else nullcontext()",
-      "SHARE": "loss(model(X), y) * len(y) * k / rows",
-      "BEFORE": "scaler.unscale_(optimizer)",
-      "STEP": "scaler.step(optimizer); scaler.update()"}, {
+        with <<FORWARD: BACKWARD>>:
+            share = <<SHARE: loss(model(X), y) * len(y) * k / rows>>
+        with <<BACKWARD: model.no_sync() if i < n - 1 else nullcontext()>>:
+            <<SCALED: scaler.scale(share)>>.backward()
+    <<BEFORE: scaler.unscale_(optimizer)>>
+    nn.utils.clip_grad_norm_(<<CLIPPED: params>>, max_norm)
+    <<STEP: scaler.step(optimizer); scaler.update()>>
+""", {
         "a scaled gradient is too large": {"STEP": "optimizer.step(); scaler.update()"},
         "replicas differ": {"BACKWARD": "model.no_sync()"},
         "DDP takes the mean over ranks": {"SHARE": "loss(model(X), y) * len(y) / rows"},
@@ -25,30 +21,27 @@ def train_step_amp(model, loss, microbatches, rows, optimizer, scaler, max_norm)
         "this was clipped while scaled": {"BEFORE": "pass"},
         "one step: the mean of all rows": {"SHARE": "loss(model(X), y) / n"},
         "DDP averages once": {"FORWARD": "nullcontext()"},
-        "call scaler.update() once": {"BEFORE": "pass", "SCALED": "share",
-                                      "STEP": "optimizer.step()"},
-    }),
+        "call scaler.update() once": {
+            "BEFORE": "pass", "SCALED": "share", "STEP": "optimizer.step()"}}),
     "ps8/local_sgd": ("""
 def local_sgd(model, batches, lr, every):
-    START
+    <<START: [dist.broadcast(p.data, 0) for p in model.parameters()]>>
     for step, (X, y) in enumerate(batches, 1):
         model.zero_grad()
         F.cross_entropy(model(X), y).backward()
         for p in model.parameters():
             p.data -= lr * p.grad
-        if DUE:
+        if <<DUE: step % every == 0 or step == len(batches)>>:
             for p in model.parameters():
                 dist.all_reduce(p.data)
                 p.data /= dist.get_world_size()
-""", {"START": "[dist.broadcast(p.data, 0) for p in model.parameters()]",
-      "DUE": "step % every == 0 or step == len(batches)"}, {
+""", {
         "the ranks begin with different weights": {"START": "pass"},
         "this is an average in every step": {"DUE": "True"},
         "the ranks end with different weights": {"DUE": "step % every == 0"},
         "take the mean after steps 3, 6": {"DUE": "step == len(batches)"},
-        "communicate only when": {"DUE": "dist.barrier() or step % every == 0 "
-                                         "or step == len(batches)"},
-    }),
+        "communicate only when": {
+            "DUE": "dist.barrier() or step % every == 0 or step == len(batches)"}}),
     "ps8/replay": ("""
 def replay(events, gradient, w0, lr):
     w, held, writes, staleness = w0.clone(), {}, 0, []
@@ -56,54 +49,48 @@ def replay(events, gradient, w0, lr):
         if kind == "read":
             held[rank] = w.clone(), writes
         else:
-            staleness.append(LATE)
-            w = w - RATE * gradient(rank, COPY)
+            staleness.append(<<LATE: writes - held[rank][1]>>)
+            w = w - <<RATE: lr>> * gradient(rank, <<COPY: held[rank][0]>>)
             writes += 1
     return w, staleness
-""", {"LATE": "writes - held[rank][1]", "RATE": "lr", "COPY": "held[rank][0]"}, {
+""", {
         "the gradient is that at": {"COPY": "w"},
         "a write is one step": {"RATE": "lr / len(held)"},
         "the own write counts, too": {"LATE": "writes - held[rank][1] + 1"},
-        "count all ranks' writes": {"LATE": "writes"},
-    }),
+        "count all ranks' writes": {"LATE": "writes"}}),
     "ps8/schedule_steps": ("""
 def schedule_steps(rows, batch_size, world_size, accumulate, epochs):
     up = lambda n, d: -(-n // d)
-    return STEPS
-""", {"STEPS": "up(up(up(rows, world_size), batch_size), accumulate) * epochs"}, {
+    return <<STEPS: up(up(up(rows, world_size), batch_size), accumulate) * epochs>>
+""", {
         "batch_size is that of": {"STEPS": "up(up(rows, batch_size), accumulate) * epochs"},
         "these are batches": {"STEPS": "up(up(rows, world_size), batch_size) * epochs"},
-        "each epoch": {"STEPS": "rows // world_size // batch_size // accumulate * epochs"},
-    }),
+        "each epoch": {"STEPS": "rows // world_size // batch_size // accumulate * epochs"}}),
     "ps8/epoch_loss": ("""
 def epoch_loss(sums, counts):
     total = torch.stack([sums.sum(), counts.sum().double()])
-    REDUCE
-    return total[0] / RESULT
-""", {"REDUCE": "dist.all_reduce(total)", "RESULT": "total[1]"}, {
+    <<REDUCE: dist.all_reduce(total)>>
+    return total[0] / <<RESULT: total[1]>>
+""", {
         "a collective is for all ranks": {"REDUCE": "len(sums) and dist.all_reduce(total)"},
         "every rank has the mean": {"REDUCE": "pass"},
-        "this is no mean over all rows": {"RESULT": "dist.get_world_size()"},
-    }),
+        "this is no mean over all rows": {"RESULT": "dist.get_world_size()"}}),
     "ps8/once": ("""
 def once(function, path):
     errors = [None]
-    if dist.get_rank() == 0 and TODO:
+    if dist.get_rank() == 0 and <<TODO: not os.path.exists(path)>>:
         try:
-            function(PLACE)
+            function(<<PLACE: f"{path}.part">>)
             os.replace(PLACE, path)
         except Exception as caught:
-            FAILED
+            <<FAILED: errors = [str(caught) or repr(caught)]>>
     dist.broadcast_object_list(errors)
     if errors[0]:
-        RAISE
-""", {"TODO": "not os.path.exists(path)", "PLACE": 'f"{path}.part"',
-      "FAILED": "errors = [str(caught) or repr(caught)]",
-      "RAISE": "raise RuntimeError(errors[0])"}, {
+        <<RAISE: raise RuntimeError(errors[0])>>
+""", {
         "rank 0 has failed": {"FAILED": "raise"},
         "a file that is there": {"TODO": "True"},
         "half a file is left there": {"PLACE": "path"},
         "an error may have no words": {"FAILED": "errors = [str(caught)]"},
-        "rank 0 downloads, others wait": {"RAISE": "return"},
-    }),
+        "rank 0 downloads, others wait": {"RAISE": "return"}}),
 }
