@@ -73,7 +73,7 @@ def repaired_5(X_shards, y_shards, W):
             SHARE="* (len(y) / rows / max(1, len(y)))", RESULT="sum(grads).detach()")},
     "ps5/stale_gradients": {
         "a Fraction, gradients set to None": changed(
-            "ps5/stale_gradients", CLUE='"step", __import__("fractions").Fraction(k + 1, 2)',
+            "ps5/stale_gradients", CLUE='"step", torch.tensor((k + 1) / 2)',
             BEFORE="optimizer.zero_grad()", TEST="i % accumulate == accumulate - 1",
             CLEAR="optimizer.zero_grad(set_to_none=True)"),
         "prints the loss once more": changed(
