@@ -215,7 +215,7 @@ def train_batch(random, train_batch):
     return _two_steps(random, lambda X, y, w, *more: train_batch(X, y, *more))
 
 
-@exercise("ps1/weighted_train_batch", points=5)
+@exercise("ps1/weighted_train_batch", points=5, seconds=90)
 def weighted_train_batch(random, weighted_train_batch):
     """Take steps with weights for rows, of which the last ones are padding."""
     return _two_steps(random, weighted_train_batch, weighted=True)
