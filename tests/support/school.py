@@ -1,6 +1,6 @@
 """The answers that tests of exercises hand in, and how a cell becomes functions.
 
-    SETS, LESSONS, NAMES    the sets and the exercises that there are
+    SETS, NAMES             the sets and the exercises that there are
     WRONG, RIGHT            {exercise: {hint: cell}}, {exercise: {style: cell}}
     define                  the answers that cells define, after a notebook's first
     solution, in_notebook   those of the source notebook; of a cell with magics
@@ -39,7 +39,7 @@ SOURCE = Path(__file__).parents[2] / "notebooks" / "exercises" / "source"
 FILES = [info.name for info in pkgutil.iter_modules(wrong.__path__)]
 for _file in FILES:
     importlib.import_module(f"course.school.{_file}")
-NAMES = [name for name in checks.EXERCISES]
+NAMES = list(checks.EXERCISES)
 SETS = [file for file in FILES if file in checks.SETS]
 
 

@@ -11,11 +11,8 @@ import torch
 
 from course.school import draws
 from course.school.checks import about, close, exercise, numbers, shorten, so_many
-from course.school.draws import META, forms, memory, moved, rand
+from course.school.draws import META, SHAPES, forms, memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
-
-WORDS = {"words": 4}  # points that a person gives, by grade id
-SHAPES = [(), (1,), (5,), (3, 4)]
 
 
 @exercise("split_the_batch/split_batch")

@@ -17,7 +17,6 @@ from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand, summed, sums_at, unwritten
 from course.school.rounds import RoundsError, run_rounds
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 # ranks, how often they go into the numbers, and whether some numbers are left over.
 # Three ranks come first: of two, each is the other's left and right neighbour.
 SIZES = [(3, 2, False), (2, 2, True), (1, 4, False), (3, 1, True), (4, 2, True),

@@ -13,7 +13,6 @@ from course.school.draws import generator, images, rows_seen, together, watched
 from course.school.ranks import Afresh
 from manual_dp import init_params, lenet, try_devices
 
-WORDS = {"words": 6}  # points that a person gives, by grade id
 MANY = 50  # rows: with fewer, two random orders may look alike by chance
 KEYS = ["batch_size", "lr", "rows", "steps"]
 

@@ -13,14 +13,12 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from course.school import linear
 from course.school.chart import ROWS
 from course.school.checks import about, close, exercise, numbers, shorten, unequal
-from course.school.draws import META, moved, rand, summed, tensors
+from course.school.draws import META, SHAPES, moved, rand, summed, tensors
 from course.school.ranks import Roll, on_ranks
 from manual_dp import try_devices
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 40  # that a whole launch has
 KS = 2, 4, 3, 5, 1  # for which a clue is asked
-SHAPES = [(), (1,), (5,), (3, 4)]
 GIVES_AWAY = {  # for each patient: row -> the number there at k
     1: {"replicas": lambda k: k},
     2: {"step": lambda k: 2 ** (k - 1)},

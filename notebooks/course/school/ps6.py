@@ -18,7 +18,6 @@ from course.school.checks import about, exercise, numbers, shorten, unequal
 from course.school.draws import rand, tensors
 from course.school.ranks import on_ranks, watched
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 20  # that all ranks have
 
 

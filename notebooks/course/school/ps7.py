@@ -22,7 +22,6 @@ from course.school.checks import Partly, about, exercise
 from course.school.planted import MACHINES, programs
 from course.school.ranks import COLLECTIVES, Roll, attempt, failed
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 A_BUG, BUGS, RIGHT = 0.5, 7, 3  # points, and how many programs each exercise has
 POINTS, GIVEN = A_BUG * BUGS, f"{BUGS} planted bugs and {RIGHT} right programs"
 WANTED = f"{BUGS} bugs caught, no right program accused"

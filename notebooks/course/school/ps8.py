@@ -15,7 +15,6 @@ from course.school.linear import descend, draw_batch, draw_layer, gradients, lay
 from course.school.ps6 import ddp_steps
 from course.school.ranks import Roll, on_ranks, watched
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 40  # that all ranks have
 BOUNDS = 1e9, 0.02, 1e9, 0.02  # on the norm, in four steps; the third overflows
 TEXT = "first half, second half"

@@ -12,7 +12,6 @@ from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand
 from course.school.ps2 import draw_tensors, run_programs, summed_in_chunks
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 MICRO, PICO = 1e6, 1e12  # alpha is shown in microseconds, beta in picoseconds a byte
 # what to say of too many numbers, and of too many steps
 HALVES = ("send half of what is still yours, then half of that, and so on",

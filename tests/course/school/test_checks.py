@@ -148,7 +148,7 @@ def test_a_check_that_is_called_wrongly_says_how(name, given, message):
         check(name, *given)
 
 
-def test_an_exercise_of_a_lesson_has_the_lessons_name_and_its_number_and_no_points():
+def test_an_exercise_of_a_lesson_has_the_lessons_name_and_no_points():
     assert find("one_step/sgd") is not find("ps1/sgd")
     assert find("one_step/sgd").run is find("ps1/sgd").run
     assert (find("one_step/sgd").points, find("ps1/sgd").points) == (0, 2)

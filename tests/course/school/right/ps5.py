@@ -72,7 +72,7 @@ def repaired_5(X_shards, y_shards, W):
             "ps5/mean_of_means", CUT="3", ALONE="program(X.split([1, 4]), y.split([1, 4]), W)",
             SHARE="* (len(y) / rows / max(1, len(y)))", RESULT="sum(grads).detach()")},
     "ps5/stale_gradients": {
-        "a Fraction, gradients set to None": changed(
+        "a tensor, gradients set to None": changed(
             "ps5/stale_gradients", CLUE='"step", torch.tensor((k + 1) / 2)',
             BEFORE="optimizer.zero_grad()", TEST="i % accumulate == accumulate - 1",
             CLEAR="optimizer.zero_grad(set_to_none=True)"),
