@@ -7,6 +7,7 @@ returns None, as `torch.distributed.all_reduce` does.
     allreduce       star: rank 0 adds, then sends the sum back. d2l.ai 12.5.4
     ring_allreduce  ring: reduce_scatter, then allgather. Patarasuk & Yuan 2009
     tree_allreduce  tree: pairs, then pairs of pairs, and back. Binomial tree
+    WAYS            these by name, for whoever counts or compares them
 
 For a tensor of B bytes on N ranks:
 
@@ -107,6 +108,9 @@ def allgather(chunks):
             chunks[peer][i].copy_(chunks[rank][i])
 
 
+WAYS = {"star": allreduce, "ring": ring_allreduce, "tree": tree_allreduce}
+
+
 def _check(tensors, name="rank {}"):
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"need a list of tensors, got {type(tensors).__name__}")
@@ -135,8 +139,8 @@ def _check(tensors, name="rank {}"):
 def _check_contiguous(tensors):
     for rank, tensor in enumerate(tensors):
         if not tensor.is_contiguous():
-            raise ValueError(f"ring_allreduce needs contiguous tensors; rank {rank}'s "
-                             f"has strides {tensor.stride()}")
+            raise ValueError(f"tensors must be contiguous to be cut into chunks; rank "
+                             f"{rank}'s has strides {tensor.stride()}")
 
 
 def _check_memory(tensors, holders="ranks"):

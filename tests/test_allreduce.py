@@ -12,8 +12,9 @@ from manual_dp import (
     ring_allreduce,
     tree_allreduce,
 )
+from manual_dp.allreduce import WAYS
 
-ALLREDUCES = [allreduce, ring_allreduce, tree_allreduce]
+ALLREDUCES = [*WAYS.values()]
 ANY_LAYOUT = [allreduce, tree_allreduce]
 WORLD_SIZES = [1, 2, 3, 4, 7]
 

@@ -13,7 +13,7 @@ import nbformat
 
 from course.lab.figures import bars, boxes, clocks, graph, player, step
 from course.lab.wire import Sent
-from manual_dp import allreduce, ring_allreduce, tree_allreduce
+from manual_dp.allreduce import WAYS
 from manual_dp.lab import replay
 from manual_dp.lab.network import plan as predicted
 from manual_dp.lab.network.links import LINKS
@@ -89,13 +89,13 @@ def pictures():
     made["sampler"] = bars.sampler(
         {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
     made["sampler of 6"] = bars.sampler({"one": [[i, i + 6] for i in range(6)]}, 12)
-    for function in (allreduce, ring_allreduce, tree_allreduce):
+    for function in WAYS.values():
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)
     for n in (3, 7, 8):
         made[f"halving-doubling {n}"] = player.play(halving_doubling, n)
     for n in range(2, 9):
-        made[f"race {n}"] = player.race([allreduce, ring_allreduce, tree_allreduce], n)
+        made[f"race {n}"] = player.race([*WAYS.values()], n)
     for layers in (2, 4, 8):
         made[f"clock of {layers}"] = clocks.clock(
             {"after backward": backward(layers, False), "during": backward(layers, True)},

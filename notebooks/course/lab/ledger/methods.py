@@ -28,7 +28,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from course.lab.ledger.plan import follow, places, sgd_step, start
 from course.lab.sends import busiest, traffic
-from manual_dp.allreduce import allreduce, ring_allreduce, tree_allreduce
+from manual_dp.allreduce import WAYS
 from manual_dp.lab.same import most, nudge
 from manual_dp.lab.trace import all_reduces
 from manual_dp.models.lenet import LeNet
@@ -159,9 +159,7 @@ def _ddp(kind, **options):
 METHODS = {
     "single device": single,
     "single, 1 ulp off": nudged,
-    "star": partial(by_hand, allreduce),
-    "ring": partial(by_hand, ring_allreduce),
-    "tree": partial(by_hand, tree_allreduce),
+    **{name: partial(by_hand, way) for name, way in WAYS.items()},
     "nn.DataParallel": torch_data_parallel,
     "DataParallel by hand": data_parallel,
     "ring over processes": partial(over_processes, ring),
