@@ -4,17 +4,21 @@ Every function takes `tensors`, a list of `world_size` tensors of one shape and
 dtype; `tensors[rank]` lives on that rank's device. Each works in place and
 returns None, as `torch.distributed.all_reduce` does.
 
-    allreduce       star: rank 0 adds, then sends the sum back. d2l.ai 12.5.4
-    ring_allreduce  ring: reduce_scatter, then allgather. Patarasuk & Yuan 2009
-    tree_allreduce  tree: pairs, then pairs of pairs, and back. Binomial tree
-    WAYS            these by name, for whoever counts or compares them
+    allreduce         star: rank 0 adds, then sends the sum back. d2l.ai 12.5.4
+    ring_allreduce    ring: reduce_scatter, then allgather. Patarasuk & Yuan 2009
+    tree_allreduce    tree: pairs, then pairs of pairs, and back. Binomial tree
+    halving_doubling  pairs exchange halves, then halves of halves, and back. Thakur,
+                      Rabenseifner & Gropp 2005
+    WAYS              these by name, for whoever counts or compares them
 
 For a tensor of B bytes on N ranks:
 
-                    bytes out of the busiest rank       steps, one after another
-    allreduce       (N - 1) * B                         2 * (N - 1)
-    ring_allreduce  2 * (N - 1) / N * B, never 2 * B    2 * (N - 1)
-    tree_allreduce  ceil(log2(N)) * B                   2 * ceil(log2(N))
+                      bytes out of the busiest rank       steps, one after another
+    allreduce         (N - 1) * B                         2 * (N - 1)
+    ring_allreduce    2 * (N - 1) / N * B, never 2 * B    2 * (N - 1)
+    tree_allreduce    ceil(log2(N)) * B                   2 * ceil(log2(N))
+    halving_doubling  2 * (N - 1) / N * B, N = 2^k        2 * log2(N), N = 2^k
+                      below 3 * B for any other N         2 * floor(log2(N)) + 2
 """
 
 import torch
@@ -74,6 +78,46 @@ def tree_allreduce(tensors):
 
 
 @torch.no_grad()
+def halving_doubling(tensors):
+    """Replace every tensor by the sum over ranks, by exchanging halves.
+
+    tensors, errors: as `ring_allreduce`. Of N ranks, a power of two exchange halves.
+    Each of the others hands its tensor to a neighbour first, and gets the sum back.
+    """
+    _check(tensors)
+    _check_contiguous(tensors)
+    flat = [tensor.view(-1) for tensor in tensors]
+    beyond = len(flat) - 2 ** (len(flat).bit_length() - 1)
+    hosts, guests = flat[:2 * beyond:2], flat[1:2 * beyond:2]
+    for host, guest in zip(hosts, guests):
+        host.add_(guest.to(host.device))
+    exchange_halves(hosts + flat[2 * beyond:])
+    for host, guest in zip(hosts, guests):
+        guest.copy_(host)
+
+
+@torch.no_grad()
+def exchange_halves(parts):
+    """Sum flat tensors of ranks that are a power of two: half each, then swap.
+
+    Of each pair one rank sums the lower half, the other the upper half. What they hold
+    is then summed in the same way over the pairs, and afterwards the halves are copied.
+    """
+    if len(parts) == 1:
+        return
+    lower, upper = ([part.tensor_split(2) for part in some]
+                    for some in (parts[::2], parts[1::2]))
+    for ours, theirs in zip(lower, upper):
+        ours[0].add_(theirs[0].to(ours[0].device))
+        theirs[1].add_(ours[1].to(theirs[1].device))
+    exchange_halves([ours[0] for ours in lower])
+    exchange_halves([theirs[1] for theirs in upper])
+    for ours, theirs in zip(lower, upper):
+        theirs[0].copy_(ours[0])
+        ours[1].copy_(theirs[1])
+
+
+@torch.no_grad()
 def reduce_scatter(chunks):
     """Leave the finished sum of chunk `rank` in `chunks[rank][rank]`.
 
@@ -108,7 +152,8 @@ def allgather(chunks):
             chunks[peer][i].copy_(chunks[rank][i])
 
 
-WAYS = {"star": allreduce, "ring": ring_allreduce, "tree": tree_allreduce}
+WAYS = {"star": allreduce, "ring": ring_allreduce, "tree": tree_allreduce,
+        "halving-doubling": halving_doubling}
 
 
 def _check(tensors, name="rank {}"):

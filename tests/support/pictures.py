@@ -17,7 +17,6 @@ from manual_dp.allreduce import WAYS
 from manual_dp.lab import replay
 from manual_dp.lab.network import plan as predicted
 from manual_dp.lab.network.links import LINKS
-from manual_dp.lab.network.ways import halving_doubling
 from manual_dp.lab.timeline.pace import Pace
 from manual_dp.lab.timeline.predict import predict
 from manual_dp.lab.trace import Event
@@ -92,8 +91,6 @@ def pictures():
     for function in WAYS.values():
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)
-    for n in (3, 7, 8):
-        made[f"halving-doubling {n}"] = player.play(halving_doubling, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([*WAYS.values()], n)
     for layers in (2, 4, 8):

@@ -14,8 +14,9 @@ from manual_dp import (
     ring_allreduce,
     tree_allreduce,
 )
-from manual_dp.lab.network.ways import halving_doubling
+from manual_dp.lab.network.ways import WAYS as ALL
 
+halving_doubling = ALL["halving-doubling"]
 SIZES = range(1, 9)
 
 
