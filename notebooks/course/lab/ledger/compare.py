@@ -125,7 +125,7 @@ def _head(report, timing):
     return [*lines,
             f"each one: from the same weights in every step, promised: <= {BOUND}",
             "run: each from its own weights; the control is one device, 1 ulp off",
-            "~: computed from sizes, not counted"
+            "~: computed, for DDP from the bytes that all_reduce was given"
             + "; time: a step's, / torch DDP's" * timing]
 
 

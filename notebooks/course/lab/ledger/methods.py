@@ -13,8 +13,8 @@ where DDP takes the mean over ranks, the loss is world_size times that.
 
 A method returns a dict: "weights" and "seconds" as `follow` does, "sent", the bytes
 that the busiest rank sends in a step, and "counted": were these counted? If not, they
-follow from sizes: for DataParallel of weights, rows and scores; for DDP they are
-2 * (N - 1) / N of the bytes handed to all_reduce, whose inside is out of sight.
+are computed: for DataParallel from the sizes of weights, rows and scores; for DDP they
+are 2 * (N - 1) / N of the bytes that all_reduce was given, which are counted.
 Or a method returns only a "note", which says why there is no comparison.
 """
 
@@ -23,6 +23,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -126,7 +127,10 @@ def ring(module):
 
 def ddp(kind, module, **options):
     """Wrap the module in a DDP, which takes the mean over ranks during backward."""
-    return kind(module, **options), None, dist.get_world_size()
+    net = kind(module, **options)
+    if kind is DistributedDataParallel:  # else it calls no Python, and nothing is seen
+        net.register_comm_hook(None, allreduce_hook)
+    return net, None, dist.get_world_size()
 
 
 def _rank(wrap, plan, shared):
@@ -142,9 +146,7 @@ def _rank(wrap, plan, shared):
                      [list(module.parameters())], device)
     if sent:
         return {**run, "sent": 8 * sum(sent) // plan.steps, "counted": True}
-    # torch's DDP calls no Python: it sums each gradient once
-    payload = 8 * sum(summed) // plan.steps or _bytes(module.parameters())
-    sent = 2 * (world_size - 1) * payload // world_size
+    sent = 2 * (world_size - 1) * 8 * sum(summed) // plan.steps // world_size
     return {**run, "sent": sent, "counted": False}
 
 

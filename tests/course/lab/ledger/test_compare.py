@@ -16,6 +16,7 @@ from course.lab.ledger import methods
 from course.lab.ledger.compare import compare, largest_difference, plot, table
 from course.lab.ledger.plan import Plan, alone, follow, minibatches, start
 from manual_dp import allreduce
+from manual_dp.allreduce import WAYS
 from manual_dp.lenet import lenet
 from manual_dp.ranks import BucketDDP
 
@@ -25,7 +26,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 BYTES = 129_068 * 8  # LeNet's numbers, in float64
 OVER_PROCESSES = ["ring over processes", "DDP, each gradient", "DDP, buckets",
                   "DDP, overlapped", "torch DDP"]
-IN_ONE = ["star", "ring", "tree", "DataParallel by hand"]
+IN_ONE = [*WAYS, "DataParallel by hand"]
 
 
 # largest_difference
@@ -107,12 +108,12 @@ def test_bytes_sent_are_those_of_the_closed_forms(world_size):
     other_rows = 24 - 24 // n
     assert sent["DataParallel by hand"] == ((n - 1) * BYTES
                                             + other_rows * (28 * 28 + 10) * 8)
+    assert sent["halving-doubling"] == {2: 1, 3: 2, 4: 1.5}[n] * BYTES
     for name in ["ring", *OVER_PROCESSES]:  # 8: chunks may differ by a number
         assert abs(sent[name] - 2 * (n - 1) * BYTES / n) <= 8 * n, name
     assert sent["ring over processes"] == sent["ring"]  # of the busiest, to the byte
     counted = [name for name in sent if found[name]["counted"]]
-    assert counted == ["single device", "single, 1 ulp off", "star", "ring", "tree",
-                       "ring over processes"]
+    assert counted == ["single device", "single, 1 ulp off", *WAYS, "ring over processes"]
 
 
 def test_the_yardstick_takes_one_of_itself():
@@ -338,7 +339,7 @@ run: each from its own weights; the control is one device, 1 ulp off
 
 def test_the_table_by_hand():
     assert table(by_hand()) == HEAD + """\
-~: computed from sizes, not counted; time: a step's, / torch DDP's
+~: computed, for DDP from the bytes that all_reduce was given; time: a step's, / torch DDP's
 
                        each   run: even run: uneven  ranks bytes sent   time
 difference after step   one     1    10     1    10  equal    busiest /torch
@@ -350,7 +351,7 @@ wrong                 2e-12 5e-01 2e-11   nan 3e+00     NO        ~10  12.25"""
 
 def test_the_table_without_timing_by_hand():
     assert table(by_hand(), timing=False) == HEAD + """\
-~: computed from sizes, not counted
+~: computed, for DDP from the bytes that all_reduce was given
 
                        each   run: even run: uneven  ranks bytes sent
 difference after step   one     1    10     1    10  equal    busiest
