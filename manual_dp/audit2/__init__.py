@@ -1,0 +1,94 @@
+"""Is my training on many devices correct? Compare it with a single device, and say.
+
+    audit         run a few steps of your own code on ranks and alone; return a Report
+    watch         two lines in a script: its first steps, as it runs
+    audit_script  a script as it is, under torchrun
+    check_ranks   one line in a script: are the ranks still alike?
+    Report        findings, each with its cause and repair; what was not checked
+
+    def make_model():                  in each rank; may be wrapped, the group is there
+        return DDP(nn.Linear(3, 2))    or (model, optimizer, ...), several of each
+    def make_batch(t):                 the whole minibatch of step t, on all ranks alike
+        return X, y                    any nest: a dict, a dataclass, ...
+    def step(model, X, y):             your code: its own shard of X, backward, update
+        ...                            if two were made: step(model, optimizer, X, y)
+    print(audit(make_model, make_batch, step, world_size=2))
+
+Data parallelism is judged: on every rank a replica of the model, one gradient. A step
+is right if it is the one that the same code takes at world size 1, in float64. So a
+mistake that a single device makes, too, is not seen: hand in `reference`, a step as one
+device should take it, to be compared with.
+
+Where it is not, the first broken link is the finding: what ranks are set up with, the
+weights before, the rows, the gradients, the update, the weights after. Of gradients a
+matrix is found: who counts whom.
+
+    measure record clipping    in a rank: from one update of the weights to the next
+    rows losses state exact    what goes in; what must be alike; float64
+    sketch                     a few numbers for many
+    mixing proof rules         the matrix; is it one device's step? if not, why?
+    report                     findings, causes and repairs
+    watch command inside meet  scripts; what ranks say of themselves; who waits for whom
+    check                      check_ranks
+"""
+
+import tempfile
+from functools import partial
+
+from manual_dp.audit2.check import check_ranks
+from manual_dp.audit2.command import audit_script
+from manual_dp.audit2.meet import ended, with_calls
+from manual_dp.audit2.measure import measure
+from manual_dp.audit2.report import Evidence, Report, check_codes
+from manual_dp.audit2.rules import judge
+from manual_dp.audit2.watch import watch
+from manual_dp.ranks import RankError, run_ranks
+
+__all__ = ["audit", "audit_script", "Report", "check_ranks", "watch"]
+
+
+def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
+          reference=None, ignore=(), backend="gloo"):
+    """Take `steps` steps on `world_size` ranks beside a single device; return a Report.
+
+    make_model, make_batch, step: as above; called in each rank. make_batch: None where
+    the step has a loader of its own. A batch that is a tuple is handed to `step` as
+    several arguments, if it takes as many.
+    timeout: seconds; a run that hangs ends then, and its place is a finding.
+    reference: a step as one device should take it, called as `step` is, at world size
+    1; without it `step` itself is.
+    ignore: codes of findings to be remarks instead. backend: as in `run_ranks`.
+    Raises TypeError or ValueError for arguments that do not fit.
+    """
+    code = {"make_model": make_model, "make_batch": make_batch, "step": step,
+            "reference": reference}
+    _check(code, world_size, steps, ignore)
+    alone, missing = None, []
+    take = partial(run_ranks, timeout=timeout, backend=backend)
+    if world_size > 1:
+        try:
+            [alone] = take(measure, 1, make_model, make_batch, reference or step, steps)
+        except RankError as error:
+            missing = [f"a comparison with world size 1, which ended: {error}"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            runs = take(with_calls, world_size, folder, 0.7 * timeout, measure,
+                        make_model, make_batch, step, steps)
+        except RankError as error:
+            return Report([ended(error, folder)], [], [], world_size, steps,
+                          details=f"{error}\n{error.details}")
+    report = Report(*judge(runs, alone), world_size, steps, Evidence(runs, alone))
+    report.unchecked += missing
+    report.set_aside(ignore)
+    return report
+
+
+def _check(code, world_size, steps, ignore):
+    for name, value in code.items():
+        optional = name in ("reference", "make_batch")
+        if not callable(value) and not (optional and value is None):
+            raise TypeError(f"{name} must be callable, got {type(value).__name__}")
+    for name, value in (("world_size", world_size), ("steps", steps)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+    check_codes(ignore)

@@ -1,0 +1,1 @@
+def audit_script(*a): pass

@@ -1,0 +1,77 @@
+"""Make steps comparable: float64 throughout, and no dropout.
+
+    exact     while a block runs: float64 where float32 is asked for, no dropout
+    doubled   a nest of tensors in float64
+    drawn     a number for the states of torch's, Python's and NumPy's generators
+"""
+
+import dataclasses
+import random
+import sys
+import zlib
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _pytree
+
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+            "feature_alpha_dropout")
+
+
+@contextmanager
+def exact():
+    """Compute in float64 and without dropout."""
+    attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
+    wrap, single = DistributedDataParallel.__init__, torch.Tensor.float
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    with ExitStack() as stack:
+        for home, name, new in [
+                *((F, name, lambda x, *_, **__: x) for name in DROPOUTS),
+                (F, "scaled_dot_product_attention",
+                 lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
+                (nn.Module, "float", nn.Module.double),
+                (torch.Tensor, "float",  # a scale of one number stays: torch wants it
+                 lambda t, *a, **k: t.double() if t.numel() > 1 else single(t, *a, **k)),
+                (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
+                    self, *args, **{**kwargs, "enabled": False})),
+                # its buckets are made for one dtype, once
+                (DistributedDataParallel, "__init__", lambda self, module, *args, **kw:
+                 wrap(self, module.double(), *args, **kw))]:
+            stack.enter_context(mock.patch.object(home, name, new))
+        stack.callback(torch.set_default_dtype, before)
+        yield
+
+
+def without_dropout(module):
+    """Make a module's parameters float64, and let its recurrent layers drop nothing."""
+    module.double()
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):
+            part.dropout = 0.0
+
+
+def doubled(nest):
+    """Return a nest with its tensors of real numbers in float64."""
+    def one(x):
+        if torch.is_tensor(x):
+            return x.double() if x.is_floating_point() else x
+        if dataclasses.is_dataclass(x) and not isinstance(x, type):
+            return dataclasses.replace(x, **{
+                f.name: doubled(getattr(x, f.name))
+                for f in dataclasses.fields(x) if f.init})
+        return x
+    return _pytree.tree_map(one, nest)
+
+
+def drawn(made=()):
+    """Return a number that is another one once random numbers were drawn."""
+    numpy = sys.modules.get("numpy")
+    own = [g.get_state() for g in made if isinstance(g, torch.Generator)]
+    states = [torch.get_rng_state(), *own]
+    return zlib.crc32(repr([random.getstate(), numpy and numpy.random.get_state(),
+                            [bytes(state.numpy()) for state in states]]).encode())

@@ -1,0 +1,235 @@
+"""Which rows does a rank see, and who dealt them out?
+
+    Minibatch   knows the rows of a whole minibatch again, by their places
+    hashes      of the rows of a forward's largest input
+    Dealing     what samplers were told, and which loaders trained the model
+    shared      the finding about rows of all ranks in a step
+    dealt       the findings about samplers and loaders
+"""
+
+import random
+import sys
+from collections import Counter
+from contextlib import suppress
+from unittest import mock
+
+import torch
+from torch.utils import _pytree
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    dataloader,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+from manual_dp.audit2.report import finding
+from manual_dp.audit2.sketch import bit_hashes, row_hashes
+
+READ = 8  # rows of a dataset that are compared over ranks
+TOLD = ("rank", "num_replicas", "seed", "epoch", "shuffle", "drop_last")
+
+
+class Minibatch:
+    """Learn the rows of a nest of tensors; say which of them others are.
+
+    size: how many rows there are, 0 if that is not clear. whole: a hash of all.
+    """
+
+    def __init__(self, nest):
+        leaves = [t for t in _pytree.tree_leaves(nest) if torch.is_tensor(t) and t.dim()]
+        self.whole = sum(sum(row_hashes(t)) for t in leaves)
+        leaves = [t for t in leaves if t.numel()]
+        sizes = Counter(map(len, leaves)).most_common(1)
+        self.places, self.size = [], 0
+        if sizes and 2 * sizes[0][1] >= len(leaves):
+            self.size = sizes[0][0]
+            alike = sorted((t for t in leaves if len(t) == self.size),
+                           key=lambda t: -t.numel())
+            self._learn([t for t in alike if t.is_floating_point()
+                         or t[0].numel() > 1] or alike)
+
+    def _learn(self, tensors):
+        for t in tensors:
+            at = {}
+            copies = [t, t.float().to(t.dtype)] if t.is_floating_point() else [t]
+            for copy in copies:  # it may have been float32 on its way
+                for i, number in enumerate(row_hashes(copy)):
+                    at.setdefault(number, i)
+            if len(at) >= self.size:
+                self.places.append((t[0].numel(), at))
+
+    def find(self, tensors):
+        """Return the places of the rows of the first tensor that is known, or None."""
+        for t in tensors:
+            for width, at in self.places:
+                if t.dim() and t[:1].numel() == width:
+                    found = [at.get(number) for number in row_hashes(t)]
+                    if None not in found:
+                        return found
+        return None
+
+
+def hashes(tensors):
+    """Return a hash for each row of the largest of these, None if there is none."""
+    tensors = [t for t in tensors if t.dim() > 1 or t.dim() and t.is_floating_point()]
+    return row_hashes(max(tensors, key=torch.Tensor.numel)) if tensors else None
+
+
+class Dealing:
+    """Note what DistributedSamplers were told, and what loaders gave the model.
+
+    told: a dict for each time that one was iterated. loaders: that trained it.
+    """
+
+    def __init__(self):
+        self.told, self.loaders, self.last, self.renewed = [], [], None, set()
+        self.samplers = []  # so that they live, and their ids are their own
+
+    def hooks(self):
+        """Yield patches; they note, and whatever goes wrong there does not matter."""
+        renew, deal = DistributedSampler.set_epoch, DistributedSampler.__iter__
+        give, turn = DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
+
+        def set_epoch(sampler, epoch):
+            self.renewed.add(id(sampler))
+            return renew(sampler, epoch)
+
+        def iterate(sampler):
+            with suppress(Exception):
+                self._deal(sampler)
+            return deal(sampler)
+
+        def load(loader):
+            iterator = give(loader)
+            with suppress(Exception):
+                iterator.of_loader = loader
+            return iterator
+
+        def next_batch(iterator):
+            self.last = getattr(iterator, "of_loader", None)
+            return turn(iterator)
+        yield mock.patch.object(DistributedSampler, "set_epoch", set_epoch)
+        yield mock.patch.object(DistributedSampler, "__iter__", iterate)
+        yield mock.patch.object(DataLoader, "__iter__", load)
+        yield mock.patch.object(dataloader._BaseDataLoaderIter, "__next__", next_batch)
+
+    def _deal(self, sampler):
+        told = {name: getattr(sampler, name) for name in TOLD}
+        told["rows"], told["dataset"] = len(sampler.dataset), id(sampler.dataset)
+        usual = type(sampler).set_epoch is DistributedSampler.set_epoch
+        told["set"] = bool(sampler.epoch) or id(sampler) in self.renewed or not usual
+        self.samplers.append(sampler)
+        self.told.append(told)
+
+    def trained(self):
+        """Note that the loader that gave last has trained the model."""
+        if self.last is not None and all(self.last is not one for one in self.loaders):
+            self.loaders.append(self.last)
+
+    def read(self):
+        """Return (dealt, rows, hashes of some of these) of each dataset.
+
+        dealt: "shares" by a DistributedSampler, "all" by one that knows of no rank.
+        """
+        found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
+        for loader in self.loaders:
+            sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
+            if not isinstance(loader.dataset, IterableDataset) and type(sampler) in (
+                    RandomSampler, SequentialSampler):
+                found.append(("all", *_some(loader.dataset)))
+        return found
+
+
+def _some(dataset):
+    """Return how many rows there are, and hashes of some, drawn alike on all ranks."""
+    count, numpy = len(dataset), sys.modules.get("numpy")
+    places = sorted({i * count // READ for i in range(READ)}) if count else []
+    states = random.getstate(), numpy and numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        random.seed(0)
+        numpy and numpy.random.seed(0)
+        try:
+            leaves = [_pytree.tree_leaves(dataset[i]) for i in places]
+        finally:
+            random.setstate(states[0])
+            numpy and numpy.random.set_state(states[1])
+    return count, [[bit_hashes([x])[0] if torch.is_tensor(x) else repr(x) for x in row]
+                   for row in leaves]
+
+
+def shared(step):
+    """Yield the finding about rows that ranks share, or that no rank sees."""
+    lists = [step.rows(us) for us in step.updates]
+    size = step.first[0].batch[0]
+    if step.world_size == 1 or None in lists or not any(lists):
+        return
+    seen = [Counter(rows) for rows in lists]
+    homes = Counter(row for mine in seen for row in mine)
+    twice = [row for row, times in homes.items() if times > 1]
+    often = [rank for rank, mine in enumerate(seen)
+             if max(mine.values(), default=0) > min(mine.values(), default=0)]
+    missed = size - len(homes) if size else 0
+    none = f"; no rank sees {missed} of {size}" if missed else ""
+    if twice and all(mine == seen[0] for mine in seen):
+        if not (size and step.came_apart()):  # own parts of all rows, as of a sequence
+            yield finding("rows-same", f"all ranks see the same {len(seen[0])} rows"
+                          + none)
+    elif twice and (size or len(twice) > len(homes) / 2):
+        yield finding("rows-overlap", f"{len(twice)} rows are on several ranks{none}")
+    elif often and size:
+        yield finding("rows-overlap", f"rank {often[0]} sees a row several times{none}",
+                      often[0])
+    elif missed:
+        yield finding("rows-overlap", f"no rank sees {missed} of {size} rows")
+
+
+def dealt(runs, watched):
+    """Yield the findings about what samplers were told, and loaders without one."""
+    found = [*told_apart([run.samplers for run in runs]), *_epochs(runs, watched), *_read(runs)]
+    yield from found[:1]
+
+
+def told_apart(samplers):
+    """Yield the finding for samplers that do not cut one order into shares."""
+    for told in zip(*samplers):
+        ranks, count = [one["rank"] for one in told], told[0]["num_replicas"]
+        if ranks != [*range(len(told))] or count != len(told):
+            yield finding("sampler-differs", f"the samplers were told that they are "
+                          f"ranks {ranks} of {count}, not 0 to {len(told) - 1}")
+        for name in ("num_replicas", "shuffle", "drop_last", "seed", "epoch"):
+            values = [one[name] for one in told]
+            order = name in ("seed", "epoch")
+            if len(set(values)) > 1 and (told[0]["shuffle"] or not order):
+                yield finding("sampler-epoch" if name == "epoch" else "sampler-differs",
+                              f"the sampler's {name} is {values} on ranks 0, 1, ...")
+
+
+def _epochs(runs, watched):
+    """Yield the finding for a sampler that gives each epoch in one order."""
+    shuffled = [one for one in runs[0].samplers if one["shuffle"]]
+    orders = Counter((one["dataset"], one["seed"], one["epoch"]) for one in shuffled)
+    if any(times > 1 for times in orders.values()):
+        yield finding("sampler-epoch", "a sampler was iterated twice in one epoch, and "
+                      "gave the same order each time: set_epoch was not called between")
+    elif watched and not all(one["set"] for one in shuffled):
+        yield finding("sampler-epoch", "set_epoch was not called before the first epoch"
+                      ": without it each epoch has the same order")
+
+
+def _read(runs):
+    """Yield the finding about datasets of which the same places were read on ranks."""
+    for told in zip(*(run.reads for run in runs)):
+        dealt, count, rows = told[0]
+        differs = next((rank for rank, one in enumerate(told) if one != told[0]), None)
+        if dealt == "all" and differs is None and len(runs) > 1 and rows:
+            yield finding("no-sampler", f"each rank's loader goes through all {count} "
+                          "rows of the dataset: no DistributedSampler deals them out")
+        if dealt == "shares" and differs is not None and len(told[differs][2]) == len(
+                rows):
+            place = next(i for i, row in enumerate(rows) if told[differs][2][i] != row)
+            yield finding("sampler-differs", f"the dataset's row {place * count // READ}"
+                          f" on rank {differs} is not the one of rank 0 (row or label):"
+                          " the sampler deals out places", differs)

@@ -1,0 +1,133 @@
+"""A few numbers that stand for many, cheap to send and to compare.
+
+    Sketch      SIZE numbers for each tensor; the sketch of a sum is the sketches' sum
+    mixture     the numbers that make one sketch out of others, or None
+    bit_hashes  a whole number for each tensor, another one if a bit is another
+    row_hashes  a whole number for each row
+
+A sketch is linear: whatever holds between gradients (this one is the mean of those, or
+twice that one) holds between their sketches, to the last digits. So one process can
+judge the gradients of all ranks without having them.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch.nn import functional as F
+
+SIZE = 16
+FLOOR = 1e-10  # of the whole: what is smaller may be rounding
+CHUNK = 2 ** 17  # numbers: what is computed with so many stays in the cache
+COLUMNS = 1021  # a prime: no layer is as wide
+WIDE = 64 * COLUMNS  # so many are added up at memory's speed
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
+
+
+def here(tensor):
+    """Return the part of a tensor that this rank holds, and not sparse."""
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return tensor.to_dense() if tensor.layout != torch.strided else tensor
+
+
+class Sketch:
+    """Sketch lists of tensors that are shaped like `tensors`, on their device.
+
+    Numbers are multiplied by +-(0.5 to 1.5), always the same ones, and added up.
+    """
+
+    def __init__(self, tensors):
+        longest = max((t.numel() * (1 + t.is_complex()) for t in tensors), default=0)
+        longest = min(CHUNK, longest)
+        fixed = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
+        weights = torch.rand(longest, dtype=torch.float64, **fixed) + 0.5
+        weights[torch.rand(longest, **fixed) < 0.5] *= -1
+        self.weights = weights.to(tensors[0].device if tensors else "cpu")
+
+    def __call__(self, tensors):
+        """Return a (len(tensors), SIZE) float64 tensor on the CPU; None counts as 0."""
+        zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
+        rows = [zero if t is None else self.row(t) for t in tensors]
+        return torch.stack(rows) if rows else torch.zeros(0, SIZE, dtype=torch.float64)
+
+    @torch.no_grad()
+    def row(self, tensor):
+        """Return a tensor's SIZE numbers."""
+        tensor = here(tensor.detach())
+        tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        weights, flat = self.weights.to(tensor.device), tensor.reshape(-1)
+        return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
+
+    def _part(self, part, weights):
+        part = part.double() * weights[:len(part)]
+        if len(part) % SIZE:
+            part = F.pad(part, (0, -len(part) % SIZE))
+        return part.view(SIZE, len(part) // SIZE).sum(1)
+
+
+def mixture(made, parts, close=1e-7, noise=0.0):
+    """Return the numbers c with made = sum(c * part), to rounding in each row; or None.
+
+    made, parts: sketches, (count, SIZE). A part that is 0 has the number 0. noise: of
+    the size of a row, what rounding may have added to it.
+    """
+    sizes = [float(part.norm()) for part in parts]
+    some = [i for i, size in enumerate(sizes) if size > 0]
+    if not some or not bool(made.isfinite().all()):
+        return None
+    columns = torch.stack([parts[i].flatten() / sizes[i] for i in some], 1)
+    if not bool(columns.isfinite().all()):
+        return None
+    found = torch.linalg.lstsq(columns, made.flatten(), driver="gelsd").solution
+    numbers = [0.0] * len(parts)
+    for i, number in zip(some, found.tolist()):
+        numbers[i] = number / sizes[i]
+    each = torch.stack([numbers[i] * parts[i] for i in some])
+    rest = (made - each.sum(0)).norm(dim=1)
+    allowed = close * each.norm(dim=2).sum(0) + FLOOR * made.norm() + 10 * noise
+    return numbers if bool((rest <= allowed).all()) else None
+
+
+def bit_hash(tensor):
+    """Return a whole number for the tensor's bits, a 0-dim int64 tensor there.
+
+    Numbers are added up in COLUMNS columns, and these weighted: one pass, no copy.
+    """
+    bits = _bits(here(tensor.detach()).reshape(-1))
+    if len(bits) % 2 == 0 and bits.element_size() == 4:
+        # half as many sums; a view that starts at an odd place cannot be seen so
+        bits = (bits.clone() if bits.storage_offset() % 2 else bits).view(torch.int64)
+    for width in (WIDE, COLUMNS):  # the one is a multiple of the other
+        if len(bits) > width:
+            whole = len(bits) - len(bits) % width
+            rest = bits[whole:]
+            bits = bits[:whole].view(-1, width).sum(0, dtype=torch.int64)
+            bits[:len(rest)] += rest
+    return (bits * _places(COLUMNS, bits.device)[:len(bits)]).sum()
+
+
+@torch.no_grad()
+def bit_hashes(tensors):
+    """Return a list of whole numbers; a GPU waits once for all."""
+    found = [bit_hash(t) for t in tensors]
+    return torch.stack([n.to(found[0].device) for n in found]).tolist() if found else []
+
+
+@torch.no_grad()
+def row_hashes(X):
+    """Return a list of whole numbers, one for each row of X, whatever its shape."""
+    if not X.numel():
+        return [0] * len(X)
+    bits = _bits(X.detach().reshape(len(X), -1)).to(torch.int64)
+    return (bits * _places(bits.shape[1], bits.device)).sum(1).tolist()
+
+
+def _bits(tensor):
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor).flatten(-2)
+    return tensor.contiguous().view(BITS[tensor.element_size()])
+
+
+@lru_cache(maxsize=8)
+def _places(count, device):
+    return torch.arange(count, device=device) * ODD + MORE  # wraps round, as it may

@@ -1,0 +1,1 @@
+def watch(*a): pass
