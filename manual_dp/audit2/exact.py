@@ -36,7 +36,7 @@ def exact():
                  lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
                 (nn.Module, "float", nn.Module.double),
                 (torch.Tensor, "float",  # a scale of one number stays: torch wants it
-                 lambda t, *a, **k: t.double() if t.numel() > 1 else single(t, *a, **k)),
+                 lambda t, **kw: t.double() if t.numel() > 1 else single(t, **kw)),
                 (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
                     self, *args, **{**kwargs, "enabled": False})),
                 # its buckets are made for one dtype, once
@@ -47,31 +47,25 @@ def exact():
         yield
 
 
-def without_dropout(module):
-    """Make a module's parameters float64, and let its recurrent layers drop nothing."""
-    module.double()
-    for part in module.modules():
-        if isinstance(part, nn.RNNBase):
-            part.dropout = 0.0
-
-
-def doubled(nest):
-    """Return a nest with its tensors of real numbers in float64."""
-    def one(x):
-        if torch.is_tensor(x):
-            return x.double() if x.is_floating_point() else x
-        if dataclasses.is_dataclass(x) and not isinstance(x, type):
-            return dataclasses.replace(x, **{
-                f.name: doubled(getattr(x, f.name))
-                for f in dataclasses.fields(x) if f.init})
+def doubled(x):
+    """Return a nest of tensors, or a module, in float64; layers that recur drop nothing."""
+    if isinstance(x, nn.Module):
+        for part in x.double().modules():
+            if isinstance(part, nn.RNNBase):
+                part.dropout = 0.0
         return x
-    return _pytree.tree_map(one, nest)
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return dataclasses.replace(x, **{f.name: doubled(getattr(x, f.name))
+                                         for f in dataclasses.fields(x) if f.init})
+    if not _pytree.tree_is_leaf(x):
+        return _pytree.tree_map(doubled, x)
+    return x.double() if torch.is_tensor(x) and x.is_floating_point() else x
 
 
 def drawn(made=()):
     """Return a number that is another one once random numbers were drawn."""
     numpy = sys.modules.get("numpy")
     own = [g.get_state() for g in made if isinstance(g, torch.Generator)]
-    states = [torch.get_rng_state(), *own]
+    states = [bytes(state.numpy()) for state in [torch.get_rng_state(), *own]]
     return zlib.crc32(repr([random.getstate(), numpy and numpy.random.get_state(),
-                            [bytes(state.numpy()) for state in states]]).encode())
+                            states]).encode())

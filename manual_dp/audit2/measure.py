@@ -1,4 +1,4 @@
-"""What a rank measures: in an audit, by each step; small things, and no verdict.
+"""What a rank measures in an audit, by each step: small things, and no verdict.
 
     measure     build the model, take the steps, return a Run
     summary     the Run of what a Recorder heard
@@ -6,6 +6,8 @@
 """
 
 import inspect
+import pickle
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -13,51 +15,45 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from manual_dp.audit2.exact import doubled, drawn, exact, without_dropout
-from manual_dp.audit2.record import Recorder, Run
+from manual_dp.audit2.exact import doubled, drawn, exact
+from manual_dp.audit2.notes import Run
+from manual_dp.audit2.record import Recorder
 from manual_dp.audit2.rows import Minibatch
 from manual_dp.audit2.state import params_of, parts
 
-JOIN = "the steps: ranks with fewer rows are joined by others (Join)"
+JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: FSDP1 shares out the parameters, which is not followed"
-ALIKE = ("allreduce_hook", "noop_hook")  # of DDP's hooks: gradients are the usual ones
 
 
 def measure(make_model, make_batch, step, steps):
     """Take `steps` steps in this rank, in float64; return a Run."""
-    with exact():
+    joined, enter = [], Join.__enter__
+    with exact(), mock.patch.object(
+            Join, "__enter__", lambda self: joined.append(1) or enter(self)):
         made = make_model()
         made = list(made) if isinstance(made, (tuple, list)) else [made]
-        models, optimizers, others = parts(made)
         for one in made:
             if isinstance(one, nn.Module):
-                without_dropout(one)
-        recorder = Recorder(models, optimizers, others, cast=doubled)
-        run = summary(recorder)
-        everyone = [None] * dist.get_world_size()
+                doubled(one)
+        recorder = Recorder(*parts(made), cast=doubled)
+        run, everyone = summary(recorder), [None] * dist.get_world_size()
         dist.all_gather_object(everyone, (run.names, run.shapes, run.wants))
         if any(one != everyone[0] for one in everyone):
             return run
-        joined = []
-        enter = Join.__enter__
-        Join.__enter__ = lambda self: joined.append(self) or enter(self)
-        try:
-            with recorder.on():
-                for t in range(steps):
-                    _take(recorder, run, t, make_batch, step, made)
-        finally:
-            Join.__enter__ = enter
-        run.unjudged = run.unjudged or (JOIN if joined else "")
-        return summary(recorder, run)
+        with recorder.on():
+            blurs = [_take(recorder, t, make_batch, step, made) for t in range(steps)]
+    found = summary(recorder)
+    found.wants, found.blurs = run.wants, max(blurs)
+    found.unjudged = found.unjudged or JOIN * bool(joined)
+    return found
 
 
-def _take(recorder, run, t, make_batch, step, made):
-    """Take a step; note its minibatch, and whether it draws."""
+def _take(recorder, t, make_batch, step, made):
+    """Take a step; return why one device would step otherwise than ranks do."""
     batch = doubled(make_batch(t)) if make_batch else None
     recorder.t = t
-    recorder.minibatch = Minibatch(batch) if batch is not None else None
-    before, count = drawn(made), len(recorder.updates)
-    run.blurs = run.blurs or _blurs(recorder)
+    recorder.minibatch = None if batch is None else Minibatch(batch)
+    before, count, blurs = drawn(made), len(recorder.updates), _blurs(recorder)
     step(*arguments(step, made, batch))
     drew = drawn(made) != before
     recorder.end_step()
@@ -65,31 +61,31 @@ def _take(recorder, run, t, make_batch, step, made):
         update.drew |= drew
         if batch is not None:
             update.batch = recorder.minibatch.size, recorder.minibatch.whole
+    return blurs
 
 
 def arguments(step, made, batch):
     """Return what `step` is called with: the parts of a batch, if it takes as many."""
     if batch is None:
         return made
-    if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
-        for args in ([*made, *batch], [*made, batch]):
-            try:
-                inspect.signature(step).bind(*args)
-                return args
-            except TypeError:
-                pass
-        return [*made, *batch]
-    return [*made, batch]
+    if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields"):
+        return [*made, batch]
+    try:
+        inspect.signature(step).bind(*made, *batch)
+    except TypeError:
+        try:
+            inspect.signature(step).bind(*made, batch)
+            return [*made, batch]
+        except TypeError:
+            pass  # its own error says more
+    return [*made, *batch]
 
 
-def summary(recorder, run=None):
-    """Return the Run of what was recorded up to now; `run`, if given, is completed."""
+def summary(recorder):
+    """Return the Run of what was recorded up to now."""
     names, params = recorder.names, recorder.params
-    if run is None:
-        run = Run(names, [(*p.shape,) for p in params], [
-            p.requires_grad for p in params])
-    run.updates, run.samplers = recorder.updates, recorder.dealing.told
-    run.idle = bool(recorder.now.rows)
+    run = Run(names, [(*p.shape,) for p in params], [p.requires_grad for p in params],
+              recorder.updates, recorder.dealing.told, idle=bool(recorder.now.rows))
     for model in recorder.models:
         run.own |= set(getattr(model, "parameters_to_ignore", ()))
         run.wrapped |= hasattr(model, "require_backward_grad_sync")
@@ -97,54 +93,34 @@ def summary(recorder, run=None):
             run.unjudged = SHARDED
         if getattr(getattr(model, "_join_config", None), "enable", False):
             run.unjudged = JOIN
+    try:
+        pickle.dumps(run.updates)
+    except Exception:  # noqa: BLE001 (whatever torch says)
+        run.updates, run.unjudged = [], "the steps: gradients of torch.func are taken"
     run.unjudged = run.unjudged or recorder.problem and f"the steps: {recorder.problem}"
-    if not run.updates and not run.idle:
-        return run
-    _trained(recorder, run)
-    run.broken = [n for n, p in zip(names, params) if p.is_floating_point() and not (
-        hasattr(p, "to_local") or bool(p.isfinite().all()))]
-    run.alias = _alias(recorder)
-    return run
-
-
-def _trained(recorder, run):
-    """Note which parameters no optimizer holds, and which no backward reached."""
     held = {id(p) for one in recorder.optimizers for p in params_of(one)}
     trained = {id(p) for m in recorder.modules for p in m.parameters()
                if any(id(q) in held for q in m.parameters())}
     few = len(recorder.modules) <= len(recorder.optimizers)
     reached = {*recorder.came} | {i for u in run.updates for piece in u.pieces
                                   for i in piece.any(1).nonzero().flatten().tolist()}
-    wanted = [(i, n, p) for i, (n, p) in enumerate(zip(recorder.names, recorder.params))
-              if p.requires_grad]
+    wanted = [(i, n, p) for i, (n, p) in enumerate(zip(names, params)) if p.requires_grad]
     run.unheld = [n for _, n, p in wanted if held and id(p) not in held and (
         few or id(p) in trained)]
     unused = any(getattr(m, "find_unused_parameters", False) for m in recorder.models)
     run.silent = [n for i, n, _ in wanted if reached and not unused and i not in reached]
+    run.broken = [n for n, p in zip(names, params) if p.is_floating_point() and not (
+        hasattr(p, "to_local") or bool(p.isfinite().all()))]
+    return run
 
 
 def _blurs(recorder):
-    """Return why one device would step otherwise than ranks do, "" if it would not."""
+    parts = [part for module in recorder.modules for part in module.modules()]
     if any(isinstance(part, _BatchNorm) and part.training
-           and not isinstance(part, nn.SyncBatchNorm)
-           for module in recorder.modules for part in module.modules()):
+           and not isinstance(part, nn.SyncBatchNorm) for part in parts):
         return "batch norm takes the statistics of a rank's own rows"
-    for model in recorder.models:
-        for hook, _ in getattr(model, "_comm_hooks", ()):
-            if hook.__module__.startswith("torch.") and hook.__name__ not in ALIKE:
-                return f"gradients are changed by the hook {hook.__name__}"
-    return ""
-
-
-def _alias(recorder):
-    """Return the names of a parameter and another tensor on its memory, or None."""
-    params = dict(zip(recorder.names, recorder.params))
-    tensors = [*params.items(), *(x for m in recorder.modules
-                                  for x in m.named_buffers())]
-    spans = sorted((t.data_ptr(), t.data_ptr() + t.nbytes, name) for name, t in tensors
-                   if t.layout == torch.strided and not hasattr(t, "to_local")
-                   and t.numel() and t.is_contiguous())
-    for (_, end, a), (start, _, b) in zip(spans, spans[1:]):
-        if start < end and (a in params or b in params):
-            return a, b
-    return None
+    hooks = [hook for model in recorder.models
+             for hook, _ in getattr(model, "_comm_hooks", ())]
+    names = [hook.__name__ for hook in hooks if hook.__module__.startswith("torch.")
+             and hook.__name__ not in ("allreduce_hook", "noop_hook")]
+    return f"gradients are changed by the hook {names[0]}" if names else ""

@@ -3,6 +3,7 @@
     exchange     what every rank says, in a list; NotTogether if some do not come
     Calls        a thread that writes this rank's last collective into a file when asked
     with_calls   run a function while such a thread is there
+    told         what these files say
     ended        the finding for a run that ended before its time
 
 No collective is disturbed: the store is that of the process group. What a rank called
@@ -12,7 +13,6 @@ last is told by torch's flight recorder, also while the rank hangs.
 import json
 import os
 import pickle
-import re
 import sys
 import threading
 import time
@@ -22,11 +22,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from manual_dp.audit2.record import caller, is_users
 from manual_dp.audit2.report import finding
 from manual_dp.ranks.launch.verdict import listed
 
 TURNS = {}
-UNEQUAL = ("GLHF", "size doesn't match", "size mismatch", "preamble.length")
+OTHER_SIZES = ("GLHF", "doesn't match expected size", "preamble.length")
 
 
 class NotTogether(RuntimeError):
@@ -36,18 +37,17 @@ class NotTogether(RuntimeError):
 def exchange(name, value, timeout=30):
     """Return what all ranks hand in under this name, in rank order."""
     store = dist.PrefixStore(f"audit.{name}", dist.distributed_c10d._get_default_store())
-    rank, turn = dist.get_rank(), TURNS.get(name, 0) + 1
+    rank, turn, end = dist.get_rank(), TURNS.get(name, 0) + 1, time.time() + timeout
     TURNS[name] = turn
     store.set(f"{turn}/{rank}", pickle.dumps(value))
-    said, missing, end = [], [], time.monotonic() + timeout
+    said, missing = [], []
     for other in range(dist.get_world_size()):
-        left = max(0.05, end - time.monotonic())
         try:
-            store.wait([f"{turn}/{other}"], timedelta(seconds=left))
+            store.wait([f"{turn}/{other}"],
+                       timedelta(seconds=max(0.05, end - time.time())))
+            said.append(pickle.loads(store.get(f"{turn}/{other}")))  # noqa: S301 (ours)
         except RuntimeError:
             missing.append(other)
-            continue
-        said.append(pickle.loads(store.get(f"{turn}/{other}")))  # noqa: S301 (ours)
     if missing:
         raise NotTogether(f"{name}: {listed(missing)} did not come to call {turn} within"
                           f" {timeout:g} s")
@@ -57,27 +57,24 @@ def exchange(name, value, timeout=30):
 
 
 class Calls(threading.Thread):
-    """Write this rank's last collective into `folder` when asked, or after some time.
+    """Write this rank's last collective into `folder`, once there is a file called ask.
 
-    It is asked by a file called ask.
+    seconds: after so many it does so unasked.
     """
 
-    def __init__(self, folder, rank, seconds=None):
+    def __init__(self, folder, rank, seconds=threading.TIMEOUT_MAX):
         super().__init__(daemon=True)
         self.folder, self.rank, self.seconds = Path(folder), rank, seconds
         self.done = threading.Event()
 
     def run(self):
         """Wait, and write."""
-        end = time.monotonic() + (self.seconds or 10 ** 9)
+        end = time.monotonic() + self.seconds
         while not self.done.wait(0.3):
             if time.monotonic() > end or (self.folder / "ask").exists():
-                try:
-                    told = {"at": _stands(), "last": _last_call()}
-                except Exception as error:  # noqa: BLE001 (a private call of torch's)
-                    told = {"at": _stands(), "last": None, "why": str(error)}
+                frame = sys._current_frames().get(threading.main_thread().ident)
                 part = self.folder / f"part-{self.rank}"
-                part.write_text(json.dumps(told))
+                part.write_text(json.dumps([caller(frame), _last_call()]))
                 part.rename(self.folder / f"calls-{self.rank}")
                 return
 
@@ -93,72 +90,47 @@ def with_calls(folder, seconds, function, *args):
 
 
 def _last_call():
-    """Return [number, operation, sizes, line] of the last collective, None if none."""
-    entries = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())  # noqa: S301
-    entries = [one for one in entries.get("entries", ()) if not one.get("is_p2p")]
-    if not entries:
-        return None
-    last = entries[-1]
-    line = next((f"{os.path.basename(f['filename'])}, line {f['line']}"
-                 for f in last["frames"] if _is_users(f["filename"])), "")
-    return [last["collective_seq_id"], last["profiling_name"].split(":", 1)[-1],
-            last["input_sizes"], line]
-
-
-def _stands():
-    """Return the user's line at which the main thread is."""
-    frame = sys._current_frames().get(threading.main_thread().ident)
-    while frame and not _is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}" \
-        if frame else "?"
-
-
-def _is_users(name):
-    own = Path(__file__).parent.parent
-    return not ("site-packages" in name or name.startswith((
-        "<frozen", os.path.dirname(os.__file__), str(own / "ranks"),
-        str(Path(__file__).parent))))
+    """Return what the last collective was, and the line that called it, as text."""
+    try:
+        log = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())  # noqa: S301
+    except (AttributeError, RuntimeError):  # an older torch
+        return "what it called last is not known"
+    last = [one for one in log.get("entries", ()) if not one.get("is_p2p")][-1:]
+    if not last:
+        return "it has called no collective"
+    [last] = last
+    line = next((f"{os.path.basename(frame['filename'])}, line {frame['line']}"
+                 for frame in last["frames"] if is_users(frame["filename"])), "torch")
+    sizes = f" of {last['input_sizes'][0]}" if any(last["input_sizes"]) else ""
+    name = last["profiling_name"].rpartition(":")[2]
+    return f"collective {last['collective_seq_id']} is {name}{sizes} in {line}"
 
 
 def told(folder):
     """Return a sentence for each rank that said what it called last."""
     says = []
     for path in sorted(Path(folder).glob("calls-*")):
-        rank, here = path.name.removeprefix("calls-"), json.loads(path.read_text())
-        at, last = here["at"], here["last"]
-        if last is None:
-            says.append(f"rank {rank} has called no collective; it stands at {at}")
-            continue
-        number, name, sizes, line = last
-        of = f" of {sizes[0]}" if sizes and sizes[0] else ""
-        stands = "" if at == line else f" (it stands at {at})"
-        says.append(f"rank {rank}: collective {number} is {name}{of} in {line}{stands}")
+        at, call = json.loads(path.read_text())
+        stands = f"; it stands at {at}" if at and not call.endswith(f"in {at}") else ""
+        says.append(f"rank {path.name.removeprefix('calls-')}: {call}{stands}")
     return says
 
 
 def ended(error, folder):
-    """Return the finding that a launch ended in; error: a RankError, or what is like it.
+    """Return the finding that a launch ended in.
 
-    folder: where ranks may have said what they called last.
+    error: a RankError, or what is like it. folder: of `Calls`.
     """
-    text, rank = str(error).split("\n")[0], error.rank
-    says = "; ".join(told(folder))
-    if "DDP expects same model" in text:
-        return finding("start-differs", text, rank)
-    if "not used in producing loss" in str(error):
-        return finding("not-trained", _unused(str(error)), rank)
-    whole = str(error) + error.details
-    if any(word in whole for word in UNEQUAL):
-        return finding("mismatch", "ranks sent one another tensors of other sizes"
-                       + (f": {says}" if says else f": {text}"), rank)
-    if error.kind in ("hung", "left", "gone"):
-        return finding("hang", says or text, rank)
-    return finding("exception", text, rank)
-
-
-def _unused(text):
-    """Return DDP's error about parameters without a gradient in a line."""
-    names = re.search(r"did not receive grad[^:]*: *([^\n]+)", text)
-    return (f"no loss depends on {names[1].strip()}: " if names else
-            "no loss depends on some parameters: ") + "DDP waits for their gradients"
+    text, whole = str(error).split("\n")[0], f"{error}\n{error.details}"
+    says = ". ".join(told(folder)) or text
+    if "DDP expects same model" in whole:
+        return finding("start-differs", text, error.rank)
+    if "not used in producing loss" in whole:
+        names = whole.partition("did not receive grad")[2].split("\n")[0]
+        return finding("not-trained", "no loss depends on some parameters, and DDP waits"
+                       " for their gradients" + names.partition(":")[2], error.rank)
+    if any(word in whole for word in OTHER_SIZES):
+        return finding("mismatch", "ranks are in different collectives, and got what "
+                       f"others sent for another one: {says}")
+    code = "hang" if error.kind in ("hung", "left") else "exception"
+    return finding(code, says if code == "hang" else text, error.rank)

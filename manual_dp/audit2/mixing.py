@@ -17,15 +17,14 @@ No guess is tried: the matrix is the diagnosis.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from manual_dp.audit2.report import finding
+from manual_dp.audit2.report import finding, numbers
 from manual_dp.audit2.sketch import mixture
 from manual_dp.ranks.launch.verdict import listed
 
-ROUNDING = 1e-6  # of numbers in C
-SAME = 1e-5      # numbers that are equal, where they were divided
-MOST = 64        # columns
+SAME = 1e-5  # numbers of C are equal, so far apart
+MOST = 64    # columns
 
 
 @dataclass
@@ -34,26 +33,23 @@ class Mixed:
 
     came: list                # a sketch for each rank
     used: list
-    held: list                # places of parameters, for each rank
-    pieces: list = field(default_factory=list)  # sketches, of each rank's backwards
+    held: list                # places of parameters
+    pieces: list = ()         # sketches, of each rank's backwards
     alone: object = None      # what one device applies, None if nobody knows
     close: float = 1e-7
     noise: float = 0.0
     by_hand: bool = False     # is `used` the step, of unknown rate?
     clipped: bool = False     # did some rank clip?
-    early: bool = False       # before the ranks' sum?
     past: bool = False        # did no forward go through the wrapper that sums?
 
     def __post_init__(self):
-        """Note which ranks have any gradient."""
-        self.world_size = len(self.came)
+        """Note which ranks have any gradient, and how near numbers of C must be."""
+        self.world_size, self.near = len(self.came), max(SAME, 10 * self.close)
         self.live = [k for k, c in enumerate(self.came) if float(c.norm()) > 0]
-        self.near = max(ROUNDING, self.close)
 
     def fit(self, r, parts, made=None):
         """Return the numbers that make of `parts` what rank r used; or None."""
-        rows = self.held[r]
-        made = self.used[r] if made is None else made
+        rows, made = self.held[r], self.used[r] if made is None else made
         return mixture(made[rows], [part[rows] for part in parts], self.close,
                        self.noise)
 
@@ -68,50 +64,40 @@ def read(C, one, mixed):
 
     one: how often a single device counts each rank's gradient, None if nobody knows.
     """
-    if mixed.world_size == 1:
-        return None
     size = max(abs(x) for c in C for x in c)
     zero = [[abs(x) <= mixed.near * size for x in c] for c in C]
-    if any(abs(x - y) > 10 * mixed.near * size for c in C for x, y in zip(c, C[0])):
-        return _other_rows(C, zero, size, mixed)
+    if mixed.world_size == 1:
+        return None
+    if any(abs(x - y) > mixed.near * size for c in C for x, y in zip(c, C[0])):
+        return _other_rows(C, zero, mixed)
     counted = [k for k in mixed.live if not zero[0][k]]
-    missing = [k for k in mixed.live if zero[0][k]]
-    if missing:
-        only = f"all ranks apply the gradient of {listed(counted)} alone"
-        if len(counted) > 1 or _is_share(C[0][counted[0]], one and one[counted[0]],
-                                         mixed.world_size):
-            only = f"the sum leaves out {listed(missing)}"
-        return finding("rank-left-out", only, missing[0])
-    if mixed.early:
-        return finding("clip", "gradients are clipped before they are summed")
+    if missing := [k for k in mixed.live if zero[0][k]]:
+        only, expected = counted[0], one[counted[0]] if one else 0.5
+        if len(counted) > 1 or mixed.world_size == 2 and math.isclose(
+                C[0][only], expected, rel_tol=mixed.near):
+            return finding("rank-left-out", f"the sum leaves out {listed(missing)}",
+                           missing[0])
+        return finding("rank-left-out", f"all ranks apply rank {only}'s gradient", only)
     return _beside_one(C[0], one, mixed) if one else None
 
 
-def _is_share(number, one, world_size):
-    """Return whether one of two ranks counts as often as if the other did, too."""
-    return world_size == 2 and math.isclose(number, one or 0.5, rel_tol=SAME)
-
-
-def _other_rows(C, zero, size, mixed):
+def _other_rows(C, zero, mixed):
     """Return the finding on a matrix whose rows differ."""
     live, everyone = mixed.live, range(mixed.world_size)
     own = [r for r in live if not zero[r][r] and all(zero[r][k] for k in live if k != r)]
     if own and len(live) > 1:
         back = [r for r in everyone if r not in own and not any(zero[r])]
-        says = f"{listed(own)} applied the gradient of their own rows alone" if len(
-            own) > 1 else f"rank {own[0]} applied the gradient of its own rows alone"
-        if back:
-            says += f"; {listed(back)} have the sum, which was not sent back"
+        says = f"{listed(own)} applied the gradient of their own rows alone"
+        says += f"; the sum is on {listed(back)}, and was not sent back" if back else ""
         return finding("not-synchronised", says + mixed.past * (
             ": no forward went through the wrapper that sums"), own[0])
-    times = [{round(x / y, 5) for x, y in zip(c, C[0]) if abs(y) > mixed.near * size}
+    times = [{round(x / y, 5) for x, y, none in zip(c, C[0], zero[0]) if not none}
              for c in C]
     if all(len(one) == 1 for one in times):
-        says = "ranks apply different multiples of one gradient: " + _numbers(
-            [one.pop() for one in times])
-        return finding("clip" if mixed.clipped or mixed.early else "gradient", says)
+        return finding("clip" if mixed.clipped else "gradient", "ranks apply different "
+                       f"multiples of one gradient: {numbers(map(min, times))}")
     return finding("gradient", "ranks apply different mixtures of their gradients: "
-                   f"rank 0 counts them {_numbers(C[0])} times, rank 1 {_numbers(C[1])}")
+                   f"rank 0 counts them {numbers(C[0])} times, rank 1 {numbers(C[1])}")
 
 
 def _beside_one(c, one, mixed):
@@ -121,30 +107,31 @@ def _beside_one(c, one, mixed):
     times = [c[k] / one[k] for k in mixed.live]
     if max(times) - min(times) <= SAME * max(map(abs, times)):
         return scaled(times[0], mixed)
-    if max(c[k] for k in mixed.live) - min(c[k] for k in mixed.live) <= 10 * (
-            mixed.near * max(map(abs, c))):
+    if is_alike(c, mixed):
         least = min(one[k] for k in mixed.live)
         return finding("uneven-shards", "ranks' gradients count alike, on a single "
-                       f"device they count {_numbers([one[k] / least for k in mixed.live])}"
-                       " times")
+                       f"device {numbers(one[k] / least for k in mixed.live)} times")
     least = min(times, key=abs)
-    return finding("gradient", "ranks count " + _numbers([x / least for x in times])
-                   + " times as often as on one device")
+    return finding("gradient", f"ranks count {numbers(x / least for x in times)} times "
+                   "as often as on one device")
+
+
+def is_alike(c, mixed):
+    """Return whether all ranks count alike in a row of C."""
+    c = [c[k] for k in mixed.live]
+    return max(c) - min(c) <= mixed.near * max(map(abs, c))
 
 
 def scaled(times, mixed):
     """Return the finding on a gradient that is so many times one device's."""
     W, M = mixed.world_size, max(map(len, mixed.pieces), default=1)
     says = f"the gradient is {times:.4g} times a single device's"
-    if abs(times - 1) < ROUNDING:
-        return None
-    if math.isclose(times, W, rel_tol=SAME):
-        return finding("sum", f"{says}: the world size")
-    if math.isclose(times, 1 / W, rel_tol=SAME):
-        return finding("averaged-twice", f"{says}: the world size, inverted")
-    if M > 1 and math.isclose(times, M, rel_tol=SAME):
-        return finding("accumulation", f"{says}: the number of micro-batches")
-    return finding("gradient", says)
+    for code, factor, of in [("sum", W, ": the world size"),
+                             ("averaged-twice", 1 / W, ": the world size, inverted"),
+                             ("accumulation", M, ": the number of micro-batches")]:
+        if factor != 1 and math.isclose(times, factor, rel_tol=SAME):
+            return finding(code, says + of)
+    return None if math.isclose(times, 1, rel_tol=1e-6) else finding("gradient", says)
 
 
 def by_pieces(mixed):
@@ -155,62 +142,43 @@ def by_pieces(mixed):
     if count < 2 or len(columns) > MOST:
         return None
     for r in range(mixed.world_size):
-        numbers = mixed.fit(r, [piece for *_, piece in columns])
-        if numbers is None:
+        found = mixed.fit(r, [piece for *_, piece in columns])
+        if found is None:
             return None
-        of = {(k, m): x for (k, m, _), x in zip(columns, numbers)}
-        tiny = mixed.near * max(map(abs, numbers))
-        mine = [m for m in range(count) if abs(of.get((r, m), 0)) > tiny]
-        alone = [m for m in mine if all(abs(of.get((k, m), 0)) <= tiny
-                                        for k in range(mixed.world_size) if k != r)]
+        tiny = mixed.near * max(map(abs, found))
+        of = {(k, m): x for (k, m, _), x in zip(columns, found) if abs(x) > tiny}
+        mine = [m for k, m in of if k == r]
+        alone = [m for m in mine if all(k == r for k, n in of if n == m)]
         if alone and mixed.world_size > 1:
-            numbered = ", ".join(str(m + 1) for m in alone)
             return finding("not-synchronised", f"rank {r} applied its own gradient of "
-                           f"micro-batch {numbered} of {count}: it was not summed", r)
+                           f"micro-batch {', '.join(str(m + 1) for m in alone)} of "
+                           f"{count}: no sum over ranks", r)
         each = [of[r, m] for m in mine]
-        if each and max(map(abs, each)) > min(map(abs, each)) * (1 + 10 * mixed.near):
-            if mixed.clipped:
-                return finding("clip", "gradients are clipped in each micro-batch")
-            return finding("accumulation", f"micro-batches count {_numbers(each)} times",
-                           r)
+        if each and max(map(abs, each)) > min(map(abs, each)) * (1 + mixed.near):
+            return finding("clip" if mixed.clipped else "accumulation",
+                           f"micro-batches count {numbers(each)} times", r)
     return None
 
 
 def by_parameter(mixed, names):
     """Return the finding where some parameters are mixed otherwise than others."""
-    if mixed.early:
-        return finding("clip", "gradients are clipped before they are summed")
-    own, wrong, ranks = [], [], range(mixed.world_size)
+    own, wrong = [], []
     for i in mixed.held[0]:
-        came = [c[i:i + 1] for c in mixed.came]
-        used = [u[i:i + 1] for u in mixed.used]
-        few = min(int((c != 0).sum()) for c in came) < 2 * mixed.world_size
-        if few and not all(bool((c != 0).any()) for c in came):
+        came, used = [[x[i:i + 1] for x in of] for of in (mixed.came, mixed.used)]
+        known = sum(int((c != 0).any()) for c in came) == len(came) or min(
+            int((c != 0).sum()) for c in came) >= 2 * len(came)
+        far = max(float((u - used[0]).norm()) for u in used)
+        if not known or far <= 10 * mixed.close * float(used[0].norm()):
             continue
-        alone = [mixture(used[r], [came[r]], mixed.close) is not None for r in ranks]
-        some = [mixture(one, came, mixed.close) for one in used]
-        if all(float((u - used[0]).norm()) <= 10 * mixed.close * float(used[0].norm())
-               for u in used):
-            continue
+        alone = [mixture(u, [c], mixed.close) for u, c in zip(used, came)]
         if any(alone):
-            own.append((i, alone.index(True)))
-        elif None in some:
+            own.append((i, next(r for r, one in enumerate(alone) if one)))
+        elif any(mixture(u, came, mixed.close) is None for u in used):
             wrong.append(i)
+    more = len(own or wrong) - 1
+    more = f" and {more} more" if more else ""
     if own:
-        i, rank = own[0]
-        return finding("not-synchronised", f"each rank applied its own gradient of "
-                       f"{_and_more(names, [i for i, _ in own])}", rank)
-    if wrong:
-        return finding("gradient", f"{_and_more(names, wrong)} got, on each rank, what "
-                       "no mixture of the ranks' gradients explains")
-    return None
-
-
-def _and_more(names, places):
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    return f"{names[places[0]]}{more}"
-
-
-def _numbers(numbers):
-    return ", ".join(f"{x:.4g}" for x in numbers[:6]) + (
-        ", ..." if len(numbers) > 6 else "")
+        return finding("not-synchronised", f"ranks applied their own gradient of "
+                       f"{names[own[0][0]]}{more}", own[0][1])
+    return finding("gradient", f"{names[wrong[0]]}{more} got, on each rank, what is no "
+                   "mixture of the ranks' gradients") if wrong else None

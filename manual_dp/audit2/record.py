@@ -1,7 +1,5 @@
 """Listen to a rank at work: from one update of its weights to the next.
 
-    Update     what one rank saw: a small thing, that can be sent
-    Run        what one rank saw in all
     Recorder   hooks on models, optimizers, clipping, loaders; they change nothing
 
 What this rank's backward brings is heard at each parameter before anything sums it;
@@ -11,79 +9,21 @@ listening, and not the training: `problem` says what it was.
 
 import os
 import sys
-import threading
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import wraps
 from unittest import mock
 
 import torch
+from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils import _pytree
 
 from manual_dp.audit2 import state
-from manual_dp.audit2.clipping import Clips
+from manual_dp.audit2.notes import Update
 from manual_dp.audit2.rows import Dealing, hashes
 from manual_dp.audit2.sketch import SIZE, Sketch, bit_hashes
 
-
-@dataclass
-class Update:
-    """What one rank saw up to an update. Hashes and sketches: one a parameter."""
-
-    t: int = 0                                   # which step of the audit or script
-    before: list = None                          # hashes at the first forward
-    start: object = None                         # sketch of the weights then
-    state: dict = field(default_factory=dict)    # of the models then, see state.py
-    rng: int = 0                                 # hash of torch's generator then
-    drew: bool = False                           # were numbers drawn until the update?
-    noisy: bool = False                          # in the first forward?
-    drawn: list = field(default_factory=list)    # seeds given; inputs that are no rows
-    terms: list = field(default_factory=list)    # (n, each) of torch's losses
-    wanders: bool = False                        # do weights move between forwards?
-    batch: tuple = (0, None)                     # of the audit: rows, and their hash
-    rows: list = field(default_factory=list)     # of each forward: places, or hashes
-    numbers: int = 0                             # numbers in the forwards' inputs
-    synced: int = 0                              # forwards through a DDP that will sum
-    pieces: list = field(default_factory=list)   # sketch of what each backward brought
-    left: object = None                          # of what stood in .grad before these
-    used: object = None                          # of what the optimizer found
-    held: list = field(default_factory=list)     # places of what it holds
-    plain: bool = False                          # SGD without momentum and decay
-    clips: list = field(default_factory=list)    # (max_norm, norm)
-    early: bool = False                          # gradients changed after a clip
-    after: dict = field(default_factory=dict)    # place: hash, when it has stepped
-    end: dict = field(default_factory=dict)      # optimizers' state, others', then
-    settled: list = None                         # hashes at the next update's begin
-    stop: object = None                          # sketch of these
-    line: str = ""
-
-    @property
-    def came(self):
-        """Return the sketch of all that came back, None if nothing did."""
-        return sum(self.pieces) if self.pieces else None
-
-
-@dataclass
-class Run:
-    """What one rank saw in all."""
-
-    names: list                                  # of the parameters
-    shapes: list
-    wants: list                                  # a gradient?
-    updates: list = field(default_factory=list)
-    own: set = field(default_factory=set)        # names that DDP was told to ignore
-    wrapped: bool = False                        # in DDP, or what is like it
-    idle: bool = False                           # forwards, and no update since
-    unjudged: str = ""                           # why nothing of it is judged
-    blurs: str = ""                              # why one device steps otherwise
-    samplers: list = field(default_factory=list)  # what they were told
-    reads: list = field(default_factory=list)    # some rows of datasets
-    seed: int = None                             # of torch, if nothing was drawn yet
-    unheld: list = field(default_factory=list)   # names that no optimizer holds
-    silent: list = field(default_factory=list)   # names that no backward reached
-    broken: list = field(default_factory=list)   # names of what is not finite
-    alias: tuple = None                          # names on one memory
+CLIP = "_clip_grads_with_norm_"  # what clip_grad_norm_ calls
 
 
 def quietly(hook):
@@ -108,17 +48,17 @@ class Recorder:
     """
 
     def __init__(self, models, optimizers=(), others=(), cast=None, closed=None):
-        self.models, self.modules = models, [state.unwrapped(m) for m in models]
+        self.models, self.modules = models, [*map(state.unwrapped, models)]
         self.optimizers, self.others, self.cast = list(optimizers), others, cast
         named = state.named(models, optimizers)
         self.names, self.params = list(named), list(named.values())
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sketch, self.dealing = Sketch(self.params), Dealing()
-        self.sharded = any(hasattr(p, "placements") for p in self.params)
+        self.sharded = any(map(_is_part, self.params))
         self.updates, self.now, self.t, self.problem = [], Update(), 0, ""
-        self.heard, self.came, self.left, self.clips = set(), {}, {}, Clips(self)
+        self.heard, self.came, self.left, self.clipped = set(), {}, {}, {}
         self.minibatch, self.closed, self.depth = None, closed, 0
-        self.through, self.lock = False, threading.RLock()
+        self.through = False
 
     @contextmanager
     def on(self):
@@ -129,17 +69,18 @@ class Recorder:
 
     @quietly
     def _hook_up(self):
-        enter, seed = self.stack.enter_context, torch.manual_seed
+        enter, clip = self.stack.enter_context, getattr(clip_grad, CLIP, None)
 
-        def manual_seed(number):
-            self.now.drawn.append(("seed", number))
-            return seed(number)
-        if hasattr(torch.compiler, "set_stance"):
-            enter(torch.compiler.set_stance("force_eager"))
+        def clip_and_note(params, most, norm, *args, **kwargs):
+            params = [params] if torch.is_tensor(params) else list(params)
+            self._clip(params, most, norm)
+            return clip(params, most, norm, *args, **kwargs)
+        enter(torch.compiler.set_stance("force_eager"))
         enter(optim.register_optimizer_step_pre_hook(self._pre_step))
         enter(optim.register_optimizer_step_post_hook(self._post_step))
-        enter(mock.patch.object(torch, "manual_seed", manual_seed))
-        for patch in [*self.dealing.hooks(), *self.clips.hooks()]:
+        if clip:
+            enter(mock.patch.object(clip_grad, CLIP, clip_and_note))
+        for patch in self.dealing.hooks():
             enter(patch)
         for model, module in zip(self.models, self.modules):
             enter(module.register_forward_pre_hook(
@@ -160,43 +101,39 @@ class Recorder:
             return None
         if self.cast:
             args, kwargs = self.cast((args, kwargs))
-        with self.lock:
-            self.dealing.trained()
-            self._listen()
-            if self.now.before is None:
-                self.begin()
-            elif self.cast and not self.now.wanders:
-                self.now.wanders = self.now.before != self.hashes()
-            self._see([t for t in _pytree.tree_leaves((args, kwargs))
-                       if torch.is_tensor(t)])
-        return args, kwargs
-
-    def _see(self, tensors):
+        self.dealing.trained()
+        self._listen()
+        if self.now.before is None:
+            self._begin()
+        elif self.cast and not self.now.wanders:
+            self.now.wanders = self.now.before != self.hashes()
         now = self.now
+        tensors = [t for t in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         rows = (self.minibatch.find if self.minibatch else hashes)(tensors)
         if rows is None and tensors and tensors[0].is_floating_point():
-            now.drawn.append(("input", *bit_hashes(tensors[:1])))
+            now.drawn += bit_hashes(tensors[:1])
         now.rows.append(rows)
         now.numbers += sum(t.numel() for t in tensors[:1])
-        now.synced += bool(self.through)
+        now.synced += self.through
         self.through = False
+        return args, kwargs
 
     @quietly
     def _forwarded(self, *_):
         if torch.is_grad_enabled() and len(self.now.rows) == 1:
             self.now.noisy |= self.now.rng != _generator()
 
-    def begin(self):
+    def _begin(self):
         """Note what the first forward finds; this closes the update before."""
-        now, hashes = self.now, self.hashes()
+        now, weights = self.now, self.hashes()
         if self.updates and self.updates[-1].settled is None:
-            self.settle(hashes)
+            self.settle(weights)
         if self.closed:
             self.closed()
-        now.before, now.start = hashes, self.sketch(self.params)
+        now.before, now.start = weights, self.sketch(self.params)
         now.rng = _generator()
         for i, model in enumerate(self.models):
-            now.state.update(state.of_model(model, state.prefix(self.models, i)))
+            now.state |= state.of_model(model, state.prefix(self.models, i))
 
     def hashes(self):
         """Return a hash for each parameter; 0 for one that ranks share out."""
@@ -231,7 +168,15 @@ class Recorder:
         if i not in self.came or empty:
             self.came[i] = []
         self.came[i].append(self.sketch.row(grad))
-        self.now.early |= self.clips.before.pop(i, None) is not None
+
+    @quietly
+    def _clip(self, params, most, norm):
+        mine = [self.index[id(p)] for p in params if id(p) in self.index]
+        if mine:
+            self.now.clips.append((float(most), float(norm)))
+        for i in mine:
+            factor = min(1.0, float(most) / (float(norm) + 1e-6))
+            self.clipped[i] = factor * self.clipped.get(i, 1.0)
 
     # update
 
@@ -262,73 +207,71 @@ class Recorder:
         if not mine:
             return
         if self.now.before is None:
-            self.begin()
+            self._begin()
         now = self.now
-        used = self.sketch([p.grad if i in mine else None
-                            for i, p in enumerate(self.params)])
-        now.early |= self.clips.undo(used, mine)
-        now.used, now.held = None if self.sharded else used, sorted(mine)
+        now.used = None if self.sharded else self.sketch([
+            p.grad if i in mine else None for i, p in enumerate(self.params)])
+        for i in self.clipped.keys() & mine if now.used is not None else ():
+            now.used[i] /= self.clipped[i] or 1.0
+        now.held, now.line, now.drew = mine, caller(), now.rng != _generator()
         now.plain = type(optimizer).__name__ == "SGD" and not any(
             group.get("momentum") or group.get("weight_decay")
             for group in optimizer.param_groups)
-        now.line, now.drew = _caller(), now.rng != _generator()
-        self._write_pieces(now.held)
+        self._write_pieces(mine)
 
     def _mine(self, optimizer):
-        return {self.index[id(p)] for p in state.params_of(optimizer)
-                if id(p) in self.index}
+        return sorted({self.index[id(p)] for p in state.params_of(optimizer)
+                       if id(p) in self.index})
 
     def _write_pieces(self, held):
         came = {i: self.came[i] for i in held if self.came.get(i)}
-        zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
-        most, places = max(map(len, came.values()), default=0), range(len(self.params))
-        self.now.pieces = [torch.stack([
-            came[i][m] if i in came and m < len(came[i]) else zero for i in places])
-            for m in range(most)]
+        most = max(map(len, came.values()), default=0)
+
+        def stacked(rows):
+            zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
+            return torch.stack([rows.get(i, zero) for i in range(len(self.params))])
+        self.now.pieces = [stacked({i: rows[m] for i, rows in came.items()
+                                    if m < len(rows)}) for m in range(most)]
         left = {i: self.left[i] for i in came if self.left.get(i) is not None}
-        self.now.left = torch.stack([left.get(i, zero) for i in places]
-                                    ) if left else None
+        self.now.left = stacked(left) if left else None
 
     @quietly
     def _post_step(self, optimizer, *_):
         self.depth = max(0, self.depth - 1)
-        mine = sorted(self._mine(optimizer))
+        mine = self._mine(optimizer)
         if not self.depth and mine:
-            hashes = self.hashes()
-            self.now.after = {i: hashes[i] for i in mine}
+            weights = self.hashes()
+            self.now.after = {i: weights[i] for i in mine}
             self._close()
 
     def _close(self):
         self.now.t = self.t
         self.updates.append(self.now)
         for i in self.now.held or range(len(self.params)):
-            for one in (self.came, self.clips.before, self.clips.after):
-                one.pop(i, None)
+            self.came.pop(i, None)
+            self.clipped.pop(i, None)
         self.now = Update()
 
-    def settle(self, hashes=None):
+    def settle(self, weights=None):
         """Note where the weights, the optimizers and others are after an update."""
         last = self.updates[-1]
-        last.settled, last.stop = hashes or self.hashes(), self.sketch(self.params)
+        last.settled, last.stop = weights or self.hashes(), self.sketch(self.params)
         names = {id(p): name for name, p in zip(self.names, self.params)}
         shapes = {(*p.shape,) for p in self.params}
         for i, one in enumerate(self.optimizers):
-            at = state.prefix(self.optimizers, i)
-            last.end.update(state.of_optimizer(one, at, names))
+            last.end |= state.of_optimizer(one, state.prefix(self.optimizers, i), names)
         for i, one in enumerate(self.others):
-            last.end.update(state.of_other(one, state.prefix(self.others, i), shapes))
+            last.end |= state.of_other(one, state.prefix(self.others, i), shapes)
 
     @quietly
     def end_step(self):
         """End a step of the audit; one that writes the weights by hand counts, too."""
-        mine = [u for u in self.updates if u.t == self.t]
-        if self.now.before is not None and not mine and (
-                self.hashes() != self.now.before):
+        if self.now.before is not None and self.hashes() != self.now.before and all(
+                u.t != self.t for u in self.updates):
             self._write_pieces(range(len(self.params)))
             self.now.drew = self.now.rng != _generator()
             self._close()
-            mine = self.updates[-1:]
-        if mine:
+        if self.updates and self.updates[-1].t == self.t:
             self.settle()
 
 
@@ -340,12 +283,18 @@ def _generator():
     return bit_hashes([torch.get_rng_state()])[0]
 
 
-def _caller():
+def is_users(name):
+    """Return whether a file is neither Python's, nor a library's, nor the audit's."""
+    own = os.path.dirname(os.path.dirname(__file__))
+    return "site-packages" not in name and not name.startswith((
+        "<frozen", os.path.dirname(os.__file__), os.path.dirname(__file__),
+        os.path.join(own, "ranks")))
+
+
+def caller(frame=None):
     """Return the file and line of the user's that is at work."""
-    frame, own = sys._getframe(1), os.path.dirname(__file__)
-    while frame and ("site-packages" in frame.f_code.co_filename or
-                     frame.f_code.co_filename.startswith((own, os.path.dirname(
-                         os.__file__)))):
+    frame = frame or sys._getframe(1)
+    while frame and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}" \
-        if frame else ""
+    name = frame and os.path.basename(frame.f_code.co_filename)
+    return f"{name}, line {frame.f_lineno}" if frame else ""

@@ -12,103 +12,81 @@ from collections import namedtuple
 from manual_dp.files import write_json
 
 Finding = namedtuple("Finding", "code says cause repair rank step place")
-
 WORDS = {
     "exception": (
-        "the code raised it on this rank, or the system ended the process (memory: "
-        "SIGKILL; a job's limit: SIGTERM; a crash: SIGSEGV); the others were stopped",
-        "read the traceback, below or in report.details; run the step with "
-        "world_size=1"),
+        "the code raised it, or the system ended the process (SIGKILL: want of memory)",
+        "read the traceback, in report.details; run the step with world_size=1"),
     "hang": (
         "not all ranks call the same collectives in one order: a rank has fewer batches"
         " than another, or one stands behind `if rank == 0`",
-        "let every rank call every collective: drop_last, a DistributedSampler or Join;"
-        " evaluate with model.module on rank 0"),
+        "let all ranks call them: drop_last, a DistributedSampler or Join; evaluate with"
+        " model.module on rank 0"),
     "mismatch": (
-        "ranks do not do the same at the same time: other collectives, other shapes, or"
-        " more steps on one",
-        "let every rank take the same steps and call the same collectives in one order;"
-        " evaluate with model.module on rank 0"),
+        "ranks do other things at the same time: other collectives, or more steps",
+        "let all ranks take the same steps; evaluate with model.module on rank 0"),
     "not-finite": (
-        "an update overflowed, or was divided by 0: a rate too large, log(0), an empty "
-        "shard's mean; or a layer was never initialised",
-        "look for the first step in which the loss is not finite; skip an empty shard"),
-    "alias": (
-        "replicas share memory: .to(device) returns the same tensor on the same "
-        "device, and mp.spawn hands one model on a CPU to all ranks",
-        "copy: p.detach().to(device, copy=True), as get_params does"),
+        "a rate too large, log(0), an empty shard's mean, a layer never initialised",
+        "look for the first step whose loss is not finite; skip an empty shard"),
     "start-differs": (
-        "each rank drew weights of its own, or built another model, and nobody sent "
-        "rank 0's",
+        "each rank drew weights of its own, and nobody sent rank 0's",
         "wrap the model in DDP, broadcast the parameters, or seed all ranks alike"),
     "sampler-differs": (
-        "each rank deals out the data by a seed, a rank or a list of its own: files in "
-        "no order, random_split unseeded, classes numbered by a set",
-        "one seed and one sorted list on all ranks; leave num_replicas and rank out: "
-        "DistributedSampler asks the process group"),
+        "each rank deals out data by a seed, a rank or a list of its own: files in no "
+        "order, random_split unseeded, classes numbered by a set",
+        "one seed and one sorted list on all ranks; leave num_replicas and rank out"),
     "sampler-epoch": (
         "sampler.set_epoch is not called on all ranks before each epoch",
-        "call sampler.set_epoch(epoch) before each epoch; if there is only one: "
-        "ignore=['sampler-epoch']"),
+        "call sampler.set_epoch(epoch); if there is one only: ignore=['sampler-epoch']"),
     "no-sampler": (
         "shuffle=True, or nothing, stands where the sampler should: an epoch takes each"
         " row once on every rank",
         "DataLoader(data, batch_size, sampler=DistributedSampler(data))"),
     "rows-same": (
-        "every rank takes the same rows: no sampler, a split that ignores the rank, or "
-        "an IterableDataset that nobody splits",
-        "X[rank::world_size], X.chunk(world_size)[rank], a DistributedSampler, or "
-        "islice(rows, rank, None, world_size)"),
+        "no sampler, a split that ignores the rank, an IterableDataset nobody splits",
+        "X[rank::world_size], DistributedSampler, islice(rows, rank, None, world_size)"),
     "rows-overlap": (
-        "the split is wrong at its edges: it drops the tail (rows // world_size, "
-        "drop_last, zip), pads the last shard, or lets shards overlap",
-        "check the edges; give each row to one rank, and weight rank i's loss by "
-        "n_i * W / N"),
+        "the split is wrong at its edges: it drops the tail, pads the last shard, or "
+        "lets shards overlap",
+        "give each row to one rank, and weight rank i's loss by n_i * W / N"),
     "not-trained": (
-        "no optimizer holds these weights (it was made for other tensors, or before the"
-        " layer), no loss depends on them, or optimizer.step() is not reached",
-        "make the optimizer after the model, from model.parameters(), and step it on "
-        "every rank; freeze what is not used, or find_unused_parameters=True"),
+        "the optimizer was made for other tensors, or before the layer; no loss depends "
+        "on them; or optimizer.step() is not reached",
+        "make the optimizer after the model, step it on every rank; freeze what is not "
+        "used, or find_unused_parameters=True"),
     "random-same": (
-        "all ranks are seeded alike after the model was made, so that they draw the "
-        "same masks and noise",
+        "ranks are seeded alike after the model was made: same masks, same noise",
         "seed the model alike, then each rank with seed + rank"),
     "stale": (
         "gradients of an earlier step were not cleared",
         "optimizer.zero_grad() on every rank before each backward"),
     "not-synchronised": (
-        "no all-reduce: the model is not wrapped or was called as model.module(X), the "
-        "forward stood in no_sync, or a gradient was left out",
-        "wrap in DDP and call the wrapper, or all-reduce every gradient before the "
-        "step"),
+        "the model is not wrapped or was called as model.module(X), the forward stood in"
+        " no_sync, or a gradient was left out of the sum",
+        "call the DDP wrapper, or all-reduce every gradient before the step"),
     "rank-left-out": (
-        "one rank's gradient is sent to all (broadcast for all_reduce), or the loop "
-        "over ranks ends early",
+        "one rank's gradient is sent to all, or the loop over ranks ends early",
         "all_reduce the gradients; sum over range(world_size)"),
     "accumulation": (
         "micro-batches' mean losses are added up and not divided by their number, or "
-        "each takes a step, a clip or a sum over ranks of its own",
+        "each takes a step, a clip or a sum of its own",
         "loss / n in each micro-batch; sum, clip, step and zero_grad once for all"),
     "clip": (
         "gradients are clipped before they are summed, on some ranks only, or to "
         "another norm than on one device",
         "clip the averaged gradient, once, on every rank, to one max_norm"),
     "settings": (
-        "frozen, in another mode, or with other options on some ranks: a scheduler, a "
-        "metric of each rank's own; or made for another world size",
-        "set all ranks up alike, before the model is wrapped; lr goes with the rows of "
-        "a step, not with the number of devices"),
+        "frozen, in another mode, with other options or another metric on some ranks; "
+        "or made for another world size",
+        "set all ranks up alike, before wrapping; lr goes with the rows of a step"),
     "sum": (
-        "gradients are summed over ranks and not divided by the world size (or lr is "
-        "multiplied by it)",
+        "gradients are summed over ranks and not divided by the world size",
         "divide by the world size; lr stays, the minibatch is the same"),
     "averaged-twice": (
-        "divided by the world size once too often: DDP has taken the mean already, or "
-        "a loss over gathered rows gives each rank its own part only",
+        "DDP has taken the mean already; or a loss over gathered rows gives each rank "
+        "its own part only",
         "leave the second division out; under DDP multiply such a loss by W"),
     "uneven-shards": (
-        "the mean of the ranks' means, where ranks have unequal numbers of rows, or of "
-        "words",
+        "the mean of ranks' means, where ranks have unequal numbers of rows, or words",
         "multiply rank i's mean loss by n_i * W / N before backward"),
     "state-differs": (
         "an average of weights, a scheduler or an optimizer's state was updated, "
@@ -118,16 +96,12 @@ WORDS = {
         "buffers, such as running means, are each rank's own",
         "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
     "gradient": (
-        "the ranks' step is not one device's: a number (a normaliser, a contrastive "
-        "loss's negatives) is taken over a rank's own rows, X and y are split apart, or"
-        " a constant is wrong",
-        "gather such a number first, so that gradients flow through it; compare the "
-        "loss with one device's, a part at a time"),
+        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's "
+        "own rows, X and y are split apart, or a constant is wrong",
+        "gather such a number, with gradients; compare the loss with one device's"),
     "replicas-differ": (
-        "the ranks do not take the same step from the same weights, or some write them "
-        "once more",
-        "apply the same gradient on all ranks, write on all alike, or broadcast "
-        "afterwards"),
+        "ranks do not take the same step, or some write their weights once more",
+        "apply one gradient, write on all ranks alike, or broadcast afterwards"),
 }
 
 
@@ -148,14 +122,23 @@ def so_many(count, noun):
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def few(names):
+    """Return the first five names as text."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))
+
+
+def numbers(some):
+    """Return the first six numbers as text."""
+    some = [f"{x:.4g}" for x in some]
+    return ", ".join(some[:6]) + (", ..." if len(some) > 6 else "")
+
+
 class Evidence:
     """Hold updates. steps: of each update, every rank's; alone: one device's, [it]."""
 
     def __init__(self, runs, alone=None):
-        self.runs = runs
         self.steps = [*zip(*(run.updates for run in runs))]
         self.alone = [[u] for u in alone.updates] if alone else []
-        self.names = runs[0].names
 
 
 class Report:
@@ -175,14 +158,13 @@ class Report:
 
     def set_aside(self, codes):
         """Make remarks of the findings with these codes."""
-        known = [f for f in self.findings if f.code in codes]
+        self.remarks += [f"{f.code}, ignored: {f.says}" for f in self.findings
+                         if f.code in codes]
         self.findings = [f for f in self.findings if f.code not in codes]
-        self.remarks += [f"{f.code}, ignored: {f.says}" for f in known]
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
-        count = len(self.findings)
-        words = (so_many(count, "finding") if count else
+        words = (so_many(len(self.findings), "finding") if self.findings else
                  "no finding, but not all was checked" if self.unchecked else "clean")
         lines = [f"audit: {so_many(self.steps, 'step')} on "
                  f"{so_many(self.world_size, 'rank')}, {self.precision}: {words}"]

@@ -15,20 +15,14 @@ from unittest import mock
 
 import torch
 from torch.utils import _pytree
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    dataloader,
-)
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit2.report import finding
 from manual_dp.audit2.sketch import bit_hashes, row_hashes
 
 READ = 8  # rows of a dataset that are compared over ranks
-TOLD = ("rank", "num_replicas", "seed", "epoch", "shuffle", "drop_last")
+TOLD = ("num_replicas", "shuffle", "drop_last", "seed", "epoch")
 
 
 class Minibatch:
@@ -47,18 +41,17 @@ class Minibatch:
             self.size = sizes[0][0]
             alike = sorted((t for t in leaves if len(t) == self.size),
                            key=lambda t: -t.numel())
-            self._learn([t for t in alike if t.is_floating_point()
-                         or t[0].numel() > 1] or alike)
+            for t in [t for t in alike if t.is_floating_point()
+                      or t[0].numel() > 1] or alike:
+                self._learn(t)
 
-    def _learn(self, tensors):
-        for t in tensors:
-            at = {}
-            copies = [t, t.float().to(t.dtype)] if t.is_floating_point() else [t]
-            for copy in copies:  # it may have been float32 on its way
-                for i, number in enumerate(row_hashes(copy)):
-                    at.setdefault(number, i)
-            if len(at) >= self.size:
-                self.places.append((t[0].numel(), at))
+    def _learn(self, t):
+        at = {}
+        for copy in [t, t.float().to(t.dtype)] if t.is_floating_point() else [t]:
+            for i, number in enumerate(row_hashes(copy)):  # once it may be in float32
+                at.setdefault(number, i)
+        if len(at) >= self.size:
+            self.places.append((t[0].numel(), at))
 
     def find(self, tensors):
         """Return the places of the rows of the first tensor that is known, or None."""
@@ -78,14 +71,11 @@ def hashes(tensors):
 
 
 class Dealing:
-    """Note what DistributedSamplers were told, and what loaders gave the model.
-
-    told: a dict for each time that one was iterated. loaders: that trained it.
-    """
+    """Note what DistributedSamplers were told, and which loaders gave to the model."""
 
     def __init__(self):
-        self.told, self.loaders, self.last, self.renewed = [], [], None, set()
-        self.samplers = []  # so that they live, and their ids are their own
+        self.told, self.samplers, self.loaders = [], [], []
+        self.last, self.renewed = None, set()
 
     def hooks(self):
         """Yield patches; they note, and whatever goes wrong there does not matter."""
@@ -116,10 +106,10 @@ class Dealing:
         yield mock.patch.object(dataloader._BaseDataLoaderIter, "__next__", next_batch)
 
     def _deal(self, sampler):
-        told = {name: getattr(sampler, name) for name in TOLD}
-        told["rows"], told["dataset"] = len(sampler.dataset), id(sampler.dataset)
-        usual = type(sampler).set_epoch is DistributedSampler.set_epoch
-        told["set"] = bool(sampler.epoch) or id(sampler) in self.renewed or not usual
+        told = {name: getattr(sampler, name) for name in ("rank", *TOLD)}
+        own = type(sampler).set_epoch is not DistributedSampler.set_epoch
+        told["set"] = own or bool(sampler.epoch) or id(sampler) in self.renewed
+        told["data"] = id(sampler.dataset)
         self.samplers.append(sampler)
         self.told.append(told)
 
@@ -131,13 +121,12 @@ class Dealing:
     def read(self):
         """Return (dealt, rows, hashes of some of these) of each dataset.
 
-        dealt: "shares" by a DistributedSampler, "all" by one that knows of no rank.
+        dealt: "shares" by a DistributedSampler, "all" by a sampler that knows no rank.
         """
         found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
         for loader in self.loaders:
-            sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
-            if not isinstance(loader.dataset, IterableDataset) and type(sampler) in (
-                    RandomSampler, SequentialSampler):
+            sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+            if type(sampler) in (RandomSampler, SequentialSampler):
                 found.append(("all", *_some(loader.dataset)))
         return found
 
@@ -145,14 +134,14 @@ class Dealing:
 def _some(dataset):
     """Return how many rows there are, and hashes of some, drawn alike on all ranks."""
     count, numpy = len(dataset), sys.modules.get("numpy")
-    places = sorted({i * count // READ for i in range(READ)}) if count else []
     states = random.getstate(), numpy and numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         random.seed(0)
         numpy and numpy.random.seed(0)
         try:
-            leaves = [_pytree.tree_leaves(dataset[i]) for i in places]
+            leaves = [_pytree.tree_leaves(dataset[i * count // READ])
+                      for i in range(READ)]
         finally:
             random.setstate(states[0])
             numpy and numpy.random.set_state(states[1])
@@ -162,44 +151,40 @@ def _some(dataset):
 
 def shared(step):
     """Yield the finding about rows that ranks share, or that no rank sees."""
-    lists = [step.rows(us) for us in step.updates]
-    size = step.first[0].batch[0]
+    lists, size = [step.rows(us) for us in step.updates], step.first[0].batch[0]
     if step.world_size == 1 or None in lists or not any(lists):
         return
     seen = [Counter(rows) for rows in lists]
     homes = Counter(row for mine in seen for row in mine)
     twice = [row for row, times in homes.items() if times > 1]
-    often = [rank for rank, mine in enumerate(seen)
-             if max(mine.values(), default=0) > min(mine.values(), default=0)]
     missed = size - len(homes) if size else 0
     none = f"; no rank sees {missed} of {size}" if missed else ""
+    came = [u.came for u in step.first]
     if twice and all(mine == seen[0] for mine in seen):
-        if not (size and step.came_apart()):  # own parts of all rows, as of a sequence
+        apart = all(c is not None for c in came) and step.far(came)
+        if not (size and apart):  # else parts of these rows, as of a sequence
             yield finding("rows-same", f"all ranks see the same {len(seen[0])} rows"
                           + none)
     elif twice and (size or len(twice) > len(homes) / 2):
         yield finding("rows-overlap", f"{len(twice)} rows are on several ranks{none}")
-    elif often and size:
-        yield finding("rows-overlap", f"rank {often[0]} sees a row several times{none}",
-                      often[0])
+    elif size and any(len(set(mine.values())) > 1 for mine in seen):
+        yield finding("rows-overlap", f"a rank sees some rows more often{none}")
     elif missed:
         yield finding("rows-overlap", f"no rank sees {missed} of {size} rows")
 
 
 def dealt(runs, watched):
-    """Yield the findings about what samplers were told, and loaders without one."""
-    found = [*told_apart([run.samplers for run in runs]), *_epochs(runs, watched), *_read(runs)]
-    yield from found[:1]
+    """Return the finding about samplers, and loaders without one, in a list."""
+    return [*_told(runs), *_epochs(runs, watched), *_read(runs)][:1]
 
 
-def told_apart(samplers):
-    """Yield the finding for samplers that do not cut one order into shares."""
-    for told in zip(*samplers):
+def _told(runs):
+    for told in zip(*(run.samplers for run in runs)):
         ranks, count = [one["rank"] for one in told], told[0]["num_replicas"]
-        if ranks != [*range(len(told))] or count != len(told):
+        if ranks != [*range(len(runs))] or count != len(runs):
             yield finding("sampler-differs", f"the samplers were told that they are "
-                          f"ranks {ranks} of {count}, not 0 to {len(told) - 1}")
-        for name in ("num_replicas", "shuffle", "drop_last", "seed", "epoch"):
+                          f"ranks {ranks} of {count}, not 0 to {len(runs) - 1}")
+        for name in TOLD:
             values = [one[name] for one in told]
             order = name in ("seed", "epoch")
             if len(set(values)) > 1 and (told[0]["shuffle"] or not order):
@@ -208,28 +193,26 @@ def told_apart(samplers):
 
 
 def _epochs(runs, watched):
-    """Yield the finding for a sampler that gives each epoch in one order."""
     shuffled = [one for one in runs[0].samplers if one["shuffle"]]
-    orders = Counter((one["dataset"], one["seed"], one["epoch"]) for one in shuffled)
+    orders = Counter((one["data"], one["seed"], one["epoch"]) for one in shuffled)
     if any(times > 1 for times in orders.values()):
         yield finding("sampler-epoch", "a sampler was iterated twice in one epoch, and "
-                      "gave the same order each time: set_epoch was not called between")
+                      "gave one order: set_epoch was not called between")
     elif watched and not all(one["set"] for one in shuffled):
         yield finding("sampler-epoch", "set_epoch was not called before the first epoch"
                       ": without it each epoch has the same order")
 
 
 def _read(runs):
-    """Yield the finding about datasets of which the same places were read on ranks."""
     for told in zip(*(run.reads for run in runs)):
         dealt, count, rows = told[0]
         differs = next((rank for rank, one in enumerate(told) if one != told[0]), None)
-        if dealt == "all" and differs is None and len(runs) > 1 and rows:
+        if dealt == "all" and differs is None and len(runs) > 1:
             yield finding("no-sampler", f"each rank's loader goes through all {count} "
                           "rows of the dataset: no DistributedSampler deals them out")
-        if dealt == "shares" and differs is not None and len(told[differs][2]) == len(
-                rows):
-            place = next(i for i, row in enumerate(rows) if told[differs][2][i] != row)
-            yield finding("sampler-differs", f"the dataset's row {place * count // READ}"
-                          f" on rank {differs} is not the one of rank 0 (row or label):"
-                          " the sampler deals out places", differs)
+        elif dealt == "shares" and differs is not None:
+            place = next((i for i, row in enumerate(rows) if told[differs][2][i] != row),
+                         0) * count // READ
+            yield finding("sampler-differs", f"row {place} of the dataset on rank "
+                          f"{differs} is not rank 0's (or its label is not), and the "
+                          "sampler deals out places", differs)

@@ -2,24 +2,23 @@
 
     judge   (findings, remarks, unchecked) of the runs of all ranks, and of one alone
 
-1. What is wrong whatever the step comes to: samplers, what is not trained, ...
+1. What is wrong whatever a step comes to: samplers, what is not trained, ...
 2. Is the step the one that the same code takes alone? Then it is right.
 3. Else: where do ranks part first? The weights before, the rows, the gradients, the
-   update, the weights after: LINKS of a chain. The first that is broken is the finding:
-   what follows from it is not asked for.
+   update, the weights after. The first broken link is the finding: what follows from
+   it is not told.
 """
 
 import math
 
-import torch
-
 from manual_dp.audit2 import losses, mixing, proof
-from manual_dp.audit2.report import WORDS, finding
+from manual_dp.audit2.report import WORDS, few, finding, numbers
 from manual_dp.audit2.rows import dealt, shared
 from manual_dp.audit2.sketch import mixture
 
 ORDER = [*WORDS]
 FOLLOWS = {"gradient", "replicas-differ", "state-differs", "buffers"}
+DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 
 
 class Step:
@@ -28,56 +27,55 @@ class Step:
     updates: a list for each rank. remarks, unchecked: what rules say besides.
     """
 
-    def __init__(self, t, runs, alone, close, watched, remarks, unchecked):
-        self.t, self.runs, self.close, self.watched = t, runs, close, watched
+    def __init__(self, t, runs, alone, watched, remarks, unchecked):
+        self.t, self.runs, self.watched = t, runs, watched
         self.names, self.world_size = runs[0].names, len(runs)
+        self.close = max(run.close for run in runs)
         self.remarks, self.unchecked = remarks, unchecked
         self.updates = [[u for u in run.updates if u.t == t] for run in runs]
         self.alone = [u for u in alone.updates if u.t == t] if alone else []
-        self.begun = t == runs[0].updates[0].t if runs[0].updates else True
+        self.proof, self.why = None, ""
         if all(self.updates):
             self.first = [us[0] for us in self.updates]
             self.last = [us[-1] for us in self.updates]
-            self.proof, self.why = proof.prove(self) if alone else (None, "")
+            self.begun = self.first[0] is runs[0].updates[0]
+            if alone:
+                self.proof, self.why = proof.prove(self)
 
     def rows(self, updates):
         """Return the rows of all forwards of some updates, None if not known."""
         lists = [rows for u in updates for rows in u.rows]
         return None if None in lists else [row for rows in lists for row in rows]
 
-    def came_apart(self):
-        """Return whether other gradients came back to ranks."""
-        came = [u.came for u in self.first]
-        return None not in [*map(type, came)] and all(c is not None for c in came) and (
-            any(float((c - came[0]).norm()) > 1e-9 * float(came[0].norm())
-                for c in came))
+    def far(self, sketches):
+        """Return how far one of these is from rank 0's, 0 for no more than rounding."""
+        far = max(float((x - sketches[0]).norm()) for x in sketches)
+        return far if far > 10 * self.close ** 2 * float(sketches[0].norm()) else 0
 
 
-def judge(runs, alone=None, close=1e-7, watched=False):
+def judge(runs, alone=None, watched=False):
     """Return (findings, remarks, unchecked)."""
     remarks, unchecked = [], []
     if found := next(_other_models(runs), None):
         return [found], [], []
     if why := next((run.unjudged for run in runs if run.unjudged), ""):
         return [], [], [why]
-    found = [*dealt(runs, watched), *_facts(runs)]
-    for t in sorted({u.t for run in runs for u in run.updates}):
-        step = Step(t, runs, alone, close, watched, remarks, unchecked)
-        broken = sorted(_links(step), key=lambda f: ORDER.index(f.code))
-        if broken:
-            line = next((u.line for us in step.updates for u in us if u.line), "")
+    steps = [Step(t, runs, alone, watched, remarks, unchecked)
+             for t in sorted({u.t for run in runs for u in run.updates})]
+    proved = bool(steps) and all(step.proof for step in steps)
+    found = [*dealt(runs, watched), *_facts(runs, proved)]
+    for step in steps:
+        if broken := min(_links(step), key=lambda f: ORDER.index(f.code), default=None):
             known = {f.code for f in found}
-            dealing = known & {*ORDER[ORDER.index("sampler-differs"):
-                                      ORDER.index("rows-overlap") + 1]}
-            first = broken[0]
-            if not (first.code in known or known and first.code in FOLLOWS
-                    or dealing and first.code.startswith("rows-")):
-                found.append(first._replace(step=t, place=line))
+            line = next((u.line for us in step.updates for u in us if u.line), "")
+            if not (broken.code in known or known and broken.code in FOLLOWS
+                    or known & DEALS and broken.code.startswith("rows-")):
+                found.append(broken._replace(step=step.t, place=line))
             break
     return found, remarks, unchecked
 
 
-# whatever the step comes to
+# whatever a step comes to
 
 def _other_models(runs):
     """Yield the finding for ranks that do not train one model."""
@@ -87,65 +85,52 @@ def _other_models(runs):
             yield finding("start-differs", f"rank {rank} has other parameters than rank"
                           " 0, or of other shapes", rank)
         elif run.wants != first.wants:
-            i = next(i for i, (a, b) in enumerate(zip(run.wants, first.wants)) if a != b)
+            i = next(i for i, want in enumerate(run.wants) if want != first.wants[i])
             yield finding("settings", f"requires_grad of {first.names[i]} is "
-                          f"{run.wants[i]} on rank {rank}, {first.wants[i]} on rank 0",
-                          rank)
+                          f"{run.wants[i]} on rank {rank}, not so on rank 0", rank)
 
 
-def _facts(runs):
-    """Yield what needs no step to be known."""
+def _facts(runs, proved):
+    """Return what needs no step to be known, in a list."""
     for rank, run in enumerate(runs):
         if run.broken:
-            yield finding("not-finite", f"NaN or inf in {_some(run.broken)}", rank)
-            return
-        if run.alias:
-            yield finding("alias", f"{' and '.join(run.alias)} share memory", rank)
-            return
-    unheld = [n for n in runs[0].unheld if all(n in run.unheld for run in runs)]
-    silent = [n for n in runs[0].silent if all(n in run.silent for run in runs)]
-    if unheld:
-        yield finding("not-trained", f"no optimizer holds {_some(unheld)}")
-    elif silent:
-        yield finding("not-trained", f"no loss depends on {_some(silent)}")
-    elif not runs[0].updates and all(run.idle for run in runs):
-        yield finding("not-trained", "no update of the weights")
+            return [finding("not-finite", f"NaN or inf in {few(run.broken)}", rank)]
+    for lists, why in [([run.unheld for run in runs], "no optimizer holds"),
+                       ([run.silent for run in runs], "no loss depends on")]:
+        names = [n for n in lists[0] if all(n in one for one in lists)]
+        if names and not (proved and lists[0] is runs[0].silent):
+            return [finding("not-trained", f"{why} {few(names)}")]
+    idle = not runs[0].updates and all(run.idle for run in runs)
+    return [finding("not-trained", "no update of the weights")] if idle else []
 
 
 # the chain of a step
 
 def _links(step):
-    """Yield the findings of one step; the caller takes the first in ORDER."""
+    """Return the findings of one step, of which the caller takes the first."""
     counts = [len(us) for us in step.updates]
     if len(set(counts)) > 1:
-        who = counts.index(min(counts))
-        code = "mismatch" if min(counts) else "not-trained"
-        yield finding(code, f"rank {who} takes {min(counts)} updates in the step, rank "
-                      f"{counts.index(max(counts))} takes {max(counts)}", who)
-        return
-    yield from _before(step)
-    yield from _set_up(step)
-    yield from _random(step)
+        who, most = counts.index(min(counts)), counts.index(max(counts))
+        return [finding("mismatch" if min(counts) else "not-trained",
+                        f"rank {who} takes {min(counts)} updates in the step, rank "
+                        f"{most} takes {max(counts)}", who)]
+    broken = [*_before(step), *_set_up(step), *_random(step)]
     for us in zip(*step.updates):
         if found := [*_stale(us, step), *_nothing(us)]:
-            yield from found
-            return
-    if step.proof:
-        yield from (f for f in shared(step) if f.code == "rows-same")
-        yield from _after(step)
-        return
+            return broken + found
     rows = [*shared(step)]
-    yield from rows
+    if step.proof:
+        rows = [f for f in rows if f.code == "rows-same"]
+        return [*broken, *rows, *_after(step)]
     if _local(step):
         step.remarks.append("ranks step on their own, and average weights (local SGD)")
-        yield from _after(step)
-        return
-    rest = [*_gradients(step), *_clips(step), *_after(step)]
-    yield from rest
-    if step.proof is False and not rows and not rest:
-        yield from _other_update(step)
+        return [*broken, *rows, *_after(step)]
+    broken += [*rows, *_gradients(step), *_clips(step), *_after(step)]
+    if step.proof is False and not broken:
+        broken += _other_update(step)
     if step.proof is None and step.why:
         step.unchecked.append(f"the step beside one device's: {step.why}")
+    return broken
 
 
 def _before(step):
@@ -153,8 +138,7 @@ def _before(step):
     i, who = _parted([u.before for u in step.first])
     if i is None or step.names[i] in step.runs[0].own:
         return
-    far = max(float((u.start[i] - step.first[0].start[i]).norm()) for u in step.first)
-    if far > 10 * step.close ** 2 * float(step.first[0].start[i].norm()):
+    if far := step.far([u.start[i] for u in step.first]):
         yield finding("start-differs" if step.begun else "replicas-differ",
                       f"before the step {step.names[i]} is {far:.1e} from rank 0's on "
                       f"rank {who}", who)
@@ -162,23 +146,23 @@ def _before(step):
 
 def _set_up(step):
     """Yield what is set up otherwise on ranks, or beside one device."""
-    if step.world_size == 1:
-        return
-    yield from differ([u.state for u in step.first])
-    yield from differ([u.end for u in step.last], common=True)
-    if step.alone and not step.proof:
-        its = step.alone[-1].end
-        for key, value in step.last[0].end.items():
-            if key[0] == "settings" and its.get(key, value) != value and (
-                    not _is_rate(key[1])):
-                yield finding("settings", f"{key[1]} is {value} on "
-                              f"{step.world_size} ranks, {its[key]} on one")
-                return
+    if step.world_size > 1:
+        yield from differ([u.state for u in step.first])
+        yield from differ([u.end for u in step.last], common=True)
+        if step.alone and not step.proof:
+            yield from _beside_one(step, rates=False)
 
 
-def _is_rate(name):
-    return name.startswith(("lr ", "initial_lr ", "max_lr ", "min_lr ")) or any(
-        f".{rate} of" in name for rate in ("lr", "initial_lr", "max_lr", "min_lr"))
+def _beside_one(step, rates):
+    """Yield the finding for options of the optimizer that one device has otherwise."""
+    its = step.alone[-1].end
+    for key, value in step.last[0].end.items():
+        is_rate = any(rate in key[1] for rate in ("lr of", "_lr of"))
+        if key[0] == "settings" and its.get(key, value) != value and is_rate == rates:
+            of = f": lr is {value / its[key]:.4g} times, the rows are the same" * rates
+            yield finding("settings", f"{key[1]} is {value} on {step.world_size} ranks,"
+                          f" {its[key]} on one{of}")
+            return
 
 
 def differ(dicts, common=False):
@@ -189,37 +173,23 @@ def differ(dicts, common=False):
     told = set()
     for code, name in dict.fromkeys(key for one in dicts for key in one):
         values = [one.get((code, name)) for one in dicts]
-        if common and code == "state-differs" and None in values or code in told:
-            continue
         who = next((rank for rank, v in enumerate(values) if v != values[0] and not (
             v != v and values[0] != values[0])), None)  # NaN on both is no difference
-        if who is not None:
+        left_out = common and code == "state-differs" and None in values
+        if who is not None and code not in told and not left_out:
             told.add(code)
-            says = f"{name} is {values[who]} on rank {who}, {values[0]} on rank 0"
-            if code != "settings":
-                says = f"{name} on rank {who} is not rank 0's"
-            yield finding(code, says, who)
+            yield finding(code, f"{name} is {values[who]} on rank {who}, {values[0]} on"
+                          " rank 0" if code == "settings" else
+                          f"{name} on rank {who} is not rank 0's", who)
 
 
 def _random(step):
     """Yield the finding for ranks that draw the same numbers in a step."""
-    first = step.first
-    if step.world_size == 1 or step.proof:
-        return
-    seeds = {run.seed for run in step.runs}
-    if all(u.noisy for u in first) and len({u.rng for u in first}) == 1:
-        yield finding("random-same", "all ranks draw the same random numbers in the "
-                      "forward, as for dropout")
-    elif step.watched and step.begun and len(seeds) == 1 and None not in seeds and any(
-            u.noisy for u in first):
-        yield finding("random-same", "every rank was seeded alike after the model was "
-                      "made")
-    elif any(u.drew for u in step.last):
-        for kind in ("seed", "input"):
-            drawn = [[one for one in u.drawn if one[0] == kind] for u in first]
-            if drawn[0] and all(one == drawn[0] for one in drawn):
-                yield finding("random-same", "all ranks draw the same random numbers")
-                return
+    first, drew = step.first, any(u.drew for u in step.last)
+    masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
+    noise = first[0].drawn and all(u.drawn == first[0].drawn for u in first)
+    if step.world_size > 1 and not step.proof and (masks or drew and noise):
+        yield finding("random-same", "all ranks draw the same random numbers")
 
 
 def _stale(us, step):
@@ -233,8 +203,7 @@ def _stale(us, step):
         if both is None or sum(both[len(us):]) < 1e-3 or mixture(
                 u.used, came, step.close):
             return
-    yield finding("stale", "the gradient of the step before is in what is applied: it "
-                  "was not cleared")
+    yield finding("stale", "the gradient of the step before is in what is applied")
 
 
 def _nothing(us):
@@ -247,47 +216,49 @@ def _nothing(us):
 
 def _local(step):
     """Return whether updates leave other weights, and all have one model later."""
-    return step.world_size > 1 and any(
-        u.after != step.last[0].after for u in step.last) and all(
+    return any(u.after != step.last[0].after for u in step.last) and all(
         u.settled is not None and u.settled == step.last[0].settled for u in step.last)
 
 
 def _gradients(step):
-    """Yield the finding about what ranks applied, of the first update that has one."""
+    """Return the finding about what ranks applied, of the first update that has one."""
     for place, us in enumerate(zip(*step.updates)):
         one = step.alone[place] if len(step.alone) == len(step.updates[0]) else None
-        if found := [f for f in _mixed(us, one, step) if f]:
-            yield found[0]
-            return
+        if found := _mixed(us, one, step):
+            return [found]
+    return []
 
 
 def _mixed(us, one, step):
     if any(not u.pieces for u in us):
-        if step.proof is False and one:
-            yield finding("gradient", "the step is not the one of world size 1")
-        return
+        return finding("gradient", "the step is not the one of world size 1"
+                       ) if step.proof is False and one else None
     by_hand = us[0].used is None
     used = [u.start - u.stop if by_hand and u.stop is not None else u.used for u in us]
     if any(x is None for x in used):
-        return
-    everything = [*range(len(step.names))]
-    size = max(float(u.start.norm()) for u in us)
+        return None
+    everything, size = [*range(len(step.names))], float(us[0].start.norm())
     mixed = mixing.Mixed(
         [u.came for u in us], used, [u.held or everything for u in us],
         [u.pieces for u in us], close=step.close, noise=1e-15 * size * by_hand,
         by_hand=by_hand, clipped=any(u.clips for u in us),
-        early=any(u.early for u in us), past=step.runs[0].wrapped and not any(
-            u.synced for u in us))
+        past=step.runs[0].wrapped and not any(u.synced for u in us))
     alone = one and (one.start - one.stop if by_hand else one.used)
     if alone is not None and alone.shape == used[0].shape and step.proof is False:
         mixed.alone = alone
     C = mixing.matrix(mixed)
     if None not in C:
-        yield _read(C, us, mixed, step)
-    elif len({tuple(one) for one in mixed.held}) == 1 and step.world_size > 1:
-        yield mixing.by_pieces(mixed) or mixing.by_parameter(mixed, step.names) or (
-            finding("gradient", "what all ranks apply is not one device's gradient, nor"
-                    " a mixture of theirs") if step.proof is False else None)
+        return _read(C, us, mixed, step)
+    if len(set(map(tuple, mixed.held))) > 1 or step.world_size == 1:
+        return None
+    if found := mixing.by_pieces(mixed) or mixing.by_parameter(mixed, step.names):
+        return found
+    if step.proof is False:
+        return finding("gradient", "what all ranks apply is no mixture of what came "
+                       "back to them, nor one device's gradient")
+    step.unchecked.append("the gradients: what all ranks apply is no mixture of what "
+                          "came back: right if it was changed on all alike")
+    return None
 
 
 def _read(C, us, mixed, step):
@@ -297,50 +268,21 @@ def _read(C, us, mixed, step):
     if found := mixing.read(C, one, mixed):
         return found
     if known and one is None:
-        return _not_one_devices(mixed)
+        return finding("gradient", "all ranks apply one mean of what came back to them,"
+                       " and that is not one device's gradient")
     if one and all(abs(one[k]) > 1e-9 for k in mixed.live) or step.world_size == 1:
         return None
-    return _by_losses(C[0], us, mixed, step)
-
-
-def _not_one_devices(mixed):
-    pieces = [piece for mine in mixed.pieces for piece in mine]
-    if mixed.world_size < len(pieces) <= mixing.MOST:
-        each = mixed.fit(0, pieces, mixed.alone)
-        if each and min(each) > 0:
-            counts = ", ".join(f"{x / min(each):.4g}" for x in each[:6])
-            return finding("uneven-shards", "micro-batches count alike, on a single "
-                           f"device they count {counts} times")
-    return finding("gradient", "all ranks apply one mean of what came back to them, and"
-                   " that is not one device's gradient")
-
-
-def _by_losses(c, us, mixed, step):
-    """Return the finding on a row of C by what each term of the losses counts."""
-    near, total = 10 * mixed.near, sum(c)
-    alike = max(c[k] for k in mixed.live) - min(c[k] for k in mixed.live) <= (
-        near * max(map(abs, c)))
-    scale = mixing.scaled(total, mixed) if not mixed.by_hand else None
+    alike, total = mixing.is_alike(C[0], mixed), sum(C[0])
+    scale = mixing.scaled(total, mixed) if alike and not mixed.by_hand else None
     scale = scale if scale and scale.code in ("sum", "averaged-twice") else None
-    if scale:
-        scale = scale._replace(says=f"gradients are {total:.4g} times the mean of the "
-                               "ranks'")
+    scale = scale and scale._replace(
+        says=f"gradients are {total:.4g} times the mean of the ranks'")
     if step.watched:
-        code, why = losses.counted([u.terms for u in us], c, near) if alike else (
-            "", f"ranks' gradients count {', '.join(f'{x:.4g}' for x in c[:6])} times")
-        if code:
-            return finding(code, why)
+        found, why = losses.counted([u.terms for u in us], C[0], mixed.near)
         if why and not scale:
             step.unchecked.append(why)
-        return scale if why else None
-    if step.proof is not None or mixed.by_hand:
-        return None
-    n = [sum(len(rows or ()) for rows in u.rows) for u in us]
-    each = [c[k] / n[k] for k in mixed.live] if all(n) else [0, 0]
-    if not alike and (not all(n) or max(each) > min(each) * (1 + mixing.SAME)):
-        return finding("gradient", "ranks' gradients count "
-                       + ", ".join(f"{x:.4g}" for x in c[:6]) + " times")
-    return scale if alike else None
+        return found or (scale if why else None)
+    return scale if step.proof is None else None
 
 
 # the update
@@ -348,16 +290,16 @@ def _by_losses(c, us, mixed, step):
 def _clips(step):
     """Yield the finding for ranks that clip to other norms, or not as often."""
     first = step.last[0].clips
+    near = 10 * step.close
     for rank, u in enumerate(step.last):
-        if len(u.clips) != len(first):
-            yield finding("clip", f"rank {rank} clips {len(u.clips)} times, rank 0 "
-                          f"{len(first)} times", rank)
+        if len(u.clips) != len(first) or any(
+                most != its or not math.isclose(norm, other, rel_tol=near)
+                for (most, norm), (its, other) in zip(u.clips, first)):
+            told = [", ".join(f"a norm of {norm:.4g} to {most:.4g}"
+                              for most, norm in one) or "nothing"
+                    for one in (u.clips, first)]
+            yield finding("clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}", rank)
             return
-        for (most, norm), (its, other) in zip(u.clips, first):
-            if most != its or not math.isclose(norm, other, rel_tol=10 * step.close):
-                yield finding("clip", f"rank {rank} clips a norm of {norm:.4g} to "
-                              f"{most:.4g}, rank 0 {other:.4g} to {its:.4g}", rank)
-                return
     for (most, _), (its, _) in zip(first, step.alone[-1].clips if step.alone else ()):
         if most != its:
             yield finding("clip", f"max_norm is {most:.4g} on {step.world_size} ranks, "
@@ -367,50 +309,29 @@ def _clips(step):
 
 def _after(step):
     """Yield the finding for ranks that have other weights after the update."""
-    last = step.last
-    if any(u.settled is None for u in last):
-        return
+    last, count = step.last, len(step.names)
     i, who = _parted([u.settled for u in last])
     if i is None or step.names[i] in step.runs[0].own:
         return
-    if all(u.stop is not None for u in last):
-        far = max(float((u.stop[i] - last[0].stop[i]).norm()) for u in last)
-        if far <= 10 * step.close ** 2 * float(last[0].stop[i].norm()):
-            return
-    stepped, _ = _parted([[u.after.get(j) for j in range(len(step.names))]
-                          for u in last])
-    how = "after the update" if stepped is not None else "written after the update,"
-    yield finding("replicas-differ", f"{how} {step.names[i]} on rank {who} is not rank "
-                  "0's", who)
+    if step.far([u.stop[i] for u in last]):
+        stepped, _ = _parted([[u.after.get(j) for j in range(count)] for u in last])
+        how = "after" if stepped is not None else "some time after"
+        yield finding("replicas-differ", f"{how} the update {step.names[i]} on rank "
+                      f"{who} is not rank 0's", who)
 
 
 def _other_update(step):
-    """Yield the finding for equal gradients, and another step than one device's."""
+    """Return the finding for equal gradients, and another step than one device's."""
     if len(step.updates[0]) != len(step.alone):
-        yield finding("accumulation", f"{len(step.updates[0])} updates a step, "
-                      f"{len(step.alone)} on one device")
-        return
-    its = step.alone[-1].end
-    for key, value in step.last[0].end.items():
-        if key[0] == "settings" and key[1].startswith("lr ") and its.get(
-                key, value) != value:
-            yield finding("settings", f"{key[1]} is {value:.4g} on {step.world_size} "
-                          f"ranks, {its[key]:.4g} on one: the rows are the same, lr is "
-                          f"{value / its[key]:.4g} times")
-            return
-    yield finding("gradient", "every rank has one device's gradient, but takes another "
-                  "step")
+        return [finding("accumulation", f"{len(step.updates[0])} updates a step, "
+                        f"{len(step.alone)} on one device")]
+    return [*_beside_one(step, rates=True)] or [finding(
+        "gradient", "every rank has one device's gradient, but takes another step")]
 
 
 def _parted(lists):
     """Return (place, rank) of the first difference between ranks' lists, or Nones."""
-    if any(one is None for one in lists):
-        return None, None
-    for i, column in enumerate(zip(*lists)):
+    for i, column in enumerate(zip(*lists) if None not in lists else ()):
         if len(set(column)) > 1 and None not in column:
             return i, next(r for r, v in enumerate(column) if v != column[0])
     return None, None
-
-
-def _some(names):
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))

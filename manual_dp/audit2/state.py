@@ -16,22 +16,17 @@ from torch.utils import _pytree
 
 from manual_dp.audit2.sketch import bit_hashes
 
-# how an optimizer computes, which is no part of what
-HOW = {"params", "foreach", "fused", "capturable", "differentiable"}
+HOW = {"params", "foreach", "fused", "capturable", "differentiable", "prev_loss"}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def unwrapped(model):
     """Return the module in wrappers: in them it is called module, or _orig_mod."""
-    while True:
-        inner, children = model._modules.get("_orig_mod"), model._modules
-        wraps = hasattr(model, "no_sync") or hasattr(model, "sync_buffers")
-        if inner is None and [*children] == ["module"] and wraps and (
-                not model._parameters):
-            inner = children["module"]
-        if inner is None:
-            return model
-        model = inner
+    children = model._modules
+    wraps = [*children] == ["module"] and not model._parameters and (
+        hasattr(model, "no_sync") or hasattr(model, "sync_buffers"))
+    inner = children["module"] if wraps else children.get("_orig_mod")
+    return model if inner is None else unwrapped(inner)
 
 
 def parts(made):
@@ -56,10 +51,9 @@ def named(models, optimizers=()):
     found = {prefix(models, i) + name: p for i, model in enumerate(models)
              for name, p in unwrapped(model).named_parameters()}
     known = {id(p) for p in found.values()}
-    beside = {id(p): p for one in optimizers for p in params_of(one)
-              if id(p) not in known}
-    return found | {f"tensor {j} beside the model": p
-                    for j, p in enumerate(beside.values()) if p.requires_grad}
+    beside = [p for one in optimizers for p in params_of(one)
+              if id(p) not in known and p.requires_grad]
+    return found | {f"tensor {j} beside the model": p for j, p in enumerate(beside)}
 
 
 def prefix(things, i):
@@ -73,15 +67,14 @@ def of_model(model, at=""):
     for part in model.modules():  # DDP sends rank 0's at the next forward
         if getattr(part, "broadcast_buffers", False) or hasattr(part, "sync_buffers"):
             sent |= {id(b) for b in part.buffers() if b.is_floating_point()}
-    own = set(getattr(model, "parameters_to_ignore", ()))
+    own = getattr(model, "parameters_to_ignore", ())
     for name, p in module.named_parameters():
         found["settings", f"requires_grad of {at}{name}"] = p.requires_grad
-    for name, buffer in module.named_buffers():
-        value = None if id(buffer) in sent or name in own else _value(buffer)
-        if value is not None:
-            found["buffers", at + name] = value
     for name, part in module.named_modules():
         found["settings", f"train mode of {at}{name or 'the model'}"] = part.training
+    for name, buffer in module.named_buffers():
+        if id(buffer) not in sent and name not in own:
+            found["buffers", at + name] = _value(buffer)
     return found
 
 
@@ -90,14 +83,11 @@ def of_optimizer(optimizer, at, names):
     found = {("settings", f"{at}class of the optimizer"): type(optimizer).__name__}
     shares = hasattr(optimizer, "_optim_constructor")  # ZeRO: its part on each rank
     for g, group in enumerate(getattr(optimizer, "param_groups", ())):
-        for option, x in group.items():
-            if option not in HOW and (value := _value(x)) is not None:
-                found["settings", f"{at}{option} of group {g}"] = value
-        for p in group["params"]:
-            if id(p) in names and not shares:
-                for key, x in optimizer.state.get(p, {}).items():
-                    if (value := _value(x)) is not None:
-                        found["state-differs", f"{at}{key} of {names[id(p)]}"] = value
+        found |= {("settings", f"{at}{option} of group {g}"): _value(x)
+                  for option, x in group.items() if option not in HOW}
+        found |= {("state-differs", f"{at}{key} of {names[id(p)]}"): _value(x)
+                  for p in group["params"] if id(p) in names and not shares
+                  for key, x in optimizer.state.get(p, {}).items() if key not in HOW}
     return found
 
 
@@ -106,19 +96,16 @@ def of_other(other, at, shapes):
 
     shapes: of parameters; of a dict only tensors of such shapes are compared.
     """
-    kind = type(other).__name__
+    kind = f"{at}{type(other).__name__}"
     if isinstance(other, nn.Module):
         other = {k: v for k, v in other.state_dict().items()
                  if not k.endswith(STATISTICS)}
     if not isinstance(other, (dict, list, tuple)):
-        told = {f".{k}": getattr(other, k) for k in ("last_epoch", "_last_lr")
-                if hasattr(other, k)}
-    else:
-        told = {_pytree.keystr(path): x
-                for path, x in _pytree.tree_flatten_with_path(other)[0]
-                if torch.is_tensor(x) and (*x.shape,) in shapes}
-    return {("state-differs", f"{at}{kind}{name}"): value for name, x in told.items()
-            if (value := _value(x)) is not None}
+        return {("state-differs", f"{kind}.{name}"): _value(getattr(other, name, None))
+                for name in ("last_epoch", "_last_lr")}
+    return {("state-differs", kind + _pytree.keystr(path)): _value(x)
+            for path, x in _pytree.tree_flatten_with_path(other)[0]
+            if torch.is_tensor(x) and (*x.shape,) in shapes}
 
 
 def _value(x):
@@ -128,9 +115,6 @@ def _value(x):
                 x.layout != torch.strided):
             return None
         return x.item() if x.numel() == 1 else bit_hashes([x])[0]
-    if isinstance(x, (bool, int, float, str)):
-        return x
-    if isinstance(x, (tuple, list)) and all(
-            isinstance(v, (bool, int, float)) for v in x):
+    if isinstance(x, (tuple, list)) and all(isinstance(v, (int, float)) for v in x):
         return tuple(x)
-    return None
+    return x if isinstance(x, (bool, int, float, str)) else None

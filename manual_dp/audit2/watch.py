@@ -1,1 +1,180 @@
-def watch(*a): pass
+"""Two lines in a script of your own: its first updates are watched as it takes them.
+
+    from manual_dp.audit import watch
+    watch(model, optimizer)         on every rank, once both are made
+
+    watch        start to watch; the report comes after a few steps
+    Watch        what `watch` returns; also for a with statement
+    judged       the Report on the runs of all ranks
+    on_wrapping  watch what a script wraps in DDP, if it does not say watch
+
+The script keeps its loader, its sampler, its precision. Nothing is sent before the last
+of the steps: then the ranks meet over the group's store, and rank 0 prints the report.
+Under `python -m manual_dp audit -- train.py` they leave their notes in files instead.
+"""
+
+import atexit
+import os
+import pickle
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import lr_scheduler
+
+from manual_dp.audit2 import losses, state
+from manual_dp.audit2.measure import summary
+from manual_dp.audit2.meet import exchange
+from manual_dp.audit2.record import Recorder
+from manual_dp.audit2.report import Evidence, Report, check_codes, so_many
+from manual_dp.audit2.rules import judge
+
+FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
+CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
+WATCHED = []  # what is watched in this process
+
+
+def watch(model, *others, steps=3, timeout=30, ignore=()):
+    """Watch the next `steps` steps of the optimizers; return a `Watch`.
+
+    others: the optimizers, and whatever should be alike on all ranks: further models, a
+    scheduler, an average of weights. timeout: seconds that ranks wait for one another
+    at the end. ignore: codes of findings to be remarks instead.
+    Raises RuntimeError without a process group, TypeError if there is no module,
+    ValueError for a code that there is not.
+    """
+    check_codes(ignore)
+    if not any(isinstance(one, torch.nn.Module) for one in (model, *others)):
+        raise TypeError("watch(model, optimizer, ...) needs a module; several are "
+                        f"given one by one: got {type(model).__name__}")
+    if not dist.is_initialized():
+        raise RuntimeError("no process group: call watch in a rank, after "
+                           "init_process_group")
+    while WATCHED:  # one at a time: what knows more begins again
+        WATCHED.pop().stop()
+    WATCHED.append(Watch([model, *others], steps, timeout, ignore))
+    return WATCHED[0]
+
+
+class Watch:
+    """Watch a script for some steps. report: on rank 0, once they are taken."""
+
+    def __init__(self, made, steps, timeout, ignore):
+        self.recorder = Recorder(*state.parts(made), closed=self._closed)
+        self.folder, self.timeout, self.ignore = os.environ.get(FOLDER), timeout, ignore
+        self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
+        self.updates = self.steps * max(1, len(self.recorder.optimizers))
+        self.rank, self.report, self.on, self.moves = dist.get_rank(), None, True, {}
+        self.destroy = dist.destroy_process_group
+        move, self.stack = lr_scheduler.LRScheduler.step, ExitStack()
+
+        def moved(schedule, *args, **kwargs):
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            if not caller.startswith(("accelerate.", "torch.")):  # by design
+                self.moves[id(schedule)] = 1 + self.moves.get(id(schedule), 0)
+            return move(schedule, *args, **kwargs)
+        for one in [self.recorder.on(), *losses.hear(self._heard),
+                    mock.patch.object(lr_scheduler.LRScheduler, "step", moved),
+                    mock.patch.object(dist, "destroy_process_group", self._destroy)]:
+            self.stack.enter_context(one)
+        self._write("rank", b"")
+        atexit.register(self.finish)
+
+    def _heard(self, terms, each):
+        self.recorder.now.terms.append((terms, each))
+
+    def _write(self, name, data):
+        """Leave something in the command's folder, if there is one."""
+        if self.folder:
+            part = Path(self.folder, f"part-{name}-{self.rank}")
+            part.write_bytes(data)
+            part.rename(Path(self.folder, f"{name}-{self.rank}"))
+
+    def _closed(self):
+        self._write("rank", str(len(self.recorder.updates)).encode())
+        if len(self.recorder.updates) >= self.updates:
+            self.finish()
+
+    def finish(self):
+        """Take the hooks away; report, if that has not been done."""
+        if not self.on:
+            return
+        self.stop()
+        try:
+            run = self._run()
+            self._write("run", pickle.dumps(run))
+            if not self.folder and dist.is_initialized():
+                runs = exchange("watch", run, self.timeout)
+                if self.rank == 0:
+                    self.report = judged(runs, self.steps)
+                    print(self.report, flush=True)
+        except Exception as error:  # noqa: BLE001 (the training goes on)
+            print(f"watch: not checked: {error}", file=sys.stderr, flush=True)
+
+    def _run(self):
+        recorder = self.recorder
+        if recorder.updates and recorder.updates[-1].settled is None:
+            recorder.settle()
+        for t, update in enumerate(recorder.updates):
+            update.t = t
+        run = summary(recorder)
+        run.close = max((CLOSE.get(p.dtype.to_real(), 3e-2) for p in recorder.params),
+                        default=1e-7)
+        run.moves, run.ignored = max(self.moves.values(), default=0), self.ignore
+        run.reads = recorder.dealing.read()
+        return run
+
+    def _destroy(self, group=None):
+        """Meet before the process group is destroyed, then destroy it."""
+        if group in (None, dist.group.WORLD) and sys.exc_info()[1] is None:
+            self.finish()
+        self.destroy(group)
+
+    def stop(self):
+        """Take the hooks away."""
+        self.on = False
+        atexit.unregister(self.finish)
+        self.stack.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *error):
+        if kind is None:
+            self.finish()
+        else:  # the script ends: others may not come
+            self.stop()
+
+
+def judged(runs, asked, ignore=()):
+    """Return the Report on the runs of all ranks; asked: how many steps."""
+    findings, remarks, unchecked = judge(runs, watched=True)
+    taken, close = min(len(run.updates) for run in runs), runs[0].close
+    if taken < asked and not findings:
+        unchecked.append(f"{asked - taken} of {asked} steps: the script ended after "
+                         f"{so_many(taken, 'step')}" if taken else
+                         "the steps: none of torch's optimizers took one")
+    if taken and runs[0].moves >= 2 * taken:
+        remarks.append(f"a schedule moves on {runs[0].moves // taken} times in a step: "
+                       "its warm-up and decay end as many times earlier")
+    report = Report(findings, remarks, unchecked, len(runs), taken,
+                    Evidence(runs), precision="float64" if close <= 1e-7 else
+                    f"in the script's precision: what is below {close:g} is not seen")
+    report.set_aside({*ignore, *runs[0].ignored})
+    return report
+
+
+def on_wrapping():
+    """Watch what the script wraps in DDP from now on, until it says watch itself."""
+    wrapped, own, wrap = [], [], DistributedDataParallel.__init__
+
+    def wrap_and_watch(model, *args, **kwargs):
+        wrap(model, *args, **kwargs)
+        wrapped.append(model)
+        if own == WATCHED and not (own and own[0].recorder.updates):
+            own[:] = [watch(*wrapped)]
+    DistributedDataParallel.__init__ = wrap_and_watch
