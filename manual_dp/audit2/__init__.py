@@ -77,7 +77,8 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
         except RankError as error:
             return Report([ended(error, folder)], [], [], world_size, steps,
                           details=f"{error}\n{error.details}")
-    report = Report(*judge(runs, alone), world_size, steps, Evidence(runs, alone))
+    report = Report(*judge(runs, alone, False, ignore), world_size, steps,
+                    Evidence(runs, alone))
     report.unchecked += missing
     report.set_aside(ignore)
     return report

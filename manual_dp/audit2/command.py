@@ -20,13 +20,15 @@ import time
 import traceback
 from pathlib import Path
 
-from manual_dp.audit2 import meet, watch
+from manual_dp.audit2 import meet
 from manual_dp.audit2.report import Report, check_codes
+from manual_dp.audit2.watch import FOLDER, WATCHED, judged, on_wrapping
 from manual_dp.ranks import RankError, run_ranks
 from manual_dp.ranks.launch.verdict import listed
 
 DAY = 86400  # seconds: the script's own deadline is another one
 START = 120  # seconds until every rank has begun: a busy machine takes long
+INSIDE = f"from {__name__} import inside; inside()"
 PEERS = ("Connection reset", "Connection closed", "Broken pipe", "GLHF")
 HELP = """\
 Run a few steps of your training on several ranks, and say what is wrong.
@@ -92,7 +94,7 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         runs = [pickle.loads((folder / f"run-{rank}").read_bytes())  # noqa: S301 (ours)
                 for rank in everyone if (folder / f"run-{rank}").exists()]
         if len(runs) == world_size:
-            report = watch.judged(runs, steps, ignore)
+            report = judged(runs, steps, ignore)
         elif how:
             kind, rank, text, details = how
             error = RankError(text, rank, details, kind)
@@ -109,12 +111,13 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
 
 def _start(words, folder, world_size, steps, timeout):
     """Run the script; return (kind, rank, text, details) of its end, None if well."""
-    environ = {**os.environ, watch.FOLDER: folder, f"{watch.FOLDER}_STEPS": str(steps),
+    environ = {**os.environ, FOLDER: folder, f"{FOLDER}_STEPS": str(steps),
                "TORCH_DISTRIBUTED_DEBUG": "INFO"}
     running = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
          "--local-addr=localhost", f"--nproc_per_node={world_size}",
-         f"--log-dir={folder}", "-m", __name__, *words], env=environ)
+         f"--log-dir={folder}", "--no-python", sys.executable, "-c", INSIDE, *words],
+        env=environ)
     try:
         return _follow(running, Path(folder), world_size, timeout)
     finally:
@@ -156,15 +159,15 @@ def _follow(running, folder, world_size, timeout):
 
 def inside():
     """Be a rank: run the script that the command line names, as python would."""
-    folder, rank = Path(os.environ[watch.FOLDER]), os.environ["RANK"]
+    folder, rank = Path(os.environ[FOLDER]), os.environ["RANK"]
     meet.Calls(folder, rank).start()
-    watch.on_wrapping()
+    on_wrapping()
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     end = {"text": "", "details": "", "peer": False}
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
-        for one in watch.WATCHED:
+        for one in WATCHED:
             one.finish()
     except BaseException as error:
         if not isinstance(error, SystemExit) or error.code:
@@ -174,7 +177,3 @@ def inside():
         raise
     finally:
         (folder / f"end-{rank}").write_text(json.dumps({**end, "time": time.time()}))
-
-
-if __name__ == "__main__":
-    inside()

@@ -19,7 +19,7 @@ class Update:
     rng: int = 0                               # hash of torch's generator then
     drew: bool = False                         # were numbers drawn until the update?
     noisy: bool = False                        # in the first forward?
-    drawn: list = field(default_factory=list)  # hashes of inputs that are no rows
+    drawn: list = field(default_factory=list)  # seeds; hashes of inputs that are no rows
     terms: list = field(default_factory=list)  # (n, each) of torch's losses
     wanders: bool = False                      # do weights move between forwards?
     batch: tuple = (0, None)                   # of the audit: rows, and their hash

@@ -70,12 +70,18 @@ class Recorder:
     @quietly
     def _hook_up(self):
         enter, clip = self.stack.enter_context, getattr(clip_grad, CLIP, None)
+        seed = torch.manual_seed
+
+        def seed_and_note(number):
+            self.now.drawn.append(number)
+            return seed(number)
 
         def clip_and_note(params, most, norm, *args, **kwargs):
             params = [params] if torch.is_tensor(params) else list(params)
             self._clip(params, most, norm)
             return clip(params, most, norm, *args, **kwargs)
         enter(torch.compiler.set_stance("force_eager"))
+        enter(mock.patch.object(torch, "manual_seed", seed_and_note))
         enter(optim.register_optimizer_step_pre_hook(self._pre_step))
         enter(optim.register_optimizer_step_post_hook(self._post_step))
         if clip:

@@ -17,7 +17,7 @@ from manual_dp.audit2.rows import dealt, shared
 from manual_dp.audit2.sketch import mixture
 
 ORDER = [*WORDS]
-FOLLOWS = {"gradient", "replicas-differ", "state-differs", "buffers"}
+FOLLOWS = {"start-differs", "gradient", "replicas-differ", "state-differs", "buffers"}
 DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 
 
@@ -53,8 +53,8 @@ class Step:
         return far if far > 10 * self.close ** 2 * float(sketches[0].norm()) else 0
 
 
-def judge(runs, alone=None, watched=False):
-    """Return (findings, remarks, unchecked)."""
+def judge(runs, alone=None, watched=False, ignored=()):
+    """Return (findings, remarks, unchecked); what follows from ignored ones counts."""
     remarks, unchecked = [], []
     if found := next(_other_models(runs), None):
         return [found], [], []
@@ -66,7 +66,7 @@ def judge(runs, alone=None, watched=False):
     found = [*dealt(runs, watched), *_facts(runs, proved)]
     for step in steps:
         if broken := min(_links(step), key=lambda f: ORDER.index(f.code), default=None):
-            known = {f.code for f in found}
+            known = {f.code for f in found} - {*ignored}
             line = next((u.line for us in step.updates for u in us if u.line), "")
             if not (broken.code in known or known and broken.code in FOLLOWS
                     or known & DEALS and broken.code.startswith("rows-")):
@@ -159,9 +159,8 @@ def _beside_one(step, rates):
     for key, value in step.last[0].end.items():
         is_rate = any(rate in key[1] for rate in ("lr of", "_lr of"))
         if key[0] == "settings" and its.get(key, value) != value and is_rate == rates:
-            of = f": lr is {value / its[key]:.4g} times, the rows are the same" * rates
             yield finding("settings", f"{key[1]} is {value} on {step.world_size} ranks,"
-                          f" {its[key]} on one{of}")
+                          f" {its[key]} on one" + ", and the rows are the same" * rates)
             return
 
 

@@ -152,7 +152,8 @@ class Watch:
 
 def judged(runs, asked, ignore=()):
     """Return the Report on the runs of all ranks; asked: how many steps."""
-    findings, remarks, unchecked = judge(runs, watched=True)
+    ignored = {*ignore, *runs[0].ignored}
+    findings, remarks, unchecked = judge(runs, None, True, ignored)
     taken, close = min(len(run.updates) for run in runs), runs[0].close
     if taken < asked and not findings:
         unchecked.append(f"{asked - taken} of {asked} steps: the script ended after "
@@ -164,7 +165,7 @@ def judged(runs, asked, ignore=()):
     report = Report(findings, remarks, unchecked, len(runs), taken,
                     Evidence(runs), precision="float64" if close <= 1e-7 else
                     f"in the script's precision: what is below {close:g} is not seen")
-    report.set_aside({*ignore, *runs[0].ignored})
+    report.set_aside(ignored)
     return report
 
 
