@@ -2,7 +2,7 @@
 
     audit         run a few steps of your own code on ranks and alone; return a Report
     watch         two lines in a script: its first steps, as it runs
-    audit_script  a script as it is, under torchrun
+    audit_script  a script as it is, on ranks
     check_ranks   one line in a script: are the ranks still alike?
     Report        findings, each with its cause and repair; what was not checked
 
@@ -17,19 +17,13 @@
 Data parallelism is judged: on every rank a replica of the model, one gradient. A step
 is right if it is the one that the same code takes at world size 1, in float64. So a
 mistake that a single device makes, too, is not seen: hand in `reference`, a step as one
-device should take it, to be compared with.
+device should take it. Where it is not right, the first broken link is the finding:
+set-up, weights before, rows, gradients, update, weights after.
 
-Where it is not, the first broken link is the finding: what ranks are set up with, the
-weights before, the rows, the gradients, the update, the weights after. Of gradients a
-matrix is found: who counts whom.
-
-    measure record clipping    in a rank: from one update of the weights to the next
-    rows losses state exact    what goes in; what must be alike; float64
-    sketch                     a few numbers for many
-    mixing proof rules         the matrix; is it one device's step? if not, why?
-    report                     findings, causes and repairs
-    watch command inside meet  scripts; what ranks say of themselves; who waits for whom
-    check                      check_ranks
+    record notes measure exact   in a rank: from one update of the weights to the next
+    rows losses state sketch     what goes in; what must be alike; few numbers for many
+    proof mixing rules report    one device's step? who counts whom? what is wrong?
+    watch command meet check     scripts; who waits for whom; check_ranks
 """
 
 import tempfile
@@ -37,8 +31,8 @@ from functools import partial
 
 from manual_dp.audit2.check import check_ranks
 from manual_dp.audit2.command import audit_script
-from manual_dp.audit2.meet import ended, with_calls
 from manual_dp.audit2.measure import measure
+from manual_dp.audit2.meet import ended
 from manual_dp.audit2.report import Evidence, Report, check_codes
 from manual_dp.audit2.rules import judge
 from manual_dp.audit2.watch import watch
@@ -55,14 +49,18 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
     the step has a loader of its own. A batch that is a tuple is handed to `step` as
     several arguments, if it takes as many.
     timeout: seconds; a run that hangs ends then, and its place is a finding.
-    reference: a step as one device should take it, called as `step` is, at world size
-    1; without it `step` itself is.
+    reference: called as `step` is, in its place, at world size 1.
     ignore: codes of findings to be remarks instead. backend: as in `run_ranks`.
     Raises TypeError or ValueError for arguments that do not fit.
     """
-    code = {"make_model": make_model, "make_batch": make_batch, "step": step,
-            "reference": reference}
-    _check(code, world_size, steps, ignore)
+    for name, value in {"make_model": make_model, "make_batch": make_batch or len,
+                        "step": step, "reference": reference or len}.items():
+        if not callable(value):
+            raise TypeError(f"{name} must be callable, got {type(value).__name__}")
+    for name, value in (("world_size", world_size), ("steps", steps)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+    check_codes(ignore)
     alone, missing = None, []
     take = partial(run_ranks, timeout=timeout, backend=backend)
     if world_size > 1:
@@ -72,24 +70,13 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
             missing = [f"a comparison with world size 1, which ended: {error}"]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            runs = take(with_calls, world_size, folder, 0.7 * timeout, measure,
-                        make_model, make_batch, step, steps)
+            runs = take(measure, world_size, make_model, make_batch, step, steps, folder,
+                        timeout / 2)
         except RankError as error:
-            return Report([ended(error, folder)], [], [], world_size, steps,
+            return Report([ended(error, folder)], (), missing, world_size, steps,
                           details=f"{error}\n{error.details}")
     report = Report(*judge(runs, alone, False, ignore), world_size, steps,
                     Evidence(runs, alone))
     report.unchecked += missing
     report.set_aside(ignore)
     return report
-
-
-def _check(code, world_size, steps, ignore):
-    for name, value in code.items():
-        optional = name in ("reference", "make_batch")
-        if not callable(value) and not (optional and value is None):
-            raise TypeError(f"{name} must be callable, got {type(value).__name__}")
-    for name, value in (("world_size", world_size), ("steps", steps)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
-    check_codes(ignore)

@@ -1,7 +1,5 @@
 """One line in a loop: are the ranks still alike?
 
-    check_ranks   compare hashes over ranks; return the findings on every rank
-
     for f in check_ranks(model, (X, y), optimizer):
         print(f.code, f.says, f.repair)
 """
@@ -41,20 +39,21 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     mine = {("replicas-differ", name): number
             for name, number in zip(named, bit_hashes(named.values()))}
     for i, one in enumerate(models):
-        mine.update(state.of_model(one, state.prefix(models, i)))
+        mine |= state.of_model(one, state.prefix(models, i))
     names = {id(p): name for name, p in named.items()}
     for i, one in enumerate(optimizers):
-        mine.update(state.of_optimizer(one, state.prefix(optimizers, i), names))
-    broken = [n for n, p in named.items()
-              if p.is_floating_point() and not bool(p.isfinite().all())]
+        mine |= state.of_optimizer(one, state.prefix(optimizers, i), names)
+    mine |= {("not-finite", name): bool(p.isfinite().all()) for name, p in named.items()
+             if p.is_floating_point()}
     leaves = [t for t in _pytree.tree_leaves(batch) if torch.is_tensor(t) and t.dim()]
     rows = row_hashes(max(leaves, key=torch.Tensor.numel)) if leaves else []
-    dicts, nans, lists = zip(*exchange("check_ranks", (mine, broken, rows), timeout))
-    found = [finding("not-finite", f"NaN or inf in {some[0]}", rank)
-             for rank, some in enumerate(nans) if some][:1]
-    if shared := set(lists[0]).intersection(*lists[1:]) if len(lists) > 1 else ():
-        found.append(finding("rows-same", f"{len(shared)} rows are on all ranks"))
-    return found + sorted(differ(dicts), key=lambda f: f.code != "replicas-differ")
+    dicts, lists = zip(*exchange("check_ranks", (mine, rows), timeout))
+    broken = [finding("not-finite", f"NaN or inf in {name}", rank)
+              for rank, one in enumerate(dicts) for (code, name), fine in one.items()
+              if code == "not-finite" and not fine]
+    shared = set(lists[0]).intersection(*lists[1:]) if len(lists) > 1 else ()
+    same = [finding("rows-same", f"{len(shared)} rows are on all ranks")] * bool(shared)
+    return broken[:1] + same + [f for f in differ(dicts) if f.code != "not-finite"]
 
 
 def _listed(one):

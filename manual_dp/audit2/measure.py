@@ -16,6 +16,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from manual_dp.audit2.exact import doubled, drawn, exact
+from manual_dp.audit2.meet import Calls
 from manual_dp.audit2.notes import Run
 from manual_dp.audit2.record import Recorder
 from manual_dp.audit2.rows import Minibatch
@@ -25,9 +26,14 @@ JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: FSDP1 shares out the parameters, which is not followed"
 
 
-def measure(make_model, make_batch, step, steps):
-    """Take `steps` steps in this rank, in float64; return a Run."""
-    joined, enter = [], Join.__enter__
+def measure(make_model, make_batch, step, steps, folder=None, seconds=0):
+    """Take `steps` steps in this rank, in float64; return a Run.
+
+    folder, seconds: of `Calls`, for a rank that hangs.
+    """
+    joined, enter, calls = [], Join.__enter__, Calls(folder, dist.get_rank(), seconds)
+    if folder:
+        calls.start()
     with exact(), mock.patch.object(
             Join, "__enter__", lambda self: joined.append(1) or enter(self)):
         made = make_model()
@@ -42,6 +48,7 @@ def measure(make_model, make_batch, step, steps):
             return run
         with recorder.on():
             blurs = [_take(recorder, t, make_batch, step, made) for t in range(steps)]
+    calls.done.set()
     found = summary(recorder)
     found.wants, found.blurs = run.wants, max(blurs)
     found.unjudged = found.unjudged or JOIN * bool(joined)
@@ -97,7 +104,7 @@ def summary(recorder):
         pickle.dumps(run.updates)
     except Exception:  # noqa: BLE001 (whatever torch says)
         run.updates, run.unjudged = [], "the steps: gradients of torch.func are taken"
-    run.unjudged = run.unjudged or recorder.problem and f"the steps: {recorder.problem}"
+    run.unjudged = run.unjudged or recorder.problem
     held = {id(p) for one in recorder.optimizers for p in params_of(one)}
     trained = {id(p) for m in recorder.modules for p in m.parameters()
                if any(id(q) in held for q in m.parameters())}

@@ -1,9 +1,7 @@
 """Ranks tell one another something over the group's store, and say what they wait for.
 
     exchange     what every rank says, in a list; NotTogether if some do not come
-    Calls        a thread that writes this rank's last collective into a file when asked
-    with_calls   run a function while such a thread is there
-    told         what these files say
+    Calls        a thread that says which collective a rank called last, if it hangs
     ended        the finding for a run that ended before its time
 
 No collective is disturbed: the store is that of the process group. What a rank called
@@ -57,39 +55,34 @@ def exchange(name, value, timeout=30):
 
 
 class Calls(threading.Thread):
-    """Write this rank's last collective into `folder`, once there is a file called ask.
+    """Write this rank's last collective into `folder` if none is new for some seconds.
 
-    seconds: after so many it does so unasked.
+    leaves: end the process then. done: set it where the rank has nothing more to do.
     """
 
-    def __init__(self, folder, rank, seconds=threading.TIMEOUT_MAX):
+    def __init__(self, folder, rank, seconds, leaves=False):
         super().__init__(daemon=True)
-        self.folder, self.rank, self.seconds = Path(folder), rank, seconds
+        self.path = Path(folder or "", f"calls-{rank}")
+        self.seconds, self.leaves = seconds, leaves
         self.done = threading.Event()
 
     def run(self):
-        """Wait, and write."""
-        end = time.monotonic() + self.seconds
-        while not self.done.wait(0.3):
-            if time.monotonic() > end or (self.folder / "ask").exists():
-                frame = sys._current_frames().get(threading.main_thread().ident)
-                part = self.folder / f"part-{self.rank}"
-                part.write_text(json.dumps([caller(frame), _last_call()]))
-                part.rename(self.folder / f"calls-{self.rank}")
+        """Look once a second."""
+        seen, since = None, time.monotonic()
+        while not self.done.wait(1):
+            frame = sys._current_frames().get(threading.main_thread().ident)
+            now = caller(frame), last_call()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() > since + self.seconds:
+                self.path.write_text(json.dumps(now))
+                if self.leaves:
+                    time.sleep(3)  # the others write, too
+                    os._exit(4)
                 return
 
 
-def with_calls(folder, seconds, function, *args):
-    """Call the function; if it takes longer than `seconds`, this rank's call is told."""
-    calls = Calls(folder, dist.get_rank(), seconds)
-    calls.start()
-    try:
-        return function(*args)
-    finally:
-        calls.done.set()
-
-
-def _last_call():
+def last_call():
     """Return what the last collective was, and the line that called it, as text."""
     try:
         log = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())  # noqa: S301
@@ -106,23 +99,16 @@ def _last_call():
     return f"collective {last['collective_seq_id']} is {name}{sizes} in {line}"
 
 
-def told(folder):
-    """Return a sentence for each rank that said what it called last."""
-    says = []
-    for path in sorted(Path(folder).glob("calls-*")):
-        at, call = json.loads(path.read_text())
-        stands = f"; it stands at {at}" if at and not call.endswith(f"in {at}") else ""
-        says.append(f"rank {path.name.removeprefix('calls-')}: {call}{stands}")
-    return says
-
-
 def ended(error, folder):
     """Return the finding that a launch ended in.
 
     error: a RankError, or what is like it. folder: of `Calls`.
     """
-    text, whole = str(error).split("\n")[0], f"{error}\n{error.details}"
-    says = ". ".join(told(folder)) or text
+    text, whole, says = str(error).split("\n")[0], f"{error}\n{error.details}", []
+    for path in sorted(Path(folder).glob("calls-*")):
+        at, call = json.loads(path.read_text())
+        stands = "" if not at or call.endswith(f"in {at}") else f"; it stands at {at}"
+        says.append(f"rank {path.name.removeprefix('calls-')}: {call}{stands}")
     if "DDP expects same model" in whole:
         return finding("start-differs", text, error.rank)
     if "not used in producing loss" in whole:
@@ -130,7 +116,7 @@ def ended(error, folder):
         return finding("not-trained", "no loss depends on some parameters, and DDP waits"
                        " for their gradients" + names.partition(":")[2], error.rank)
     if any(word in whole for word in OTHER_SIZES):
-        return finding("mismatch", "ranks are in different collectives, and got what "
-                       f"others sent for another one: {says}")
-    code = "hang" if error.kind in ("hung", "left") else "exception"
-    return finding(code, says if code == "hang" else text, error.rank)
+        return finding("mismatch", "a rank got what others sent for another collective: "
+                       + (". ".join(says) or text), error.rank)
+    hangs = says or error.kind in ("hung", "left")
+    return finding("hang" if hangs else "exception", ". ".join(says) or text, error.rank)

@@ -1,10 +1,5 @@
 """Who counts whom: the matrix C with used = C came, and how to read it.
 
-    Mixed      what one update is made of: sketches of all ranks
-    matrix     C[r][k]: how often rank r applies the gradient of rank k
-    read       the finding that a matrix is
-    by_pieces, by_parameter   the same, a column a micro-batch, a matrix a parameter
-
                          rank 0 applies      rank 1 applies      one device counts
     right                [.5, .5]            the same            [.5, .5]
     mean of means        [.5, .5]            the same            [.6, .4]
@@ -13,7 +8,8 @@
     broadcast            [1, 0]              the same            [.5, .5]
     rank 1 left out      [.5, 0]             the same            [.5, .5]
 
-No guess is tried: the matrix is the diagnosis.
+No guess is tried: the matrix is the diagnosis. Where there is none, `by_pieces` has a
+column for each micro-batch, and `by_parameter` a matrix for each parameter.
 """
 
 import math
@@ -53,10 +49,17 @@ class Mixed:
         return mixture(made[rows], [part[rows] for part in parts], self.close,
                        self.noise)
 
+    def matrix(self):
+        """Return C: C[r][k] is how often rank r applies rank k's gradient.
 
-def matrix(mixed):
-    """Return C, a list for each rank; None for a rank that no numbers explain."""
-    return [mixed.fit(r, mixed.came) for r in range(mixed.world_size)]
+        It has None for a rank that no numbers explain.
+        """
+        return [self.fit(r, self.came) for r in range(self.world_size)]
+
+    def alike(self, c):
+        """Return whether all ranks count alike in a row of C."""
+        c = [c[k] for k in self.live]
+        return max(c) - min(c) <= self.near * max(map(abs, c))
 
 
 def read(C, one, mixed):
@@ -78,7 +81,17 @@ def read(C, one, mixed):
             return finding("rank-left-out", f"the sum leaves out {listed(missing)}",
                            missing[0])
         return finding("rank-left-out", f"all ranks apply rank {only}'s gradient", only)
-    return _beside_one(C[0], one, mixed) if one else None
+    if one is None or any(abs(one[k]) <= 1e-9 for k in mixed.live):
+        return None
+    times = [C[0][k] / one[k] for k in mixed.live]
+    if max(times) - min(times) <= SAME * max(map(abs, times)):
+        return scaled(times[0], mixed)
+    if mixed.alike(C[0]):
+        least = min(one[k] for k in mixed.live)
+        return finding("uneven-shards", "ranks' gradients count alike, on a single "
+                       f"device {numbers(one[k] / least for k in mixed.live)} times")
+    return finding("gradient", "beside a single device ranks count "
+                   f"{numbers(times)} times")
 
 
 def _other_rows(C, zero, mixed):
@@ -98,28 +111,6 @@ def _other_rows(C, zero, mixed):
                        f"multiples of one gradient: {numbers(map(min, times))}")
     return finding("gradient", "ranks apply different mixtures of their gradients: "
                    f"rank 0 counts them {numbers(C[0])} times, rank 1 {numbers(C[1])}")
-
-
-def _beside_one(c, one, mixed):
-    """Return the finding on equal rows c, where one device counts `one`."""
-    if any(abs(one[k]) <= 1e-9 for k in mixed.live):
-        return None
-    times = [c[k] / one[k] for k in mixed.live]
-    if max(times) - min(times) <= SAME * max(map(abs, times)):
-        return scaled(times[0], mixed)
-    if is_alike(c, mixed):
-        least = min(one[k] for k in mixed.live)
-        return finding("uneven-shards", "ranks' gradients count alike, on a single "
-                       f"device {numbers(one[k] / least for k in mixed.live)} times")
-    least = min(times, key=abs)
-    return finding("gradient", f"ranks count {numbers(x / least for x in times)} times "
-                   "as often as on one device")
-
-
-def is_alike(c, mixed):
-    """Return whether all ranks count alike in a row of C."""
-    c = [c[k] for k in mixed.live]
-    return max(c) - min(c) <= mixed.near * max(map(abs, c))
 
 
 def scaled(times, mixed):
@@ -162,23 +153,20 @@ def by_pieces(mixed):
 
 def by_parameter(mixed, names):
     """Return the finding where some parameters are mixed otherwise than others."""
-    own, wrong = [], []
+    found = {"not-synchronised": [], "gradient": []}
     for i in mixed.held[0]:
         came, used = [[x[i:i + 1] for x in of] for of in (mixed.came, mixed.used)]
-        known = sum(int((c != 0).any()) for c in came) == len(came) or min(
-            int((c != 0).sum()) for c in came) >= 2 * len(came)
+        some = [int((c != 0).sum()) for c in came]
         far = max(float((u - used[0]).norm()) for u in used)
-        if not known or far <= 10 * mixed.close * float(used[0].norm()):
-            continue
-        alone = [mixture(u, [c], mixed.close) for u, c in zip(used, came)]
-        if any(alone):
-            own.append((i, next(r for r, one in enumerate(alone) if one)))
-        elif any(mixture(u, came, mixed.close) is None for u in used):
-            wrong.append(i)
-    more = len(own or wrong) - 1
-    more = f" and {more} more" if more else ""
-    if own:
-        return finding("not-synchronised", f"ranks applied their own gradient of "
-                       f"{names[own[0][0]]}{more}", own[0][1])
-    return finding("gradient", f"{names[wrong[0]]}{more} got, on each rank, what is no "
-                   "mixture of the ranks' gradients") if wrong else None
+        if far > 10 * mixed.close * float(used[0].norm()) and (
+                all(some) or min(some) >= 2 * len(came)):
+            if any(mixture(u, [c], mixed.close) for u, c in zip(used, came)):
+                found["not-synchronised"].append(names[i])
+            elif any(mixture(u, came, mixed.close) is None for u in used):
+                found["gradient"].append(names[i])
+    for code, what in [("not-synchronised", "each rank applied its own gradient of "),
+                       ("gradient", "no mixture of ranks' gradients is applied to ")]:
+        if found[code]:
+            more = f" and {len(found[code]) - 1} more" * (len(found[code]) > 1)
+            return finding(code, what + found[code][0] + more)
+    return None

@@ -1,16 +1,11 @@
-"""What a rank notes, small enough to be sent.
-
-    Update   from one update of its weights to the next; hashes and sketches: one a
-             parameter
-    Run      all of it
-"""
+"""What a rank notes, small enough to be sent; hashes and sketches: one a parameter."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Update:
-    """What one rank saw up to an update."""
+    """What one rank saw from one update of its weights to the next."""
 
     t: int = 0                                 # which step of the audit or script
     before: list = None                        # hashes at the first forward
@@ -19,7 +14,7 @@ class Update:
     rng: int = 0                               # hash of torch's generator then
     drew: bool = False                         # were numbers drawn until the update?
     noisy: bool = False                        # in the first forward?
-    drawn: list = field(default_factory=list)  # seeds; hashes of inputs that are no rows
+    drawn: dict = field(default_factory=dict)  # seeds given; inputs that are no rows
     terms: list = field(default_factory=list)  # (n, each) of torch's losses
     wanders: bool = False                      # do weights move between forwards?
     batch: tuple = (0, None)                   # of the audit: rows, and their hash

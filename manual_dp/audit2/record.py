@@ -1,7 +1,5 @@
 """Listen to a rank at work: from one update of its weights to the next.
 
-    Recorder   hooks on models, optimizers, clipping, loaders; they change nothing
-
 What this rank's backward brings is heard at each parameter before anything sums it;
 what the optimizer uses is read when it is about to step. An error in a hook ends the
 listening, and not the training: `problem` says what it was.
@@ -30,12 +28,10 @@ def quietly(hook):
     """Let no error of a hook out: it ends the listening."""
     @wraps(hook)
     def call(self, *args, **kwargs):
-        if self.problem:
-            return None
         try:
-            return hook(self, *args, **kwargs)
+            return None if self.problem else hook(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is ours)
-            self.problem = f"the audit met {type(error).__name__}: {error}"
+            self.problem = f"the steps: the audit met {type(error).__name__}: {error}"
             return None
     return call
 
@@ -49,16 +45,16 @@ class Recorder:
 
     def __init__(self, models, optimizers=(), others=(), cast=None, closed=None):
         self.models, self.modules = models, [*map(state.unwrapped, models)]
-        self.optimizers, self.others, self.cast = list(optimizers), others, cast
+        self.optimizers, self.others, self.cast = [*optimizers], others, cast
         named = state.named(models, optimizers)
-        self.names, self.params = list(named), list(named.values())
+        self.names, self.params = [*named], [*named.values()]
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sketch, self.dealing = Sketch(self.params), Dealing()
-        self.sharded = any(map(_is_part, self.params))
+        self.whole = [i for i, p in enumerate(self.params)
+                      if not hasattr(p, "placements")]  # else ranks share it out
         self.updates, self.now, self.t, self.problem = [], Update(), 0, ""
         self.heard, self.came, self.left, self.clipped = set(), {}, {}, {}
-        self.minibatch, self.closed, self.depth = None, closed, 0
-        self.through = False
+        self.minibatch, self.closed, self.depth, self.through = None, closed, 0, False
 
     @contextmanager
     def on(self):
@@ -69,21 +65,21 @@ class Recorder:
 
     @quietly
     def _hook_up(self):
-        enter, clip = self.stack.enter_context, getattr(clip_grad, CLIP, None)
-        seed = torch.manual_seed
+        enter, seed = self.stack.enter_context, torch.manual_seed
+        clip = getattr(clip_grad, CLIP, None)
 
         def seed_and_note(number):
-            self.now.drawn.append(number)
+            self.now.drawn.setdefault("seed", []).append(number)
             return seed(number)
 
         def clip_and_note(params, most, norm, *args, **kwargs):
-            params = [params] if torch.is_tensor(params) else list(params)
+            params = [params] if torch.is_tensor(params) else [*params]
             self._clip(params, most, norm)
             return clip(params, most, norm, *args, **kwargs)
         enter(torch.compiler.set_stance("force_eager"))
-        enter(mock.patch.object(torch, "manual_seed", seed_and_note))
         enter(optim.register_optimizer_step_pre_hook(self._pre_step))
         enter(optim.register_optimizer_step_post_hook(self._post_step))
+        enter(mock.patch.object(torch, "manual_seed", seed_and_note))
         if clip:
             enter(mock.patch.object(clip_grad, CLIP, clip_and_note))
         for patch in self.dealing.hooks():
@@ -112,12 +108,12 @@ class Recorder:
         if self.now.before is None:
             self._begin()
         elif self.cast and not self.now.wanders:
-            self.now.wanders = self.now.before != self.hashes()
+            self.now.wanders = self.now.before != self._hashes()
         now = self.now
         tensors = [t for t in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         rows = (self.minibatch.find if self.minibatch else hashes)(tensors)
         if rows is None and tensors and tensors[0].is_floating_point():
-            now.drawn += bit_hashes(tensors[:1])
+            now.drawn.setdefault("input", []).extend(bit_hashes(tensors[:1]))
         now.rows.append(rows)
         now.numbers += sum(t.numel() for t in tensors[:1])
         now.synced += self.through
@@ -130,8 +126,7 @@ class Recorder:
             self.now.noisy |= self.now.rng != _generator()
 
     def _begin(self):
-        """Note what the first forward finds; this closes the update before."""
-        now, weights = self.now, self.hashes()
+        now, weights = self.now, self._hashes()
         if self.updates and self.updates[-1].settled is None:
             self.settle(weights)
         if self.closed:
@@ -141,10 +136,9 @@ class Recorder:
         for i, model in enumerate(self.models):
             now.state |= state.of_model(model, state.prefix(self.models, i))
 
-    def hashes(self):
-        """Return a hash for each parameter; 0 for one that ranks share out."""
-        whole = iter(bit_hashes([p for p in self.params if not _is_part(p)]))
-        return [0 if _is_part(p) else next(whole) for p in self.params]
+    def _hashes(self):
+        found = dict(zip(self.whole, bit_hashes([self.params[i] for i in self.whole])))
+        return [found.get(i, 0) for i in range(len(self.params))]
 
     # backward
 
@@ -177,12 +171,10 @@ class Recorder:
 
     @quietly
     def _clip(self, params, most, norm):
-        mine = [self.index[id(p)] for p in params if id(p) in self.index]
-        if mine:
-            self.now.clips.append((float(most), float(norm)))
+        mine, most, norm = self._places(params), float(most), float(norm)
+        self.now.clips += [(most, norm)] * bool(mine)
         for i in mine:
-            factor = min(1.0, float(most) / (float(norm) + 1e-6))
-            self.clipped[i] = factor * self.clipped.get(i, 1.0)
+            self.clipped[i] = min(1.0, most / (norm + 1e-6)) * self.clipped.get(i, 1.0)
 
     # update
 
@@ -207,7 +199,7 @@ class Recorder:
 
     @quietly
     def _take(self, optimizer):
-        mine = self._mine(optimizer)
+        mine = self._places(state.params_of(optimizer))
         if all(optimizer is not one for one in self.optimizers):
             self.optimizers.append(optimizer)
         if not mine:
@@ -215,19 +207,19 @@ class Recorder:
         if self.now.before is None:
             self._begin()
         now = self.now
-        now.used = None if self.sharded else self.sketch([
-            p.grad if i in mine else None for i, p in enumerate(self.params)])
-        for i in self.clipped.keys() & mine if now.used is not None else ():
-            now.used[i] /= self.clipped[i] or 1.0
+        if len(self.whole) == len(self.params):
+            now.used = self.sketch([p.grad if i in mine else None
+                                    for i, p in enumerate(self.params)])
+            for i in self.clipped.keys() & mine:
+                now.used[i] /= self.clipped[i] or 1.0
         now.held, now.line, now.drew = mine, caller(), now.rng != _generator()
         now.plain = type(optimizer).__name__ == "SGD" and not any(
             group.get("momentum") or group.get("weight_decay")
             for group in optimizer.param_groups)
         self._write_pieces(mine)
 
-    def _mine(self, optimizer):
-        return sorted({self.index[id(p)] for p in state.params_of(optimizer)
-                       if id(p) in self.index})
+    def _places(self, params):
+        return sorted({self.index[id(p)] for p in params if id(p) in self.index})
 
     def _write_pieces(self, held):
         came = {i: self.came[i] for i in held if self.came.get(i)}
@@ -244,9 +236,9 @@ class Recorder:
     @quietly
     def _post_step(self, optimizer, *_):
         self.depth = max(0, self.depth - 1)
-        mine = self._mine(optimizer)
+        mine = self._places(state.params_of(optimizer))
         if not self.depth and mine:
-            weights = self.hashes()
+            weights = self._hashes()
             self.now.after = {i: weights[i] for i in mine}
             self._close()
 
@@ -261,7 +253,7 @@ class Recorder:
     def settle(self, weights=None):
         """Note where the weights, the optimizers and others are after an update."""
         last = self.updates[-1]
-        last.settled, last.stop = weights or self.hashes(), self.sketch(self.params)
+        last.settled, last.stop = weights or self._hashes(), self.sketch(self.params)
         names = {id(p): name for name, p in zip(self.names, self.params)}
         shapes = {(*p.shape,) for p in self.params}
         for i, one in enumerate(self.optimizers):
@@ -272,7 +264,7 @@ class Recorder:
     @quietly
     def end_step(self):
         """End a step of the audit; one that writes the weights by hand counts, too."""
-        if self.now.before is not None and self.hashes() != self.now.before and all(
+        if self.now.before is not None and self._hashes() != self.now.before and all(
                 u.t != self.t for u in self.updates):
             self._write_pieces(range(len(self.params)))
             self.now.drew = self.now.rng != _generator()
@@ -281,20 +273,16 @@ class Recorder:
             self.settle()
 
 
-def _is_part(p):
-    return hasattr(p, "placements")
-
-
 def _generator():
     return bit_hashes([torch.get_rng_state()])[0]
 
 
 def is_users(name):
     """Return whether a file is neither Python's, nor a library's, nor the audit's."""
-    own = os.path.dirname(os.path.dirname(__file__))
-    return "site-packages" not in name and not name.startswith((
-        "<frozen", os.path.dirname(os.__file__), os.path.dirname(__file__),
-        os.path.join(own, "ranks")))
+    own = os.path.dirname(__file__)
+    ranks = os.path.join(os.path.dirname(own), "ranks")
+    return "site-packages" not in name and not name.startswith(
+        ("<frozen", os.path.dirname(os.__file__), own, ranks))
 
 
 def caller(frame=None):

@@ -186,7 +186,8 @@ def _random(step):
     """Yield the finding for ranks that draw the same numbers in a step."""
     first, drew = step.first, any(u.drew for u in step.last)
     masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
-    noise = first[0].drawn and all(u.drawn == first[0].drawn for u in first)
+    noise = any(all(u.drawn.get(kind) == drawn for u in first)
+                for kind, drawn in first[0].drawn.items())
     if step.world_size > 1 and not step.proof and (masks or drew and noise):
         yield finding("random-same", "all ranks draw the same random numbers")
 
@@ -245,7 +246,7 @@ def _mixed(us, one, step):
     alone = one and (one.start - one.stop if by_hand else one.used)
     if alone is not None and alone.shape == used[0].shape and step.proof is False:
         mixed.alone = alone
-    C = mixing.matrix(mixed)
+    C = mixed.matrix()
     if None not in C:
         return _read(C, us, mixed, step)
     if len(set(map(tuple, mixed.held))) > 1 or step.world_size == 1:
@@ -271,7 +272,7 @@ def _read(C, us, mixed, step):
                        " and that is not one device's gradient")
     if one and all(abs(one[k]) > 1e-9 for k in mixed.live) or step.world_size == 1:
         return None
-    alike, total = mixing.is_alike(C[0], mixed), sum(C[0])
+    alike, total = mixed.alike(C[0]), sum(C[0])
     scale = mixing.scaled(total, mixed) if alike and not mixed.by_hand else None
     scale = scale if scale and scale.code in ("sum", "averaged-twice") else None
     scale = scale and scale._replace(

@@ -10,15 +10,11 @@
 
 The script keeps its loader, its sampler, its precision. Nothing is sent before the last
 of the steps: then the ranks meet over the group's store, and rank 0 prints the report.
-Under `python -m manual_dp audit -- train.py` they leave their notes in files instead.
 """
 
 import atexit
-import os
-import pickle
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -33,9 +29,9 @@ from manual_dp.audit2.record import Recorder
 from manual_dp.audit2.report import Evidence, Report, check_codes, so_many
 from manual_dp.audit2.rules import judge
 
-FOLDER = "MANUAL_DP_AUDIT"  # where the command waits for the notes
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 WATCHED = []  # what is watched in this process
+COMMAND = {}  # of `command`: how many steps, and how a rank leaves with its Run
 
 
 def watch(model, *others, steps=3, timeout=30, ignore=()):
@@ -56,7 +52,7 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
                            "init_process_group")
     while WATCHED:  # one at a time: what knows more begins again
         WATCHED.pop().stop()
-    WATCHED.append(Watch([model, *others], steps, timeout, ignore))
+    WATCHED.append(Watch([model, *others], COMMAND.get("steps", steps), timeout, ignore))
     return WATCHED[0]
 
 
@@ -65,12 +61,11 @@ class Watch:
 
     def __init__(self, made, steps, timeout, ignore):
         self.recorder = Recorder(*state.parts(made), closed=self._closed)
-        self.folder, self.timeout, self.ignore = os.environ.get(FOLDER), timeout, ignore
-        self.steps = int(os.environ.get(f"{FOLDER}_STEPS", steps))
-        self.updates = self.steps * max(1, len(self.recorder.optimizers))
-        self.rank, self.report, self.on, self.moves = dist.get_rank(), None, True, {}
-        self.destroy = dist.destroy_process_group
-        move, self.stack = lr_scheduler.LRScheduler.step, ExitStack()
+        self.steps, self.timeout, self.ignore = steps, timeout, ignore
+        self.updates = steps * max(1, len(self.recorder.optimizers))
+        self.report, self.on, self.moves = None, True, {}
+        self.destroy, self.stack = dist.destroy_process_group, ExitStack()
+        move = lr_scheduler.LRScheduler.step
 
         def moved(schedule, *args, **kwargs):
             caller = sys._getframe(1).f_globals.get("__name__", "")
@@ -81,21 +76,12 @@ class Watch:
                     mock.patch.object(lr_scheduler.LRScheduler, "step", moved),
                     mock.patch.object(dist, "destroy_process_group", self._destroy)]:
             self.stack.enter_context(one)
-        self._write("rank", b"")
         atexit.register(self.finish)
 
     def _heard(self, terms, each):
         self.recorder.now.terms.append((terms, each))
 
-    def _write(self, name, data):
-        """Leave something in the command's folder, if there is one."""
-        if self.folder:
-            part = Path(self.folder, f"part-{name}-{self.rank}")
-            part.write_bytes(data)
-            part.rename(Path(self.folder, f"{name}-{self.rank}"))
-
     def _closed(self):
-        self._write("rank", str(len(self.recorder.updates)).encode())
         if len(self.recorder.updates) >= self.updates:
             self.finish()
 
@@ -106,12 +92,12 @@ class Watch:
         self.stop()
         try:
             run = self._run()
-            self._write("run", pickle.dumps(run))
-            if not self.folder and dist.is_initialized():
-                runs = exchange("watch", run, self.timeout)
-                if self.rank == 0:
-                    self.report = judged(runs, self.steps)
-                    print(self.report, flush=True)
+            if COMMAND:
+                COMMAND["leave"](run)
+            runs = exchange("watch", run, self.timeout)
+            if dist.get_rank() == 0:
+                self.report = judged(runs, self.steps)
+                print(self.report, flush=True)
         except Exception as error:  # noqa: BLE001 (the training goes on)
             print(f"watch: not checked: {error}", file=sys.stderr, flush=True)
 
@@ -162,9 +148,10 @@ def judged(runs, asked, ignore=()):
     if taken and runs[0].moves >= 2 * taken:
         remarks.append(f"a schedule moves on {runs[0].moves // taken} times in a step: "
                        "its warm-up and decay end as many times earlier")
-    report = Report(findings, remarks, unchecked, len(runs), taken,
-                    Evidence(runs), precision="float64" if close <= 1e-7 else
-                    f"in the script's precision: what is below {close:g} is not seen")
+    precision = "float64" if close <= 1e-7 else (
+        f"in the script's precision: what is below {close:g} is not seen")
+    report = Report(findings, remarks, unchecked, len(runs), taken, Evidence(runs),
+                    precision=precision)
     report.set_aside(ignored)
     return report
 
