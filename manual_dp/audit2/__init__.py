@@ -70,8 +70,8 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
             missing = [f"a comparison with world size 1, which ended: {error}"]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            runs = take(measure, world_size, make_model, make_batch, step, steps, folder,
-                        timeout / 2)
+            runs = take(measure, world_size, make_model, make_batch, step, steps,
+                        folder, timeout / 2)
         except RankError as error:
             return Report([ended(error, folder)], (), missing, world_size, steps,
                           details=f"{error}\n{error.details}")

@@ -24,7 +24,7 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     batch: this rank's own rows, in tensors: ranks must not share rows.
     Call it on all ranks, at any time: nothing is changed, no collective is called.
     timeout: seconds; if by then not all ranks came, NotTogether is raised on all.
-    Raises RuntimeError without a process group, TypeError for what is no model or batch.
+    Raises RuntimeError without a process group, TypeError for no model or batch.
     """
     models, optimizers = _listed(model), _listed(optimizer)
     if not dist.is_initialized():

@@ -35,8 +35,8 @@ Run a few steps of your training on several ranks, and say what is wrong.
 
 runs a script as torchrun does, and ends it after its first steps. It should say
 `watch(model, optimizer)` (from manual_dp.audit); if not, what it wraps in DDP is
-watched. A script that starts its ranks itself (mp.spawn) says watch in these, and is run
-without this command. More exact is manual_dp.audit.audit, beside a single device.
+watched. A script that starts its ranks itself (mp.spawn) says watch in these, and is
+run without this command. More exact is manual_dp.audit.audit, beside a single device.
 
 Do not set TORCH_DISTRIBUTED_DEBUG=DETAIL: DDP crashes with it on some builds of torch.
 Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
@@ -49,8 +49,8 @@ def add_parser(commands, count, file):
     parser = commands.add_parser(
         "audit", help="is your training on many devices correct?", description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="+", metavar="-- SCRIPT.py", help="a script, and "
-                        "its arguments")
+    parser.add_argument("words", nargs="+", metavar="-- SCRIPT.py",
+                        help="a script, and its arguments")
     for name, default, of in [("world-size", 2, "ranks"), ("steps", 3, "steps"), (
             "timeout", 60, "seconds until ranks that wait are given up")]:
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N",
@@ -94,7 +94,7 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         try:
             run_ranks(_become, world_size, words, environ, timeout=DAY)
         except RankError as error:
-            how = error  # also where all went well: a rank that is another has no result
+            how = error  # also where all went well: the new pythons have no result
         paths = [Path(folder, f"run-{rank}") for rank in range(world_size)]
         if all(path.exists() for path in paths):
             return judged([pickle.loads(path.read_bytes())  # noqa: S301 (ours)
@@ -103,8 +103,8 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
                 if (path := Path(folder, f"end-{rank}")).exists()}
         text, details = ends.get(how.rank, [str(how), how.details])
         if not text:
-            raise RuntimeError(f"{name} came to its end, and nothing was watched on rank"
-                               f" {how.rank}: say watch(model, optimizer) once the "
+            raise RuntimeError(f"{name} came to its end, and nothing was watched on "
+                               f"rank {how.rank}: say watch(model, optimizer) once the "
                                "process group is there, or wrap the model in DDP")
         error = RankError(text, how.rank, details, how.kind)
         report = Report([ended(error, folder)], (), (), world_size, details=details)

@@ -48,7 +48,7 @@ def exact():
 
 
 def doubled(x):
-    """Return a nest of tensors, or a module, in float64; layers that recur drop nothing."""
+    """Return a nest of tensors, or a module, in float64 and without dropout."""
     if isinstance(x, nn.Module):
         for part in x.double().modules():
             if isinstance(part, nn.RNNBase):

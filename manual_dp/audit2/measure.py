@@ -9,7 +9,6 @@ import inspect
 import pickle
 from unittest import mock
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
@@ -111,11 +110,13 @@ def summary(recorder):
     few = len(recorder.modules) <= len(recorder.optimizers)
     reached = {*recorder.came} | {i for u in run.updates for piece in u.pieces
                                   for i in piece.any(1).nonzero().flatten().tolist()}
-    wanted = [(i, n, p) for i, (n, p) in enumerate(zip(names, params)) if p.requires_grad]
+    wanted = [(i, n, p) for i, (n, p) in enumerate(zip(names, params))
+              if p.requires_grad]
     run.unheld = [n for _, n, p in wanted if held and id(p) not in held and (
         few or id(p) in trained)]
     unused = any(getattr(m, "find_unused_parameters", False) for m in recorder.models)
-    run.silent = [n for i, n, _ in wanted if reached and not unused and i not in reached]
+    run.silent = [n for i, n, _ in wanted
+                  if reached and not unused and i not in reached]
     run.broken = [n for n, p in zip(names, params) if p.is_floating_point() and not (
         hasattr(p, "to_local") or bool(p.isfinite().all()))]
     return run

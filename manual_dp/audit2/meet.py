@@ -34,7 +34,8 @@ class NotTogether(RuntimeError):
 
 def exchange(name, value, timeout=30):
     """Return what all ranks hand in under this name, in rank order."""
-    store = dist.PrefixStore(f"audit.{name}", dist.distributed_c10d._get_default_store())
+    group = dist.distributed_c10d
+    store = dist.PrefixStore(f"audit.{name}", group._get_default_store())
     rank, turn, end = dist.get_rank(), TURNS.get(name, 0) + 1, time.time() + timeout
     TURNS[name] = turn
     store.set(f"{turn}/{rank}", pickle.dumps(value))
@@ -47,8 +48,8 @@ def exchange(name, value, timeout=30):
         except RuntimeError:
             missing.append(other)
     if missing:
-        raise NotTogether(f"{name}: {listed(missing)} did not come to call {turn} within"
-                          f" {timeout:g} s")
+        raise NotTogether(f"{name}: {listed(missing)} did not come to call {turn} "
+                          f"within {timeout:g} s")
     if turn > 1:
         store.delete_key(f"{turn - 1}/{rank}")  # all have read it: they are here
     return said
@@ -113,10 +114,10 @@ def ended(error, folder):
         return finding("start-differs", text, error.rank)
     if "not used in producing loss" in whole:
         names = whole.partition("did not receive grad")[2].split("\n")[0]
-        return finding("not-trained", "no loss depends on some parameters, and DDP waits"
-                       " for their gradients" + names.partition(":")[2], error.rank)
+        return finding("not-trained", "no loss depends on some parameters, and DDP "
+                       "waits for them" + names.partition(":")[2], error.rank)
     if any(word in whole for word in OTHER_SIZES):
-        return finding("mismatch", "a rank got what others sent for another collective: "
-                       + (". ".join(says) or text), error.rank)
-    hangs = says or error.kind in ("hung", "left")
-    return finding("hang" if hangs else "exception", ". ".join(says) or text, error.rank)
+        return finding("mismatch", "a rank got what others sent for another collective"
+                       f": {'. '.join(says) or text}", error.rank)
+    code = "hang" if says or error.kind in ("hung", "left") else "exception"
+    return finding(code, ". ".join(says) or text, error.rank)

@@ -97,7 +97,7 @@ def read(C, one, mixed):
 def _other_rows(C, zero, mixed):
     """Return the finding on a matrix whose rows differ."""
     live, everyone = mixed.live, range(mixed.world_size)
-    own = [r for r in live if not zero[r][r] and all(zero[r][k] for k in live if k != r)]
+    own = [r for r in live if [k for k in live if not zero[r][k]] == [r]]
     if own and len(live) > 1:
         back = [r for r in everyone if r not in own and not any(zero[r])]
         says = f"{listed(own)} applied the gradient of their own rows alone"

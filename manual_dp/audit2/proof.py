@@ -1,50 +1,75 @@
-"""Is the ranks' step the one that the same code takes alone? Then it is right.
+"""A step of all ranks, and whether it is the one that the same code takes alone.
 
-    prove   (True, ""); (False, ""); or (None, why the two cannot be compared)
+    Step   what ranks did in a step; `proof`: True, it is; False, it is not; or None:
+           the two cannot be compared, and `why`
 """
 
 
-def prove(step):
-    """Compare a step of all ranks with one device's; steps as in `rules`."""
-    one, first, last = step.alone, step.first, step.last
-    if not one or step.world_size < 2:
-        return None, "nothing was run at world size 1"
-    size = float(one[0].start.norm())
-    if any(u.start.shape != one[0].start.shape
-           or float((u.start - one[0].start).norm()) > 1e-6 * size for u in first):
-        return None, "at world size 1 the weights before the step are others"
-    if _moved_alike(step, size) and _used_alike(step):
-        return True, ""
-    if any(u.wanders for u in [*first, *last]):
-        return None, "weights move between the forwards of a step"
-    if any(u.drew for u in [*first, *last, *one]):
-        return None, "the step draws random numbers"
-    if _other_rows(step):
-        return None, "at world size 1 the step takes other rows"
-    why = step.runs[0].blurs
-    return (None, why) if why else (False, "")
+class Step:
+    """Hold what all ranks did in one step, and one device in the same.
 
+    updates: a list for each rank. remarks, unchecked: what rules say besides.
+    """
 
-def _moved_alike(step, size):
-    move = step.alone[0].start - step.alone[-1].stop
-    rest = max(float((a.start - b.stop - move).norm())
-               for a, b in zip(step.first, step.last))
-    return rest <= step.close * float(move.norm()) + 1e-13 * size
+    def __init__(self, t, runs, alone, watched, remarks, unchecked):
+        self.t, self.runs, self.watched = t, runs, watched
+        self.names, self.world_size = runs[0].names, len(runs)
+        self.close = max(run.close for run in runs)
+        self.remarks, self.unchecked = remarks, unchecked
+        self.updates = [[u for u in run.updates if u.t == t] for run in runs]
+        self.alone = [u for u in alone.updates if u.t == t] if alone else []
+        self.proof, self.why = None, ""
+        if all(self.updates):
+            self.first = [us[0] for us in self.updates]
+            self.last = [us[-1] for us in self.updates]
+            if self.alone and self.world_size > 1:
+                self._prove()
 
+    def rows(self, updates):
+        """Return the rows of all forwards of some updates, None if not known."""
+        lists = [rows for u in updates for rows in u.rows]
+        return None if None in lists else [row for rows in lists for row in rows]
 
-def _used_alike(step):
-    """Return whether gradients are one device's, where a step does not show it."""
-    its = step.alone[-1]
-    return all(u.plain or u.used is None or its.used is None or u.held != its.held
-               or float((u.used - its.used).norm()) <= step.close * float(
-                   its.used.norm()) for u in step.last)
+    def far(self, sketches):
+        """Return how far one of these is from rank 0's, 0 for no more than rounding."""
+        far = max(float((x - sketches[0]).norm()) for x in sketches)
+        return far if far > 10 * self.close ** 2 * float(sketches[0].norm()) else 0
 
+    def _prove(self):
+        one, first, last = self.alone, self.first, self.last
+        begin, size = one[0].start, float(one[0].start.norm())
+        if any(u.start.shape != begin.shape or float((u.start - begin).norm()) >
+               1e-6 * size for u in first):
+            self.why = "at world size 1 the weights before the step are others"
+        elif self._moves_alike(begin - one[-1].stop, size) and (
+                self._uses_alike(one[-1])):
+            self.proof = True
+        elif any(u.wanders for u in [*first, *last]):
+            self.why = "weights move between the forwards of a step"
+        elif any(u.drew for u in [*first, *last, *one]):
+            self.why = "the step draws random numbers"
+        elif self._takes_other_rows():
+            self.why = "at world size 1 the step takes other rows"
+        else:
+            self.why = self.runs[0].blurs
+            self.proof = None if self.why else False
 
-def _other_rows(step):
-    rows, its = [step.rows(us) for us in step.updates], step.rows(step.alone)
-    if None in rows or its is None:
-        numbers = sum(u.numbers for u in step.alone)
-        ranks = [sum(u.numbers for u in us) for us in step.updates]
-        return sum(ranks) != numbers and any(n != numbers for n in ranks)
-    return any(rows) and bool(its) and (
-        step.first[0].batch[0] != step.alone[0].batch[0])
+    def _moves_alike(self, move, size):
+        rest = max(float((a.start - b.stop - move).norm())
+                   for a, b in zip(self.first, self.last))
+        return rest <= self.close * float(move.norm()) + 1e-13 * size
+
+    def _uses_alike(self, its):
+        """Return whether gradients are one device's, where a step does not show it."""
+        return all(u.plain or u.used is None or its.used is None or u.held != its.held
+                   or float((u.used - its.used).norm()) <= self.close * float(
+                       its.used.norm()) for u in self.last)
+
+    def _takes_other_rows(self):
+        rows, its = [self.rows(us) for us in self.updates], self.rows(self.alone)
+        if None in rows or its is None:
+            numbers = sum(u.numbers for u in self.alone)
+            ranks = [sum(u.numbers for u in us) for us in self.updates]
+            return sum(ranks) != numbers and any(n != numbers for n in ranks)
+        return any(rows) and bool(its) and (
+            self.first[0].batch[0] != self.alone[0].batch[0])

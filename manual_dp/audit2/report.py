@@ -19,8 +19,8 @@ WORDS = {
     "hang": (
         "not all ranks call the same collectives in one order: a rank has fewer batches"
         " than another, or one stands behind `if rank == 0`",
-        "let all ranks call them: drop_last, a DistributedSampler or Join; evaluate with"
-        " model.module on rank 0"),
+        "let all ranks call them: drop_last, a DistributedSampler or Join; evaluate "
+        "with model.module on rank 0"),
     "mismatch": (
         "ranks do other things at the same time: other collectives, or more steps",
         "let all ranks take the same steps; evaluate with model.module on rank 0"),
@@ -36,21 +36,21 @@ WORDS = {
         "one seed and one sorted list on all ranks; leave num_replicas and rank out"),
     "sampler-epoch": (
         "sampler.set_epoch is not called on all ranks before each epoch",
-        "call sampler.set_epoch(epoch); if there is one only: ignore=['sampler-epoch']"),
+        "call sampler.set_epoch(epoch); if there is one: ignore=['sampler-epoch']"),
     "no-sampler": (
         "shuffle=True, or nothing, stands where the sampler should: an epoch takes each"
         " row once on every rank",
         "DataLoader(data, batch_size, sampler=DistributedSampler(data))"),
     "rows-same": (
         "no sampler, a split that ignores the rank, an IterableDataset nobody splits",
-        "X[rank::world_size], DistributedSampler, islice(rows, rank, None, world_size)"),
+        "X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)"),
     "rows-overlap": (
         "the split is wrong at its edges: it drops the tail, pads the last shard, or "
         "lets shards overlap",
         "give each row to one rank, and weight rank i's loss by n_i * W / N"),
     "not-trained": (
-        "the optimizer was made for other tensors, or before the layer; no loss depends "
-        "on them; or optimizer.step() is not reached",
+        "the optimizer was made for other tensors, or before the layer; no loss depends"
+        " on them; or optimizer.step() is not reached",
         "make the optimizer after the model, step it on every rank; freeze what is not "
         "used, or find_unused_parameters=True"),
     "random-same": (
@@ -60,8 +60,8 @@ WORDS = {
         "gradients of an earlier step were not cleared",
         "optimizer.zero_grad() on every rank before each backward"),
     "not-synchronised": (
-        "the model is not wrapped or was called as model.module(X), the forward stood in"
-        " no_sync, or a gradient was left out of the sum",
+        "the model is not wrapped or was called as model.module(X), the forward stood "
+        "in no_sync, or a gradient was left out of the sum",
         "call the DDP wrapper, or all-reduce every gradient before the step"),
     "rank-left-out": (
         "one rank's gradient is sent to all, or the loop over ranks ends early",
@@ -96,8 +96,8 @@ WORDS = {
         "buffers, such as running means, are each rank's own",
         "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
     "gradient": (
-        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's "
-        "own rows, X and y are split apart, or a constant is wrong",
+        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's"
+        " own rows, X and y are split apart, or a constant is wrong",
         "gather such a number, with gradients; compare the loss with one device's"),
     "replicas-differ": (
         "ranks do not take the same step, or some write their weights once more",

@@ -1,10 +1,8 @@
 """Which rows does a rank see, and who dealt them out?
 
-    Minibatch   knows the rows of a whole minibatch again, by their places
-    hashes      of the rows of a forward's largest input
-    Dealing     what samplers were told, and which loaders trained the model
-    shared      the finding about rows of all ranks in a step
-    dealt       the findings about samplers and loaders
+    Minibatch, hashes   know the rows of a forward again
+    Dealing             what samplers were told, and which loaders trained the model
+    shared, dealt       findings about rows in a step; about samplers and loaders
 """
 
 import random
@@ -26,13 +24,11 @@ TOLD = ("num_replicas", "shuffle", "drop_last", "seed", "epoch")
 
 
 class Minibatch:
-    """Learn the rows of a nest of tensors; say which of them others are.
-
-    size: how many rows there are, 0 if that is not clear. whole: a hash of all.
-    """
+    """Learn the rows of a nest; size: how many, 0 if not clear; whole: their hash."""
 
     def __init__(self, nest):
-        leaves = [t for t in _pytree.tree_leaves(nest) if torch.is_tensor(t) and t.dim()]
+        leaves = [t for t in _pytree.tree_leaves(nest)
+                  if torch.is_tensor(t) and t.dim()]
         self.whole = sum(sum(row_hashes(t)) for t in leaves)
         leaves = [t for t in leaves if t.numel()]
         sizes = Counter(map(len, leaves)).most_common(1)
@@ -119,10 +115,7 @@ class Dealing:
             self.loaders.append(self.last)
 
     def read(self):
-        """Return (dealt, rows, hashes of some of these) of each dataset.
-
-        dealt: "shares" by a DistributedSampler, "all" by a sampler that knows no rank.
-        """
+        """Return [(dealt, rows, hashes of some)]; dealt: "shares" of it, or "all"."""
         found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
         for loader in self.loaders:
             sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
@@ -211,8 +204,8 @@ def _read(runs):
             yield finding("no-sampler", f"each rank's loader goes through all {count} "
                           "rows of the dataset: no DistributedSampler deals them out")
         elif dealt == "shares" and differs is not None:
-            place = next((i for i, row in enumerate(rows) if told[differs][2][i] != row),
-                         0) * count // READ
+            place = count // READ * next(
+                (i for i, row in enumerate(rows) if told[differs][2][i] != row), 0)
             yield finding("sampler-differs", f"row {place} of the dataset on rank "
                           f"{differs} is not rank 0's (or its label is not), and the "
                           "sampler deals out places", differs)

@@ -11,46 +11,15 @@
 
 import math
 
-from manual_dp.audit2 import losses, mixing, proof
-from manual_dp.audit2.report import WORDS, few, finding, numbers
+from manual_dp.audit2 import losses, mixing
+from manual_dp.audit2.proof import Step
+from manual_dp.audit2.report import WORDS, few, finding
 from manual_dp.audit2.rows import dealt, shared
 from manual_dp.audit2.sketch import mixture
 
 ORDER = [*WORDS]
 FOLLOWS = {"start-differs", "gradient", "replicas-differ", "state-differs", "buffers"}
 DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
-
-
-class Step:
-    """Hold what all ranks did in one step, and one device in the same.
-
-    updates: a list for each rank. remarks, unchecked: what rules say besides.
-    """
-
-    def __init__(self, t, runs, alone, watched, remarks, unchecked):
-        self.t, self.runs, self.watched = t, runs, watched
-        self.names, self.world_size = runs[0].names, len(runs)
-        self.close = max(run.close for run in runs)
-        self.remarks, self.unchecked = remarks, unchecked
-        self.updates = [[u for u in run.updates if u.t == t] for run in runs]
-        self.alone = [u for u in alone.updates if u.t == t] if alone else []
-        self.proof, self.why = None, ""
-        if all(self.updates):
-            self.first = [us[0] for us in self.updates]
-            self.last = [us[-1] for us in self.updates]
-            self.begun = self.first[0] is runs[0].updates[0]
-            if alone:
-                self.proof, self.why = proof.prove(self)
-
-    def rows(self, updates):
-        """Return the rows of all forwards of some updates, None if not known."""
-        lists = [rows for u in updates for rows in u.rows]
-        return None if None in lists else [row for rows in lists for row in rows]
-
-    def far(self, sketches):
-        """Return how far one of these is from rank 0's, 0 for no more than rounding."""
-        far = max(float((x - sketches[0]).norm()) for x in sketches)
-        return far if far > 10 * self.close ** 2 * float(sketches[0].norm()) else 0
 
 
 def judge(runs, alone=None, watched=False, ignored=()):
@@ -78,7 +47,6 @@ def judge(runs, alone=None, watched=False, ignored=()):
 # whatever a step comes to
 
 def _other_models(runs):
-    """Yield the finding for ranks that do not train one model."""
     first = runs[0]
     for rank, run in enumerate(runs):
         if (run.names, run.shapes) != (first.names, first.shapes):
@@ -134,18 +102,17 @@ def _links(step):
 
 
 def _before(step):
-    """Yield the finding for ranks that begin a step with other weights."""
     i, who = _parted([u.before for u in step.first])
     if i is None or step.names[i] in step.runs[0].own:
         return
     if far := step.far([u.start[i] for u in step.first]):
-        yield finding("start-differs" if step.begun else "replicas-differ",
+        later = step.t > step.runs[0].updates[0].t
+        yield finding("replicas-differ" if later else "start-differs",
                       f"before the step {step.names[i]} is {far:.1e} from rank 0's on "
                       f"rank {who}", who)
 
 
 def _set_up(step):
-    """Yield what is set up otherwise on ranks, or beside one device."""
     if step.world_size > 1:
         yield from differ([u.state for u in step.first])
         yield from differ([u.end for u in step.last], common=True)
@@ -183,7 +150,6 @@ def differ(dicts, common=False):
 
 
 def _random(step):
-    """Yield the finding for ranks that draw the same numbers in a step."""
     first, drew = step.first, any(u.drew for u in step.last)
     masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
     noise = any(all(u.drawn.get(kind) == drawn for u in first)
@@ -207,7 +173,6 @@ def _stale(us, step):
 
 
 def _nothing(us):
-    """Yield the finding for an update by gradients that are all 0."""
     if all(u.pieces for u in us) and sum(float(u.came.norm()) for u in us) < 1e-14 or (
             all(u.used is not None and not float(u.used.norm()) for u in us)):
         yield finding("not-trained", "every gradient is 0: the loss does not change "
@@ -215,31 +180,29 @@ def _nothing(us):
 
 
 def _local(step):
-    """Return whether updates leave other weights, and all have one model later."""
     return any(u.after != step.last[0].after for u in step.last) and all(
         u.settled is not None and u.settled == step.last[0].settled for u in step.last)
 
 
 def _gradients(step):
-    """Return the finding about what ranks applied, of the first update that has one."""
+    """Yield the finding about what ranks applied, in each update."""
     for place, us in enumerate(zip(*step.updates)):
         one = step.alone[place] if len(step.alone) == len(step.updates[0]) else None
         if found := _mixed(us, one, step):
-            return [found]
-    return []
+            yield found
 
 
 def _mixed(us, one, step):
     if any(not u.pieces for u in us):
         return finding("gradient", "the step is not the one of world size 1"
                        ) if step.proof is False and one else None
-    by_hand = us[0].used is None
-    used = [u.start - u.stop if by_hand and u.stop is not None else u.used for u in us]
+    by_hand, size = not us[0].held, float(us[0].start.norm())
+    used = [u.start - u.stop if by_hand else u.used for u in us]
     if any(x is None for x in used):
+        step.unchecked.append("the gradients: ranks share out the parameters")
         return None
-    everything, size = [*range(len(step.names))], float(us[0].start.norm())
     mixed = mixing.Mixed(
-        [u.came for u in us], used, [u.held or everything for u in us],
+        [u.came for u in us], used, [u.held or [*range(len(u.came))] for u in us],
         [u.pieces for u in us], close=step.close, noise=1e-15 * size * by_hand,
         by_hand=by_hand, clipped=any(u.clips for u in us),
         past=step.runs[0].wrapped and not any(u.synced for u in us))
@@ -298,7 +261,8 @@ def _clips(step):
             told = [", ".join(f"a norm of {norm:.4g} to {most:.4g}"
                               for most, norm in one) or "nothing"
                     for one in (u.clips, first)]
-            yield finding("clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}", rank)
+            yield finding("clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}",
+                          rank)
             return
     for (most, _), (its, _) in zip(first, step.alone[-1].clips if step.alone else ()):
         if most != its:
@@ -321,7 +285,6 @@ def _after(step):
 
 
 def _other_update(step):
-    """Return the finding for equal gradients, and another step than one device's."""
     if len(step.updates[0]) != len(step.alone):
         return [finding("accumulation", f"{len(step.updates[0])} updates a step, "
                         f"{len(step.alone)} on one device")]

@@ -31,10 +31,7 @@ def here(tensor):
 
 
 class Sketch:
-    """Sketch lists of tensors that are shaped like `tensors`, on their device.
-
-    Numbers are multiplied by +-(0.5 to 1.5), always the same ones, and added up.
-    """
+    """Sketch tensors shaped like `tensors`: numbers times +-(0.5 to 1.5), added up."""
 
     def __init__(self, tensors):
         longest = max((t.numel() * (1 + t.is_complex()) for t in tensors), default=0)
@@ -60,16 +57,14 @@ class Sketch:
 
     def _part(self, part, weights):
         part = part.double() * weights[:len(part)]
-        if len(part) % SIZE:
-            part = F.pad(part, (0, -len(part) % SIZE))
+        part = F.pad(part, (0, -len(part) % SIZE))
         return part.view(SIZE, len(part) // SIZE).sum(1)
 
 
 def mixture(made, parts, close=1e-7, noise=0.0):
     """Return the numbers c with made = sum(c * part), to rounding in each row; or None.
 
-    made, parts: sketches, (count, SIZE). A part that is 0 has the number 0. noise: of
-    the size of a row, what rounding may have added to it.
+    made, parts: sketches, (count, SIZE). noise: what rounding may add to a row.
     """
     sizes = [float(part.norm()) for part in parts]
     some = [i for i, size in enumerate(sizes) if size > 0]
@@ -89,10 +84,7 @@ def mixture(made, parts, close=1e-7, noise=0.0):
 
 
 def bit_hash(tensor):
-    """Return a whole number for the tensor's bits, a 0-dim int64 tensor there.
-
-    Numbers are added up in COLUMNS columns, and these weighted: one pass, no copy.
-    """
+    """Return a whole number, a tensor there: sums of COLUMNS columns, weighted."""
     bits = _bits(here(tensor.detach()).reshape(-1))
     if len(bits) % 2 == 0 and bits.element_size() == 4:
         # half as many sums; a view that starts at an odd place cannot be seen so

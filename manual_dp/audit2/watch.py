@@ -52,7 +52,8 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
                            "init_process_group")
     while WATCHED:  # one at a time: what knows more begins again
         WATCHED.pop().stop()
-    WATCHED.append(Watch([model, *others], COMMAND.get("steps", steps), timeout, ignore))
+    steps = COMMAND.get("steps", steps)
+    WATCHED.append(Watch([model, *others], steps, timeout, ignore))
     return WATCHED[0]
 
 
