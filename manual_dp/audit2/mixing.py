@@ -100,10 +100,14 @@ def _other_rows(C, zero, mixed):
     own = [r for r in live if [k for k in live if not zero[r][k]] == [r]]
     if own and len(live) > 1:
         back = [r for r in everyone if r not in own and not any(zero[r])]
-        says = f"{listed(own)} applied the gradient of their own rows alone"
+        says = f"{listed(own)} applied the gradient of own rows alone"
         says += f"; the sum is on {listed(back)}, and was not sent back" if back else ""
         return finding("not-synchronised", says + mixed.past * (
             ": no forward went through the wrapper that sums"), own[0])
+    if part := [r for r in everyone if any(zero[r][k] for k in live)]:
+        these = listed([k for k in live if not zero[part[0]][k]] or part[:1])
+        return finding("not-synchronised", f"{listed(part[:1])} applied the gradient of "
+                       f"{these} alone, and others another one", part[0])
     times = [{round(x / y, 5) for x, y, none in zip(c, C[0], zero[0]) if not none}
              for c in C]
     if all(len(one) == 1 for one in times):

@@ -88,6 +88,10 @@ WORDS = {
     "uneven-shards": (
         "the mean of ranks' means, where ranks have unequal numbers of rows, or words",
         "multiply rank i's mean loss by n_i * W / N before backward"),
+    "gradient": (
+        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's"
+        " own rows, X and y are split apart, or a constant is wrong",
+        "gather such a number, with gradients; compare the loss with one device's"),
     "state-differs": (
         "an average of weights, a scheduler or an optimizer's state was updated, "
         "loaded or reset on some ranks only",
@@ -95,10 +99,6 @@ WORDS = {
     "buffers": (
         "buffers, such as running means, are each rank's own",
         "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
-    "gradient": (
-        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's"
-        " own rows, X and y are split apart, or a constant is wrong",
-        "gather such a number, with gradients; compare the loss with one device's"),
     "replicas-differ": (
         "ranks do not take the same step, or some write their weights once more",
         "apply one gradient, write on all ranks alike, or broadcast afterwards"),
@@ -129,7 +129,7 @@ def few(names):
 
 def numbers(some):
     """Return the first six numbers as text."""
-    some = [f"{x:.4g}" for x in some]
+    some = [f"{round(x, 9):.4g}" for x in some]
     return ", ".join(some[:6]) + (", ..." if len(some) > 6 else "")
 
 

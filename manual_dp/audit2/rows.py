@@ -118,7 +118,8 @@ class Dealing:
         """Return [(dealt, rows, hashes of some)]; dealt: "shares" of it, or "all"."""
         found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
         for loader in self.loaders:
-            sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+            sampler = loader.sampler if loader.batch_sampler is None else getattr(
+                loader.batch_sampler, "sampler", None)
             if type(sampler) in (RandomSampler, SequentialSampler):
                 found.append(("all", *_some(loader.dataset)))
         return found
@@ -145,6 +146,9 @@ def _some(dataset):
 def shared(step):
     """Yield the finding about rows that ranks share, or that no rank sees."""
     lists, size = [step.rows(us) for us in step.updates], step.first[0].batch[0]
+    if len({u.batch for u in step.first}) > 1:
+        yield finding("sampler-differs", "make_batch gives ranks other rows")
+        return
     if step.world_size == 1 or None in lists or not any(lists):
         return
     seen = [Counter(rows) for rows in lists]

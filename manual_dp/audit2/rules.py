@@ -25,14 +25,14 @@ DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 def judge(runs, alone=None, watched=False, ignored=()):
     """Return (findings, remarks, unchecked); what follows from ignored ones counts."""
     remarks, unchecked = [], []
-    if found := next(_other_models(runs), None):
-        return [found], [], []
     if why := next((run.unjudged for run in runs if run.unjudged), ""):
         return [], [], [why]
+    if found := next(_other_models(runs), None):
+        return [found], [], []
     steps = [Step(t, runs, alone, watched, remarks, unchecked)
              for t in sorted({u.t for run in runs for u in run.updates})]
     proved = bool(steps) and all(step.proof for step in steps)
-    found = [*dealt(runs, watched), *_facts(runs, proved)]
+    found = [*dealt(runs, watched), *_facts(runs, proved, watched)]
     for step in steps:
         if broken := min(_links(step), key=lambda f: ORDER.index(f.code), default=None):
             known = {f.code for f in found} - {*ignored}
@@ -58,7 +58,7 @@ def _other_models(runs):
                           f"{run.wants[i]} on rank {rank}, not so on rank 0", rank)
 
 
-def _facts(runs, proved):
+def _facts(runs, proved, watched):
     """Return what needs no step to be known, in a list."""
     for rank, run in enumerate(runs):
         if run.broken:
@@ -68,7 +68,7 @@ def _facts(runs, proved):
         names = [n for n in lists[0] if all(n in one for one in lists)]
         if names and not (proved and lists[0] is runs[0].silent):
             return [finding("not-trained", f"{why} {few(names)}")]
-    idle = not runs[0].updates and all(run.idle for run in runs)
+    idle = not runs[0].updates and all(run.idle for run in runs) and not watched
     return [finding("not-trained", "no update of the weights")] if idle else []
 
 
@@ -194,6 +194,7 @@ def _gradients(step):
 
 def _mixed(us, one, step):
     if any(not u.pieces for u in us):
+        step.unchecked.append("the gradients: no backward was heard before a step")
         return finding("gradient", "the step is not the one of world size 1"
                        ) if step.proof is False and one else None
     by_hand, size = not us[0].held, float(us[0].start.norm())

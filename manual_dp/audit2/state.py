@@ -22,8 +22,8 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 def unwrapped(model):
     """Return the module in wrappers: in them it is called module, or _orig_mod."""
-    children = model._modules
-    wraps = [*children] == ["module"] and not model._parameters and (
+    children = dict(model.named_children())
+    wraps = [*children] == ["module"] and not [*model.parameters(recurse=False)] and (
         hasattr(model, "no_sync") or hasattr(model, "sync_buffers"))
     inner = children["module"] if wraps else children.get("_orig_mod")
     return model if inner is None else unwrapped(inner)
