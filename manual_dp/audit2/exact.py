@@ -2,7 +2,7 @@
 
     exact     while a block runs: float64 where float32 is asked for, no dropout
     doubled   a nest of tensors in float64
-    drawn     a number for the states of torch's, Python's and NumPy's generators
+    drawn, Drawing   the states of generators; whether one of the step's own drew
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
@@ -60,6 +61,18 @@ def doubled(x):
     if not _pytree.tree_is_leaf(x):
         return _pytree.tree_map(doubled, x)
     return x.double() if torch.is_tensor(x) and x.is_floating_point() else x
+
+
+class Drawing(TorchFunctionMode):
+    """Note whether something is drawn with a generator of its own, in a block."""
+
+    drew = False
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        """Call the function."""
+        kwargs = kwargs or {}
+        self.drew |= kwargs.get("generator") is not None
+        return function(*args, **kwargs)
 
 
 def drawn(made=()):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from manual_dp.audit2.exact import doubled, drawn, exact
+from manual_dp.audit2.exact import Drawing, doubled, drawn, exact
 from manual_dp.audit2.meet import Calls
 from manual_dp.audit2.notes import Run
 from manual_dp.audit2.record import Recorder
@@ -60,8 +60,9 @@ def _take(recorder, t, make_batch, step, made):
     recorder.t = t
     recorder.minibatch = None if batch is None else Minibatch(batch)
     before, count, blurs = drawn(made), len(recorder.updates), _blurs(recorder)
-    step(*arguments(step, made, batch))
-    drew = drawn(made) != before
+    with Drawing() as drawing:
+        step(*arguments(step, made, batch))
+    drew = drawing.drew or drawn(made) != before
     recorder.end_step()
     for update in recorder.updates[count:]:
         update.drew |= drew

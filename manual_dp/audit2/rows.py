@@ -29,7 +29,7 @@ class Minibatch:
     def __init__(self, nest):
         leaves = [t for t in _pytree.tree_leaves(nest)
                   if torch.is_tensor(t) and t.dim()]
-        self.whole = sum(sum(row_hashes(t)) for t in leaves)
+        self.whole = sum(bit_hashes(leaves))
         leaves = [t for t in leaves if t.numel()]
         sizes = Counter(map(len, leaves)).most_common(1)
         self.places, self.size = [], 0

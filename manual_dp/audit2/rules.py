@@ -93,7 +93,7 @@ def _links(step):
     if _local(step):
         step.remarks.append("ranks step on their own, and average weights (local SGD)")
         return [*broken, *rows, *_after(step)]
-    broken += [*rows, *_gradients(step), *_clips(step), *_after(step)]
+    broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
     if step.proof is None and step.why:

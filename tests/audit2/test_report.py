@@ -1,0 +1,70 @@
+"""A report is a table: findings, causes first; what was not checked; remarks."""
+
+import json
+
+import pytest
+
+from manual_dp.audit2.report import WORDS, Report, check_codes, few, finding, numbers
+
+REPORT = Report([finding("gradient", "g", rank=1, step=2), finding(
+    "stale", "the gradient of the step before is in it", place="train.py, line 3")],
+    ["a remark", "a remark"], ["the loss"], 2, 3)
+
+
+def test_causes_stand_before_consequences():
+    assert [f.code for f in REPORT.findings] == ["stale", "gradient"]
+    assert [*WORDS].index("start-differs") < [*WORDS].index("not-synchronised")
+    assert [*WORDS][-1] == "replicas-differ"
+
+
+def test_the_table_has_cause_and_repair_and_what_was_not_checked():
+    lines = str(REPORT).splitlines()
+    assert lines[0] == "audit: 3 steps on 2 ranks, float64: 2 findings"
+    assert lines[1].startswith("stale             the gradient of the step before is in")
+    assert "(update at train.py, line 3)" in str(REPORT)
+    assert any(line.strip().startswith("cause: gradients of an earlier") for line in lines)
+    assert any(line.strip().startswith("repair: optimizer.zero_grad()") for line in lines)
+    assert lines[-2:] == ["not checked       the loss", "remark            a remark"]
+    assert max(map(len, lines)) <= 88
+
+
+@pytest.mark.parametrize("report, words", [
+    (Report([], world_size=1, steps=1), "1 step on 1 rank, float64: clean"),
+    (Report([], (), ["x"], 2, 3), "no finding, but not all was checked"),
+    (Report([finding("hang", "x")], (), (), 2, 3), "1 finding"),
+])
+def test_the_first_line_says_how_it_stands(report, words):
+    assert str(report).splitlines()[0].endswith(words)
+
+
+def test_a_code_that_is_ignored_is_a_remark():
+    report = Report([finding("stale", "s"), finding("clip", "c")], (), (), 2, 3)
+    report.set_aside(["stale"])
+    assert [f.code for f in report.findings] == ["clip"]
+    assert report.remarks == ["stale, ignored: s"]
+
+
+def test_a_report_is_saved_as_json(tmp_path):
+    REPORT.save(tmp_path / "report.json")
+    told = json.loads((tmp_path / "report.json").read_text())
+    assert told["findings"][0]["code"] == "stale" and told["findings"][1]["rank"] == 1
+    assert told["findings"][0]["repair"] and told["clean"] is False
+    assert told["unchecked"] == ["the loss"] and "evidence" not in told
+
+
+@pytest.mark.parametrize("ignore", ["stale", ["nothing"], [3]])
+def test_a_code_that_there_is_not_is_refused(ignore):
+    with pytest.raises(ValueError, match="ignore must be a list of codes"):
+        check_codes(ignore)
+
+
+def test_every_code_has_a_cause_and_a_repair():
+    assert all(cause and repair for cause, repair in WORDS.values())
+    check_codes(list(WORDS))
+
+
+def test_lists_are_cut():
+    assert few(["a", "b"]) == "a, b"
+    assert few([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+    assert numbers([1, 1e-17, .25]) == "1, 0, 0.25"
+    assert numbers(range(8)) == "0, 1, 2, 3, 4, 5, ..."
