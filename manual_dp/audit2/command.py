@@ -142,6 +142,8 @@ def inside():
         for one in WATCHED:
             one.finish()
     except BaseException as error:
+        for one in WATCHED:
+            one.stop()
         if not isinstance(error, SystemExit) or error.code:
             end = [f"rank {rank} raised {type(error).__name__}: {error}",
                    traceback.format_exc()]

@@ -25,6 +25,8 @@ from manual_dp.audit2.report import finding
 from manual_dp.ranks.launch.verdict import listed
 
 TURNS = {}
+START = 120  # seconds until the first collective: a busy machine takes long
+NONE = "it has called no collective"
 OTHER_SIZES = ("GLHF", "doesn't match expected size", "preamble.length")
 
 
@@ -75,7 +77,7 @@ class Calls(threading.Thread):
             now = caller(frame), last_call()
             if now != seen:
                 seen, since = now, time.monotonic()
-            elif time.monotonic() > since + self.seconds:
+            elif time.monotonic() > since + max(self.seconds, START * (now[1] == NONE)):
                 self.path.write_text(json.dumps(now))
                 if self.leaves:
                     time.sleep(3)  # the others write, too
@@ -91,7 +93,7 @@ def last_call():
         return "what it called last is not known"
     last = [one for one in log.get("entries", ()) if not one.get("is_p2p")][-1:]
     if not last:
-        return "it has called no collective"
+        return NONE
     [last] = last
     line = next((f"{os.path.basename(frame['filename'])}, line {frame['line']}"
                  for frame in last["frames"] if is_users(frame["filename"])), "torch")

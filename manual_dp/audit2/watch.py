@@ -81,7 +81,7 @@ class Watch:
                     mock.patch.object(lr_scheduler.LRScheduler, "step", moved),
                     mock.patch.object(dist, "destroy_process_group", self._destroy)]:
             self.stack.enter_context(one)
-        atexit.register(self.finish)
+        atexit.register(self._at_exit)
 
     def _heard(self, terms, each):
         self.recorder.now.terms.append((terms, each))
@@ -126,10 +126,14 @@ class Watch:
             self.finish()
         self.destroy(group)
 
+    def _at_exit(self):
+        if getattr(sys, "last_value", None) is None:  # else an error ended the script
+            self.finish()
+
     def stop(self):
         """Take the hooks away."""
         self.on = False
-        atexit.unregister(self.finish)
+        atexit.unregister(self._at_exit)
         self.stack.close()
 
     def __enter__(self):

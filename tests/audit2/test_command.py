@@ -1,0 +1,130 @@
+"""`python -m manual_dp audit -- train.py`: scripts as they are, on ranks of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from manual_dp.audit2 import audit_script
+from manual_dp.audit2.command import add_parser
+from tests.audit2.scripts import SCRIPT
+
+ROOT = Path(__file__).parents[2]
+START = "rank, world_size ="
+GROUP = "dist.init_process_group('gloo')\n" + START
+LOOP = "    for i, (X, y) in enumerate(loader):\n"
+
+
+@pytest.fixture(autouse=True)
+def this_package(monkeypatch):
+    """Let a script import what this process does."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path]))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(*edits):
+        text = SCRIPT
+        for old, new in [(START, GROUP), ("watched = watch(model, optimizer)\n", ""),
+                         ("watched.finish()\n", ""), *edits]:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return path
+    return write
+
+
+def test_a_right_script_is_clean_and_needs_no_watch(script):
+    report = audit_script([script()])
+    assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's precision")
+    assert report.findings == [] and report.unchecked == [] and report.steps == 3
+
+
+def test_a_broken_script_is_named_with_its_line(script):
+    report = audit_script([script(("model(X).transpose", "net(X).transpose"))], steps=2)
+    assert [f.code for f in report.findings] == ["not-synchronised"]
+    assert report.findings[0].place == "train.py, line 43" and report.steps == 2
+
+
+@pytest.mark.parametrize("edits, words", [
+    ([(LOOP, LOOP + "        if i == 2 and rank == 0:\n            dist.barrier()\n")],
+     ["rank 0: collective", "barrier", "train.py, line 38", "rank 1: collective"]),
+])
+def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, edits, words):
+    begin = time.monotonic()
+    report = audit_script([script(*edits)], timeout=6)
+    assert time.monotonic() < begin + 90
+    assert [f.code for f in report.findings][0] in ("hang", "mismatch")
+    if report.findings[0].code == "hang":
+        assert all(word in report.findings[0].says for word in words), report
+
+
+@pytest.mark.parametrize("line, words", [
+    ("os.kill(os.getpid(), 9)", "rank 1 was killed by SIGKILL"),
+    ("raise KeyError('of the script')", "rank 1 raised KeyError: 'of the script'"),
+])
+def test_a_rank_that_dies_is_named(script, line, words):
+    report = audit_script([script((LOOP, LOOP + f"        if i == 3 and rank:\n"
+                                   f"            import os\n            {line}\n"))])
+    assert [f.code for f in report.findings] == ["exception"], report
+    assert words in report.findings[0].says
+
+
+def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(tmp_path):
+    (tmp_path / "train.py").write_text("print('nothing to see')\n")
+    with pytest.raises(RuntimeError, match="nothing was watched on rank .: say watch"):
+        audit_script([tmp_path / "train.py"])
+
+
+@pytest.mark.parametrize("words, error, said", [
+    (["torchrun", "train.py"], ValueError, "leave torchrun out"),
+    (["-m", "package.train"], ValueError, "leave -m out and give the script's file"),
+    (["nowhere.py"], FileNotFoundError, "there is no script nowhere.py"),
+])
+def test_what_is_no_script_is_refused(words, error, said):
+    with pytest.raises(error, match=said):
+        audit_script(words)
+
+
+def test_the_command_has_a_status_and_writes_json(script, tmp_path, capsys):
+    parser = ArgumentParser()
+    add_parser(parser.add_subparsers(), int, Path)
+    args = parser.parse_args(["audit", "--steps", "1", "--out", f"{tmp_path}/report.json",
+                              "--", str(script(("sampler.set_epoch(epoch)", "pass")))])
+    assert args.command(args) == 1
+    assert "sampler-epoch" in capsys.readouterr().out
+    assert '"sampler-epoch"' in (tmp_path / "report.json").read_text()
+
+
+def test_an_interrupt_leaves_no_process_behind(script, tmp_path):
+    marker = f"marker-{os.getpid()}"
+    path = script((LOOP, LOOP + "        import time; time.sleep(60)\n"))
+    code = f"from manual_dp.audit2 import audit_script; audit_script(['{path}', '{marker}'])"
+    running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        if len(ranks(marker)) == 3:
+            break
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) != 0
+    time.sleep(1)
+    assert ranks(marker) == []
+
+
+def ranks(marker):
+    """Return the processes whose command line has the marker."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if marker in path.read_text() and path.parent.name != str(os.getpid()):
+                found.append(int(path.parent.name))
+        except OSError:
+            pass
+    return found
