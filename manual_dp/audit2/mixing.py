@@ -106,7 +106,7 @@ def _other_rows(C, zero, mixed):
             ": no forward went through the wrapper that sums"), own[0])
     if part := [r for r in everyone if any(zero[r][k] for k in live)]:
         these = listed([k for k in live if not zero[part[0]][k]] or part[:1])
-        return finding("not-synchronised", f"{listed(part[:1])} applied the gradient of "
+        return finding("not-synchronised", f"rank {part[0]} applied the gradient of "
                        f"{these} alone, and others another one", part[0])
     times = [{round(x / y, 5) for x, y, none in zip(c, C[0], zero[0]) if not none}
              for c in C]

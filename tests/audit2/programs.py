@@ -1,6 +1,6 @@
 """Programs for `audit`, as sources with edits; all of them run in few groups of ranks.
 
-    BY_HAND, ON_DDP, WORDS   right programs: make_model, make_batch, step
+    HAND, ON_DDP, WORDS   right programs: make_model, make_batch, step
     audited                  the findings, remarks and what was not checked, of each
 """
 
@@ -24,14 +24,15 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 def make_batch(t):
     g = torch.Generator().manual_seed(t)
-    return torch.rand(ROWS, 5, generator=g), torch.randint(3, (ROWS,), generator=g)
+    X = torch.rand(ROWS, 5, generator=g)
+    return X, torch.randint(3, (ROWS,), generator=g)
 
 def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(),
                          nn.Linear(8, 3))
 '''
-BY_HAND = HEAD + '''
+HAND = HEAD + '''
 def make_model():
     model = net()
     return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -65,9 +66,11 @@ def step(model, optimizer, average, X, y):
     for a, p in zip(average.parameters(), model.parameters()):
         a.data.lerp_(p.data, 0.1)
 '''
-WORDS = HEAD.replace('''    return torch.rand(ROWS, 5, generator=g), torch.randint(3, (ROWS,), generator=g)
+WORDS = HEAD.replace('''    X = torch.rand(ROWS, 5, generator=g)
+    return X, torch.randint(3, (ROWS,), generator=g)
 ''', '''    words = torch.randint(9, (ROWS, 6), generator=g)
-    return words, words.masked_fill(torch.arange(6) > torch.arange(ROWS)[:, None] % 5, -100)
+    after_its_end = torch.arange(6) > torch.arange(ROWS)[:, None] % 5
+    return words, words.masked_fill(after_its_end, -100)
 ''') + '''
 def make_model():
     torch.manual_seed(0)

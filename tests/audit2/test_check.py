@@ -102,7 +102,8 @@ def refused():
 
 
 def test_what_is_no_model_and_no_batch_is_refused():
-    assert run_ranks(refused, 1)[0] == ["model must be a module, got int",
-                                        "batch must be a nest of tensors, got a DataLoader"]
+    assert run_ranks(refused, 1)[0] == [
+        "model must be a module, got int",
+        "batch must be a nest of tensors, got a DataLoader"]
     with pytest.raises(RuntimeError, match="there is no process group"):
         check_ranks(nn.Linear(1, 1))

@@ -1,4 +1,4 @@
-"""`python -m manual_dp audit -- train.py`: scripts as they are, on ranks of their own."""
+"""`python -m manual_dp audit -- train.py`: scripts as they are, on ranks."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def script(tmp_path):
 
 def test_a_right_script_is_clean_and_needs_no_watch(script):
     report = audit_script([script()])
-    assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's precision")
+    assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's prec")
     assert report.findings == [] and report.unchecked == [] and report.steps == 3
 
 
@@ -96,8 +96,9 @@ def test_what_is_no_script_is_refused(words, error, said):
 def test_the_command_has_a_status_and_writes_json(script, tmp_path, capsys):
     parser = ArgumentParser()
     add_parser(parser.add_subparsers(), int, Path)
-    args = parser.parse_args(["audit", "--steps", "1", "--out", f"{tmp_path}/report.json",
-                              "--", str(script(("sampler.set_epoch(epoch)", "pass")))])
+    path = script(("sampler.set_epoch(epoch)", "pass"))
+    args = parser.parse_args(["audit", "--steps", "1", "--out",
+                              f"{tmp_path}/report.json", "--", str(path)])
     assert args.command(args) == 1
     assert "sampler-epoch" in capsys.readouterr().out
     assert '"sampler-epoch"' in (tmp_path / "report.json").read_text()
@@ -106,7 +107,8 @@ def test_the_command_has_a_status_and_writes_json(script, tmp_path, capsys):
 def test_an_interrupt_leaves_no_process_behind(script, tmp_path):
     marker = f"marker-{os.getpid()}"
     path = script((LOOP, LOOP + "        import time; time.sleep(60)\n"))
-    code = f"from manual_dp.audit2 import audit_script; audit_script(['{path}', '{marker}'])"
+    code = ("from manual_dp.audit2 import audit_script\n"
+            f"audit_script(['{path}', '{marker}'])")
     running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     for _ in range(600):
         if len(ranks(marker)) == 3:

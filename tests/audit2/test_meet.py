@@ -81,13 +81,13 @@ def error(text, kind="raised", rank=1, details=""):
     ("rank 1 was killed by SIGKILL", "killed", "", "exception", "SIGKILL"),
     ("rank 1 had not finished", "hung", "", "hang", "had not finished"),
     ("rank 1 waited for ranks that were gone", "left", "", "hang", "gone"),
-    ("rank 1 raised RuntimeError: DDP expects same model across all ranks", "raised", "",
-     "start-differs", "same model"),
-    ("rank 1 was killed by SIGABRT", "killed", "Received data size doesn't match expected "
-     "size", "mismatch", "another collective"),
-    ("rank 1 raised RuntimeError", "raised", "parameters that were not used in producing "
-     "loss ...\nParameters which did not receive grad for rank 0: head.weight\nx",
-     "not-trained", "head.weight"),
+    ("rank 1 raised RuntimeError: DDP expects same model across all ranks", "raised",
+     "", "start-differs", "same model"),
+    ("rank 1 was killed by SIGABRT", "killed", "Received data size doesn't match "
+     "expected size", "mismatch", "another collective"),
+    ("rank 1 raised RuntimeError", "raised", "parameters that were not used in "
+     "producing loss ...\nParameters which did not receive grad for rank 0: head.weight"
+     "\nx", "not-trained", "head.weight"),
 ])
 def test_how_a_run_ended_is_a_finding(tmp_path, text, kind, details, code, words):
     found = ended(error(text, kind, details=details), tmp_path)

@@ -49,11 +49,11 @@ MATRICES = [
     ([THIRD] * 3, [.4, .4, .2], "uneven-shards", "2, 2, 1 times"),
     ([[1 / 3, 2 / 3, 1 / 3]] * 3, THIRD, "gradient", "1, 2, 1 times"),
     # who is not heard
-    ([[1, 0], [0, 1]], HALF, "not-synchronised", "ranks 0 and 1 applied the gradient of"),
+    ([[1, 0], [0, 1]], HALF, "not-synchronised", "ranks 0 and 1 applied the gradient"),
     ([[1, 0], [0, 1]], None, "not-synchronised", "own rows alone"),
     ([THIRD, [0, 1, 0], [0, 0, 1]], THIRD, "not-synchronised",
      "the sum is on rank 0, and was not sent back"),
-    ([[.5, .5, 0], [.5, .5, 0], [0, 0, 1]], THIRD, "not-synchronised", "rank 2 applied"),
+    ([[.5, .5, 0], [.5, .5, 0], [0, 0, 1]], THIRD, "not-synchronised", "rank 2 app"),
     ([[.5, .5, 0, 0], [.5, .5, 0, 0], [0, 0, .5, .5], [0, 0, .5, .5]], [.25] * 4,
      "not-synchronised", "rank 0 applied the gradient of ranks 0 and 1 alone"),
     ([[1, 0], [1, 0]], HALF, "rank-left-out", "all ranks apply rank 0's gradient"),
@@ -61,7 +61,7 @@ MATRICES = [
     ([[.5, 0], [.5, 0]], HALF, "rank-left-out", "the sum leaves out rank 1"),
     ([[1 / 3, 1 / 3, 0]] * 3, THIRD, "rank-left-out", "the sum leaves out rank 2"),
     # other rows
-    ([HALF, [.25, .25]], HALF, "gradient", "different multiples of one gradient: 1, 0.5"),
+    ([HALF, [.25, .25]], HALF, "gradient", "multiples of one gradient: 1, 0.5"),
     ([HALF, [.25, .75]], HALF, "gradient", "different mixtures"),
 ]
 
@@ -92,7 +92,8 @@ def test_one_rank_alone_is_right():
 
 
 @pytest.mark.parametrize("times, code", [
-    (2, "sum"), (.5, "averaged-twice"), (4, "accumulation"), (1, None), (3, "gradient")])
+    (2, "sum"), (.5, "averaged-twice"), (4, "accumulation"), (1, None),
+    (3, "gradient")])
 def test_a_multiple_is_called_by_what_it_is(times, code):
     m = mixed([HALF, HALF])
     m.pieces = [gradients(4)] * 2
@@ -107,7 +108,8 @@ def in_pieces(weights, **more):
     pieces = [gradients(3) for _ in range(2)]
     used = [sum(x * g for k in range(2) for x, g in zip(of[k], pieces[k]))
             for of in weights]
-    return Mixed([sum(mine) for mine in pieces], used, [[0, 1, 2, 3]] * 2, pieces, **more)
+    came = [sum(mine) for mine in pieces]
+    return Mixed(came, used, [[0, 1, 2, 3]] * 2, pieces, **more)
 
 
 def test_micro_batches_that_are_not_summed_are_numbered():

@@ -12,11 +12,11 @@ RENEW = ("    sampler.set_epoch(epoch)\n", "")
 NO_DDP = ("model = DDP(net)", "model = net")
 BARE = ("model(X).transpose", "net(X).transpose")
 SYNC = ("if last else model.no_sync()", "if True else model.no_sync()")
-STEP = ("            optimizer.step()\n", "            {}\n            optimizer.step()\n")
+STEP = "            optimizer.step()\n"
 
 
 def before_step(line):
-    return STEP[0], STEP[1].format(line)
+    return STEP, f"            {line}\n{STEP}"
 
 
 # name: (source of the report, edits, code, words of what must be said)
@@ -38,8 +38,8 @@ PUBLIC = {
     "the flag is set between forward and backward": (
         "build-nanogpt 30", [
             ("with contextlib.nullcontext() if last else model.no_sync():", "if True:"),
-            ("            loss.backward()", "            model.require_backward_grad_sync"
-             " = last\n            loss.backward()")],
+            ("            loss.backward()", "            model.require_backward_grad_"
+             "sync = last\n            loss.backward()")],
         "not-synchronised", "micro-batch 2 of 2"),
     "means over each rank's own words": (
         "transformers 34242, 24725", [SYNC, ("i % 2 == 1", "True"), (
@@ -81,15 +81,15 @@ PUBLIC = {
         "sampler-differs", "label"),
     "clipped before the sum": (
         "DeepSpeed 1801", [
-            NO_DDP, SYNC, ("            optimizer.step()\n", "            for p in "
-                           "model.parameters():\n                dist.all_reduce(p.grad)\n"
-                           "                p.grad /= world_size\n"
-                           "            optimizer.step()\n")], "clip", "clips a norm"),
+            NO_DDP, SYNC, before_step("for p in model.parameters():\n"
+                                      "                dist.all_reduce(p.grad)\n"
+                                      "                p.grad /= world_size")],
+        "clip", "clips a norm"),
     "clipped on some ranks only": (
-        "DeepSpeed 1801, BLOOM", [("            nn.utils.clip", "            if rank == 0:"
-                                   "\n                nn.utils.clip")], "clip", "nothing"),
+        "DeepSpeed 1801, BLOOM", [("            nn.utils.clip", "            rank or "
+                                   "nn.utils.clip")], "clip", "nothing"),
     "the optimizer holds other parameters": (
-        "accelerate 3256, 3209", [("AdamW(model.parameters()", "AdamW(Net().parameters()")],
+        "accelerate 3256, 3209", [("AdamW(model.par", "AdamW(Net().par")],
         "not-trained", "no optimizer holds"),
     "the optimizer holds frozen weights only": (
         "PyTorch forum 84911", [("AdamW(model.parameters()",
@@ -103,7 +103,8 @@ PUBLIC = {
                                                  "manual_seed(1)")],
         "random-same", "same random numbers"),
     "running means of a rank's own": (
-        "mlcommons 289, detectron2 5398", [("DDP(net)", "DDP(net, broadcast_buffers=False)")],
+        "mlcommons 289, detectron2 5398", [
+            ("DDP(net)", "DDP(net, broadcast_buffers=False)")],
         "buffers", "norm.running_mean"),
     "summed by hand, and not divided": (
         "bgpt 5, pylate 156", [NO_DDP, SYNC, before_step(
@@ -128,12 +129,12 @@ NOT_ACCUSED = {
     "without accumulation": [SYNC, ("i % 2 == 1", "True"), (", y) / 2", ", y)")],
     "in float64": [("net = Net()", "net = Net().double()")],
     "in bfloat16 under autocast": [
-        ("            loss = F", "            with torch.autocast('cpu', torch.bfloat16):"
-         "\n              loss = F")],
+        ("            loss = F", "            with torch.autocast('cpu', torch."
+         "bfloat16):\n              loss = F")],
     "a loss that counts otherwise": [(", y) / 2", ", y)")],
     "validated without gradients between": [
-        ("            scheduler.step()\n", "            scheduler.step()\n            with "
-         "torch.no_grad():\n                next(iter(DataLoader(data, 8)))\n"
+        ("            scheduler.step()\n", "            scheduler.step()\n            "
+         "with torch.no_grad():\n                next(iter(DataLoader(data, 8)))\n"
          "                net(X)\n")],
     "compiled": [("net = Net()", "net = torch.compile(Net(), backend='eager')")],
     "clipped by value": [("clip_grad_norm_(model.parameters(), 1.0)",

@@ -61,7 +61,7 @@ def of(*ranks, size=6, came=()):
     ([(0, 1, 2), (3, 4, 5)], None, ""),
     ([(0, 2, 4), (1, 3, 5)], None, ""),
     ([(0, 1, 2), (0, 1, 2)], "rows-same", "the same 3 rows; no rank sees 3 of 6"),
-    ([(0, 1, 2), (2, 3, 4)], "rows-overlap", "1 rows are on several ranks; no rank sees 1"),
+    ([(0, 1, 2), (2, 3, 4)], "rows-overlap", "several ranks; no rank sees 1 of 6"),
     ([(0, 1), (2, 3)], "rows-overlap", "no rank sees 2 of 6 rows"),
     ([(0, 0, 1), (2, 3, 4)], "rows-overlap", "a rank sees some rows more often"),
     ([(0, 1, 2, 3, 4, 5)], None, ""),

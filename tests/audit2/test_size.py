@@ -32,9 +32,10 @@ def test_functions_are_short_and_simple():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 60, (path.name, node.name)
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select",
-                           "C901", "--config", "lint.mccabe.max-complexity=15", FOLDER],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901",
+         "--config", "lint.mccabe.max-complexity=15", FOLDER],
+        capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 

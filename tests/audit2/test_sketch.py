@@ -54,7 +54,8 @@ def test_what_is_no_mixture_gives_none():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16,
                                    torch.int64, torch.int16, torch.uint8, torch.bool])
 def test_another_bit_is_another_hash(dtype):
-    base = (torch.rand(5000, generator=torch.Generator().manual_seed(0)) * 100).to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    base = (torch.rand(5000, generator=generator) * 100).to(dtype)
     hashes = bit_hashes([base, base.clone()])
     assert hashes[0] == hashes[1]
     for i in (0, 1, 1021, 4999):

@@ -40,13 +40,9 @@ def told(change, *more):
                                                      of(*other)])]
 
 
-def set_to(one, name, value):
-    setattr(one, name, value)
-
-
 CHANGES = {
     "nothing": (lambda net, opt: None, None, ""),
-    "frozen": (lambda net, opt: set_to(net[2].weight, "requires_grad", False), "settings",
+    "frozen": (lambda net, opt: net[2].weight.requires_grad_(False), "settings",
                "requires_grad of 2.weight is False on rank 1, True on rank 0"),
     "eval": (lambda net, opt: net[1].eval(), "settings", "train mode of 1 is False"),
     "statistics": (lambda net, opt: net[1].running_mean.add_(1), "buffers",
@@ -91,7 +87,8 @@ def test_a_scheduler_is_compared_by_its_epoch():
     one, other = (torch.optim.lr_scheduler.StepLR(optimizer, 10) for _ in range(2))
     other.step()
     dicts = [state.of_other(schedule, "", ()) for schedule in (one, other)]
-    assert [f.says for f in differ(dicts)] == ["StepLR.last_epoch on rank 1 is not rank 0's"]
+    assert [f.says for f in differ(dicts)] == [
+        "StepLR.last_epoch on rank 1 is not rank 0's"]
 
 
 def test_equal_nans_are_no_difference_and_missing_state_can_be_left_out():

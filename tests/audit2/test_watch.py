@@ -1,4 +1,4 @@
-"""`watch` in a script: whatever it meets, the training goes on, and nobody is accused."""
+"""Whatever `watch` meets in a script, the training goes on, and nobody is accused."""
 
 import contextlib
 import io
@@ -51,8 +51,8 @@ REFUSING = """class Own(TensorDataset):
         return super().__getitem__(i)
 
 class Net("""
-FSDP = ("model = DDP(net)", "from torch.distributed.fsdp import FullyShardedDataParallel "
-        "as FSDP\nnet.no_sync = contextlib.nullcontext\nmodel = FSDP(nn.Sequential(net), "
+FSDP = ("model = DDP(net)", "from torch.distributed import fsdp\n"
+        "model = fsdp.FullyShardedDataParallel(nn.Sequential(net), "
         "device_id=torch.device('cpu'), use_orig_params={})")
 ALL = ("if last else model.no_sync()", "if True else model.no_sync()")
 NO_CLIP = ("            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", "")
@@ -89,7 +89,8 @@ ODD = {
                        "transpose(1, 2), y).backward(), torch.ones(()))[2])\n")],
     "no optimizer of torch's": [
         (ADAM, "type('Own', (), dict(step=lambda o: [p.data.sub_(p.grad) for p in "
-         "model.parameters()], zero_grad=lambda o: model.zero_grad()))()"), *NO_SCHEDULE],
+         "model.parameters()], zero_grad=lambda o: model.zero_grad()))()"),
+        *NO_SCHEDULE],
     "loss functions bound before": [
         ("            loss = F.cross_entropy(", "            loss = bound("),
         ("rank, world_size =", "bound = lambda a, b: torch.logsumexp(a, 1).mean() - "
