@@ -1,8 +1,5 @@
 """The command `python -m manual_dp audit`: run a script on ranks, and judge it.
 
-    add_parser     what the command takes
-    audit_script   the Report on a script's first steps
-
 Ranks are started as torchrun starts them, a new python each, below `run_ranks`: an
 interrupt, or the end of this process, ends all of it. In a folder rank R leaves run-R,
 what was seen; end-R, how the script ended; calls-R, its last collective, if it hangs.

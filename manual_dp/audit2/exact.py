@@ -1,8 +1,6 @@
 """Make steps comparable: float64 throughout, and no dropout.
 
-    exact     while a block runs: float64 where float32 is asked for, no dropout
-    doubled   a nest of tensors in float64
-    drawn, Drawing   the states of generators; whether one of the step's own drew
+A step that draws random numbers cannot be: `drawn` and `Drawing` tell.
 """
 
 import dataclasses

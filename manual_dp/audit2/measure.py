@@ -1,12 +1,8 @@
-"""What a rank measures in an audit, by each step: small things, and no verdict.
-
-    measure     build the model, take the steps, return a Run
-    summary     the Run of what a Recorder heard
-    arguments   what `step` is called with
-"""
+"""What a rank measures in an audit, by each step: small things, and no verdict."""
 
 import inspect
 import pickle
+from contextlib import suppress
 from unittest import mock
 
 import torch.distributed as dist
@@ -75,17 +71,12 @@ def arguments(step, made, batch):
     """Return what `step` is called with: the parts of a batch, if it takes as many."""
     if batch is None:
         return made
-    if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields"):
-        return [*made, batch]
-    try:
-        inspect.signature(step).bind(*made, *batch)
-    except TypeError:
-        try:
-            inspect.signature(step).bind(*made, batch)
-            return [*made, batch]
-        except TypeError:
-            pass  # its own error says more
-    return [*made, *batch]
+    several = isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields")
+    for args in [[*made, *batch], [*made, batch]] if several else []:
+        with suppress(TypeError):
+            inspect.signature(step).bind(*args)
+            return args
+    return [*made, *batch] if several else [*made, batch]
 
 
 def summary(recorder):

@@ -1,9 +1,5 @@
 """Ranks tell one another something over the group's store, and say what they wait for.
 
-    exchange     what every rank says, in a list; NotTogether if some do not come
-    Calls        a thread that says which collective a rank called last, if it hangs
-    ended        the finding for a run that ended before its time
-
 No collective is disturbed: the store is that of the process group. What a rank called
 last is told by torch's flight recorder, also while the rank hangs.
 """

@@ -1,7 +1,6 @@
 """A step of all ranks, and whether it is the one that the same code takes alone.
 
-    Step   what ranks did in a step; `proof`: True, it is; False, it is not; or None:
-           the two cannot be compared, and `why`
+`proof` is True if so, False if not, and None if the two cannot be compared: `why`.
 """
 
 

@@ -126,12 +126,14 @@ class Recorder:
             self.now.noisy |= self.now.rng != _generator()
 
     def _begin(self):
-        now, weights = self.now, self._hashes()
-        if self.updates and self.updates[-1].settled is None:
+        now, weights, last = self.now, self._hashes(), self.updates[-1:]
+        if last and last[0].settled is None:
             self.settle(weights)
         if self.closed:
             self.closed()
-        now.before, now.start = weights, self.sketch(self.params)
+        same = last and last[0].settled == weights  # as where one step follows another
+        now.before, now.start = weights, (
+            last[0].stop if same else self.sketch(self.params))
         now.rng = _generator()
         for i, model in enumerate(self.models):
             now.state |= state.of_model(model, state.prefix(self.models, i))

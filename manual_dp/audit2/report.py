@@ -1,9 +1,6 @@
 """What an audit comes to: findings with cause and repair, and what was not checked.
 
-    Report    print it, save it as JSON
-    finding   make a Finding: cause and repair come from WORDS, by its code
-    WORDS     every code there is, in the order of a report: causes before consequences
-    Evidence  the updates that findings come from
+WORDS has every code there is, in the order of a report: causes before consequences.
 """
 
 import textwrap

@@ -1,8 +1,6 @@
 """Which rows does a rank see, and who dealt them out?
 
-    Minibatch, hashes   know the rows of a forward again
-    Dealing             what samplers were told, and which loaders trained the model
-    shared, dealt       findings about rows in a step; about samplers and loaders
+`shared` and `dealt` are rules, about the rows of a step and about samplers.
 """
 
 import random

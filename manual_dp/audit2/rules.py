@@ -1,7 +1,5 @@
 """From what the ranks recorded to findings.
 
-    judge   (findings, remarks, unchecked) of the runs of all ranks, and of one alone
-
 1. What is wrong whatever a step comes to: samplers, what is not trained, ...
 2. Is the step the one that the same code takes alone? Then it is right.
 3. Else: where do ranks part first? The weights before, the rows, the gradients, the

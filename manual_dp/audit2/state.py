@@ -1,13 +1,7 @@
 """What all ranks should have in common, as one flat dict: {(code, name): value}.
 
-    of_model, of_optimizer, of_other   such dicts; values are numbers, texts and hashes
-    unwrapped    the module in DDP's wrapper, torch.compile's, ...
-    named        the parameters of several models, and what else an optimizer holds
-    parts        which of the things that were made are models, optimizers, others
-    prefix       what stands before a name where there are several
-
-Codes are those of the findings: settings, buffers, state-differs. Two ranks are
-compared by comparing their dicts.
+Codes are those of the findings: settings, buffers, state-differs. Values are numbers,
+texts and hashes: two ranks are compared by comparing their dicts.
 """
 
 import torch

@@ -3,11 +3,6 @@
     from manual_dp.audit import watch
     watch(model, optimizer)         on every rank, once both are made
 
-    watch        start to watch; the report comes after a few steps
-    Watch        what `watch` returns; also for a with statement
-    judged       the Report on the runs of all ranks
-    on_wrapping  watch what a script wraps in DDP, if it does not say watch
-
 The script keeps its loader, its sampler, its precision. Nothing is sent before the last
 of the steps: then the ranks meet over the group's store, and rank 0 prints the report.
 """
