@@ -17,6 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
+from manual_dp.audit2.sketch import bit_hashes
+
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
             "feature_alpha_dropout")
 
@@ -62,15 +64,18 @@ def doubled(x):
 
 
 class Drawing(TorchFunctionMode):
-    """Note whether something is drawn with a generator of its own, in a block."""
+    """Note hashes of what is drawn with generators of a step's own, in a block."""
 
-    drew = False
+    def __init__(self):
+        super().__init__()
+        self.hashes = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         """Call the function."""
-        kwargs = kwargs or {}
-        self.drew |= kwargs.get("generator") is not None
-        return function(*args, **kwargs)
+        made = function(*args, **(kwargs or {}))
+        if (kwargs or {}).get("generator") is not None and torch.is_tensor(made):
+            self.hashes += bit_hashes([made])
+        return made
 
 
 def drawn(made=()):

@@ -58,10 +58,11 @@ def _take(recorder, t, make_batch, step, made):
     before, count, blurs = drawn(made), len(recorder.updates), _blurs(recorder)
     with Drawing() as drawing:
         step(*arguments(step, made, batch))
-    drew = drawing.drew or drawn(made) != before
+    drew = drawn(made) != before
     recorder.end_step()
     for update in recorder.updates[count:]:
         update.drew |= drew
+        update.drawn["generator"] = drawing.hashes
         if batch is not None:
             update.batch = recorder.minibatch.size, recorder.minibatch.whole
     return blurs

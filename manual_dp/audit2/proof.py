@@ -45,7 +45,8 @@ class Step:
             self.proof = True
         elif any(u.wanders for u in [*first, *last]):
             self.why = "weights move between the forwards of a step"
-        elif any(u.drew for u in [*first, *last, *one]):
+        elif any(u.drew for u in [*first, *last, *one]) or any(
+                u.drawn["generator"] != one[0].drawn["generator"] for u in first):
             self.why = "the step draws random numbers"
         elif self._takes_other_rows():
             self.why = "at world size 1 the step takes other rows"

@@ -29,8 +29,7 @@ def judge(runs, alone=None, watched=False, ignored=()):
         return [found], [], []
     steps = [Step(t, runs, alone, watched, remarks, unchecked)
              for t in sorted({u.t for run in runs for u in run.updates})]
-    proved = bool(steps) and all(step.proof for step in steps)
-    found = [*dealt(runs, watched), *_facts(runs, proved, watched)]
+    found = [*dealt(runs, watched), *_facts(runs, watched)]
     for step in steps:
         if broken := min(_links(step), key=lambda f: ORDER.index(f.code), default=None):
             known = {f.code for f in found} - {*ignored}
@@ -56,16 +55,16 @@ def _other_models(runs):
                           f"{run.wants[i]} on rank {rank}, not so on rank 0", rank)
 
 
-def _facts(runs, proved, watched):
+def _facts(runs, watched):
     """Return what needs no step to be known, in a list."""
     for rank, run in enumerate(runs):
         if run.broken:
             return [finding("not-finite", f"NaN or inf in {few(run.broken)}", rank)]
-    for lists, why in [([run.unheld for run in runs], "no optimizer holds"),
-                       ([run.silent for run in runs], "no loss depends on")]:
-        names = [n for n in lists[0] if all(n in one for one in lists)]
-        if names and not (proved and lists[0] is runs[0].silent):
-            return [finding("not-trained", f"{why} {few(names)}")]
+    if unheld := [n for n in runs[0].unheld if all(n in run.unheld for run in runs)]:
+        return [finding("not-trained", f"no optimizer holds {few(unheld)}")]
+    silent = [run.silent for run in runs]  # where these differ, rows choose experts
+    if silent[0] and all(one == silent[0] for one in silent):
+        return [finding("not-trained", f"no loss depends on {few(silent[0])}")]
     idle = not runs[0].updates and all(run.idle for run in runs) and not watched
     return [finding("not-trained", "no update of the weights")] if idle else []
 
@@ -150,8 +149,8 @@ def differ(dicts, common=False):
 def _random(step):
     first, drew = step.first, any(u.drew for u in step.last)
     masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
-    noise = any(all(u.drawn.get(kind) == drawn for u in first)
-                for kind, drawn in first[0].drawn.items())
+    noise = any(all(u.drawn.get(kind) == first[0].drawn.get(kind, u) for u in first)
+                for kind in ("seed", "input"))
     if step.world_size > 1 and not step.proof and (masks or drew and noise):
         yield finding("random-same", "all ranks draw the same random numbers")
 
