@@ -56,6 +56,12 @@ def test_a_broken_script_is_named_with_its_line(script):
 @pytest.mark.parametrize("edits, words", [
     ([(LOOP, LOOP + "        if i == 2 and rank == 0:\n            dist.barrier()\n")],
      ["rank 0: collective", "barrier", "train.py, line 38", "rank 1: collective"]),
+    # unequal batches: pytorch 33148
+    ([("enumerate(loader)", "enumerate(itertools.islice(loader, 9 - 4 * rank))")],
+     ["rank 0: collective", "train.py, line", "rank 1: collective"]),
+    # rank 0 validates through the wrapper: pytorch 20611
+    ([(LOOP, LOOP + "        if i == 3 and rank == 0:\n            model(X)\n")],
+     ["rank 0: collective", "broadcast"]),
 ])
 def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, edits, words):
     begin = time.monotonic()
