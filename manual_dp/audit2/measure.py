@@ -18,6 +18,7 @@ from manual_dp.audit2.rows import Minibatch
 from manual_dp.audit2.state import params_of, parts
 
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
+LOCAL = "the steps: ranks step on their own and average weights (local SGD)"
 SHARDED = "the steps: FSDP1 shares out the parameters, which is not followed"
 
 
@@ -90,6 +91,8 @@ def summary(recorder):
         run.wrapped |= hasattr(model, "require_backward_grad_sync")
         if type(model).__name__ == "FullyShardedDataParallel":
             run.unjudged = SHARDED
+        if any("localSGD" in h.__name__ for h, _ in getattr(model, "_comm_hooks", ())):
+            run.unjudged = LOCAL
         if getattr(getattr(model, "_join_config", None), "enable", False):
             run.unjudged = JOIN
     try:
@@ -105,8 +108,11 @@ def summary(recorder):
                                   for i in piece.any(1).nonzero().flatten().tolist()}
     wanted = [(i, n, p) for i, (n, p) in enumerate(zip(names, params))
               if p.requires_grad]
-    run.unheld = [n for _, n, p in wanted if held and id(p) not in held and (
-        few or id(p) in trained)]
+    ends = [(run.updates[0].before[i], (run.updates[-1].settled or run.updates[0].before)
+             [i]) for i in range(len(names))] if run.updates else []
+    moved = {i for i, (begin, end) in enumerate(ends) if begin != end}  # by copies
+    run.unheld = [n for i, n, p in wanted if held and id(p) not in held and (
+        few or id(p) in trained) and i not in moved]
     unused = any(getattr(m, "find_unused_parameters", False) for m in recorder.models)
     run.silent = [n for i, n, _ in wanted
                   if reached and not unused and i not in reached]

@@ -94,8 +94,11 @@ class Recorder:
 
     # forward
 
+    @quietly
     def _wrapped(self, model, _):
         self.through = bool(getattr(model, "require_backward_grad_sync", True))
+        if torch.is_grad_enabled() and self.now.before is None:
+            self._begin()  # here no compiled code is on its way
 
     @quietly
     def _forward(self, module, args, kwargs):
@@ -103,7 +106,6 @@ class Recorder:
             return None
         if self.cast:
             args, kwargs = self.cast((args, kwargs))
-        self.dealing.trained()
         self._listen()
         if self.now.before is None:
             self._begin()
@@ -160,6 +162,7 @@ class Recorder:
         if self.depth:  # an optimizer that calls backward itself: it is not followed
             self.now.used, self.now.pieces = None, []
             return
+        self.dealing.trained()
         held = self.params[i].grad
         empty = held is None or not bool(
             held._nnz() if held.layout != torch.strided else held.any())

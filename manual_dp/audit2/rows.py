@@ -160,7 +160,7 @@ def shared(step):
         if not (size and apart):  # else parts of these rows, as of a sequence
             yield finding("rows-same", f"all ranks see the same {len(seen[0])} rows"
                           + none)
-    elif twice and (size or len(twice) > len(homes) / 2):
+    elif twice and size:  # else they may be drawn, with replacement
         yield finding("rows-overlap", f"{len(twice)} rows are on several ranks{none}")
     elif size and any(len(set(mine.values())) > 1 for mine in seen):
         yield finding("rows-overlap", f"a rank sees some rows more often{none}")
@@ -190,7 +190,8 @@ def _told(runs):
 def _epochs(runs, watched):
     shuffled = [one for one in runs[0].samplers if one["shuffle"]]
     orders = Counter((one["data"], one["seed"], one["epoch"]) for one in shuffled)
-    if any(times > 1 for times in orders.values()):
+    renewed = watched and all(one["set"] for one in shuffled)  # and then evaluated
+    if any(times > 1 for times in orders.values()) and not renewed:
         yield finding("sampler-epoch", "a sampler was iterated twice in one epoch, and "
                       "gave one order: set_epoch was not called between")
     elif watched and not all(one["set"] for one in shuffled):

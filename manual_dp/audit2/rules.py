@@ -60,7 +60,8 @@ def _facts(runs, watched):
     for rank, run in enumerate(runs):
         if run.broken:
             return [finding("not-finite", f"NaN or inf in {few(run.broken)}", rank)]
-    if unheld := [n for n in runs[0].unheld if all(n in run.unheld for run in runs)]:
+    unheld = [n for n in runs[0].unheld if all(n in run.unheld for run in runs)]
+    if unheld and (runs[0].updates or not watched):
         return [finding("not-trained", f"no optimizer holds {few(unheld)}")]
     silent = [run.silent for run in runs]  # where these differ, rows choose experts
     if silent[0] and all(one == silent[0] for one in silent):
