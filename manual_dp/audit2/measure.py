@@ -108,8 +108,8 @@ def summary(recorder):
                                   for i in piece.any(1).nonzero().flatten().tolist()}
     wanted = [(i, n, p) for i, (n, p) in enumerate(zip(names, params))
               if p.requires_grad]
-    ends = [(run.updates[0].before[i], (run.updates[-1].settled or run.updates[0].before)
-             [i]) for i in range(len(names))] if run.updates else []
+    ends = zip(run.updates[0].before, run.updates[-1].settled or run.updates[0].before
+               ) if run.updates else ()
     moved = {i for i, (begin, end) in enumerate(ends) if begin != end}  # by copies
     run.unheld = [n for i, n, p in wanted if held and id(p) not in held and (
         few or id(p) in trained) and i not in moved]

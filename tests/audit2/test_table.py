@@ -134,7 +134,8 @@ RIGHT = {
                        (STEP, "    optimizer.step(closure)\n")]),
     "lbfgs": (HAND, [
         (BACKWARD, CLOSURE), (CLIP, ""), (STEP, "    optimizer.step(closure)\n"),
-        (MADE, "return model, torch.optim.LBFGS(model.parameters(), 0.1, max_iter=1)")]),
+        (MADE, "return model, torch.optim.LBFGS(model.parameters(), 0.1, "
+         "max_iter=1)")]),
     "two optimizers": (HAND, [
         (MADE, "return (model, torch.optim.SGD(model[0].parameters(), 0.1),"
          " torch.optim.Adam(model[2:].parameters(), 0.1))"),
