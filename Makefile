@@ -58,7 +58,7 @@ test-all: lint
 
 audits: $(STAMP)
 	$(PYTEST) --all-programs tests/audit/test_programs.py tests/audit/test_scripts.py \
-		tests/notebooks/test_nbgrader.py tests/lab/hosts/test_kills.py
+		tests/lab/hosts/test_kills.py
 
 refresh: $(STAMP)
 	@$(COURSE) --refresh $(LESSON_FLAG)

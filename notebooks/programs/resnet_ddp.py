@@ -1,10 +1,8 @@
 """Train a ResNet on CIFAR-10, with a process for each rank.
 
-    torchrun --standalone --nproc_per_node=2 resnet_ddp.py
-    torchrun --standalone --nproc_per_node=2 resnet_ddp.py --cifar10 data --model resnet50
+    torchrun --standalone --nproc_per_node=2 resnet_ddp.py [--cifar10 data --model resnet50]
 
-Without options it trains a small network on digits, in the shape of CIFAR-10's images,
-in seconds on CPUs. It needs torch, scikit-learn or torchvision, and no more: copy it.
+Without options it trains a small network on scikit-learn's digits, in seconds on CPUs. Copy it.
 """
 
 import argparse
@@ -13,7 +11,6 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
@@ -33,7 +30,7 @@ def digits():
     """Return 1,437 rows to train with and 360 to test with, X: (n, 3, 32, 32)."""
     from sklearn.datasets import load_digits
     X, y = map(torch.from_numpy, load_digits(return_X_y=True))
-    X = F.interpolate(X.float().view(-1, 1, 8, 8) / 8 - 1, size=32).expand(-1, 3, -1, -1)
+    X = nn.functional.interpolate(X.float().view(-1, 1, 8, 8) / 8 - 1, size=32).repeat(1, 3, 1, 1)
     test = torch.arange(len(X)) % 5 == 0
     return TensorDataset(X[~test], y[~test]), TensorDataset(X[test], y[test])
 
@@ -74,7 +71,7 @@ def learn(model, loader, optimizer, device):
     model.train()
     loss_sum = torch.zeros((), device=device)
     for X, y in loader:
-        loss = F.cross_entropy(model(X.to(device)), y.to(device))
+        loss = nn.functional.cross_entropy(model(X.to(device)), y.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -11,7 +11,8 @@ from manual_dp.lab.folder import need_folders
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LESSONS = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
-BESIDE = sorted(path.name for path in NOTEBOOKS.iterdir() if path.is_dir())
+# course/ is a package: a lesson has it by its installation, wherever it lies
+BESIDE = sorted({path.name for path in NOTEBOOKS.iterdir() if path.is_dir()} - {"course"})
 CALL = re.compile(r"need_folders\((.*)\)")
 
 

@@ -122,7 +122,7 @@ def it_says_what_you_will_write_learn_and_need(nb):
     head, cells = source(nb["cells"][0]), graded(nb)
     frame = [r"\A# Problem set \d\. \S", r"^\*You will (write|do):?\*",
              r"^\*You will learn:?\*", r"^\*You need:?\*",
-             rf"\b{points(cells, ['code'])} points for code"]
+             rf"\b{points(cells, ['code']):g} points for code"]
     if points(cells, ["markdown"]):
         frame.append(rf"for code, {points(cells, ['markdown'])} for words")
     return [line for line in frame if not re.search(line, head, re.M)]
@@ -145,8 +145,8 @@ def exercises(nb):
 def every_exercise_has_its_points_in_its_heading(nb):
     wrong = []
     for heading, cells in exercises(nb):
-        said_there = re.search(r"\((\d+) points?\b[^)]*\)$", heading)
-        if points(graded({"cells": cells})) != int(said_there[1] if said_there else 0):
+        said_there = re.search(r"\(([\d.]+) points?\b[^)]*\)$", heading)
+        if points(graded({"cells": cells})) != float(said_there[1] if said_there else 0):
             wrong.append(heading)
     return wrong
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from course.school import checks
+from course.school.draws import rand
+
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 PAGE = (NOTEBOOKS / "book" / "instructors.md").read_text(encoding="utf-8")
 README = (NOTEBOOKS / "exercises" / "README.md").read_text(encoding="utf-8")
@@ -77,12 +80,9 @@ def test_an_instructor_reads_at_most_45_lines():
 
 
 def test_the_exercise_that_is_shown_runs_and_its_hints_are_told():
-    checks = pytest.importorskip("course.school.checks")
-    from course.school.compare import about
-    from course.school.draws import rand
     [code] = re.findall(r"```python\n(.+?)```", PAGE, re.S)
     assert code.count("\n") <= 10
-    exec(code, {"exercise": checks.exercise, "about": about, "rand": rand})
+    exec(code, {"exercise": checks.exercise, "about": checks.about, "rand": rand})
     try:
         checks.check("ps1/double", lambda x: x + x)
         for wrong, hint in (lambda x: x * x, "square"), (lambda x: x, "nothing was doubled"):

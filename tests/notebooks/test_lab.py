@@ -188,12 +188,12 @@ def test_jupyterlab_runs_every_cell_of_the_first_lesson(server):
 
 
 ANSWER = """\
-def copy_of(p, device):
-    return p.detach().to(device, copy=True).requires_grad_()
+def spread_of(held):
+    return (torch.stack(held).amax(0) - torch.stack(held).amin(0)).max().item()
 
 
-def get_params(params, device):
-    return [copy_of(p, device) for p in params]
+def largest_difference(device_params):
+    return max(spread_of(held) for held in zip(*device_params))
 """
 
 
@@ -216,7 +216,7 @@ def test_a_learner_solves_1_1_splits_the_cell_saves_and_it_is_joined_again(serve
         ready(page)
         page.locator(".jp-CodeCell", has_text="import torch").first.click()
         page.keyboard.press("Shift+Enter")
-        cell = page.locator(".jp-CodeCell", has_text="def get_params(params, device)")
+        cell = page.locator(".jp-CodeCell", has_text="def largest_difference(device_params)")
         cell.locator(".cm-content").click()
         page.keyboard.press("Control+a")
         page.keyboard.insert_text(ANSWER)
@@ -224,16 +224,16 @@ def test_a_learner_solves_1_1_splits_the_cell_saves_and_it_is_joined_again(serve
         for _ in range(4):
             page.keyboard.press("ArrowDown")
         page.keyboard.press("Control+Shift+Minus")
-        page.locator(".jp-CodeCell", has_text="def copy_of").locator(".cm-content").click()
+        page.locator(".jp-CodeCell", has_text="def spread_of").locator(".cm-content").click()
         for _ in range(3):  # both halves and the check
             page.keyboard.press("Shift+Enter")
-        page.get_by_text("ps1/get_params: right, on").first.wait_for(timeout=LATE * 1000)
+        page.get_by_text("ps1/largest_difference: right, on").first.wait_for(timeout=LATE * 1000)
         page.keyboard.press("Control+s")
-        assert until(lambda: len(marked_so(notebook, "get_params")) == 2)
+        assert until(lambda: len(marked_so(notebook, "largest_difference")) == 2)
         assert faults == []
-    assert [text.split("(")[0] for text in marked_so(notebook, "get_params")] == [
-        "def copy_of", "def get_params"]
+    assert [text.split("(")[0] for text in marked_so(notebook, "largest_difference")] == [
+        "def spread_of", "def largest_difference"]
     joined, _ = JoinCells().preprocess(nbformat.read(notebook, 4), {})
     [answer] = [cell.source for cell in joined.cells
-                if cell.metadata.get("nbgrader", {}).get("grade_id") == "get_params"]
+                if cell.metadata.get("nbgrader", {}).get("grade_id") == "largest_difference"]
     assert answer.split() == ANSWER.split()

@@ -138,7 +138,7 @@ HANDED_IN = {HONEST: honest, "careless": careless, "cheating": cheating}
 
 
 def commands():
-    block = re.search(r"^ +nbgrader generate_assignment.*\n( {7}.+\n)+", README, re.M)
+    block = re.search(r"^ +nbgrader generate_assignment.*\n( {4}.+\n)+", README, re.M)
     return [line.strip() for line in block[0].splitlines()]
 
 

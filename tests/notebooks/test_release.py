@@ -183,7 +183,7 @@ def test_what_is_handed_out_stands_as_deep_as_its_source(name):
 @pytest.mark.parametrize("old, new, words", [
     ("### END SOLUTION", "###", "ps1: RuntimeError: no end solution"),
     ("### END HIDDEN TESTS", "###", "ps1: RuntimeError: No end hidden tests"),
-    ('"grade_id": "sgd"', '"grade_id": "allreduce"', "ps1: .*[dD]uplicate"),
+    ('"grade_id": "clipped_sgd"', '"grade_id": "setup"', "ps1: .*[dD]uplicate"),
     ('{\n "cells"', '\n "cells"', "ps1: .*NotJSONError")])
 def test_a_source_that_is_not_in_order_is_named_and_nothing_is_written(
         small, old, new, words):

@@ -1,8 +1,7 @@
 """The answers that tests of exercises hand in, and how a cell becomes functions.
 
-    SETS, LESSONS, NAMES    the sets and the exercises that there are
+    SETS, NAMES             the sets and the exercises that there are
     WRONG, RIGHT            {exercise: {hint: cell}}, {exercise: {style: cell}}
-    filled                  a cell with other words in some of its places
     define                  the answers that cells define, after a notebook's first
     solution, in_notebook   those of the source notebook; of a cell with magics
     told                    what a check says of them: None, or the hint
@@ -33,47 +32,22 @@ from course.school.checks import Wrong, check, find
 from manual_dp import ranks
 from manual_dp.parallel import gather, parallel_apply, replicate
 from tests.course.school import right, wrong
+from tests.course.school.right import TEMPLATES
+from tests.course.school.wrong import filled, tables
 
 SOURCE = Path(__file__).parents[2] / "notebooks" / "exercises" / "source"
 FILES = [info.name for info in pkgutil.iter_modules(wrong.__path__)]
 for _file in FILES:
     importlib.import_module(f"course.school.{_file}")
-NAMES = [name for name in checks.EXERCISES]
+NAMES = list(checks.EXERCISES)
 SETS = [file for file in FILES if file in checks.SETS]
 
 
-def filled(cell, places, changes):
-    """Return the cell with its places filled: by `changes`, or with the right words.
-
-    A place may stand in the words for another one.
-    """
-    unknown = changes.keys() - places.keys()
-    lost = [place for place in places
-            if not re.search(rf"\b{place}\b", " ".join([cell, *places.values()]))]
-    if unknown or lost:
-        raise ValueError(f"no such places: {sorted(unknown)}, {lost}")
-    words = {**places, **changes}
-    found = re.compile(rf"\b({'|'.join(words)})\b")
-    for _ in range(3):
-        cell = found.sub(lambda match: words[match[1]], cell)
-    return cell
-
-
-def _tables(folder, name):
-    """Return the tables called `name` in all files of a folder, as one."""
-    files = [importlib.import_module(f"{folder.__name__}.{info.name}")
-             for info in pkgutil.iter_modules(folder.__path__)]
-    return {key: value for file in files for key, value in getattr(file, name).items()}
-
-
-TEMPLATES = _tables(wrong, "WRONG")
-WRONG = {name: {hint: filled(cell, places, changes)
-                for hint, changes in mistakes.items()}
-         for name, (cell, places, mistakes) in TEMPLATES.items()}
-RIGHT = {name: {"what wrong ones are made of": filled(cell, places, {})}
-         for name, (cell, places, _) in TEMPLATES.items()}
-for _name, _styles in _tables(right, "RIGHT").items():
-    RIGHT[_name] = {**RIGHT.get(_name, {}), **_styles}
+WRONG = {name: {hint: filled(cell, changes) for hint, changes in mistakes.items()}
+         for name, (cell, mistakes) in TEMPLATES.items()}
+STYLES = tables(right, "RIGHT")
+RIGHT = {name: {"what wrong ones are made of": filled(cell, {}), **STYLES.get(name, {})}
+         for name, (cell, _) in TEMPLATES.items()}
 
 
 @functools.cache

@@ -29,10 +29,7 @@ import manual_dp
 
 SETTINGS = {  # name: how it is read, how it is set
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-    "deterministic": (torch.are_deterministic_algorithms_enabled,
-                      torch.use_deterministic_algorithms)}
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype)}
 COURSE = str(Path(__file__).parents[1])
 NOBODYS = (COURSE, str(Path(manual_dp.__file__).parent), "<frozen", *(
     sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))

@@ -1,12 +1,9 @@
 """The chart of problem set 5: seven numbers of a patient, whatever is wrong with it.
 
-    chart      print them, healthy and at two sizes
-    measure    return them, at one size
+    chart, measure    print them, healthy and at two sizes; return them, at one size
 
-A patient trains twice, each with its own program. One step on a few rows, with a tiny
-learning rate, tells what each row has contributed; three epochs on the digits tell the
-accuracy. The model is linear: W of shape (features, classes), from zeros. A job is
-(batches, lr); a batch is a list of shards, a shard is rows and labels.
+A patient trains a linear model twice: one tiny step tells what each row has given to
+it, three epochs tell the accuracy. A job is (batches, lr); a batch is a list of shards.
 """
 
 from functools import partial
@@ -35,10 +32,7 @@ TINY, LR, EPOCHS, BATCH, USED = 1e-6, 2, 3, 48, 1392
 
 
 def chart(patient, program, sizes=(2, 4)):
-    """Print the chart of patient number `patient`: a program, broken or repaired.
-
-    sizes: what k is to be: ranks, or for patients 6 and 8 microbatches.
-    """
+    """Print the chart of patient number `patient`, a program, with k in `sizes`."""
     columns = {"healthy": measure(1, _star, 1),  # one device
                **{f"k = {k}": measure(patient, program, k) for k in sizes}}
     print(f"{'':54}" + "".join(f"{head:>8}" for head in columns))
@@ -75,10 +69,7 @@ def _digits():
 
 
 def _shares(W, X, y):
-    """Return how often a step from 0 to W holds each row's own gradient.
-
-    In a healthy step that is 1 / rows, for each row.
-    """
+    """Return how often a step from 0 to W holds each row's own gradient."""
     errors = 0.1 - F.one_hot(y, 10)  # softmax of ten zeros
     own = torch.einsum("np,nc->pcn", X, errors).flatten(0, 1)
     return torch.linalg.lstsq(own, W.reshape(-1, 1) / -TINY).solution[:, 0]
@@ -91,11 +82,7 @@ def _different(replicas):
 
 
 def _train(patient, program, k, jobs):
-    """Train a patient with each of `jobs`; return a dict for each.
-
-    replicas: W on each rank. messages: all-reduces of each gradient in a step, absent:
-    ranks that were missing, both of rank 0.
-    """
+    """Train a patient with each of `jobs`; return for each what rank 0 has seen."""
     if patient not in IN_RANKS:
         run = _accumulating if patient == 6 else partial(_by_hand, patient)
         return [{"replicas": run(program, *job), "messages": 1, "absent": 0}
@@ -149,15 +136,13 @@ def _by_hand(patient, program, batches, lr):
 
 
 def _star(grads):
-    # not ours, which refuses ranks that share memory
-    for grad in grads[1:]:
+    for grad in grads[1:]:  # the course's own refuses ranks that share memory
         grads[0] += grad
     for grad in grads[1:]:
         grad.copy_(grads[0])
 
 
 def _rank(steps, program, jobs):
-    """Train in a rank; return a dict for each of `jobs`."""
     results = []
     with Roll() as roll:
         for batches, lr in jobs:

@@ -2,10 +2,16 @@
 
     exercise   make one of a function: it draws, runs the answer, yields messages
     check      what a notebook calls: prints a line, or raises Wrong
-    about      what compares in it (of compare.py)
     Partly     a message that leaves some points
+    about      compare: None, or what was given, got and wanted, and a guess at why
+    close      are these the numbers that were wanted?
+    numbers    tensors, also in lists and dicts, as lists of numbers
+    flat       nested lists as one list
+    unequal    are the ranks' numbers not all the same?
+    shorten    numbers in few characters
+    so_many    "1 device", "3 devices"
 
-    @exercise("ps1/sgd", "one_step/sgd", points=2)
+    @exercise("one_step/sgd")
     def sgd(random, sgd):  # the first argument draws, the others are the answers
         p = rand(random, 3).requires_grad_()
         ...
@@ -16,6 +22,10 @@ import importlib
 import inspect
 import random
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
+
+import torch
 
 from course.school.answers import (
     TimeIsOver,
@@ -28,16 +38,14 @@ from course.school.answers import (
     quiet,
     settings,
 )
-from course.school.compare import about
 from manual_dp.ranks import RankError
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
-LESSONS = {  # the number that a lesson has now: its name
-    "02": "replicas", "03": "allreduce", "04": "split_the_batch", "05": "one_step",
-    "06": "train", "07": "dataparallel", "08": "processes", "09": "ddp_by_hand",
-    "10": "ddp", "16": "predict_before_you_pay", "17": "the_clock",
-    "18": "keep_only_a_part", "19": "many_machines"}
+LESSONS = ("replicas", "allreduce", "split_the_batch", "one_step", "train",
+           "dataparallel", "processes", "ddp_by_hand", "ddp", "predict_before_you_pay",
+           "the_clock", "keep_only_a_part", "many_machines")
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
+ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 LEFT = {"gradients": "gradients are switched off for whatever comes next: with "
                      "torch.no_grad(): switches them on again at its end",
         "default dtype": "the default dtype stays changed: give each tensor its dtype"}
@@ -96,12 +104,11 @@ def exercise(*names, points=0, seconds=30, parts=dict):
 
 
 def find(name):
-    """Return the exercise called `name`: "ps1/sgd", "one_step/sgd" or "05/sgd"."""
+    """Return the exercise called `name`: "ps9/fit" or "one_step/sgd"."""
     folder, _, rest = name.partition("/")
-    folder = LESSONS.get(folder, folder)
-    if folder not in (*SETS, *LESSONS.values()):
+    if folder not in (*SETS, *LESSONS):
         raise ValueError(f"no problem set or lesson is called {folder!r}; there are "
-                         f"{', '.join((*SETS, *LESSONS.values()))}")
+                         f"{', '.join((*SETS, *LESSONS))}")
     importlib.import_module(f"course.school.{folder if folder in SETS else 'lessons'}")
     if f"{folder}/{rest}" not in EXERCISES:
         raise ValueError(f"no exercise is called {name!r}; there are " + ", ".join(
@@ -187,9 +194,8 @@ def _left(before):
     name = next((name for name in now if now[name] != before[name]), None)
     if name is None:
         return None
-    hint = LEFT.get(name, "put back what you change: others come after you")
     return about("torch's settings before and after the answer")(
-        name, str(now[name]), str(before[name]), {hint: True})
+        name, str(now[name]), str(before[name]), {LEFT[name]: True})
 
 
 def _say(name, one, answers, message):
@@ -208,3 +214,125 @@ def _say(name, one, answers, message):
         print(f"Note: it uses {', '.join(sorted(strange))} from another cell. Move "
               "that into the cell of the answer, which is what is graded.")
     return points or None
+
+
+def about(given):
+    """Return what compares, for inputs that are `given`, in words.
+
+    compare(what, got, wanted, hints, tolerance, whole): hints is {what it looks like:
+    numbers or a truth value}, or pairs; the first that fits is said. They are held to
+    `whole`, if `got` is only a part of it. What is compared may be tensors, in lists
+    and dicts, too.
+    """
+    def compare(what, got, wanted, hints=(), tolerance=1e-9, whole=None):
+        got, wanted = numbers(got), numbers(wanted)
+        if close(got, wanted, tolerance):
+            return None
+        shown, right = _apart(got, wanted)
+        lines = [f"given   {given}; {what}", f"got     {shown}", f"wanted  {right}"]
+        whole = got if whole is None else numbers(whole)
+        rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
+        pairs = hints.items() if isinstance(hints, dict) else hints
+        for text, looks in [*pairs, (ROUNDED, rounded)]:
+            if looks is True or looks is not False and close(
+                    whole, numbers(looks), tolerance):
+                return "\n".join([*lines, f"perhaps {text}"])
+        return "\n".join(lines)
+    return compare
+
+
+def close(got, wanted, tolerance=1e-9):
+    """Return whether `got`, which may be anything, has the shape and numbers wanted."""
+    if isinstance(wanted, (list, tuple)):
+        return (isinstance(got, (list, tuple)) and len(got) == len(wanted)
+                and all(close(g, w, tolerance) for g, w in zip(got, wanted)))
+    if isinstance(wanted, dict):
+        return (isinstance(got, dict) and got.keys() == wanted.keys()
+                and all(close(got[key], wanted[key], tolerance) for key in wanted))
+    if isinstance(wanted, (bool, str)) or wanted is None:
+        return type(got) is type(wanted) and got == wanted
+    room = tolerance * max(1, abs(wanted))
+    return (isinstance(got, (int, float)) and not isinstance(got, bool)
+            and wanted - room <= got <= wanted + room)  # NaN, inf: False
+
+
+def numbers(value):
+    """Return a tensor, or lists or a dict of tensors, as nested lists of numbers.
+
+    Numbers of other kinds (numpy's, Fraction, Decimal) become Python's own; what is
+    none is told by its type.
+    """
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().tolist()
+        return numbers(value) if isinstance(value, complex) else value
+    if isinstance(value, (list, tuple)):
+        return [numbers(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): numbers(part) for key, part in value.items()}
+    if value is None or type(value) in (bool, str, int, float):
+        return value
+    if hasattr(type(value), "tolist"):  # numpy's arrays and numbers, without numpy
+        return numbers(value.tolist())
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, (Real, Decimal)) else (
+        f"a {type(value).__name__}")
+
+
+def flat(value):
+    """Return nested lists, or a number, as one list."""
+    if isinstance(value, (list, tuple)):
+        return [number for part in value for number in flat(part)]
+    return [value]
+
+
+def unequal(values):
+    """Return whether some of the values, one a rank, is not like the first."""
+    values = numbers(values)
+    return any(not close(value, values[0]) for value in values)
+
+
+def so_many(count, noun):
+    """Return how many there are, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def shorten(value, width=300, digits=5):
+    """Return `value` as text, numbers to `digits` digits, cut at `width` characters."""
+    text = _text(numbers(value), digits)
+    return text if len(text) <= width else text[:width - 4] + " ..."
+
+
+def _text(value, digits, depth=0):
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    if isinstance(value, list):
+        parts = [_text(part, digits, depth + 1) for part in value[:40 * (depth < 11)]]
+        return f"[{', '.join(parts + ['...'] * (len(parts) < len(value)))}]"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_text(part, digits)}" for key, part in value.items())
+    return str(value)
+
+
+def _apart(got, wanted):
+    """Return two values as texts that differ: with as many digits as that takes."""
+    for digits in (5, 9, 17):
+        texts = shorten(got, digits=digits), shorten(wanted, digits=digits)
+        if texts[0] != texts[1]:
+            return texts
+    place, one, other = _first_other(got, wanted)
+    return tuple(
+        f"{shorten(value, 200)}, at {place} {shorten(repr(part), 90)}" if place else
+        shorten(repr(part)) for value, part in ((got, one), (wanted, other)))
+
+
+def _first_other(got, wanted, place=""):
+    """Return where two values first differ, as an index, and what stands there."""
+    if type(got) is type(wanted) and isinstance(got, (list, dict)):
+        keys = range(min(len(got), len(wanted))) if isinstance(got, list) else [
+            key for key in got if key in wanted]
+        for key in keys:
+            if not close(got[key], wanted[key], 0):
+                return _first_other(got[key], wanted[key], f"{place}[{key!r}]")
+        return place, f"{len(got)} of them", f"{len(wanted)} of them"
+    return place, got, wanted

@@ -21,9 +21,10 @@ import torch
 from torch.nn import functional as F
 
 from course.school.answers import kept
-from course.school.compare import about, close, flat, numbers, shorten, so_many
+from course.school.checks import about, close, flat, numbers, shorten, so_many
 
 META, CPU = torch.device("meta"), torch.device("cpu")
+SHAPES = [(), (1,), (5,), (3, 4)]  # of a model's parameters
 LAST = 1e-12  # far above what another order of float64 changes, far below a short cut
 # place: where the first weights lie. pixels: the first of each image. gradients: are
 # they switched on? together: are images and weights on one device?

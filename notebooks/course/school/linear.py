@@ -120,8 +120,10 @@ class Forwards(saved_tensors_hooks):
         super().__enter__()
 
     def _pack(self, tensor):
+        kept = tensor.detach()  # whose graph would hold the box that holds it
+
         def box():  # autograd lets go of it together with the graph
-            return tensor
+            return kept
         self.saved.append(weakref.ref(box))
         return box
 

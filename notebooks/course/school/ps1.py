@@ -1,103 +1,21 @@
-"""Problem set 1, by hand: replicas, shards, all-reduce, a step.
+"""Training by hand: what lessons ask, and in problem set 1 something new like it.
 
-The truth of the last, a step of LeNet, is autograd on the unsplit minibatch.
+Replicas, shards, all-reduce, a step. The truth of the last, a step of LeNet, is
+autograd on the unsplit minibatch.
 """
+
+import math
+from itertools import accumulate
 
 import torch
 
-import manual_dp
-from course.school.checks import exercise
-from course.school.compare import (
-    about,
-    close,
-    flat,
-    numbers,
-    shorten,
-    so_many,
-    unequal,
-)
-from course.school.draws import (
-    CPU,
-    META,
-    forms,
-    generator,
-    images,
-    memory,
-    moved,
-    rand,
-    rows_seen,
-    summed,
-    tensors,
-    together,
-    watched,
-)
+from course.school import draws
+from course.school.checks import about, close, exercise, numbers, shorten, so_many
+from course.school.draws import META, SHAPES, forms, memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
-SHAPES = [(), (1,), (5,), (3, 4)]
 
-
-@exercise("ps1/get_params", "replicas/get_params", points=2)
-def get_params(random, get_params):
-    """Make replicas, then write into each: who shares memory with whom shows."""
-    for k in 3, 2, 4, 1:
-        trained = k % 2 == 0  # in the middle of training, or not
-        source = [rand(random, *shape).requires_grad_(trained) for shape in SHAPES]
-        for p in source:
-            p.grad = torch.ones_like(p) if trained else None
-        before = [p.detach().clone() for p in source]
-        places = [p.data_ptr() for p in source]
-        replicas = [tensors(get_params(source, device), len(source), "get_params")
-                    for device in try_devices(k)]
-        say = about(f"parameters of shapes {SHAPES} and {so_many(k, 'device')}")
-        yield say("the replicas", replicas, [before] * k, {
-            "rounded to float32: keep the dtype":
-                close(numbers(replicas[0][2]), numbers(before[2].float()), 0),
-            "the numbers are right, their shapes are not: a copy has its tensor's "
-            "shape":
-                close(flat(numbers(replicas)), flat(numbers([before] * k))),
-            "a replica starts from the parameters' own numbers": True})
-        ready = {_ready(p) for replica in replicas for p in replica}
-        for rank, replica in enumerate(replicas):
-            for p in replica:
-                p.detach().add_(10 ** (rank + 1))
-        yield say("each replica was written into; the parameters", source, before, {
-            "a replica is the parameter itself: .to(device) copies nothing on the same "
-            "device": True})
-        yield say("then 10 was added to replica 0, 100 to replica 1, ...", replicas, [
-            [p + 10 ** (rank + 1) for p in before] for rank in range(k)], {
-            "replicas share memory": True})
-        yield say("is every tensor of a replica a leaf that wants a gradient and has "
-                  "none yet?", sorted(ready), ["yes"], {
-            "a copy hangs on the graph of what it was copied from: detach first":
-                "no leaf" in ready,
-            "requires_grad_() is missing: backward would leave no gradient here":
-                "wants no gradient" in ready,
-            "a replica begins without a gradient: leave p.grad behind": True})
-        yield say("do yours want gradients now?", [p.requires_grad for p in source],
-                  [trained] * len(source), {
-            "requires_grad_() was called on the parameters: call it on their copies":
-                True})
-        yield say("the parameters' own gradients", [p.grad for p in source], [
-            torch.ones(shape) if trained else None for shape in SHAPES], {
-            "leave the parameters' own gradients alone: they are in the middle of "
-            "training": True})
-        yield say("are these where they were in memory?",
-                  [p.data_ptr() for p in source] == places, True, {
-            "the parameters were given other memory: p.data = ... moves them": True})
-        yield moved(get_params, (source, META), ["meta"] * len(source),
-                    "detach().to(device, copy=True)")
-
-
-def _ready(p):
-    if not p.is_leaf:
-        return "no leaf"
-    if not p.requires_grad:
-        return "wants no gradient"
-    return "yes" if p.grad is None else "has a gradient already"
-
-
-@exercise("ps1/split_batch", "split_the_batch/split_batch", points=3)
+@exercise("split_the_batch/split_batch")
 def split_batch(random, split_batch):
     """Cut rows that divide and rows that do not; then hand over unequal lengths."""
     for k, n in (3, 10), (4, 10), (4, 5), (4, 3), (3, 9), (2, 5), (1, 4):
@@ -111,34 +29,28 @@ def split_batch(random, split_batch):
             "torch's chunk returns fewer shards than devices when rows run out: add "
             "empty ones": len(got) < k,
             "shards are of ceil(rows / devices) rows, the last ones shorter":
-                sum(got) == n,
-            "rows are lost or repeated": True})
+                sum(got) == n})
         yield say(f"y = {y.tolist()}; y_shards", y_shards, [y[cut] for cut in cuts], {
             "cut y where X is cut, and keep its order": True})
         yield say("X_shards", X_shards, [X[cut] for cut in cuts])
         got, wanted = (forms([*of_X, *of_y]) for of_X, of_y in (
             (X_shards, y_shards), ([part[cut] for cut in cuts] for part in (X, y))))
         yield say("what each shard is, of X and of y", got, wanted, {
-            "a shard is a tensor, not a list": "a list" in got,
-            "a shard keeps its dtype: labels are whole numbers, int64":
-                [form.split()[0] for form in got] != [
-                    form.split()[0] for form in wanted],
-            "an empty shard keeps the other dimensions: X[:0] does": True})
+            "a shard keeps its dtype, and an empty one the other dimensions": True})
     X, y = rand(random, 6, 2), torch.tensor([3, 1, 2, 0, 5, 4])
-    raised = [_raised(split_batch, X, y[:4]), _raised(split_batch, X[:4], y)]
+    raised = [_raised(split_batch, *pair, try_devices(2)) for pair in (
+        (X.clone(), y[:4]), (X[:4].clone(), y.clone()))]
     yield about("6 rows, 4 labels, then the other way round")(
         "what did it raise?", raised, ["ValueError"] * 2, {
-            "an assert raises AssertionError, and python -O leaves it out: write if "
-            "...: raise ValueError(...)": "AssertionError" in raised,
             "compare len(X) with len(y) before you cut: either may be the longer one":
                 True})
-    yield moved(split_batch, (X, y, [META, CPU, META]), [["meta", "cpu", "meta"]] * 2,
-                "shard.to(device)")
+    yield moved(split_batch, (X, y, [META, draws.CPU, META]),
+                [["meta", "cpu", "meta"]] * 2, "shard.to(device)")
 
 
-def _raised(function, X, y):
+def _raised(function, *args):
     try:
-        function(X.clone(), y.clone(), try_devices(2))
+        function(*args)
     except ValueError:
         return "ValueError"
     except Exception as error:
@@ -146,122 +58,232 @@ def _raised(function, X, y):
     return "nothing"
 
 
-@exercise("ps1/allreduce", points=3)
-def allreduce(random, allreduce, scalars=True):
+@exercise("ps1/largest_difference", points=2)
+def largest_difference(random, largest_difference):
+    """Move one parameter of the replicas, up or down."""
+    for place, *moves in (3, 0, 0.3, -0.5), (2, 0, -0.2), (0, 0.1, 0, 0.4), (1, 0):
+        params = [rand(random, *shape) for shape in SHAPES]
+        held = [[p.clone() for p in params] for _ in moves]
+        for move, own in zip(moves, held):
+            own[place] += move
+            own[place].view(-1)[1:] -= move / 2  # so that neither sum nor mean is right
+        got = largest_difference([[p.requires_grad_() for p in own] for own in held])
+        yield about(f"replicas of which parameter {place} was moved by up to {moves}")(
+            "the largest difference", got, max(moves) - min(moves), {
+                "a difference may be below 0: take its absolute value":
+                    max(moves) - moves[0],
+                "compare every two replicas, not only each with the first":
+                    max(abs(move - moves[0]) for move in moves),
+                "look at every parameter": 0})
+
+
+@exercise("ps1/split_by_counts", points=3)
+def split_by_counts(random, split_by_counts):
+    """Cut tensors of several shapes and dtypes."""
+    for counts in [3, 1, 2], [2, 0, 3], [4], [0, 5, 1, 1]:
+        n = sum(counts)
+        batch = {"image": rand(random, n, 2), "weight": rand(random, n),
+                 "label": torch.tensor(random.sample(range(100), n))}
+
+        def cut(begins, counts=counts, batch=batch):
+            return [{name: t[begin:begin + count] for name, t in batch.items()}
+                    for begin, count in zip(begins, counts)]
+        wanted = cut([0, *accumulate(counts)])
+        shards = split_by_counts(dict(batch), list(counts))
+        say = about(f"counts {counts}, a batch of {shorten(batch)}")
+        yield say("the shards", shards, wanted, {
+            "a rank begins where the one before has ended": cut(
+                [rank * count for rank, count in enumerate(counts)])})
+        yield say("what each tensor is", *(
+            [forms(shard[name] for name in batch) for shard in them]
+            for them in (shards, wanted)), {
+                "keep dtypes, and the other dimensions of what is empty": True})
+
+
+@exercise("allreduce/allreduce")
+def allreduce(random, allreduce):
     """Keep hold of the tensors, whose rows do not lie one behind the other."""
     for k in 3, 2, 5, 1:  # with one rank, few mistakes can be told apart
-        line = () if k == 2 and scalars else (random.randint(1, 5),)
-        for shape in line, (random.randint(2, 4), 3):
+        # the book's own cannot index a tensor without dimensions
+        for shape in (random.randint(1, 5),), (random.randint(2, 4), 3):
             held = [rand(random, *shape) for _ in range(k)]
             kept = [t.t().contiguous().clone().t() for t in held]
             handed, views = list(kept), [t.detach() for t in kept]
             returned = allreduce(handed)
-            yield from summed(held, kept, handed, returned, views)
+            yield from draws.summed(held, kept, handed, returned, views)
 
 
-@exercise("allreduce/allreduce")
-def without_scalars(random, allreduce_):
-    """Ask for the same; the book's own cannot index a tensor without dimensions."""
-    return allreduce(random, allreduce_, scalars=False)
+@exercise("ps1/weighted_allreduce", points=3)
+def weighted_allreduce(random, weighted_allreduce):
+    """Weigh tensors; a rank of weight 0 holds NaN, as the mean of no rows is."""
+    for weights in [2, 1, 3], [3, 5], [1, 0, 4, 2], [0, 2], [3]:
+        k, shape = len(weights), random.choice([(), (5,), (2, 3)])
+        held = [rand(random, *shape) * (1 if w else math.nan) for w in weights]
+        kept = [t.clone() for t in held]
+        views = [t.detach() for t in kept]
+        weighted_allreduce(list(kept), list(weights))
+        total = sum(w * t for w, t in zip(weights, held) if w)
+        mean = numbers([total / sum(weights)] * k)
+        given, now = f"weights {weights}, tensors {shorten(held)}", numbers(kept)
+        yield about(given)("the tensors", now, mean, {
+            "the tensors hold what they held: write into them, with copy_": held,
+            "0 times nan is nan: leave out a rank whose weight is 0":
+                not close(now, now),
+            "the weights are left out": [sum(held) / k] * k,
+            "divide by the sum of the weights": [total] * k})
+        yield memory(given, views, kept)
 
 
-@exercise("ps1/sgd", "one_step/sgd", points=2)
+@exercise("one_step/sgd")
 def sgd(random, sgd):
     """Take a step on parameters that hold gradients."""
     for number, size in enumerate(random.sample(range(2, 50), 4)):
         # first a rate that // size does not make 0
         lr = random.uniform(0.1, 1) if number else 1.5 * size + 0.25
-        old, grads = ([rand(random, *shape) for shape in
-                       [(1,), (number + 2,), (2, 3)]] for _ in range(2))
-        params = [p.clone().requires_grad_() for p in old]
-        for p, grad in zip(params, grads):
-            p.grad = grad.clone()
-        views = [p.detach() for p in params]
+        params, old, grads, views = _with_gradients(random)
         sgd(params, lr, size)
-        left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
 
-        def stepped(rate, form=torch.clone, old=old, grads=grads):
-            return [p - rate * form(grad) for p, grad in zip(old, grads)]
-        floors = [stepped(lr // size),
-                  [p - lr * grad // size for p, grad in zip(old, grads)]]
+        def stepped(rate, old=old, grads=grads):
+            return [p - rate * grad for p, grad in zip(old, grads)]
         given = (f"lr {lr:.3f}, batch_size {size}, parameters {shorten(old, 100)}, "
                  f"gradients {shorten(grads, 100)}")
-        say, now = about(given), numbers(params)
-        still = [close(p, q) for p, q in zip(now, numbers(old))]
-        yield say("the parameters", now, stepped(lr / size), {
-            "the gradients were zeroed before the step: zero them after it":
-                all(still) and left == 0,
-            "// rounds down: one / divides":
-                any(close(now, numbers(floor)) for floor in floors),
-            "the parameters have not moved: p = p - ... makes a new tensor": old,
-            "the gradient is a sum over the batch: divide by batch_size": stepped(lr),
-            "divide by batch_size, not by the number of parameters": stepped(lr / 3),
-            "this walks uphill": stepped(-lr / size),
-            "only the sign of the gradient is left; its size counts, too":
-                stepped(lr / size, torch.sign),
-            "some parameters have not moved: step with every one": any(still)})
-        yield say("sum of |gradient| afterwards", left, 0.0, {
-            "gradients must be zeroed, or the next step adds to them": True})
-        yield memory(given, views, stepped(lr / size))
-        yield say("do the parameters still want gradients?",
-                  [p.requires_grad for p in params], [True] * 3, {
-            "requires_grad_(False) stays in force: torch.no_grad() ends by itself":
-                True})
+        yield from _stepped(given, params, old, views, stepped(lr / size), {
+            "// rounds down: one / divides": stepped(lr // size),
+            "the gradient is a sum over the batch: divide by batch_size": stepped(lr)})
 
 
-def parts():
-    """Return what `train_batch` is judged with, not the learner's other answers."""
-    def allreduce(data):
-        manual_dp.allreduce(data)
-    return {"split_batch": manual_dp.split_batch, "allreduce": allreduce,
-            "sgd": manual_dp.sgd}
+@exercise("ps1/clipped_sgd", points=2)
+def clipped_sgd(random, clipped_sgd):
+    """Take steps with gradients that are too long, and with some that are not."""
+    for long in 2, 0.5, 1.5, 0.9:
+        size, lr = random.randint(2, 50), random.uniform(0.5, 1)
+        params, old, grads, views = _with_gradients(random)
+        own = [float(grad.norm()) / size for grad in grads]
+        norm = math.hypot(*own)
+        most = norm / long
+        returned = clipped_sgd(params, lr, size, most)
+
+        def stepped(*factors, rate=lr / size, old=old, grads=grads):
+            return [p - rate * factor * g for p, factor, g in zip(
+                old, factors * (3 // len(factors)), grads)]
+        given = (f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
+                 f"{shorten(grads, 200)}, whose mean has the norm {norm:.3g}")
+        yield from _stepped(given, params, old, views, stepped(min(1, most / norm)), {
+            "divide by batch_size before you compare with max_norm":
+                stepped(min(1, most / norm / size)),
+            "there is one norm, of all gradients together": stepped(
+                *(min(1, most / one) for one in own)),
+            "a gradient that is short enough stays as it is": stepped(most / norm)},
+            1e-5)
+        yield about(given)("what is returned", returned, norm, {
+            "return the norm from before the gradient is shortened": most}, 1e-5)
 
 
-@exercise("ps1/train_batch", points=5, parts=parts)
-def train_batch(random, train_batch, stale=0):
-    """Take two steps; compare some weights of every replica, the loss, who saw what."""
+def _with_gradients(random):
+    """Return parameters with gradients, both as plain tensors, and views."""
+    old, grads = ([rand(random, *shape) for shape in [(1,), (4,), (2, 3)]]
+                  for _ in range(2))
+    params = [p.clone().requires_grad_() for p in old]
+    for p, grad in zip(params, grads):
+        p.grad = grad.clone()
+    return params, old, grads, [p.detach() for p in params]
+
+
+def _stepped(given, params, old, views, right, hints, tolerance=1e-9):
+    """Compare the parameters after a step, their gradients and their memory."""
+    left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
+    say, now = about(given), numbers(params)
+    yield say("the parameters", now, right, {
+        "the gradients were zeroed before the step: zero them after it":
+            left == 0 and close(now, numbers(old)),
+        "the parameters have not moved: p = p - ... makes a new tensor": old, **hints},
+        tolerance)
+    yield say("sum of |gradient| afterwards", left, 0.0, {
+        "gradients must be zeroed, or the next step adds to them": True})
+    yield memory(given, views, params)
+    yield say("do the parameters still want gradients?",
+              [p.requires_grad for p in params], [True] * 3, {
+        "requires_grad_(False) stays in force: torch.no_grad() ends by itself": True})
+
+
+@exercise("one_step/train_batch")
+def train_batch(random, train_batch):
+    """Take steps; before some, gradients hold what an interrupted one has left."""
+    return _two_steps(random, lambda X, y, w, *more: train_batch(X, y, *more))
+
+
+@exercise("ps1/weighted_train_batch", points=5, seconds=90)
+def weighted_train_batch(random, weighted_train_batch):
+    """Take steps with weights for rows, of which the last ones are padding."""
+    return _two_steps(random, weighted_train_batch, weighted=True)
+
+
+def _two_steps(random, train, weighted=False):
+    """Compare some weights of every replica, the loss, who saw what."""
     for k, sizes in (3, (7, 4)), (2, (5, 4)), (4, (3, 6)), (1, (4, 4)):
         devices, lr = try_devices(k), random.uniform(0.05, 0.2)
-        params = init_params("he", generator(random), torch.float64)
+        stale = 0 if weighted or k < 3 else random.uniform(0.5, 1)
+        params = init_params("he", draws.generator(random), torch.float64)
         replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
                     for device in devices]
-        for p in sum(replicas, []) if stale and k > 2 else []:
+        for p in sum(replicas, []) if stale else []:
             p.grad = torch.full_like(p, stale)  # as an interrupted step leaves it
         for number, n in enumerate(sizes, 1):
-            X, y = images(random, n)
-            with watched() as calls:
-                mean_loss = train_batch(X.clone(), y.clone(), replicas, devices, lr)
+            (X, y), w = draws.images(random, n), torch.ones(n, dtype=torch.float64)
+            if weighted:
+                w = rand(random, n) + 1.5
+                w[n - n // 3:] = 0
+            with draws.watched() as calls:
+                got = train(X.clone(), y.clone(), w.clone(), replicas, devices, lr)
             # a second look at the loss, without gradients, may be anybody's
             calls = [call for call in calls if call.gradients]
-            say = about(f"{n} rows, {so_many(k, 'device')}, lr {lr:.3f}; step {number}")
-            grads, size, rows = _grads(params, X, y), -(-n // k), list(range(n))
-            left = stale if k > 2 and number == 1 else 0
-            yield from _weights(say, replicas, [
-                lr, n, k, number, params, grads, _grads(params, X, y, k),
-                [g + k * left / n for g in grads] if left else None], random)
-            after = [p - lr * g for p, g in zip(params, grads)]
-            yield _loss(say, mean_loss, X, y, params, after, size)
-            seen = [sorted(set(rows)) for rows in rows_seen(calls, replicas, X)]
+            say = about(f"{n} rows{f' of weights {shorten(w)}' * weighted}, "
+                        f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}")
+            grads, size, whole = _grads(params, X, y, w), -(-n // k), float(w.sum())
+            yield from _weights(say, replicas, params, grads, lr, {
+                f"the step is {whole:.4g} times too large: divide the summed gradient "
+                "by the rows of the minibatch, or by the sum of their weights": whole,
+                "divide by the rows of the minibatch, or by the sum of their weights, "
+                "not as if all shards were full": whole / (size * k),
+                "every shard counts alike: a mean of means":
+                    _grads(params, X, y, w, k),
+                "the weights of the rows are left out": weighted and
+                    _grads(params, X, y, torch.ones_like(w)),
+                "the gradients held numbers before the step, as an interrupted one "
+                "leaves them, and these were added: clear them at the start":
+                    bool(stale) and number == 1 and [g + k * stale / n for g in grads]
+                }, random)
+            yield _loss(say, got, [X, y, w], params)
+            rows = [[row for row in range(n) if w[row] and row // size == rank]
+                    for rank in range(k)]
+            seen = [sorted(row for row in set(own) if w[row])
+                    for own in draws.rows_seen(calls, replicas, X)]
             yield say("rows that went through each replica's weights, and through "
-                      "others", seen, [rows[i * size:(i + 1) * size]
-                                       for i in range(k)] + [[]], {
-                "other weights than device_params were used": bool(seen[k]),
+                      "others", seen, [*rows, []], {
                 "every replica works on its own shard, and on no other": True})
-            params = after
-    yield together(lambda *args: train_batch(*args, 0.1), params, random)
+            params = [p - lr * g for p, g in zip(params, grads)]
+    yield draws.together(lambda X, *more: train(X, more[0], torch.ones(len(X)),
+                                                *more[1:], 0.1), params, random)
 
 
-def _grads(params, X, y, k=1):
-    """Return the gradient of the sum of k shards' mean losses, divided by k."""
+def _losses(params, X, y, w):
+    return w * loss(lenet(X, params), y)
+
+
+def _grads(params, X, y, w, k=1):
+    """Return the gradient of the mean of k shards' weighted mean losses."""
     params = [p.detach().clone().requires_grad_() for p in params]
-    shards = loss(lenet(X, params), y).split(-(-len(X) // k))
-    return torch.autograd.grad(sum(part.mean() for part in shards) / k, params)
+    size = -(-len(X) // k)
+    shards = zip(_losses(params, X, y, w).split(size), w.split(size))
+    return torch.autograd.grad(sum(part.sum() / own.sum().clamp(min=1e-9)
+                                   for part, own in shards) / k, params)
 
 
-def _weights(say, replicas, step, random):
-    """Compare ten numbers of each parameter of each replica; hint from all of them."""
-    lr, n, k, number, params, grads, of_means, with_old = step
-    size = -(-n // k)
+def _weights(say, replicas, params, grads, lr, hints, random):
+    """Compare ten numbers of each parameter of each replica; hint from all of them.
+
+    hints: {what it looks like: gradients, a factor for the right ones, or a bool}.
+    """
     # where this step moves the weights most, and anywhere
     places = [[*g.flatten().abs().topk(min(5, g.numel())).indices.tolist(),
                *random.choices(range(g.numel()), k=5)] for g in grads]
@@ -269,47 +291,24 @@ def _weights(say, replicas, step, random):
     def some(params):
         return [p.detach().flatten()[at].tolist() for p, at in zip(params, places)]
 
-    def like(factor, grads=grads):
-        return [some([p - factor * lr * g for p, g in zip(params, grads)])] * k
+    def like(hint):
+        if isinstance(hint, bool):
+            return hint
+        step = hint if isinstance(hint, (list, tuple)) else [hint * g for g in grads]
+        return [some([p - lr * g for p, g in zip(params, step)])] * len(replicas)
     got = [some(replica) for replica in replicas]
-    hints = {
-        "nothing has moved": like(0),
-        f"the step is {n} times too large: divide the summed gradient by the rows of "
-        "the minibatch": like(n),
-        f"the step is {k} times too large": like(k),
-        f"the step is {k} times too small": like(1 / k),
-        f"the sum was divided by {size * k}, as if all shards were full: divide by the "
-        f"{n} rows of the minibatch": like(n / (size * k)),
-        "gradients were summed over the devices once for each shard: once is enough":
-            like(k ** (k - 1)),
-        "every shard counts alike: a mean of means": like(1, of_means),
-        "the gradients held numbers before the step, as an interrupted one leaves "
-        "them, and these were added: clear them at the start":
-            with_old is not None and like(1, with_old),
-        "replicas differ: each must step with the sum over all": unequal(got),
-        "the first step is right, the second is not: gradients are left over":
-            number == 2}
+    differ = not close(got, [got[0]] * len(got))
+    hints = {"replicas differ: each must step with the sum over all": differ,
+             **{hint: like(how) for hint, how in hints.items()}}
     for rank, (replica, truth) in enumerate(zip(got, like(1))):
         for i, (mine, right) in enumerate(zip(replica, truth)):
             yield say(f"ten numbers of parameter {i} of replica {rank}", mine, right,
                       hints, whole=got)
 
 
-def _loss(say, got, X, y, params, after, size):
+def _loss(say, got, batch, params):
     """Compare the mean loss of the minibatch."""
-    losses = loss(lenet(X, params), y)
-    shards, mean = losses.split(size), losses.mean()
-    return say("the mean loss of the minibatch", got, mean, {
-        "this is the sum; divide by the rows of the minibatch": len(X) * mean,
-        "this is a mean of the shards' means":
-            sum(part.mean() for part in shards) / len(shards),
-        "this is the loss after the step: take it from the pass that computes the "
-        "gradients": loss(lenet(X, after), y).mean(),
-        "this is one shard's part: add up those of all shards": any(
-            close(numbers(got), float(part.sum()) / len(X)) for part in shards)}, 1e-6)
-
-
-@exercise("one_step/train_batch")
-def after_an_interrupted_step(random, train_batch_):
-    """Ask for the same; before some first steps, gradients hold old numbers."""
-    return train_batch(random, train_batch_, stale=random.uniform(0.5, 1))
+    total = _losses(params, *batch).sum()
+    return say("the mean loss of the minibatch", got, total / batch[-1].sum(), {
+        "this is the sum; divide by the rows, or by the sum of their weights": total},
+        1e-6)

@@ -3,22 +3,20 @@
 A right answer has the right numbers and reaches two counts, the steps and the numbers
 out of the busiest rank. Both are bounds: who needs less is right as well.
 
-In a lesson, one function is given the chunks of all ranks: Passed sees where they go.
+In a lesson one function has the chunks of all ranks: Strangers sees whose numbers meet.
 """
 
 from functools import partial
-from itertools import chain, pairwise, product
+from itertools import chain, combinations, product
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.school.checks import exercise
-from course.school.compare import about, close, flat, numbers, shorten
+from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand, summed, sums_at, unwritten
-from course.school.rounds import RoundsError, listed, run_rounds
+from course.school.rounds import RoundsError, run_rounds
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 # ranks, how often they go into the numbers, and whether some numbers are left over.
 # Three ranks come first: of two, each is the other's left and right neighbour.
 SIZES = [(3, 2, False), (2, 2, True), (1, 4, False), (3, 1, True), (4, 2, True),
@@ -32,10 +30,8 @@ STOPS = {  # what to say where a program was stopped
     "a program": "another program runs inside this one by yield from",
     "no such rank": "look whether there is such a rank; round a ring, the last one's "
                     "neighbour is rank 0: (rank + 1) % world_size",
-    "itself": "begin at distance 1: at distance 0 a rank meets itself",
     "at once": "in one step every rank sends to another one; a rank that has nothing "
-               "to send yields all the same, and so stays in step",
-    "endless": "all wait to be sent something: somebody has to begin"}
+               "to send yields all the same, and so stays in step"}
 # what to say of too many numbers, and of too many steps
 RING = ("send one chunk in a step, never the whole tensor, and none twice in N - 1 "
         "steps: round a ring, a rank sends on the chunk that came last",
@@ -52,20 +48,19 @@ TREE = ("a rank hands its sum up once, and the whole down at most once at each "
 # for one function of all ranks: ranks, and numbers in each one's tensor, so that chunks
 # are of one size, of two, of none
 CHUNKED = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
-OTHER_CHUNK = {"another chunk's numbers have come in: chunks[rank][i] goes to "
-               "chunks[peer][i], of the same i": True}
 
 
 @exercise("ps2/reduce_scatter", points=4)
 def reduce_scatter(random, reduce_scatter):
     """Sum each chunk up on its rank; what else a rank holds then is its affair."""
-    yield from _run(_tensors(random), reduce_scatter, _scattered, _ring, RING)
+    yield from run_programs(draw_tensors(random), reduce_scatter, _scattered, _ring,
+                            RING)
 
 
 @exercise("ps2/allgather", points=2)
 def allgather(random, allgather):
     """Hand each rank's chunk round."""
-    yield from _run(_tensors(random), allgather, _copied, _ring, RING)
+    yield from run_programs(draw_tensors(random), allgather, _copied, _ring, RING)
 
 
 def parts():
@@ -83,12 +78,10 @@ def parts():
 def ring_allreduce(random, ring_allreduce):
     """Ask for both halves, one after the other."""
     def chunks(held, *others):
-        return summed(held, *others, where="chunk {} on rank {}",
-                      parts=lambda row: _cut(row, len(held)), late=_other_chunk(held))
-
-    def twice(k, sizes):
-        return [2 * bound for bound in _ring(k, sizes)]
-    yield from _run(_tensors(random), ring_allreduce, chunks, twice, RING)
+        return summed_in_chunks(held, *others, late=_other_chunk(held))
+    yield from run_programs(
+        draw_tensors(random), ring_allreduce, chunks,
+        lambda k, sizes: [2 * bound for bound in _ring(k, sizes)], RING)
 
 
 @exercise("ps2/spread_allreduce", points=4)
@@ -98,7 +91,7 @@ def spread_allreduce(random, spread_allreduce):
         owned = [sum(sizes[rank::k]) for rank in range(k)]
         return (2 * (k - 1), max(sum(sizes) + (k - 2) * own for own in owned),
                 2 * (k - 1))
-    yield from _run(_params(random), spread_allreduce, partial(
+    yield from run_programs(_params(random), spread_allreduce, partial(
         summed, parts=list, where="parameter {} on rank {}"), bounds, SPREAD)
 
 
@@ -108,10 +101,11 @@ def tree_allreduce(random, tree_allreduce):
     def bounds(k, sizes):
         levels = (k - 1).bit_length()
         return 2 * levels, levels * sum(sizes), 2 * (k - 1)
-    yield from _run(_tensors(random), tree_allreduce, summed, bounds, TREE)
+    yield from run_programs(draw_tensors(random), tree_allreduce, summed, bounds, TREE)
 
 
-def _tensors(random):
+def draw_tensors(random):
+    """Yield what the ranks hold: a tensor each, for each line of SIZES."""
     for k, whole, more in SIZES:
         numel = whole * k + (random.randint(1, k - 1) if more else 0)
         yield [rand(random, numel) for _ in range(k)]
@@ -128,18 +122,24 @@ def _params(random):
 def _ring(k, sizes):
     """Return the bounds: steps, numbers out of a rank, and how often each is sent.
 
-    How often at least: N - 1 ranks must send a number on for it to be summed up
-    somewhere, and from there it must reach N - 1 ranks: that can be got round, but not
-    done with less.
+    How often at least: for a number to be summed up somewhere, N - 1 ranks must send
+    it on, and N - 1 times it must be sent to reach all ranks from there.
     """
     return k - 1, sum(sizes) - sum(sizes) // k, k - 1
 
 
-def _run(draws, program, compare, bounds, hints):
+def summed_in_chunks(held, *others, late=()):
+    """Yield how the ranks' tensors are not the sum, chunk by chunk."""
+    return summed(held, *others, where="chunk {} on rank {}",
+                  parts=lambda row: _cut(row, len(held)), late=late)
+
+
+def run_programs(draws, program, compare, bounds, hints, also=lambda held, done: None):
     """Run a program on every rank; yield what keeps it from its end, sums and bounds.
 
     draws: what the ranks hold, several times. compare(held, after, handed, returned)
     yields what is wrong with the numbers. hints: of too many numbers, too many steps.
+    also: a comparison of what run_rounds returns, before that of the counts.
     """
     for own in draws:  # run_rounds hands out copies
         held, handed = numbers(own), []
@@ -154,16 +154,9 @@ def _run(draws, program, compare, bounds, hints):
                 "do all messages arrive?", f"stopped: {error}",
                 "every message can be delivered, and every program comes to its end",
                 {hint: error.kind == kind for kind, hint in STOPS.items()})
-        yield from compare(held, numbers(done["tensors"]),
-                           *map(_made, (handed, done["returned"])))
+        yield from compare(held, numbers(done["tensors"]), handed, done["returned"])
+        yield also(held, done)
         yield _counted(held, done, bounds, *hints)
-
-
-def _made(values):
-    """Return `values` as numbers, None for what holds none."""
-    return [numbers(value) if all(isinstance(part, torch.Tensor)
-                                  for part in listed(value)) else None
-            for value in values]
 
 
 def _counted(held, done, bounds, much, slow):
@@ -200,8 +193,8 @@ def _other_chunk(held):
             "neighbour send in this step?": True}
 
 
-def _scattered(held, after, handed, returned, late=None):
-    """Yield how rank i does not hold the sum of all chunks i; `late` are hints."""
+def _scattered(held, after, handed, returned):
+    """Yield how rank i does not hold the sum of all chunks i."""
     k, total = len(held), [sum(column) for column in zip(*held)]
     before, now = ([_cut(row, k) for row in rows] for rows in (held, after))
     wanted = _cut(total, k)
@@ -212,11 +205,11 @@ def _scattered(held, after, handed, returned, late=None):
         (f"chunk {i} on rank {i}", now[i][i], [row[i] for row in before])
         for i in range(k)], {
             **early, f"the chunks are finished on other ranks, chunk 0 on rank {shift}"
-            "; chunk i belongs on rank i": shift > 0}, late or _other_chunk(held))
+            "; chunk i belongs on rank i": shift > 0}, _other_chunk(held))
 
 
-def _copied(held, after, handed, returned, late=None):
-    """Yield how chunk i is not on every rank what rank i had; `late` are hints."""
+def _copied(held, after, handed, returned):
+    """Yield how chunk i is not on every rank what rank i had."""
     k = len(held)
     before = [_cut(row, k) for row in held]
     wanted = [flat([before[rank][rank] for rank in range(k)])] * k
@@ -227,7 +220,7 @@ def _copied(held, after, handed, returned, late=None):
                 f"chunk {i} on rank {rank}, where {shorten(before[rank][i], 100)} was; "
                 f"rank {i} has it right", chunk, before[i][i],
                 chain(early.items(), _whose(rank, i, chunk, before),
-                      (late or _other_chunk(held)).items()))
+                      _other_chunk(held).items()))
 
 
 def _whose(rank, i, chunk, before):
@@ -236,8 +229,6 @@ def _whose(rank, i, chunk, before):
     walk = [before[(i + j) % k][i] for j in range((rank - i) % k + 1)]
     yield ("what arrives is added to what was there; it must replace it",
            [sum(column) for column in zip(*walk)])
-    yield (f"nothing has been written into chunk {i} on rank {rank}",
-           close(chunk, before[rank][i]))
     for owner, j in product(range(k), repeat=2):
         yield (f"chunk {i} on rank {rank} holds chunk {j} of rank {owner}; it must "
                f"hold chunk {i} of rank {i}", before[owner][j])
@@ -246,97 +237,70 @@ def _whose(rank, i, chunk, before):
 @exercise("allreduce/reduce_scatter")
 def reduce_scatter_of_all(random, reduce_scatter_):
     """Ask for the same of one function, which is given the chunks of all ranks."""
-    def own(rows):
-        return [row[rank] if any(isinstance(part, list) for part in row[rank:rank + 1])
-                else row for rank, row in enumerate(rows)]
-    yield from _on_chunks(random, reduce_scatter_, own, _scattered)
+    yield from _on_chunks(random, reduce_scatter_, _scattered, lambda rank, row: (
+        row[rank] if row and isinstance(row[0], list) else row))
 
 
 @exercise("allreduce/allgather")
 def allgather_of_all(random, allgather_):
     """Ask for the same of one function, which is given the chunks of all ranks."""
-    yield from _on_chunks(random, allgather_, lambda rows: list(map(flat, rows)),
-                          _copied)
+    yield from _on_chunks(random, allgather_, _copied, lambda rank, row: flat(row))
 
 
-def _on_chunks(random, answer, form, compare):
-    """Run the answer on all chunks; compare the tensors that these were cut from."""
+def _on_chunks(random, answer, compare, form):
+    """Run the answer on all chunks; compare the tensors that these were cut from.
+
+    form: of the chunks that are in a rank's list, those that are looked at.
+    """
+    def rows(chunks):  # which may be anything: what is returned, or left in a list
+        known = numbers(chunks) if isinstance(chunks, (list, tuple)) else []
+        return [form(rank, row) for rank, row in enumerate(known)
+                if isinstance(row, list)]
     for k, numel in CHUNKED:
         held = [rand(random, numel) for _ in range(k)]
         kept = [t.clone() for t in held]
         chunks = [list(t.tensor_split(k)) for t in kept]
-        with Passed(kept) as passed:
+        with Strangers(kept) as strangers:
             returned = answer(chunks)
         held = numbers(held)
-        yield from compare(held, numbers(kept), form(_rows(chunks)),
-                           form(_rows(returned)), OTHER_CHUNK)
-        to = passed.receivers()
-        if not any(all({*them} <= {(rank + side) % k} for rank, them in enumerate(to))
-                   for side in (1, -1)):
-            yield about(describe(held))(
-                "the ranks that each rank sends to", to,
-                [[(rank + 1) % k] for rank in range(k)], {
-                    "the numbers are right, but they did not go round the ring: each "
-                    "rank sends to the next one only, and passes on what has come to "
-                    "it": True})
+        yield from compare(held, numbers(kept), rows(chunks), rows(returned))
+        yield about(describe(held))(
+            "ranks that are no neighbours, and whose numbers met",
+            sorted(strangers.met), [], {
+                "the numbers are right, but they did not go round the ring: each rank "
+                "sends to the next one only, and passes on what has come to it": True})
 
 
-def _rows(chunks):
-    # what an answer returns, or leaves in a list, may be anything
-    rows = numbers(chunks) if isinstance(chunks, (list, tuple)) else []
-    return [row for row in rows if isinstance(row, list)]
+class Strangers(TorchDispatchMode):
+    """While it is entered, note which ranks' numbers meet that are no neighbours.
 
-
-class Passed(TorchDispatchMode):
-    """While it is entered, see from which rank to which numbers go.
-
-    What is computed from ranks' numbers, a message, has been at these ranks, one after
-    the other; it goes on to the rank into whose memory it is written. Not seen is what
-    passes through Python's own numbers, or which way a copy of one chunk has come.
+    What is computed from ranks' tensors is where they are. Not seen is what passes
+    through copies of copies or Python's numbers, and which way a ring goes round.
     """
 
     def __init__(self, tensors):
         super().__init__()
-        self.rank = {_home(t): rank for rank, t in enumerate(tensors)}
-        self.been = {}  # the home of a message: the ranks where it was
-        self.keep = list(tensors)  # a freed home could be given to another tensor
-        self.sends = set()
+        self.at = {_home(t): {rank} for rank, t in enumerate(tensors)}
+        self.ranks = set(self.at)
+        self.keep = []  # a freed home could be given to another tensor
+        self.met = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run a function of torch; note where its numbers come from, and go to."""
-        out = func(*args, **(kwargs or {}))
-        if func.is_view:
-            return out
-        been, replaces = [], func.overloadpacket.__name__ in ("copy_", "zero_", "fill_")
-        for t in _tensors(args[1:] if replaces else args):
-            been = self._join(been, self._been(t))
-        for t in _tensors(out):
-            rank = self.rank.get(_home(t))
-            if rank is None:
-                self.been[_home(t)] = been
-                self.keep.append(t)
-            elif not (replaces and len(been) == 1 and _home(args[1]) in self.been):
-                self.sends |= set(pairwise([*(r for r in been if r != rank), rank]))
+        """Run a function of torch; note who meets, and where its result is."""
+        out, k = func(*args, **(kwargs or {})), len(self.ranks)
+        homes = [_home(t) for t in _leaves([args, kwargs]) if _home(t) in self.at]
+        self.met.update(
+            tuple(sorted(one | other))
+            for one, other in combinations([self.at[home] for home in homes], 2)
+            if not any((a - b) % k in (0, 1, k - 1) for a in one for b in other))
+        own = [self.at[home] for home in homes if home in self.ranks]
+        for t in _leaves(out) if own else ():
+            self.keep.append(t)
+            self.at.setdefault(_home(t), set().union(*own))
         return out
 
-    def _been(self, t):
-        at = _home(t)
-        return [self.rank[at]] if at in self.rank else self.been.get(at, [])
 
-    def _join(self, one, other):
-        """Return where a message was that is made of two: in the order of a ring."""
-        if len(other) > len(one) or len(one) == len(other) == 1 and (
-                one[0] == (other[0] + 1) % len(self.rank)):
-            one, other = other, one
-        return one + [rank for rank in other if rank not in one]
-
-    def receivers(self):
-        """Return for each rank the ranks that it sends to."""
-        return [sorted(to for source, to in self.sends if source == rank)
-                for rank in sorted(self.rank.values())]
-
-
-def _tensors(values):
+def _leaves(values):
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 

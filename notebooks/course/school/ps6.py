@@ -2,9 +2,6 @@
 
     ddp_steps               steps of a model in DDP, with their messages
     weights, averages       compare a step in parts: its weights, its messages
-
-The truth of batch normalisation is torch's own, on the rows of all ranks; that of
-accumulation is a step with the gradient of the mean loss of all rows at once.
 """
 
 import copy
@@ -16,26 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from course.school.checks import exercise
-from course.school.compare import about, numbers, shorten, unequal
+from course.school import linear
+from course.school.checks import about, exercise, numbers, shorten, unequal
 from course.school.draws import rand, tensors
-from course.school.linear import (
-    KINDS,
-    STEPPED,
-    Forwards,
-    cloned,
-    descend,
-    draw_batch,
-    gradients,
-    layer,
-    loss,
-    one_by_one,
-    optimizer,
-    whole,
-)
 from course.school.ranks import on_ranks, watched
 
-WORDS = {"words": 4}  # points that a person gives, by grade id
 SECONDS = 20  # that all ranks have
 
 
@@ -53,20 +35,15 @@ def global_statistics(random, global_statistics):
             return mean, var, len(calls)
         means, variances, calls = zip(*on_ranks(work, k, SECONDS))
         sizes, x = [len(shard) for shard in shards], torch.cat(shards)
-        mean, var, own = x.mean(0), _variance(x), list(map(_variance, shards))
-        of_ranks = [shard.mean(0) for shard in shards]
+        mean, var, of_ranks = x.mean(0), x.var(0, False), [s.mean(0) for s in shards]
         say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
         yield say("the mean on each rank", means, [mean] * k, {
             "every rank has the mean of its own rows": of_ranks,
-            "this is the mean of the ranks' means: a rank with few rows counts as much "
-            "as one with many. Add up sums and counts": [sum(of_ranks) / k] * k,
-            "the sum is that of all ranks, the count is not":
-                [x.sum(0) / size for size in sizes]})
+            "a mean of means counts a row of a small rank more: add up sums and counts":
+                [sum(of_ranks) / k] * k})
         yield say("the variance on each rank", variances, [var] * k, {
             "this is the unbiased variance: divide by the rows, not by rows - 1":
-                [x.var(0)] * k,
-            "this is the mean of the ranks' variances: it leaves out how far the "
-            "ranks' means are apart": [sum(own) / k] * k})
+                [x.var(0)] * k})
         if k > 1:
             yield say("how often does each communicate?", calls, [1] * k, {
                 "put sums, squares and count into one tensor, and sum that": True})
@@ -91,17 +68,13 @@ def allreduce_sum(random, AllReduceSum):
         say = about(f"{k} ranks, x = {shorten(x, 150)}")
         back = f"the gradients that arrive are {shorten(weights, 150)};"
         yield say("y = AllReduceSum.apply(x) on each rank", y, [x.sum(0)] * k, {
-            "every rank has its own x: nothing was added": x,
-            "this is the mean; the sum is wanted": [x.mean(0)] * k})
+            "every rank has its own x: nothing was added": x})
         yield say("x afterwards", after, x, {
             "dist.all_reduce writes into the tensor that it is given: clone first":
                 True})
         yield say(f"{back} x.grad on each rank", x_grad, [weights.sum(0)] * k, {
-            "no gradient comes back to x":
-                numbers(x_grad) in ([None] * k, numbers(0 * weights)),
             "the gradient goes back as if y were x. But a rank's x is in every rank's "
-            "y: what comes back is the sum over ranks": weights,
-            "this is the mean over ranks; the sum is wanted": [weights.mean(0)] * k})
+            "y: what comes back is the sum over ranks": weights})
         yield say(f"{back} the gradient that also goes to another tensor, t", t_grad,
                   weights, {
             "backward writes into the gradient that it is given, and others use that "
@@ -142,74 +115,58 @@ def sync_batch_norm(random, SyncBatchNorm):
                 (y * factors).sum().backward()
                 results.append(numbers([y, norm.running_mean, norm.running_var, x.grad,
                                         norm.weight.grad, norm.bias.grad]))
-            with watched() as calls:
-                norm.eval()(test.clone())
-            return results, len(calls), any(part.requires_grad
-                                            for part in norm.buffers())
-        results, calls, on_a_graph = zip(*on_ranks(work, k, SECONDS))
+            return results, any(part.requires_grad for part in norm.buffers())
+        results, on_a_graph = zip(*on_ranks(work, k, SECONDS))
         for number, (xs, factors) in enumerate(steps):
             got = list(zip(*(of_rank[number] for of_rank in results)))
             say = about(f"{k} ranks, step {number + 1}, eps {truth.eps:.3f}, momentum "
                         f"{truth.momentum:.3f}, x = {shorten(xs, 200)}")
             yield from _forward(say, truth, xs, *got[:3])
             yield from _backward(say, truth, xs, factors, *got[3:])
-        say = about(f"{k} ranks")
-        yield say("do running statistics hang on a graph?", on_a_graph, [False] * k, {
-            "update them under torch.no_grad(), or every step's graph stays in memory":
-                True})
-        yield from _eval(own().eval(), begin.eval(), test)
-        yield say("eval mode; how often does each communicate?", calls, [0] * k, {
-            "the running statistics are the same on all ranks: nothing has to be sent":
-                True})
+        yield about(f"{k} ranks")(
+            "do running statistics hang on a graph?", on_a_graph, [False] * k, {
+                "update them under torch.no_grad(), or every step's graph stays in "
+                "memory": True})
+        yield _eval(own().eval(), begin.eval(), test)
 
 
 def _forward(say, norm, xs, y, *statistics):
     x, k, m = torch.cat(xs), len(xs), norm.momentum
-    mean, var = x.mean(0), _variance(x)
+    mean, var = x.mean(0), x.var(0, False)
     old_mean, old_var = norm.running_mean.clone(), norm.running_var.clone()
     right = norm(x)
     new_mean, new_var = norm.running_mean, norm.running_var
-
-    def shards(*numbers):
-        return _affine(norm, x, *numbers).split(list(map(len, xs)))
     yield say("y", y, right.split(list(map(len, xs))), {
         "every rank normalises with the statistics of its own rows":
-            [_affine(norm, part, part.mean(0), _variance(part)) for part in xs],
+            [_affine(norm, part, part.mean(0), part.var(0, False)) for part in xs],
         "y takes the biased variance, divided by the rows, not by rows - 1":
-            shards(mean, x.var(0)),
-        "running statistics are for eval mode": shards(new_mean, new_var)})
+            _affine(norm, x, mean, x.var(0)).split(list(map(len, xs)))})
     yield say("running_mean, then running_var, on each rank", statistics,
               [[new_mean] * k, [new_var] * k], {
         "momentum is the weight of what is new: (1 - momentum) * old + momentum * new":
             [[m * old_mean + (1 - m) * mean] * k,
              [m * old_var + (1 - m) * x.var(0)] * k],
-        "the running statistics have not changed": [[old_mean] * k, [old_var] * k],
         "running_var takes the unbiased variance: n / (n - 1) times the biased one":
-            [[new_mean] * k, [(1 - m) * old_var + m * var] * k],
-        "the ranks' running statistics differ: mean, variance and n are those of all "
-        "ranks' rows": any(map(unequal, statistics))})
+            [[new_mean] * k, [(1 - m) * old_var + m * var] * k]})
 
 
-def _backward(say, norm, xs, factors, x_grad, weight_grad, bias_grad):
+def _backward(say, norm, xs, factors, x_grad, *layer_grads):
     sizes, x = list(map(len, xs)), torch.cat(xs).requires_grad_()
-    mean, var = x.mean(0), _variance(x)
-    y, root = _affine(norm, x, mean, var).split(sizes), (var + norm.eps).sqrt()
-    losses = [(part * f).sum() for part, f in zip(y, factors)]
-    own = [torch.autograd.grad(loss, x, retain_graph=True)[0].split(sizes)[rank]
-           for rank, loss in enumerate(losses)]
-    total, = torch.autograd.grad(sum(losses), x, retain_graph=True)
+    mean, var = x.mean(0), x.var(0, False)
+    losses = [(part * f).sum() for part, f in zip(
+        _affine(norm, x, mean, var).split(sizes), factors)]
+    own, *right = zip(*(torch.autograd.grad(
+        loss, [x, norm.weight, norm.bias], retain_graph=True) for loss in losses))
     given = "the loss is the sum over ranks of (y * factors).sum();"
-    yield say(f"{given} x.grad", x_grad, total.split(sizes), {
+    yield say(f"{given} x.grad", x_grad, sum(own).split(sizes), {
         "mean and variance are taken for constants; but they depend on x. The sum over "
-        "ranks must let gradients through": [f * norm.weight / root for f in factors],
+        "ranks must let gradients through":
+            [f * norm.weight / (var + norm.eps).sqrt() for f in factors],
         "only the own rank's loss sends something back. In backward, too, the ranks' "
-        "gradients must be added up": own})
-    yield say(f"{given} weight.grad and bias.grad, of the rank's own rows",
-              [weight_grad, bias_grad],
-              [[((part - mean) / root * f).sum(0) for part, f in zip(xs, factors)],
-               [f.sum(0) for f in factors]], {
-        "the ranks' gradients are added up or averaged here; that is DDP's work":
-            not unequal(weight_grad)})
+        "gradients must be added up":
+            [grad.split(sizes)[rank] for rank, grad in enumerate(own)]})
+    yield say(f"{given} weight.grad and bias.grad, of the rank's own rows", layer_grads,
+              right, {"adding up the ranks' gradients is DDP's work": True})
 
 
 def _eval(norm, truth, test):
@@ -217,17 +174,12 @@ def _eval(norm, truth, test):
         y = norm(test.clone())
     except (RuntimeError, ValueError) as error:  # no ranks to talk to
         y = f"{type(error).__name__}: {error}"
-    mean, var = truth.running_mean, truth.running_var
-    say = about(f"eval mode, in a process without ranks; x = {shorten(test)}, running "
-                f"mean {shorten(mean)}, running variance {shorten(var)}")
-    yield say("y", y, truth(test), {
-        "in eval mode only the running statistics count, and nobody is asked":
-            isinstance(y, str),
-        "these are the statistics of the rows themselves, not the running ones":
-            _affine(truth, test, test.mean(0), _variance(test))})
-    yield say("the running statistics afterwards",
-              [norm.running_mean, norm.running_var], [mean, var],
-              {"eval mode changes nothing": True})
+    return about("eval mode, in a process without ranks")(
+        "y, and the running statistics afterwards",
+        [y, norm.running_mean, norm.running_var],
+        [truth(test), truth.running_mean, truth.running_var], {
+            "in eval mode only the running statistics count: nobody is asked, and "
+            "nothing changes": True})
 
 
 def _affine(norm, x, mean, var):
@@ -241,62 +193,59 @@ def _sizes(random, k):
     return random.sample([*small, *random.sample(range(2, 7), k - len(small))], k)
 
 
-def _variance(x):
-    """Return the mean squared distance from the mean; NaN where there are no rows."""
-    return ((x - x.mean(0)) ** 2).mean(0)
-
-
 @exercise("ps6/accumulate", points=3)
 def accumulate(random, accumulate):
     """Take two steps; see what goes through the model at once."""
-    for count, kind in zip((2, 3, 4, 1), KINDS):
-        lr, weight, stale = _draw_weights(random)
-        steps = [[draw_batch(random, size)
+    for count, kind in zip((2, 3, 4, 1), linear.KINDS):
+        lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
+        steps = [[linear.draw_batch(random, size)
                   for size in random.sample(range(1, 7), count)] for _ in range(2)]
-        model = layer(weight, grad=stale)
-        rule, forwards = optimizer(kind, model.parameters(), lr), Forwards(model)
-        after = descend([weight], steps, lr, kind, whole)
+        model = linear.layer(weight, grad=stale)
+        rule = linear.optimizer(kind, model.parameters(), lr)
+        forwards = linear.Forwards(model)
+        after = linear.descend([weight], steps, lr, kind, linear.whole)
         for number, (microbatches, (right,)) in enumerate(zip(steps, after)):
+            copies, factors = linear.cloned(microbatches), linear.whole(microbatches)
             with forwards:
-                mean_loss = accumulate(model, F.cross_entropy, cloned(microbatches),
-                                       rule)
-            sizes, factors = [len(y) for _, y in microbatches], whole(microbatches)
+                mean_loss = accumulate(model, F.cross_entropy, copies, rule)
+            sizes = [len(y) for _, y in microbatches]
             say = about(f"microbatches of {sizes} rows, {kind}, lr {lr:.3f}, "
                         f"step {number + 1}")
             got = [{"weight": model.weight, **forwards.seen}]
             yield weights(say, [microbatches], lr, weight, got, right, kind == "SGD")
             yield say("the mean loss of all rows", mean_loss,
-                      loss([weight], microbatches, factors), {
+                      linear.loss([weight], microbatches, factors), {
                 "this is the loss after the step; the one before it is wanted":
-                    loss([right], microbatches, factors)}, 1e-6)
-            yield from one_by_one(say, max(sizes), got)
+                    linear.loss([right], microbatches, factors)}, 1e-6)
+            yield from linear.one_by_one(say, max(sizes), got)
             weight = right
 
 
 @exercise("ps6/accumulate_ddp", points=3, seconds=60)
 def accumulate_ddp(random, accumulate_ddp):
     """Take two steps on ranks with torch's DDP; count averages."""
-    for k, kind in zip((2, 3, 4, 1), KINDS):
-        lr, weight, stale = _draw_weights(random)
-        steps = [[[draw_batch(random, random.randint(1, 6)) for _ in range(count)]
-                  for _ in range(k)]
-                 for count in (random.choice([2, 3]), 1 if k % 2 else 2)]
+    for k, kind in zip((2, 3, 4, 1), linear.KINDS):
+        lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
+        steps = [
+            [[linear.draw_batch(random, random.randint(1, 6)) for _ in range(count)]
+             for _ in range(k)] for count in (random.choice([2, 3]), 1 if k % 2 else 2)]
 
         def work(weight=weight, stale=stale, kind=kind, lr=lr, steps=steps):
-            def take(model, microbatches, rows, rule):
-                accumulate_ddp(model, F.cross_entropy, microbatches, rows, rule)
-            model = layer(weight, grad=stale)
-            rule = optimizer(kind, model.parameters(), lr)
+            def take(model, *others):
+                accumulate_ddp(model, F.cross_entropy, *others)
+            model = linear.layer(weight, grad=stale)
+            rule = linear.optimizer(kind, model.parameters(), lr)
             return ddp_steps(model, rule, steps, take)
         results = zip(*on_ranks(work, k, SECONDS))
-        after = descend([weight], [sum(step, []) for step in steps], lr, kind, whole)
+        after = linear.descend([weight], [sum(step, []) for step in steps], lr, kind,
+                               linear.whole)
         for number, (ranks, got, (right,)) in enumerate(zip(steps, results, after)):
             sizes = [[len(y) for _, y in batches] for batches in ranks]
             say = about(f"{k} ranks, microbatches of {sizes} rows, {kind}, lr "
                         f"{lr:.3f}, step {number + 1}")
             yield weights(say, ranks, lr, weight, got, right, kind == "SGD")
             yield from averages(say, len(sizes[0]), got)
-            yield from one_by_one(say, max(map(max, sizes)), got)
+            yield from linear.one_by_one(say, max(map(max, sizes)), got)
             weight = right
 
 
@@ -310,7 +259,7 @@ def ddp_steps(module, rule, steps, step):
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     averaged, done, model = [], [], DistributedDataParallel(module)
-    forwards = Forwards(model)
+    forwards = linear.Forwards(model)
 
     def note(state, bucket):
         averaged.append(bucket.index())
@@ -318,7 +267,7 @@ def ddp_steps(module, rule, steps, step):
     model.register_comm_hook(None, note)
     for ranks in steps:
         with watched() as calls, forwards:
-            step(model, cloned(ranks[dist.get_rank()]),
+            step(model, linear.cloned(ranks[dist.get_rank()]),
                  sum(len(y) for batches in ranks for _, y in batches), rule)
         done.append({"weight": numbers(module.weight), "averaged": len(averaged),
                      "others": len(calls) - len(averaged), **forwards.seen})
@@ -333,13 +282,8 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
     ddp_steps has seen. plain: is it one of SGD?
     """
     k, n, batches = len(ranks), len(ranks[0]), sum(ranks, [])
-    got = [one["weight"] for one in got]
-
-    def moved(divisors):
-        factors = [1 / divisor for divisor in divisors]
-        return [weight - lr * gradients([weight], batches, factors)[0]] * k
-    return say("the weights on each rank", got, [right] * k, STEPPED if not plain else {
-        "nothing has moved": [weight] * k,
+    got, (means,) = [one["weight"] for one in got], linear.gradients([weight], batches)
+    hints = linear.STEPPED if not plain else {
         "replicas differ: one stepped with a gradient that was not averaged. Step "
         "after the last backward, whose forward stands outside of no_sync":
             unequal(got),
@@ -347,11 +291,10 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
         "needs the factor world_size":
             k > 1 and [weight + (right - weight) / k] * k,
         "this is a mean of means: a row of a small microbatch counts more":
-            moved(len(y) * n * k for _, y in batches),
-        f"the means of {n} microbatches are added up, not averaged":
-            moved(len(y) * k for _, y in batches),
+            [weight - lr * means] * k,
         "one step is wanted, after the last microbatch, and gradients are cleared "
-        "once, before the first": n > 1})
+        "once, before the first": n > 1}
+    return say("the weights on each rank", got, [right] * k, hints)
 
 
 def averages(say, n, got):
@@ -364,7 +307,3 @@ def averages(say, n, got):
     yield say("messages beside DDP's", [one["others"] for one in got], [0] * len(got), {
         "when the last backward returns, DDP has averaged: nothing is left to do":
             True})
-
-
-def _draw_weights(random):
-    return random.uniform(0.1, 1), rand(random, 4, 3), rand(random, 4, 3)

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from course.school.answers import put, settings
-from course.school.compare import about, numbers, shorten
+from course.school.checks import about, numbers, shorten
 from manual_dp.ranks import RankError, run_ranks
 
 # all ranks have to come to these ...

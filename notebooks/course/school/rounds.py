@@ -40,7 +40,7 @@ def run_rounds(program, tensors, limit=1000):
     Raises RoundsError for what cannot be sent or received and after `limit` steps.
     Whatever a program raises itself is passed on.
     """
-    kept = _own_copies(tensors)
+    kept = [_copy(own) for own in tensors]
     running = _start(program, kept)
     arrived, messages, returned = {}, [], [None] * len(kept)
     for step in range(1, limit + 2):
@@ -52,9 +52,8 @@ def run_rounds(program, tensors, limit=1000):
                 returned[rank] = stop.value
                 del running[rank]
             except Exception as error:
-                if hasattr(error, "add_note"):  # from Python 3.11 on
-                    when = f"after step {step - 1}" if step > 1 else "before step 1"
-                    error.add_note(f"(on rank {rank} of {len(kept)}, {when})")
+                when = f"after step {step - 1}" if step > 1 else "before step 1"
+                error.add_note(f"(on rank {rank} of {len(kept)}, {when})")
                 raise
         if not running:
             break
@@ -121,35 +120,6 @@ def _problems(rank, wish, wishes, kept):
         if part.dtype not in dtypes:
             yield (f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
                    "no message")
-    for problem in _hollow(message, kept, rank):
-        yield problem, "no message"
-
-
-def _hollow(message, kept, rank):
-    """Yield what is strange in parts that hold no numbers: their shapes could tell."""
-    empty = [part for part in listed(message) if not part.numel()]
-    shapes = [tensor.shape for tensor in listed(kept[rank])]
-    dims, longest = max(2, *map(len, shapes)), max([1, *(n for s in shapes for n in s)])
-    for part in empty:
-        if part.dim() > dims or max(part.shape) > longest:
-            yield f"sends a tensor of shape {tuple(part.shape)}: it holds no numbers"
-    if len(empty) > len(kept):
-        yield (f"sends {len(empty)} tensors that hold no numbers; a message has at "
-               f"most one for each of {len(kept)} ranks")
-
-
-def _own_copies(tensors):
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError("need a list with the tensors of each rank, "
-                        f"got {type(tensors).__name__}")
-    if not tensors:
-        raise ValueError("need a tensor for each rank, got an empty list")
-    for rank, own in enumerate(tensors):
-        for part in listed(own):
-            if not isinstance(part, torch.Tensor):
-                raise TypeError(f"rank {rank} holds a {type(part).__name__}, "
-                                "not a tensor")
-    return [_copy(own) for own in tensors]
 
 
 def _copy(value):

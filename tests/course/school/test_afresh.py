@@ -8,21 +8,9 @@ import pytest
 from course.school.ranks import Afresh
 
 CELLS = {
-    "a global dict": """
-cache = {}
-def answer(x):
-    return cache.setdefault(x, draw())
-""",
-    "a default": """
-def answer(x, cache=[]):
-    cache or cache.append(draw())
-    return cache[0]
-""",
-    "an attribute": """
-def answer(x):
-    return answer.cache.setdefault(x, draw())
-answer.cache = {}
-""",
+    "a global dict": "cache = {}\ndef answer(x): return cache.setdefault(x, draw())",
+    "a default": "def answer(x, cache={}): return cache.setdefault(x, draw())",
+    "an attribute": "def answer(x): return answer.cache.setdefault(x, draw())\nanswer.cache = {}",
     "a new global name": """
 def answer(x):
     global cache
@@ -37,26 +25,14 @@ def answer(x):
     cache = draw() if cache is None else cache
     return cache
 """,
-    "lru_cache": """
-@lru_cache
-def answer(x):
-    return draw()
-""",
-    "a closure": """
-def make():
-    cache = {}
-    def answer(x):
-        return cache.setdefault(x, draw())
-    return answer
-answer = make()
-""",
+    "lru_cache": "@lru_cache\ndef answer(x): return draw()",
+    "a closure": "answer = (lambda cache: lambda x: cache.setdefault(x, draw()))({})",
     "an object": """
 class Memory:
-    def __init__(self):
-        self.cache = {}
+    pass
 memory = Memory()
-def answer(x):
-    return memory.cache.setdefault(x, draw())
+memory.cache = {}
+def answer(x): return memory.cache.setdefault(x, draw())
 """}
 
 

@@ -14,15 +14,17 @@ import torch
 from course.school import checks
 from course.school.checks import Wrong, check, find
 from manual_dp.ranks import RankError
+from tests.course.school.right import changed
+from tests.course.school.wrong import filled
 from tests.support.school import (
     FILES,
     NAMES,
     RIGHT,
     SETS,
+    STYLES,
     TEMPLATES,
     WRONG,
     define,
-    filled,
     in_notebook,
     points,
     solution,
@@ -103,28 +105,26 @@ def test_a_blank_answer_is_told_so(name, capsys):
         assert f"{name}: not written yet" in capsys.readouterr().out
 
 
-def turn(value):
-    """Change the sign of all tensors of fractions, in place; raise if told to meet one."""
-    for part in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(part, (list, tuple)):
-            turn(part)
-        elif isinstance(part, torch.Tensor) and part.is_floating_point():
-            part.data.mul_(-0.5)
+def turn(tensor):
+    """Change the sign of a tensor, in place."""
+    tensor.data.mul_(-0.5)
 
 
-def stop(value):
-    """Raise KeyError at a tensor of fractions."""
-    for part in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(part, (list, tuple)):
-            stop(part)
-        elif isinstance(part, torch.Tensor) and part.is_floating_point():
-            raise KeyError("a tensor")
+def stop(tensor):
+    raise KeyError("a tensor")
 
 
 def first(touch, answer):
-    """Return the answer behind a wrapper that touches what it is handed."""
+    """Return the answer behind a wrapper that touches the fractions it is handed."""
+    def meet(value):
+        if isinstance(value, (list, tuple)):
+            for part in value:
+                meet(part)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            touch(value)
+
     def vandal(*args, **kwargs):
-        touch([*args, *kwargs.values()])
+        meet([*args, *kwargs.values()])
         return answer(*args, **kwargs)
     return vandal
 
@@ -159,33 +159,35 @@ def test_the_notebook_and_the_set_name_the_same_exercises_and_points(problem_set
 
 
 def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
-    own = [name for name in NAMES if name in OF_SETS or name not in shared()]
+    runs = {name: find(name).run for name in NAMES}
+    again = [name for name, run in runs.items() if name not in OF_SETS and (
+        run.__module__.rpartition(".")[2] in SETS or run in [runs[other] for other in OF_SETS])]
+    own = [name for name in NAMES if name not in again]  # else a set has it as well
     assert [name for name in own if len(WRONG.get(name, {})) < 3] == []
     assert [name for name in own if len(RIGHT.get(name, {})) < 3] == []
-    assert set(TEMPLATES) <= set(NAMES)
-
-
-def shared():
-    """Return the exercises of lessons that a set has as well."""
-    runs = {find(name).run for name in OF_SETS}
-    return {name for name in NAMES if find(name).run in runs or
-            find(name).run.__module__.rpartition(".")[2] in checks.SETS} - set(OF_SETS)
+    assert set(STYLES) <= set(TEMPLATES) <= set(NAMES)
 
 
 # the tables
 
-PLACES = {"BEFORE": "pass", "RATE": "lr / WHOLE", "WHOLE": "n"}
+CELL = "<<BEFORE: pass>>; <<RATE: lr / <<WHOLE: n>>>>; WHOLE"
 
 
 @pytest.mark.parametrize("changes, cell", [
-    ({}, "pass; lr / n"), ({"WHOLE": "k"}, "pass; lr / k"),
-    ({"RATE": "lr"}, "pass; lr"), ({"BEFORE": "RATE"}, "lr / n; lr / n")])
+    ({}, "pass; lr / n; n"), ({"WHOLE": "k"}, "pass; lr / k; k"),
+    ({"RATE": "lr"}, "pass; lr; n"), ({"BEFORE": "RATE"}, "lr / n; lr / n; n")])
 def test_a_cell_is_filled_place_by_place(changes, cell):
-    assert filled("BEFORE; RATE", PLACES, changes) == cell
+    assert filled(CELL, changes) == cell
 
 
-@pytest.mark.parametrize("cell, changes", [("BEFORE; RATE", {"AFTER": "pass"}),
-                                           ("BEFORE; RATES", {})])
-def test_a_place_that_is_nowhere_is_refused(cell, changes):
-    with pytest.raises(ValueError, match="no such places: .*(AFTER|RATE)"):
-        filled(cell, PLACES, changes)
+@pytest.mark.parametrize("cell, changes, message", [
+    (CELL, {"AFTER": "pass"}, r"no such places: \['AFTER'\]"),
+    (CELL + "<<RATE: lr>>", {}, "two places are called RATE")])
+def test_a_place_that_is_nowhere_or_twice_is_refused(cell, changes, message):
+    with pytest.raises(ValueError, match=message):
+        filled(cell, changes)
+
+
+def test_a_style_that_changes_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="ps9/fit: no 'gamma'"):
+        changed("ps9/fit", ("gamma", "beta"))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from course.school.linear import (
     KINDS,
+    Forwards,
     descend,
     draw_batch,
     draw_layer,
@@ -61,3 +62,14 @@ def test_each_kind_is_what_it_says():
     assert type(found["Adam"]) is torch.optim.Adam
     assert [found[kind].defaults["momentum"] for kind in ("SGD", "SGD with momentum")
             ] == [0, 0.9]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_only_a_graph_that_somebody_keeps_is_held(keep):
+    model = nn.Linear(3, 4).double()
+    forwards, losses = Forwards(model), []
+    with forwards:
+        for _ in range(2):
+            losses.append(F.cross_entropy(model(X), Y))
+            losses = losses if keep else []
+    assert (forwards.seen["held"] > 0) == keep

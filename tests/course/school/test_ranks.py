@@ -20,12 +20,13 @@ def test_results_come_in_the_order_of_the_ranks():
     assert on_ranks(lambda: dist.get_rank() * 10, 3, 60) == [0, 10, 20]
 
 
-def test_an_answer_that_is_blank_on_any_rank_is_blank():
+@pytest.mark.parametrize("run", [on_ranks, attempt])
+def test_an_answer_that_is_blank_on_any_rank_is_blank(run):
     def blank():
         if dist.get_rank() == 1:
             raise NotImplementedError
     with pytest.raises(NotImplementedError):
-        on_ranks(blank, 2, 60)
+        run(blank, 2, 60)
 
 
 def test_what_torch_has_not_implemented_is_no_blank_answer():
@@ -56,13 +57,6 @@ def test_ranks_that_came_to_no_results_are_told_a_hint(kind, error, said):
         "one": "KeyError: 3", "none": False, "they waited": WAITED})
     assert message.partition("\nperhaps ")[2] == (said or "")
     assert failed("2 ranks", None, "a sum", {"one": ""}) is None
-
-
-def test_an_attempt_that_is_blank_is_blank():
-    def blank():
-        raise NotImplementedError
-    with pytest.raises(NotImplementedError):
-        attempt(blank, 2, 60)
 
 
 def test_only_the_names_that_are_asked_for_are_watched():

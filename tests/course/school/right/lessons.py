@@ -1,5 +1,7 @@
 """Right answers to exercises of lessons: {exercise: {style: cell}}."""
 
+from tests.course.school.right import changed
+
 RIGHT = {
     "allreduce/reduce_scatter": {
         "a message that grows": """
@@ -11,56 +13,23 @@ def reduce_scatter(chunks):
     for r in range(n):
         chunks[r][r].copy_(message[r])
 """,
-        "the ring the other way": """
-def reduce_scatter(chunks):
-    n = len(chunks)
-    for step in range(n - 1):
-        for rank in range(n):
-            i = (rank + 1 + step) % n
-            chunks[rank - 1][i].add_(chunks[rank][i])
-""",
-        "torch.add into what was there": """
-def reduce_scatter(chunks):
-    for step in range(len(chunks) - 1):
-        for rank in range(len(chunks)):
-            i = (rank - 2 - step) % len(chunks)
-            torch.add(chunks[rank][i], chunks[rank - 1][i], out=chunks[rank][i])
-"""},
+        "the ring the other way, torch.add into what was there": changed(
+            "allreduce/reduce_scatter", ("(rank + 1) % n", "rank - 1"),
+            PLACE="(rank + 1 + step)",
+            WRITE="torch.add(chunks[peer][i], chunks[rank][i], out=chunks[peer][i])")},
     "allreduce/allgather": {
-        "all send before any copies": """
-def allgather(chunks):
-    n = len(chunks)
-    for step in range(n - 1):
-        sent = [chunks[r][(r - step) % n].clone() for r in range(n)]
-        for r in range(n):
-            chunks[(r + 1) % n][(r - step) % n].copy_(sent[r])
-""",
-        "seen from the receiver": """
-@torch.no_grad()
-def allgather(chunks):
-    for step in range(1, len(chunks)):
-        for rank, own in enumerate(chunks):
-            i = rank - step
-            own[i].zero_().add_(chunks[rank - 1][i])
-"""},
+        "all send before any copies": changed(
+            "allreduce/allgather", ("        for rank", "        sent = ["
+            "own[(r - step) % n].clone() for r, own in enumerate(chunks)]\n        for rank"),
+            WRITE="chunks[peer][i].copy_(sent[rank])"),
+        "zeroed, then added": changed(
+            "allreduce/allgather", WRITE="chunks[peer][i].zero_().add_(chunks[rank][i])")},
     "dataparallel/forward": {
-        "only as many devices as there are shards": """
-def forward(module, devices, X):
-    shards = X.chunk(len(devices))
-    used = devices[:len(shards)]
-    replicas = replicate(module, used)
-    outputs = [replica(shard.to(device))
-               for replica, shard, device in zip(replicas, shards, used)]
-    return torch.cat([output.to(devices[0]) for output in outputs])
-""",
-        "one device needs no replica": """
-def forward(module, devices, X):
-    shards = [shard for shard in scatter(X, devices) if shard.shape[0] > 0]
-    if len(shards) == 1:
-        return module(X)
-    return gather(parallel_apply(replicate(module, devices[:len(shards)]), shards),
-                  devices[0])
-""",
+        "torch's chunk, replicas called one by one": changed(
+            "dataparallel/forward", SHARDS="X.chunk(len(devices))",
+            CALLS="[f(shard.to(device)) for f, shard, device in zip("
+                  "replicas, X_shards, devices)]",
+            RESULT="torch.cat([output.to(devices[0]) for output in outputs])"),
         "torch.func, with parameters that are moved": """
 from torch.func import functional_call
 def forward(module, devices, X):
@@ -73,21 +42,6 @@ def forward(module, devices, X):
     return gather(outputs, devices[0])
 """},
     "ddp_by_hand/bucket": {
-        "a place that moves on": """
-def pack(tensors):
-    flat = torch.empty(sum(t.numel() for t in tensors), dtype=tensors[0].dtype)
-    start = 0
-    for t in tensors:
-        flat[start:start + t.numel()] = t.flatten()
-        start += t.numel()
-    return flat
-
-def unpack(flat, tensors):
-    start = 0
-    for t in tensors:
-        t[...] = flat[start:start + t.numel()].reshape(t.shape)
-        start += t.numel()
-""",
         "torch's own helpers": """
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 def pack(tensors):
@@ -98,19 +52,10 @@ def unpack(flat, tensors):
         t.data = new
     return tensors
 """,
-        "a list of numbers, an iterator": """
-def pack(tensors):
-    numbers = []
-    for t in tensors:
-        numbers.extend(t.reshape(-1).tolist())
-    return torch.tensor(numbers, dtype=torch.float64)
-
-def unpack(flat, tensors):
-    numbers = iter(flat)
-    for t in tensors:
-        for i in range(t.numel()):
-            t.view(-1)[i] = next(numbers)
-"""},
+        "number by number": changed(
+            "ddp_by_hand/bucket", WRITE="for j in range(t.numel()): t.view(-1)[j] = part[j]",
+            PACKED="torch.tensor([x for t in tensors for x in t.reshape(-1).tolist()],"
+                   " dtype=torch.float64)")},
     "ddp/sampler": {
         "torch's own": """
 from torch.utils.data import DistributedSampler
@@ -119,37 +64,19 @@ def indices(length, world_size, rank, epoch, seed):
     sampler.set_epoch(epoch)
     return list(sampler)
 """,
-        "by modulo, as a tensor": """
-def indices(length, world_size, rank, epoch, seed):
-    g = torch.Generator()
-    g.manual_seed(epoch + seed)
-    order = torch.randperm(length, generator=g)
-    rows = (length + world_size - 1) // world_size
-    places = torch.arange(rows) * world_size + rank
-    return order[places % length]
-"""},
+        "by modulo, as a tensor": changed(
+            "ddp/sampler", BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)"
+            "\n    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
     "predict_before_you_pay/seconds": {
-        "a loop": """
-def seconds(steps, link):
-    total = 0.0
-    for step in steps:
-        longest = 0
-        for size in step:
-            longest = size if size > longest else longest
-        total += link.alpha
-        total += longest / link.bandwidth
-    return total
-""",
-        "all alphas, then all bytes, as a tensor": """
-def seconds(steps, link):
-    longest = torch.tensor([sorted(step)[-1] for step in steps], dtype=torch.float64)
-    return len(steps) * link.alpha + longest.sum() / link.bandwidth
-"""},
+        "the last of a sorted copy": changed(
+            "predict_before_you_pay/seconds", MOST="sorted(step)[-1]"),
+        "all alphas, then all bytes, as a tensor": changed(
+            "predict_before_you_pay/seconds",
+            RESULT="len(steps) * link.alpha + torch.tensor("
+                   "[max(step) for step in steps]).double().sum() / link.bandwidth")},
     "the_clock/amdahl": {
-        "one fraction": """
-def amdahl(serial, world_size):
-    return world_size / (serial * world_size + 1 - serial)
-""",
+        "one fraction": changed(
+            "the_clock/amdahl", RESULT="world_size / (serial * world_size + 1 - serial)"),
         "exact fractions": """
 from fractions import Fraction
 def amdahl(serial, world_size):
@@ -157,11 +84,9 @@ def amdahl(serial, world_size):
     return 1 / (s + (1 - s) / world_size)
 """},
     "keep_only_a_part/zero_bytes": {
-        "the paper's fractions": """
-def zero_bytes(params, world_size, stage):
-    parts = [16, 4 + 12 / world_size, 2 + 14 / world_size, 16 / world_size]
-    return parts[stage] * params
-""",
+        "the paper's fractions": changed(
+            "keep_only_a_part/zero_bytes", RESULT="params * ["
+            "16, 4 + 12 / world_size, 2 + 14 / world_size, 16 / world_size][stage]"),
         "whole weights, rounded up": """
 def zero_bytes(params, world_size, stage):
     share = -(-params // world_size)
@@ -169,19 +94,9 @@ def zero_bytes(params, world_size, stage):
     return 12 * adam + 2 * gradients + 2 * weights
 """},
     "many_machines/rows_to_go": {
-        "one slice": """
-def rows_to_go(order, seen, rank, world_size):
-    return order[seen + rank::world_size]
-""",
-        "a tensor's": """
-def rows_to_go(order, seen, rank, world_size):
-    return torch.tensor(order, dtype=torch.int64)[seen:][rank::world_size]
-""",
-        "dealt out by hand": """
-def rows_to_go(order, seen, rank, world_size):
-    hands = [[] for _ in range(world_size)]
-    for place, row in enumerate(order[seen:]):
-        hands[place % world_size].append(row)
-    return tuple(hands[rank])
-"""},
+        "a tensor's": changed(
+            "many_machines/rows_to_go",
+            ROWS="torch.tensor(left, dtype=torch.int64)[rank::world_size]"),
+        "one slice, a tuple": changed(
+            "many_machines/rows_to_go", ROWS="tuple(order[seen + rank::world_size])")},
 }

@@ -1,113 +1,85 @@
-"""Right answers to problem set 1: {exercise: {style: cell}}."""
+"""Right answers to problem set 1, and to lessons: {exercise: {style: cell}}."""
 
-TRAIN = """
-def train_batch(X, y, device_params, devices, lr):
-    Xs, ys = split_batch(X, y, devices)
-    total = 0.0
-    for X_shard, y_shard, params in zip(Xs, ys, device_params):
-        l = loss(lenet(X_shard, params), y_shard).sum()
-        l.backward()
-        total += ADD
-    for grads in zip(*([p.grad for p in params] for params in device_params)):
-        allreduce(list(grads))
-    for params in device_params:
-        sgd(params, lr, len(X))
-    return total / len(X)
-"""
+from tests.course.school.right import changed
 
 RIGHT = {
-    "ps1/get_params": {
-        "through numpy": """
-def get_params(params, device):
-    return [torch.tensor(p.detach().numpy() if p.device.type == "cpu" else p,
-                         device=device, requires_grad=True) for p in params]
-""",
-        "a tuple of Parameters": """
-def get_params(params, device):
-    return tuple(torch.nn.Parameter(p.detach().clone().to(device)) for p in params)
-""",
+    "replicas/get_params": {
         # the warning that torch writes here was once taken for a failure
         "torch.tensor of a tensor": """
 def get_params(params, device):
     return [torch.tensor(p, device=device).requires_grad_() for p in params]
-""",
-        "tried, timed, looked at": """%%time
-def get_params(params, device):
-    print("on", device)
-    return [p.detach().to(device, copy=True).requires_grad_() for p in params]
-
-check("ps1/get_params", get_params)
 """},
-    "ps1/split_batch": {
-        "chunk, then empty ones": """
-def split_batch(X, y, devices):
-    if len(X) != len(y):
-        raise ValueError("X and y must have the same length")
-    shards = []
-    for rows in X, y:
-        parts = list(rows.chunk(len(devices)))
-        while len(parts) < len(devices):
-            parts.append(rows[:0])
-        shards.append([part.to(device) for part, device in zip(parts, devices)])
-    return shards
-""",
-        "lists of rows": """
-import math
-def split_batch(X, y, devices):
-    if len(X) != len(y):
-        raise ValueError
-    n = math.ceil(len(X) / len(devices))
-    rows = [torch.arange(len(X))[n * i:n * (i + 1)] for i in range(len(devices))]
-    return tuple(tuple(t.index_select(0, r).clone().to(d) for r, d in zip(rows, devices))
-                 for t in (X, y))
-"""},
-    "ps1/allreduce": {
-        "a halving tree": """
-def allreduce(data):
-    step = 1
-    while step < len(data):
-        for i in range(0, len(data) - step, 2 * step):
-            data[i].add_(data[i + step])
-        step *= 2
-    for t in data[1:]:
-        t[...] = data[0]
-""",
-        "through numpy": """
-def allreduce(data):
-    total = sum(t.numpy().copy() for t in data)
-    for t in data:
-        t.numpy()[...] = total
-    return data
-"""},
-    "ps1/sgd": {
-        "torch's own SGD": """
+    "one_step/sgd": {"torch's own SGD": """
 def sgd(params, lr, batch_size):
     optimizer = torch.optim.SGD(params, lr=lr / batch_size)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+"""},
+    "ps1/largest_difference": {
+        "pairs, a tensor, prints": """%%time
+from itertools import combinations
+def largest_difference(device_params):
+    found = [torch.dist(p, q, p=float("inf")) for one, other in
+             combinations(device_params, 2) for p, q in zip(one, other)]
+    print(len(found), "pairs")
+    return max(found, default=torch.tensor(0.0))
+""",
+        "float of what hangs on the graph": """
+def largest_difference(device_params):
+    flat = torch.stack([torch.cat([p.flatten() for p in own]) for own in device_params])
+    return float((flat.max(0)[0] - flat.min(0)[0]).max())
+"""},
+    "ps1/split_by_counts": {
+        "torch's split": """
+def split_by_counts(batch, counts):
+    parts = zip(*(tensor.split(counts) for tensor in batch.values()))
+    return [dict(zip(batch, part)) for part in parts]
+""",
+        "row by row, copies": """
+def split_by_counts(batch, counts):
+    rows = iter(range(sum(counts)))
+    at = [torch.tensor([next(rows) for _ in range(n)], dtype=torch.long) for n in counts]
+    return tuple({name: t.index_select(0, i) for name, t in batch.items()} for i in at)
+"""},
+    "ps1/weighted_allreduce": {
+        "numpy's average": """
+import numpy as np
+def weighted_allreduce(data, weights):
+    held = np.stack([t.numpy() if w else 0 * data[0].numpy() for t, w in zip(data, weights)])
+    mean = np.average(np.nan_to_num(held), axis=0, weights=weights)
+    for t in data:
+        t.numpy()[...] = mean
+""",
+        "gathered on rank 0": """
+def weighted_allreduce(data, weights):
+    w = torch.tensor(weights, dtype=data[0].dtype) / sum(weights)
+    data[0].copy_(torch.stack(list(data)).nan_to_num().movedim(0, -1) @ w)
+    [t.copy_(data[0]) for t in data[1:]]
+"""},
+    "ps1/clipped_sgd": {
+        "torch's own": """
+def clipped_sgd(params, lr, batch_size, max_norm):
+    for p in params:
+        p.grad /= batch_size
+    norm = torch.nn.utils.clip_grad_norm_(params, max_norm)
+    torch.optim.SGD(params, lr=lr).step()
+    return [p.grad.zero_() for p in params] and norm
 """,
         "by .data": """
-def sgd(params, lr, batch_size):
+def clipped_sgd(params, lr, batch_size, max_norm):
+    norm = sum(float((p.grad / batch_size).pow(2).sum()) for p in params) ** 0.5
     for p in params:
-        p.data.add_(p.grad / batch_size, alpha=-lr)
-        p.grad.data.zero_()
+        p.data.sub_(p.grad, alpha=lr / batch_size * (max_norm / norm if norm > max_norm else 1))
+        p.grad = None
+    return norm
 """},
-    "ps1/train_batch": {
-        # the warning that torch writes here was once taken for a failure
-        "float of what hangs on the graph": TRAIN.replace("ADD", "float(l)"),
-        "a tensor as the loss": TRAIN.replace("ADD", "l"),
-        "autograd.grad, nothing of the other exercises": """
-def train_batch(X, y, device_params, devices, lr):
-    size, k = -(-len(X) // len(devices)), len(devices)
-    shards = [(X[i * size:(i + 1) * size], y[i * size:(i + 1) * size]) for i in range(k)]
-    losses = [loss(lenet(A.to(d), q), b.to(d)).sum()
-              for (A, b), d, q in zip(shards, devices, device_params)]
-    grads = [torch.autograd.grad(l, q) for l, q in zip(losses, device_params)]
-    with torch.no_grad():
-        for q in device_params:
-            for i, p in enumerate(q):
-                p -= lr / len(X) * sum(g[i].to(p.device) for g in grads)
-                p.grad = None
-    return sum(l.detach().cpu() for l in losses).numpy() / len(X)
-"""},
+    "ps1/weighted_train_batch": {
+        "only rows that count": changed("ps1/weighted_train_batch", (
+            "X_shards, y_shards, w_shards, device_params)]",
+            "*([t[w > 0] for t, w in zip(own, w_shards)] "
+            "for own in (X_shards, y_shards, w_shards)), device_params)]")),
+        "a tensor as the loss": changed(
+            "ps1/weighted_train_batch",
+            ("(w * loss(lenet(A, q), b)).sum()", "w @ loss(lenet(A, q), b)"),
+            RESULT="sum(losses) / float(weights.sum())")},
 }

@@ -1,5 +1,7 @@
 """Right answers to problem set 2: {exercise: {style: cell}}."""
 
+from tests.course.school.right import changed
+
 RIGHT = {
     "ps2/reduce_scatter": {
         "directly to each owner": """
@@ -9,43 +11,23 @@ def reduce_scatter(rank, world_size, tensor):
         owner = (rank + shift) % world_size
         chunks[rank].add_((yield owner, chunks[owner]))
 """,
-        "carries the sum in a tensor of its own": """
+        "carries the sum in a list, with help and time": """
 def reduce_scatter(rank, world_size, tensor):
     chunks = tensor.tensor_split(world_size)
     carry, i = chunks[rank - 1].clone(), (rank - 1) % world_size
     for _ in range(world_size - 1):
-        carry = yield (rank + 1) % world_size, carry
+        (carry,) = yield (rank + 1) % world_size, [carry]
         i = (i - 1) % world_size
         carry = carry + chunks[i]
     chunks[rank].copy_(carry)
-""",
-        "a list around each message": """
-def reduce_scatter(rank, world_size, tensor):
-    chunks = tensor.tensor_split(world_size)
-    for step in range(world_size - 1):
-        i = (rank - 1 - step) % world_size
-        (arrived,) = yield (rank + 1) % world_size, [chunks[i]]
-        chunks[i - 1].add_(arrived)
-""",
-        "with help, and time": """
-def reduce_scatter(rank, world_size, tensor):
-    chunks = tensor.tensor_split(world_size)
-    for step in range(world_size - 1):
-        i = (rank - 1 - step) % world_size
-        arrived = yield (rank + 1) % world_size, chunks[i]
-        chunks[(i - 1) % world_size].add_(arrived)
 reduce_scatter?
 %time sum(range(9))
 """},
     "ps2/allgather": {
-        "what came last goes on": """
-def allgather(rank, world_size, tensor):
-    chunks, message = tensor.tensor_split(world_size), None
-    message = chunks[rank]
-    for source in ((rank - s) % world_size for s in range(1, world_size)):
-        message = yield (rank + 1) % world_size, message
-        chunks[source].copy_(message)
-""",
+        "what came last goes on": changed(
+            "ps2/allgather", ("chunks[leaving]", "message"), ("(arrived)", "(message)"),
+            ("arrived = yield", "message = yield"),
+            ("    for step", "    message = chunks[rank]\n    for step")),
         "joined at the end": """
 def allgather(rank, world_size, tensor):
     have = {rank: tensor.tensor_split(world_size)[rank].clone()}
@@ -67,122 +49,36 @@ def ring_allreduce(rank, world_size, tensor):
                 break
             arrived = yield wish
 """,
-        "all of it in one function": """
-def ring_allreduce(rank, world_size, tensor):
-    chunks, k, right = tensor.tensor_split(world_size), world_size, (rank + 1) % world_size
-    for step in range(2 * (k - 1)):
-        i = (rank - 1 - step) % k
-        arrived = yield right, chunks[i]
-        if step < k - 1:
-            chunks[(i - 1) % k].add_(arrived)
-        else:
-            chunks[(i - 1) % k].copy_(arrived)
-"""},
+        "all of it in one function": changed(
+            "ps2/ring_allreduce", FIRST="k, chunks = world_size, tensor.tensor_split(world_size)",
+            SECOND="""for step in range(2 * (k - 1)):
+        arrived = yield (rank + 1) % k, chunks[(rank - 1 - step) % k]
+        mine = chunks[(rank - 2 - step) % k]
+        mine.copy_(mine + arrived if step < k - 1 else arrived)""")},
     "ps2/spread_allreduce": {
-        "with dictionaries": """
-def spread_allreduce(rank, world_size, params):
-    owned = {r: [p for i, p in enumerate(params) if i % world_size == r]
-             for r in range(world_size)}
-    for s in range(1, world_size):
-        arrived = yield (rank - s) % world_size, owned[(rank - s) % world_size]
-        for p, q in zip(owned[rank], arrived):
-            p.add_(q)
-    for s in range(1, world_size):
-        arrived = yield (rank - s) % world_size, owned[rank]
-        for p, q in zip(owned[(rank + s) % world_size], arrived):
-            p.copy_(q)
-""",
-        "nothing where there is nothing to say": """
-def spread_allreduce(rank, world_size, params):
-    for s in range(1, world_size):
-        to = (rank + s) % world_size
-        message = params[to::world_size]
-        arrived = yield (to, message) if message else None
-        for p, q in zip(params[rank::world_size], arrived or []):
-            p.add_(q)
-    for s in range(1, world_size):
-        message = params[rank::world_size]
-        arrived = yield ((rank + s) % world_size, message) if message else None
-        for p, q in zip(params[(rank - s) % world_size::world_size], arrived or []):
-            p.copy_(q)
-""",
-        "an inner generator": """
-def spread_allreduce(rank, world_size, params):
-    def meet(out, into, write):
-        for s in range(1, world_size):
-            arrived = yield (rank + s) % world_size, out(s)
-            for p, q in zip(into(s), arrived):
-                write(p, q)
-    def owned(r):
-        return params[r % world_size::world_size]
-    yield from meet(lambda s: owned(rank + s), lambda s: owned(rank), torch.Tensor.add_)
-    yield from meet(lambda s: owned(rank), lambda s: owned(rank - s), torch.Tensor.copy_)
-"""},
+        "the other way round": changed(
+            "ps2/spread_allreduce", ("yield (rank + shift)", "yield (rank - shift)"),
+            ("owner = (rank + shift) % world_size\n        arrived = yield owner",
+             "owner = (rank - shift) % world_size\n        arrived = yield owner"),
+            BACK="(rank + shift)"),
+        "nothing where there is nothing to say": changed(
+            "ps2/spread_allreduce", (", arrived)", ", arrived or [])"),
+            ("yield owner, params[owner::world_size]",
+             "yield (owner, params[owner::world_size]) if params[owner::world_size] else None"),
+            ("yield (rank + shift) % world_size, mine",
+             "yield ((rank + shift) % world_size, mine) if mine else None"))},
     "ps2/tree_allreduce": {
-        "by math.log2": """
-import math
-def tree_allreduce(rank, world_size, tensor):
-    levels = math.ceil(math.log2(world_size)) if world_size > 1 else 0
-    for level in range(levels):
-        step = 1 << level
-        if rank & (2 * step - 1) == step:
-            yield rank ^ step, tensor
-        else:
-            arrived = yield
-            tensor.add_(arrived) if arrived is not None else None
-    for level in reversed(range(levels)):
-        step = 1 << level
-        if rank & (2 * step - 1) == 0 and rank + step < world_size:
-            yield rank | step, tensor
-        else:
-            arrived = yield
-            tensor.copy_(arrived) if arrived is not None else None
-""",
-        "doubling for powers of two, else the tree": """
-def general(rank, world_size, tensor):
-    distances = [2 ** i for i in range((world_size - 1).bit_length())]
-    for d in distances:
-        arrived = yield (rank - d, tensor) if rank % (2 * d) == d else None
-        if arrived is not None:
-            tensor += arrived
-    for d in distances[::-1]:
-        down = rank % (2 * d) == 0 and rank + d < world_size
-        arrived = yield (rank + d, tensor) if down else None
-        if arrived is not None:
-            tensor.copy_(arrived)
-
-def tree_allreduce(rank, world_size, tensor):
-    if world_size & (world_size - 1):
-        yield from general(rank, world_size, tensor)
+        "by math.log2": changed(
+            "ps2/tree_allreduce", ("def", "import math\ndef"),
+            ("(world_size - 1).bit_length()", "math.ceil(math.log2(world_size))"),
+            ("yield rank - distance", "yield rank ^ distance"),
+            ("yield rank + distance", "yield rank | distance")),
+        "doubling for powers of two, else the tree": changed(
+            "ps2/tree_allreduce", ("    for distance in reversed", """\
+    if world_size == 2 ** len(distances):
         return
-    d = 1
-    while d < world_size:
-        arrived = yield rank ^ d, tensor
-        tensor.add_(arrived)
-        d *= 2
-""",
-        "two inner programs": """
-def tree_allreduce(rank, world_size, tensor):
-    distances = []
-    while 2 ** len(distances) < world_size:
-        distances.append(2 ** len(distances))
-    def up():
-        for d in distances:
-            if rank % (2 * d) == d:
-                yield rank - d, tensor
-                continue
-            arrived = yield
-            if arrived is not None:
-                tensor.add_(arrived)
-    def down():
-        for d in sorted(distances, reverse=True):
-            if rank % (2 * d) == 0 and rank + d < world_size:
-                yield rank + d, tensor
-                continue
-            arrived = yield
-            if arrived is not None:
-                tensor.copy_(arrived)
-    yield from up()
-    yield from down()
-"""},
+    for distance in reversed"""), ("        if rank % (2 * distance) == distance:", """\
+        if world_size == 2 ** len(distances):
+            tensor.add_((yield rank ^ distance, tensor))
+        elif rank % (2 * distance) == distance:"""))},
 }

@@ -1,50 +1,32 @@
 """Right answers to problem set 5: {exercise: {style: cell}}."""
 
+from tests.course.school.right import changed
+
+
+def with_numpy(name, *pairs, **changes):
+    """Return a cell that may use numpy's numbers."""
+    return "import numpy as np" + changed(name, *pairs, **changes)
+
+
 RIGHT = {
     "ps5/rebinding": {
-        "stacked, through .data": """
-import numpy as np
-def clue_1(k):
-    return ["replicas", np.int64(k)]
-
-@torch.no_grad()
-def repaired_1(tensors):
-    total = torch.stack(tensors).sum(0)
-    return [t.data.copy_(total.to(t.device)) for t in tensors]
-""",
-        "tried in its cell": """
-def clue_1(k):
-    return "replicas", float(k)
-
-def repaired_1(data):
-    for t in data[1:]:
-        data[0][:] += t.to(data[0].device)
-    for i in range(1, len(data)):
-        data[i][...] = data[0]
-
+        "stacked, through .data": with_numpy(
+            "ps5/rebinding", CLUE='["replicas", np.int64(k)]',
+            SUM="torch.stack(data).sum(0)", WRITE="t.data.copy_(total.to(t.device))"),
+        "tried in its cell": changed(
+            "ps5/rebinding", CLUE='"replicas", float(k)', WRITE="t[...] = total") + """
 assert measure(1, repaired_1, 2)["replicas"] == 1
 display(clue_1(2))
 clue_1?
 check("ps5/rebinding", clue_1, repaired_1)
 """},
     "ps5/aliasing": {
-        "nn.Parameter": """
-def clue_2(k):
-    return "step", 2.0 ** (k - 1)
-
-def repaired_2(params, device):
-    return [torch.nn.Parameter(p.detach().to(device, copy=True)) for p in params]
-""",
-        "copied without gradients": """
-import numpy as np
-def clue_2(k):
-    return "step", np.exp2(k - 1)
-
-def repaired_2(params, device):
-    with torch.no_grad():
-        copies = [p.to(device, copy=True) for p in params]
-    return tuple(c.requires_grad_(True) for c in copies)
-"""},
+        "nn.Parameter": changed(
+            "ps5/aliasing", CLUE='"step", 2.0 ** (k - 1)',
+            COPY="torch.nn.Parameter(p.detach().to(device, copy=True))"),
+        "cloned, moved, detached": with_numpy(
+            "ps5/aliasing", ("return copies", "return tuple(copies)"),
+            CLUE='"step", np.exp2(k - 1)', COPY="p.clone().to(device).detach()")},
     "ps5/hook": {
         "a hook that returns": """
 def clue_3(k):
@@ -59,43 +41,19 @@ def repaired_3(model):
         if p.requires_grad:
             p.register_hook(average)
 """,
-        "the mean, by torch's own": """
-import numpy as np
-def clue_3(k):
-    return ("replicas", np.float32(k))
-
-def repaired_3(model):
-    n = dist.get_world_size()
-    def average(param):
-        dist.all_reduce(param.grad.div_(n))
-    for p in (p for p in model.parameters() if p.requires_grad):
-        p.register_post_accumulate_grad_hook(lambda q: average(q))
-"""},
+        "divided on the way": with_numpy(
+            "ps5/hook", CLUE='("replicas", np.float32(k))',
+            DIVIDE="p.grad.div_(dist.get_world_size())")},
     "ps5/set_epoch": {
-        "a sampler each epoch": """
-def clue_4(k):
-    return "orders", 1.0
-
-def repaired_4(dataset, rank, world_size, epochs, step):
-    for epoch in range(epochs):
-        sampler = DistributedSampler(dataset, world_size, rank, seed=epoch)
-        for batch in DataLoader(dataset, batch_size=48 // world_size, sampler=sampler):
-            step(epoch, batch)
-""",
-        "dealt by hand": """
-def clue_4(k):
-    return "orders", 1
-
-def repaired_4(dataset, rank, world_size, epochs, step):
-    n, b = len(dataset), 48 // world_size
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(epoch)
-        order = torch.randperm(n, generator=generator).tolist()
-        order += order[:-n % world_size]
-        mine = order[rank::world_size]
-        for i in range(0, len(mine), b):
-            step(epoch, torch.tensor([dataset[j] for j in mine[i:i + b]]))
-"""},
+        "a sampler each epoch": changed(
+            "ps5/set_epoch", CLUE='"orders", 1.0', BEFORE="sampler = DistributedSampler("
+            "dataset, world_size, rank, seed=epoch)"),
+        "dealt by hand": changed(
+            "ps5/set_epoch", ("batch_size=4", "batch_size=48 // world_size"),
+            BEFORE="generator = torch.Generator().manual_seed(epoch)\n"
+                   "        order = torch.randperm(len(dataset), generator=generator).tolist()\n"
+                   "        order += order[:-len(order) % world_size]",
+            ORDER="order[rank::world_size]")},
     "ps5/mean_of_means": {
         "against autograd on all rows": """
 def clue_5(program):
@@ -107,142 +65,48 @@ def clue_5(program):
     return (shards - alone).norm()
 
 def repaired_5(X_shards, y_shards, W):
-    rows, total = sum(len(y) for y in y_shards), torch.zeros_like(W)
-    for X, y in zip(X_shards, y_shards):
-        if len(y) > 0:
-            loss = F.cross_entropy(X @ W, y) * (len(y) / rows)
-            total += torch.autograd.grad(loss, W)[0]
-    return total.detach()
-""",
-        "the same rows, cut in two ways": """
-def clue_5(program):
-    X, y = torch.eye(4, dtype=torch.float64), torch.arange(4) % 2
-    W = torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)
-    one, other = (program([X[:i], X[i:]], [y[:i], y[i:]], W).tolist() for i in (1, 3))
-    return max(abs(a - b) for rows in zip(one, other) for a, b in zip(*rows))
-
-def repaired_5(X_shards, y_shards, W):
     X, y = torch.cat(list(X_shards)), torch.cat(list(y_shards))
     return torch.autograd.grad(F.cross_entropy(X @ W, y), [W])[0]
-"""},
+""",
+        "the same rows, cut in two ways; means, weighed": changed(
+            "ps5/mean_of_means", CUT="3", ALONE="program(X.split([1, 4]), y.split([1, 4]), W)",
+            SHARE="* (len(y) / rows / max(1, len(y)))", RESULT="sum(grads).detach()")},
     "ps5/stale_gradients": {
-        "group by group": """
-from fractions import Fraction
-def clue_6(k):
-    return "step", Fraction(k + 1, 2)
-
-def repaired_6(model, optimizer, batches, accumulate):
-    for start in range(0, len(batches), accumulate):
-        optimizer.zero_grad(set_to_none=True)
-        for X, y in batches[start:start + accumulate]:
-            F.cross_entropy(model(X), y).div(accumulate).backward()
-        optimizer.step()
-""",
-        "prints the loss once more": """
-def clue_6(k):
-    return "weight", 1 / k
-
-def repaired_6(model, optimizer, batches, accumulate):
-    optimizer.zero_grad()
-    for i, (X, y) in enumerate(batches, start=1):
-        (F.cross_entropy(model(X), y) / accumulate).backward()
-        with torch.no_grad():
-            print(i, F.cross_entropy(model(X), y).item())
-        if not i % accumulate:
-            optimizer.step()
-            optimizer.zero_grad()
-"""},
+        "a tensor, gradients set to None": changed(
+            "ps5/stale_gradients", CLUE='"step", torch.tensor((k + 1) / 2)',
+            BEFORE="optimizer.zero_grad()", TEST="i % accumulate == accumulate - 1",
+            CLEAR="optimizer.zero_grad(set_to_none=True)"),
+        "prints the loss once more": changed(
+            "ps5/stale_gradients", CLUE='"weight", 1 / k', BEFORE="optimizer.zero_grad()",
+            TEST="print(F.cross_entropy(model(X), y).item()) or not (i + 1) % accumulate")},
     "ps5/double_averaging": {
-        "without DDP": """
-def clue_7(k):
-    return ["messages", 2.0]
-
-def repaired_7(model, batches, lr):
-    for p in model.parameters():
-        dist.broadcast(p.data, 0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    for X, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(model(X), y).backward()
-        for p in model.parameters():
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-        optimizer.step()
-""",
-        "a step by hand": """
-def clue_7(k):
-    return "messages", 2
-
-def repaired_7(model, batches, lr):
-    wrapped = DDP(model)
-    for X, y in batches:
-        wrapped.zero_grad()
-        F.cross_entropy(wrapped(X), y).backward()
-        with torch.no_grad():
-            for p in wrapped.parameters():
-                p -= lr * p.grad
-"""},
+        "without DDP": changed(
+            "ps5/double_averaging", CLUE='["messages", 2.0]',
+            MODEL="model; [dist.broadcast(p.data, 0) for p in model.parameters()]",
+            AFTER="dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"),
+        "a step by hand": changed("ps5/double_averaging", ("        optimizer.step()\n", ""),
+                                  AFTER="p.data -= lr * p.grad")},
     "ps5/no_sync": {
-        "the last one apart": """
-def clue_8(k):
-    return ("messages", 1.0 * k)
-
-def repaired_8(model, optimizer, microbatches):
-    *first, (X_last, y_last) = microbatches
-    n = len(microbatches)
-    optimizer.zero_grad()
-    with model.no_sync():
-        for X, y in first:
-            (F.cross_entropy(model(X), y) / n).backward()
-    (F.cross_entropy(model(X_last), y_last) / n).backward()
-    optimizer.step()
-""",
-        "an ExitStack, and the losses": """
-from contextlib import ExitStack
-def clue_8(k):
-    return "messages", len(range(k))
-
-def repaired_8(model, optimizer, microbatches):
-    optimizer.zero_grad(set_to_none=True)
-    losses = []
-    for i, (X, y) in enumerate(microbatches):
-        with ExitStack() as stack:
-            if i + 1 < len(microbatches):
-                stack.enter_context(model.no_sync())
-            loss = F.cross_entropy(model(X), y)
-            (loss / len(microbatches)).backward()
-            losses.append(loss.item())
-    optimizer.step()
-    return sum(losses)
-"""},
+        "the flag by hand": changed(
+            "ps5/no_sync", ("        with", "        model.require_backward_grad_sync = i == n - 1"
+            "\n        with"), CLUE='("messages", 1.0 * k)', QUIET="nullcontext()"),
+        "backward inside, and the losses": changed(
+            "ps5/no_sync", ("        loss.backward()", """\
+            loss.backward()
+            print(loss.item() * n)"""), CLUE='"messages", len(range(k))')},
     "ps5/rank_zero_only": {
-        "reduced to rank 0": """
-def clue_9(k):
-    return "absent", max(0, k - 1)
-
-@torch.no_grad()
-def repaired_9(model, X, y):
-    counts = torch.zeros(2, dtype=torch.float64)
-    counts[0] += (model(X).argmax(1) == y).sum()
-    counts[1] += len(X)
-    dist.reduce(counts, 0)
-    if dist.get_rank() == 0:
-        return float(counts[0] / counts[1])
-""",
-        "two sums, and numpy's float32": """
-import numpy as np
-def clue_9(k):
-    return "absent", len(range(1, k))
-
-def repaired_9(model, X, y):
-    right = torch.tensor([int((model(X).argmax(1) == y).sum())])
-    rows = torch.tensor([len(y)])
-    dist.all_reduce(right)
-    dist.all_reduce(rows)
-    return np.float32(right.item() / rows.item()) if dist.get_rank() == 0 else None
-"""},
+        "reduced to rank 0": changed(
+            "ps5/rank_zero_only", CLUE='"absent", max(0, k - 1)', SEND="dist.reduce(counts, 0)",
+            RESULT="(counts[0] / counts[1]).item() if dist.get_rank() == 0 else None"),
+        "two sums, and numpy's float32": with_numpy(
+            "ps5/rank_zero_only", CLUE='"absent", len(range(1, k))',
+            SEND="dist.all_reduce(counts[:1]); dist.all_reduce(counts[1:])",
+            RESULT="np.float32(counts[0] / counts[1])")},
     "ps5/adam_hides": {
-        "two models side by side": """
+        "gradients divided at the end": with_numpy(
+            "ps5/adam_hides", DIVIDE="1", MORE="* np.float64(2)",
+            BEFORE="[p.grad.div_(len(X_shards)) for p in model.parameters()]"),
+        "two models side by side": changed("ps5/adam_hides") + """
 import copy
 def clue_10(program):
     first = torch.nn.Linear(2, 3).double()
@@ -253,35 +117,5 @@ def clue_10(program):
         program(models[-1], optimizer, list(X.chunk(parts)), list(y.chunk(parts)))
     one, three = (torch.nn.utils.parameters_to_vector(m.parameters()) for m in models)
     return (one - three).norm().item()
-
-def repaired_10(model, optimizer, X_shards, y_shards):
-    optimizer.zero_grad()
-    for X, y in zip(X_shards, y_shards):
-        F.cross_entropy(model(X), y).backward()
-    for p in model.parameters():
-        p.grad /= len(X_shards)
-    optimizer.step()
-""",
-        "the length of a step": """
-import numpy as np
-def clue_10(program):
-    def length(k):
-        model = torch.nn.Linear(1, 2, dtype=torch.float64)
-        before = model.bias.detach().clone()
-        with torch.no_grad():
-            model.weight.zero_()
-            before.zero_()
-            model.bias.zero_()
-        optimizer = torch.optim.SGD(model.parameters(), 1.0)
-        X, y = torch.ones(2, 1).double(), torch.tensor([0, 0])
-        program(model, optimizer, [X] * k, [y] * k)
-        return (model.bias - before).norm().item()
-    return np.float64(length(4) / length(1) - 1)
-
-def repaired_10(model, optimizer, X_shards, y_shards):
-    optimizer.zero_grad()
-    losses = [F.cross_entropy(model(X), y) for X, y in zip(X_shards, y_shards)]
-    torch.stack(losses).mean().backward()
-    optimizer.step()
 """},
 }

@@ -1,5 +1,39 @@
-"""Wrong answers, a file for each set: {exercise: (a right cell, its places, wrong ones)}.
+"""Wrong answers, a file for each set: {exercise: (a right cell with places, wrong ones)}.
 
-A wrong answer is a right one with other words in some places, {place: words}; its name
-is how the hint begins that a learner must be told.
+A place stands in a right cell as <<NAME: words>>, once; where the same words come again,
+as NAME. A wrong answer has other words in some places, {NAME: words}; its name is how the
+hint begins that a learner must be told.
 """
+
+import importlib
+import pkgutil
+import re
+
+PLACE = re.compile(r"<<([A-Z]+): ?((?:(?!<<|>>).)*)>>", re.DOTALL)  # the innermost one
+
+
+def tables(folder, name):
+    """Return the tables called `name` in all files of a folder, as one."""
+    files = [importlib.import_module(f"{folder.__name__}.{info.name}")
+             for info in pkgutil.iter_modules(folder.__path__)]
+    return {key: value for file in files for key, value in getattr(file, name).items()}
+
+
+def filled(cell, changes):
+    """Return the cell with its places filled: by `changes`, or with the right words.
+
+    A place may stand in the words for another one.
+    """
+    words = {}
+    while place := PLACE.search(cell):
+        if place[1] in words:
+            raise ValueError(f"two places are called {place[1]}")
+        words[place[1]] = place[2]
+        cell = PLACE.sub(r"\1", cell, count=1)
+    if changes.keys() - words.keys():
+        raise ValueError(f"no such places: {sorted(changes.keys() - words.keys())}")
+    words.update(changes)
+    found = re.compile(rf"\b({'|'.join(words)})\b")
+    for _ in range(3):
+        cell = found.sub(lambda match: words[match[1]], cell)
+    return cell

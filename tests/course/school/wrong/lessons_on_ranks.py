@@ -3,59 +3,49 @@
 WRONG = {
     "processes/open_group": ("""
 def open_group(path, rank, world_size):
-    store = STORE
-    BEFORE
-    dist.init_process_group(BACKEND, store=store, rank=RANK, world_size=SIZE)
+    store = <<STORE: dist.FileStore(path, world_size)>>
+    <<BEFORE: pass>>
+    dist.init_process_group(<<BACKEND: "gloo">>, store=store, rank=<<RANK: rank>>,
+                            world_size=<<SIZE: world_size>>)
 """, {
-        "STORE": "dist.FileStore(path, world_size)", "BEFORE": "pass",
-        "BACKEND": '"gloo"', "RANK": "rank", "SIZE": "world_size"}, {
         "no group is open": {"BEFORE": "return"},
         "a rank waits for others": {"BEFORE": "if rank: return"},
         "every rank opened a group of its own": {
             "STORE": "dist.HashStore()", "RANK": "0", "SIZE": "1"},
-        "these are not the ranks": {"RANK": "world_size - 1 - rank"},
         "say which backend": {"BACKEND": "None"},
-        "the store is the file": {"STORE": "dist.FileStore(path + '.store', world_size)"},
-    }),
+        "the store is the file": {"STORE": "dist.FileStore(path + '.store', world_size)"}}),
     "processes/exchange": ("""
 def exchange(tensor, other):
-    box = BOX
-    BEFORE
-    if FIRST:
+    box = <<BOX: torch.empty_like(tensor)>>
+    <<BEFORE: pass>>
+    if <<FIRST: dist.get_rank() < other>>:
         dist.send(tensor, other)
         dist.recv(box, other)
     else:
         dist.recv(box, other)
         dist.send(tensor, other)
-    return RESULT
-""", {"BOX": "torch.empty_like(tensor)", "BEFORE": "pass",
-      "FIRST": "dist.get_rank() < other", "RESULT": "box"}, {
+    return <<RESULT: box>>
+""", {
         "both ranks wait in send": {"FIRST": "True"},
         "both ranks wait for a message": {"FIRST": "False"},
         "`other` says which rank": {"BEFORE": "other = 1 - dist.get_rank()"},
         "the tensor that was handed over has changed": {"BOX": "tensor"},
         "return the tensor that came": {"RESULT": "None"},
-        "return the tensor itself": {"RESULT": "[box]"},
-        "this is the rank's own tensor": {"RESULT": "tensor"},
-        "this is the sum of both": {"RESULT": "box + tensor"},
-        "nothing has arrived yet": {"RESULT": "torch.zeros_like(box)"},
-    }),
+        "this is the rank's own tensor": {"RESULT": "tensor"}}),
     "processes/ring": ("""
 def ring_allreduce(tensor):
     rank, n = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % n, (rank + 1) % n
     parcel = tensor.clone()
-    BEFORE
+    <<BEFORE: pass>>
     for _ in range(n - 1):
         box = torch.empty_like(tensor)
-        SEND
-        ADD
-        parcel = NEXT
-    return RESULT
-""", {"BEFORE": "pass", "NEXT": "box", "ADD": "tensor += box", "RESULT": "None",
-      "SEND": "sending = dist.isend(parcel, right); dist.recv(box, left); sending.wait()"}, {
-        "every rank waits in send": {
-            "SEND": "dist.send(parcel, right); dist.recv(box, left)"},
+        <<SEND: sending = dist.isend(parcel, right); dist.recv(box, left); sending.wait()>>
+        <<ADD: tensor += box>>
+        parcel = <<NEXT: box>>
+    return <<RESULT: None>>
+""", {
+        "every rank waits in send": {"SEND": "dist.send(parcel, right); dist.recv(box, left)"},
         "every rank waits for a message": {
             "SEND": "dist.recv(box, left); dist.send(parcel, right)"},
         "each rank sends as often": {
@@ -67,25 +57,20 @@ def ring_allreduce(tensor):
             "BEFORE": "if rank: dist.send(tensor, 0); dist.recv(tensor, 0); return\n"
                       "    for r in range(1, n): dist.recv(parcel, r); tensor += parcel\n"
                       "    for r in range(1, n): dist.send(tensor, r)\n"
-                      "    n = 1"},
-    }),
+                      "    n = 1"}}),
     "ddp_by_hand/accumulate": ("""
 def step_in_parts(model, optimizer, loss, parts):
     optimizer.zero_grad()
-    BEFORE
-    with QUIET:
+    <<BEFORE: pass>>
+    with <<QUIET: model.no_sync()>>:
         for X, y in parts[:-1]:
-            PART
+            <<PART: (loss(model(X), y) / <<DIVISOR: len(parts)>>).backward()>>
     X, y = parts[-1]
-    LAST
-    STEP
-""", {"BEFORE": "pass", "QUIET": "model.no_sync()", "STEP": "optimizer.step()",
-      "PART": "(loss(model(X), y) / DIVISOR).backward()", "DIVISOR": "len(parts)",
-      "LAST": "(loss(model(X), y) / DIVISOR).backward()"}, {
-        "nothing has moved": {"STEP": "pass"},
+    <<LAST: (loss(model(X), y) / DIVISOR).backward()>>
+    <<STEP: optimizer.step()>>
+""", {
         "replicas differ": {"LAST": "pass"},
-        "the step is 2 times too small": {
-            "DIVISOR": "(len(parts) * dist.get_world_size())"},
+        "the step is 2 times too small": {"DIVISOR": "(len(parts) * dist.get_world_size())"},
         "the means of 3 microbatches": {"DIVISOR": "1"},
         "one step is wanted": {"PART": "pass"},
         "no_sync is for all": {"QUIET": "torch.enable_grad()"},
@@ -97,54 +82,43 @@ def step_in_parts(model, optimizer, loss, parts):
         "call backward after each forward": {
             "BEFORE": "losses = []",
             "PART": "losses.append(loss(model(X), y) / DIVISOR)",
-            "LAST": "(sum(losses) + loss(model(X), y) / DIVISOR).backward()"},
-    }),
+            "LAST": "(sum(losses) + loss(model(X), y) / DIVISOR).backward()"}}),
     "ddp/evaluate": ("""
 @torch.no_grad()
 def evaluate(model, X, y):
     was = model.training
-    BEFORE
+    <<BEFORE: model.eval()>>
     counts = torch.tensor([(model(X).argmax(dim=1) == y).sum().item(), len(y)])
-    AFTER
+    <<AFTER: model.train(was)>>
     part = counts[0] / counts[1].clamp(min=1)
-    REDUCE
+    <<REDUCE: dist.all_reduce(counts)>>
     right, rows = counts.tolist()
-    return RESULT
-""", {"BEFORE": "model.eval()", "AFTER": "model.train(was)",
-      "REDUCE": "dist.all_reduce(counts)", "RESULT": "right / rows"}, {
+    return <<RESULT: right / rows>>
+""", {
         "the test runs in training mode": {"BEFORE": "pass"},
         "model.training is the mode": {"AFTER": "model.training = was"},
         "dropout would stay off": {"AFTER": "pass"},
         "it was in eval mode before": {"AFTER": "model.train()"},
         "a rank can have no rows": {"AFTER": "model.train(was); 1 / len(y)"},
-        "all ranks must call": {
-            "BEFORE": "if len(X) == 0: return 0.0\n    model.eval()"},
-        "every rank needs the answer": {
-            "RESULT": "None if dist.get_rank() else right / rows"},
+        "all ranks must call": {"BEFORE": "if len(X) == 0: return 0.0\n    model.eval()"},
+        "every rank needs the answer": {"RESULT": "None if dist.get_rank() else right / rows"},
         "every rank has the accuracy of its own": {"REDUCE": "counts[1].clamp_(min=1)"},
         "this is the mean of the ranks'": {
             "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"},
         "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
-        "this is how many are right": {"RESULT": "right"},
-        "only rank 0 has the sums": {
-            "REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"},
-    }),
+        "only rank 0 has the sums": {"REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"}}),
     "ddp/resume": ("""
 def resume(path, model, optimizer):
     saved = load(path)
-    MODEL
-    OPTIMIZER
-    AFTER
-    return RESULT
-""", {"MODEL": 'model.load_state_dict(saved["model"])',
-      "OPTIMIZER": 'optimizer.load_state_dict(saved["optimizer"])', "AFTER": "pass",
-      "RESULT": 'saved["epoch"], saved["step"]'}, {
+    <<MODEL: model.load_state_dict(saved["model"])>>
+    <<OPTIMIZER: optimizer.load_state_dict(saved["optimizer"])>>
+    <<AFTER: pass>>
+    return <<RESULT: saved["epoch"], saved["step"]>>
+""", {
         "every rank reads the file": {
             "MODEL": "if dist.get_rank(): load(path)\n"
                      '    model.load_state_dict(saved["model"])'},
         "these are the new model's own": {"MODEL": "pass"},
-        "resume does not train": {
-            "AFTER": "model(torch.ones(2, 3).double()).sum().backward(); optimizer.step()"},
         "a state dict holds buffers": {
             "MODEL": '[p.data.copy_(saved["model"][name]) '
                      "for name, p in model.named_parameters()]"},
@@ -154,8 +128,5 @@ def resume(path, model, optimizer):
                      'lr = optimizer.param_groups[0]["lr"]',
             "AFTER": 'optimizer.param_groups[0]["lr"] = lr'},
         "return where the run is": {"RESULT": "None"},
-        "epoch first, then step": {"RESULT": 'saved["step"], saved["epoch"]'},
-        "the run goes on where the file says": {
-            "RESULT": 'saved["epoch"], saved["step"] + 1'},
-    }),
+        "epoch first, then step": {"RESULT": 'saved["step"], saved["epoch"]'}}),
 }

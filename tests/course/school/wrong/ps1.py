@@ -1,172 +1,133 @@
-"""Wrong answers to problem set 1: {exercise: (cell, places, {hint: changes})}."""
+"""Wrong answers to problem set 1, and to lessons: {exercise: (cell, {hint: changes})}."""
 
+TRAIN = """
+    k = len(devices)
+    [setattr(p, "grad", <<OLD: None>>) for q in device_params for p in q]
+    <<BEFORE: pass>>
+    X_shards, y_shards = split_batch(X, y, devices)
+    w_shards, _ = split_batch(weights, y, devices)
+    losses = [(<<WEIGHT: w>> * loss(lenet(A, q), b)).sum() for A, b, w, q in zip(
+        X_shards, y_shards, w_shards, <<WHOSE: device_params>>)]
+    for l in losses:
+        l.backward()
+    for i in <<SUMMED: range(8)>>:
+        allreduce([q[i].grad for q in WHOSE])
+    for q in device_params:
+        sgd(q, lr, <<WHOLE: float(weights.sum())>>)
+    return <<RESULT: sum(l.item() for l in losses) / weights.sum()>>
+"""
+MEANS = {"WEIGHT": "w / w.sum().clamp(min=1e-9)", "WHOLE": "k"}
 WRONG = {
-    "ps1/get_params": ("""
-copies = {}
+    "replicas/get_params": ("""
 def get_params(params, device):
-    BEFORE
-    return AFTER
-""", {"BEFORE": "new = [p.detach().to(device, copy=True) for p in params]",
-      "AFTER": "[p.requires_grad_() for p in new]"}, {
+    <<BEFORE: new = [p.detach().to(device, copy=True) for p in params]>>
+    return <<AFTER: [p.requires_grad_() for p in new]>>
+""", {
         "a replica is the parameter itself": {"BEFORE": "new = [p.detach() for p in params]"},
-        "a copy hangs on the graph": {
-            "BEFORE": "new = [p.clone().to(device) for p in params]"},
+        "a copy hangs on the graph": {"BEFORE": "new = [p.clone().to(device) for p in params]"},
         "requires_grad_() is missing": {"AFTER": "new"},
-        "replicas share memory": {
-            "AFTER": "copies.setdefault(id(params), [p.requires_grad_() for p in new])"},
-        "a replica starts from": {"BEFORE": "new = [torch.randn_like(p) for p in params]"},
-        "the numbers are right, their shapes": {
-            "BEFORE": "new = [p.detach().flatten().clone() for p in params]"},
-        "rounded to float32": {
-            "BEFORE": "new = [p.detach().float().to(device, copy=True) for p in params]"},
-        "a replica begins without a gradient": {
-            "AFTER": "[p.requires_grad_().mul_(1) if p.sum().backward() else p for p in "
-                     "[p.requires_grad_() for p in new]]"},
-        "requires_grad_() was called on the parameters": {
-            "AFTER": "[p.requires_grad_() for p in new] + [p.requires_grad_() for p in "
-                     "params][:0]"},
-        "leave the parameters' own gradients": {
-            "AFTER": "[p.requires_grad_() for p in new if p.grad is None] + "
-                     "[p.zero_grad for p in params if setattr(p, 'grad', None)]"},
-        "the parameters were given other memory": {
-            "AFTER": "[p.requires_grad_() for p in new] + [p for p in params if "
-                     "setattr(p, 'data', p.data.clone())]"},
+        "leave the parameters as they are": {
+            "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"},
         "move each tensor to the device": {
-            "BEFORE": "new = [p.detach().clone() for p in params]"},
-        "gradients are switched off": {
-            "AFTER": "[p.requires_grad_() for p in new if not torch.set_grad_enabled(False)]"},
-    }),
-    "ps1/split_batch": ("""
+            "BEFORE": "new = [p.detach().clone() for p in params]"}}),
+    "split_the_batch/split_batch": ("""
 def split_batch(X, y, devices):
-    if TEST:
+    if <<TEST: len(X) != len(y)>>:
         raise ValueError("lengths")
     n, k = len(X), len(devices)
     rows = -(-n // k)
     i = [torch.arange(n)[r * rows:(r + 1) * rows] for r in range(k)]
-    BEFORE
-    return [X[at].to(d) for at, d in zip(i, devices)], LABELS
-""", {"TEST": "len(X) != len(y)", "BEFORE": "pass",
-      "LABELS": "[y[at].to(d) for at, d in zip(i, devices)]"}, {
+    <<BEFORE: pass>>
+    return [X[at].to(d) for at, d in zip(i, devices)], (
+        <<LABELS: [y[at].to(d) for at, d in zip(i, devices)]>>)
+""", {
         "torch's chunk returns fewer": {"BEFORE": "i = torch.arange(n).chunk(k)"},
         "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
-        "rows are lost or repeated": {"BEFORE": "i = [at[:n // k] for at in i]"},
         "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
-        "an assert raises": {"TEST": "[0 for _ in 'a' if not exec('assert len(X) == len(y)', "
-                             "{'X': X, 'y': y})] == []"},
         "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
-        "a shard is a tensor": {"LABELS": "[y[at].tolist() for at in i]"},
-        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
-        "an empty shard keeps": {
-            "BEFORE": "return [X[at] if len(at) else torch.zeros(0, dtype=X.dtype) "
-                      "for at in i], [y[at] for at in i]"},
-        "move each tensor to the device": {"BEFORE": "devices = ['cpu'] * k"},
-    }),
-    "ps1/allreduce": ("""
+        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"}}),
+    "ps1/largest_difference": ("""
+def largest_difference(device_params):
+    pairs = [(p, q) for one in <<FIRST: device_params>> for other in device_params
+             for p, q in zip(one[:<<COUNT: None>>], other[:COUNT])]
+    return max(<<ABS: abs>>(q - p).max().item() for p, q in pairs)
+""", {
+        "a difference may be below 0": {"FIRST": "device_params[:1]", "ABS": ""},
+        "compare every two replicas": {"FIRST": "device_params[:1]"},
+        "look at every parameter": {"COUNT": "1"}}),
+    "ps1/split_by_counts": ("""
+def split_by_counts(batch, counts):
+    shards = []
+    for rank, count in enumerate(counts):
+        begin = <<BEGIN: sum(counts[:rank])>>
+        shards.append({name: t[begin:begin + count] * <<ONE: 1>> for name, t in batch.items()})
+    return <<RESULT: shards>>
+""", {
+        "a rank begins where": {"BEGIN": "rank * count"},
+        "keep dtypes": {"ONE": "1.0"},
+        "these agree to five digits": {
+            "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"}}),
+    "allreduce/allreduce": ("""
 def allreduce(data):
-    total = SUM
-    for i, t in enumerate(data):
-        WRITE
-    return RESULT
-""", {"SUM": "sum(data)", "WRITE": "t.copy_(total)", "RESULT": "None"}, {
-        "the tensors hold what they held": {"WRITE": "t = total"},
-        "the list holds the sums": {"WRITE": "data[i] = total"},
-        "the result is returned": {"WRITE": "pass", "RESULT": "[total] * len(data)"},
-        "only rank 0 has the sum": {"WRITE": "t.copy_(total if i == 0 else t)"},
-        "this is the mean": {"SUM": "sum(data) / len(data)"},
-        "the tensor on rank 0 holds rank 0's + rank 1's; every": {"SUM": "sum(data[:2])"},
-        "the tensor on rank 0 holds zeros": {"SUM": "0 * data[0]"},
-        "the tensor on rank 1 holds rank 0's + rank 1's twice + rank 2's twice": {
-            "WRITE": "t.copy_(sum(data))"},
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"},
-        "these agree to five digits": {"SUM": "sum(data).float()"},
-    }),
-    "ps1/sgd": ("""
+    total = sum(data)
+    for t in data:
+        <<WRITE: t.copy_(total)>>
+""", {
+        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
+    "ps1/weighted_allreduce": ("""
+def weighted_allreduce(data, weights):
+    mean = sum(<<TERM: w * t>> for w, t in zip(weights, data)
+               if <<KEEP: w>>) / <<WHOLE: sum(weights)>>
+    for t in data:
+        <<WRITE: t.copy_(mean)>>
+""", {
+        "the tensors hold what they held": {"WRITE": "t = mean"},
+        "0 times nan is nan": {"KEEP": "True"},
+        "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
+        "divide by the sum of the weights": {"WHOLE": "1"}}),
+    "one_step/sgd": ("""
 @torch.no_grad()
 def sgd(params, lr, batch_size):
-    for i, p in enumerate(params):
-        BEFORE
-        STEP
+    for p in params:
+        <<BEFORE: pass>>
+        <<STEP: p -= <<RATE: lr / batch_size>> * p.grad>>
         p.grad.zero_()
-        AFTER
-""", {"BEFORE": "pass", "STEP": "p -= RATE * p.grad", "AFTER": "pass",
-      "RATE": "lr / batch_size"}, {
+        <<AFTER: pass>>
+""", {
         "the gradient is a sum": {"RATE": "lr"},
-        "this walks uphill": {"RATE": "-lr / batch_size"},
-        "divide by batch_size, not": {"RATE": "lr / len(params)"},
         "// rounds down": {"RATE": "(lr // batch_size)"},
         "the parameters have not moved": {"STEP": "p = p - RATE * p.grad; p.grad = 0 * p"},
         "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
-        "some parameters have not moved": {"RATE": "lr / batch_size * (i > 0)"},
-        "only the sign": {"RATE": "lr / batch_size / p.grad.abs()"},
         "gradients must be zeroed": {"AFTER": "p.grad += 1"},
-        "its memory is as it was": {"STEP": "p.data = p - RATE * p.grad"},
-        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"},
-    }),
-    "ps1/train_batch": ("""
-def train_batch(X, y, device_params, devices, lr):
-    k = len(devices)
-    BEFORE
-    X_shards, y_shards = split_batch(X, y, devices)
-    losses = [loss(lenet(X_shard, params), y_shard)REDUCE
-              for X_shard, y_shard, params in zip(X_shards, y_shards, WHOSE)]
-    for l in losses:
-        l.backward()
-    GATHER
-    STEP
-    return RESULT
-""", {"BEFORE": "pass", "REDUCE": ".sum()", "WHOSE": "device_params",
-      "GATHER": "[allreduce([q[i].grad for q in device_params]) for i in range(8)]",
-      "STEP": "[sgd(q, lr, len(X)) for q in device_params]",
-      "RESULT": "sum(l.item() for l in losses) / len(X)"}, {
-        "replicas differ": {"GATHER": "pass"},
-        "every shard counts alike": {"REDUCE": ".sum() / max(1, len(y_shard))",
-                                     "STEP": "[sgd(q, lr, k) for q in device_params]"},
-        "the step is 7 times too large": {"STEP": "[sgd(q, lr, 1) for q in device_params]"},
-        "the step is 3 times too large": {"BEFORE": "lr *= k"},
-        "the step is 3 times too small": {"BEFORE": "lr /= k"},
-        "the sum was divided by 9": {
-            "STEP": "[sgd(q, lr, k * len(X_shards[0])) for q in device_params]"},
-        "nothing has moved": {"BEFORE": "lr = 0"},
-        "gradients were summed over the devices once": {
-            "GATHER": "[allreduce([q[i].grad for q in device_params]) for i in range(8) "
-                      "for _ in losses]"},
-        "the first step is right": {
-            "GATHER": "[allreduce([q[i].grad for q in device_params]) for i in range(8)]; "
-                      "now = [[p.grad.clone() for p in q] for q in device_params]",
-            "STEP": "[sgd(q, lr, len(X)) for q in device_params]; [p.grad.copy_(g) for q, n "
-                    "in zip(device_params, now) for p, g in zip(q, n)]"},
-        "this is the sum": {"RESULT": "sum(losses)"},
-        "this is a mean of the shards' means": {
-            "RESULT": "sum(l / max(1, len(s)) for l, s in zip(losses, X_shards)) / k"},
-        "this is the loss after the step": {
-            "RESULT": "loss(lenet(X, device_params[0]), y).mean()"},
-        "this is one shard's part": {"RESULT": "losses[-1] / len(X)"},
-        "every replica works on its own": {"WHOSE": "device_params[::-1]"},
-        "other weights than device_params": {
-            "BEFORE": "own = [[p.detach().clone().requires_grad_() for p in q] for q in "
-                      "device_params]", "WHOSE": "own",
-            "GATHER": "[allreduce([q[i].grad for q in own]) for i in range(8)]",
-            "STEP": "[setattr(p, 'grad', g.grad) for q, c in zip(device_params, own) for "
-                    "p, g in zip(q, c)]; [sgd(q, lr, len(X)) for q in device_params]"},
-        "move each shard to its replica's device": {
-            "BEFORE": "devices = ['cpu'] * k"},
-        "gradients are switched off": {"STEP": "[sgd(q, lr, len(X)) for q in device_params]; "
-                                       "torch.set_grad_enabled(False)"},
-    }),
+        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"}}),
+    "ps1/clipped_sgd": ("""
+@torch.no_grad()
+def clipped_sgd(params, lr, batch_size, max_norm):
+    norm = torch.cat([p.grad.flatten() for p in params]).norm() / <<SIZE: batch_size>>
+    for p in params:
+        p -= lr / batch_size * <<FACTOR: min(1, max_norm / norm)>> * p.grad
+        p.grad.zero_()
+    return <<RESULT: norm>>
+""", {
+        "divide by batch_size before": {"SIZE": "1"},
+        "there is one norm": {"FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"},
+        "a gradient that is short": {"FACTOR": "max_norm / norm"},
+        "return the norm from before": {"RESULT": "min(norm, max_norm)"}}),
     "one_step/train_batch": ("""
 def train_batch(X, y, device_params, devices, lr):
-    BEFORE
-    X_shards, y_shards = split_batch(X, y, devices)
-    losses = [loss(lenet(X_shard, params), y_shard).sum()
-              for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)]
-    for l in losses:
-        l.backward()
-    for i in range(8):
-        allreduce([params[i].grad for params in device_params])
-    for params in device_params:
-        sgd(params, lr, len(X))
-    return sum(l.item() for l in losses) / len(X)
-""", {"BEFORE": "[setattr(p, 'grad', None) for params in device_params for p in params]"}, {
-        "the gradients held numbers before the step": {"BEFORE": "pass"},
-    }),
+    weights = torch.ones(len(X), dtype=X.dtype)""" + TRAIN, {
+        "replicas differ": {"SUMMED": "[]"},
+        "every shard counts alike": MEANS,
+        "the step is 7 times too large": {"WHOLE": "1"},
+        "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
+        "the gradients held numbers before": {"OLD": "p.grad"},
+        "this is the sum": {"RESULT": "sum(losses)"},
+        "every replica works on its own": {"WHOSE": "device_params[::-1]"},
+        "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"}}),
+    "ps1/weighted_train_batch": ("""
+def weighted_train_batch(X, y, weights, device_params, devices, lr):
+    pass""" + TRAIN, {
+        "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
+        "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
+        "every shard counts alike": MEANS}),
 }

@@ -1,142 +1,104 @@
-"""Wrong answers to problem set 5: {exercise: (cell, places, {hint: changes})}."""
+"""Wrong answers to problem set 5: {exercise: (cell, {hint: changes})}."""
 
 WRONG = {
     "ps5/rebinding": ("""
 def clue_1(k):
-    return CLUE
+    return <<CLUE: "replicas", k>>
 
 def repaired_1(data):
-    total = SUM
+    total = <<SUM: sum(data)>>
     for i, t in enumerate(data):
-        WRITE
-""", {"CLUE": '"replicas", k', "SUM": "sum(data)", "WRITE": "t.copy_(total)"}, {
-        "there is no such row": {"CLUE": '"replica", k'},
-        "accuracy goes up and down": {"CLUE": '"accuracy", 0.922'},
-        "that row is as it should be": {"CLUE": '"step", 1 / k'},
-        "the row is right, but the number changes": {"CLUE": '"replicas", 4'},
+        <<WRITE: t.copy_(total)>>
+""", {
+        "no such row": {"CLUE": '"replica", k'},
+        "that row tells nothing here": {"CLUE": '"accuracy", 0.922'},
         "the row is right; the number": {"CLUE": '"replicas", k - 1'},
         "the list holds the sums": {"WRITE": "data[i] = total.clone()"},
         "the tensors hold what they held": {"WRITE": "t = total.clone()"},
         "only rank 0 has the sum": {"WRITE": "i or t.copy_(total)"},
         "this is the mean": {"SUM": "sum(data) / len(data)"},
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"},
-    }),
+        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
     "ps5/aliasing": ("""
 def clue_2(k):
-    return CLUE
+    return <<CLUE: "step", 2 ** (k - 1)>>
 
 def repaired_2(params, device):
-    copies = [COPY for p in params]
+    copies = [<<COPY: p.detach().to(device, copy=True)>> for p in params]
     for p in copies:
-        p.requires_grad_(GRADIENT)
-    BEFORE
+        p.requires_grad_()
     return copies
-""", {"CLUE": '"step", 2 ** (k - 1)', "COPY": "p.detach().to(device, copy=True)",
-      "GRADIENT": "True", "BEFORE": "pass"}, {
-        "the row is right; the number": {"CLUE": '"step", 2 ** k'},
+""", {
         "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
         "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
-        "requires_grad_() is missing": {"GRADIENT": "False"},
-        "leave the parameters' own gradients": {
-            "BEFORE": "[setattr(p, 'grad', None) for p in params]"},
-        "requires_grad_() was called on": {
-            "BEFORE": "[p.requires_grad_() for p in params]"},
-        "move each tensor to the device": {"COPY": "p.detach().clone()"},
-    }),
+        "the row is right; the number": {"CLUE": '"step", k'}}),
     "ps5/hook": ("""
 def clue_3(k):
-    return CLUE
+    return <<CLUE: "replicas", k>>
 
 def repaired_3(model):
     def average(p):
-        TEST
-        DIVIDE
-        SEND
+        <<TEST: pass>>
+        <<DIVIDE: p.grad /= dist.get_world_size()>>
+        dist.all_reduce(p.grad)
     done = set()
     for p in model.parameters():
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(average)
-""", {"CLUE": '"replicas", k', "TEST": "pass", "SEND": "dist.all_reduce(p.grad)",
-      "DIVIDE": "p.grad /= dist.get_world_size()"}, {
-        "the row is right, but the number changes": {"CLUE": '"weight", 0'},
-        "every rank has its own gradient": {
-            "TEST": "dist.all_reduce(p.grad.clone()); return p"},
+""", {
+        "every rank has its own gradient": {"TEST": "dist.all_reduce(p.grad.clone()); return p"},
         "this is the sum": {"DIVIDE": "pass"},
-        "each is divided": {"SEND": "pass"},
         "a collective stands where": {"TEST": "if dist.get_rank(): return"},
-        "average after every backward": {
-            "TEST": "if p in done: return\n        done.add(p)"},
-    }),
+        "average after every backward": {"TEST": "if p in done: return\n        done.add(p)"}}),
     "ps5/set_epoch": ("""
 def clue_4(k):
-    return CLUE
+    return <<CLUE: "orders", 1>>
 
 def repaired_4(dataset, rank, world_size, epochs, step):
-    options = {"drop_last": DROP, "seed": SEED}
-    sampler = DistributedSampler(dataset, world_size, rank, **options)
+    sampler = DistributedSampler(dataset, world_size, rank, seed=<<SEED: 0>>)
     own = list(DistributedSampler(dataset, world_size, rank, shuffle=False))
     for epoch in range(epochs):
-        BEFORE
-        for batch in DataLoader(dataset, batch_size=4, sampler=ORDER):
+        <<BEFORE: sampler.set_epoch(epoch)>>
+        for batch in DataLoader(dataset, batch_size=4, sampler=<<ORDER: sampler>>):
             step(epoch, batch)
-        AFTER
-""", {"CLUE": '"orders", 1', "DROP": "False", "SEED": "0", "ORDER": "sampler",
-      "BEFORE": "sampler.set_epoch(epoch)", "AFTER": "pass"}, {
-        "that row is as it should be": {"CLUE": '"absent", 0'},
+        <<AFTER: pass>>
+""", {
         "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
-        "drop_last leaves rows out": {"DROP": "True"},
         "ranks shuffle with seeds": {"SEED": "rank"},
-        "the order never changes": {"BEFORE": "torch.manual_seed(epoch)"},
-        "two epochs have the same order": {
-            "BEFORE": "pass", "AFTER": "sampler.set_epoch(epoch)"},
-        "shuffle all rows": {
-            "ORDER": "[own[i] for i in torch.randperm(len(own))]"},
-    }),
+        "two epochs have the same order": {"BEFORE": "pass", "AFTER": "sampler.set_epoch(epoch)"},
+        "shuffle all rows": {"ORDER": "[own[i] for i in torch.randperm(len(own))]"}}),
     "ps5/mean_of_means": ("""
 def clue_5(program):
     X, y = torch.ones(5, 3, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1])
     W = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
-    grad = program(X.split(CUT), y.split(CUT), W)
-    return (grad - ALONE).abs().max().item()
+    grad = program(X.split(<<CUT: 4>>), y.split(CUT), W)
+    return (grad - <<ALONE: program([X], [y], W)>>).abs().max().item()
 
 def repaired_5(X_shards, y_shards, W):
     rows = sum(len(y) for y in y_shards)
     grads = [torch.autograd.grad(F.cross_entropy(X @ W, y, reduction="sum"), W)[0]
-             SHARE for X, y in zip(X_shards, y_shards)]
-    return RESULT
-""", {"CUT": "4", "ALONE": "program([X], [y], W)", "SHARE": "/ rows",
-      "RESULT": "sum(grads)"}, {
+             <<SHARE: / rows>> for X, y in zip(X_shards, y_shards)]
+    return <<RESULT: sum(grads)>>
+""", {
         "compare with one device": {"ALONE": "0"},
         "in shards of one size": {"CUT": "1"},
         "this is still the mean": {
             "SHARE": "/ max(1, len(y))", "RESULT": "sum(grads) / len(grads)"},
         "this is the sum over all rows": {"SHARE": "* 1"},
-        "divide by the rows, not by the shards": {"SHARE": "/ len(y_shards)"},
-        "this is the sum of the means": {"SHARE": "/ max(1, len(y))"},
-        "backward adds to W.grad": {
-            "RESULT": "(W * sum(grads)).sum().backward() or W.grad"},
-        "the default dtype stays changed": {
-            "RESULT": "torch.set_default_dtype(torch.float64) or sum(grads)"},
-    }),
+        "backward adds to W.grad": {"RESULT": "(W * sum(grads)).sum().backward() or W.grad"}}),
     "ps5/stale_gradients": ("""
 def clue_6(k):
-    return CLUE
+    return <<CLUE: "step", (k + 1) / 2>>
 
 def repaired_6(model, optimizer, batches, accumulate):
-    BEFORE
+    <<BEFORE: pass>>
     for i, (X, y) in enumerate(batches):
-        loss = F.cross_entropy(model(X), y) / DIVIDE
-        loss.backward(retain_graph=KEEP)
-        if TEST:
-            STEP
-            CLEAR
-""", {"CLUE": '"step", (k + 1) / 2', "BEFORE": "pass", "DIVIDE": "accumulate",
-      "TEST": "(i + 1) % accumulate == 0", "STEP": "optimizer.step()",
-      "CLEAR": "optimizer.zero_grad()", "KEEP": "False"}, {
-        "the row is right; the number": {"CLUE": '"weight", k'},
-        "nothing has moved": {"STEP": "pass"},
+        loss = F.cross_entropy(model(X), y) / <<DIVIDE: accumulate>>
+        loss.backward(retain_graph=<<KEEP: False>>)
+        if <<TEST: (i + 1) % accumulate == 0>>:
+            <<STEP: optimizer.step()>>
+            <<CLEAR: optimizer.zero_grad()>>
+""", {
         "steps are 2 times too large": {"DIVIDE": "1"},
-        "a step is taken after the first": {"TEST": "i % accumulate == 0"},
         "gradients go into more than one step": {"CLEAR": "pass"},
         "the step is the optimizer's": {
             "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
@@ -144,96 +106,74 @@ def repaired_6(model, optimizer, batches, accumulate):
         "more rows at once": {
             "BEFORE": "batches = [tuple(map(torch.cat, zip(*batches[i:i + accumulate]))) "
                       "for i in range(0, len(batches), accumulate)]; accumulate = 1"},
-        "call backward after each forward": {"KEEP": "True"},
-    }),
+        "call backward after each forward": {"KEEP": "True"}}),
     "ps5/double_averaging": ("""
 def clue_7(k):
-    return CLUE
+    return <<CLUE: "messages", 2>>
 
 def repaired_7(model, batches, lr):
-    ddp = MODEL
+    ddp = <<MODEL: DDP(model)>>
     optimizer = torch.optim.SGD(ddp.parameters(), lr)
     for X, y in batches:
         optimizer.zero_grad()
         F.cross_entropy(ddp(X), y).backward()
         for p in ddp.parameters():
-            AFTER
+            <<AFTER: pass>>
         optimizer.step()
-""", {"CLUE": '"messages", 2', "MODEL": "DDP(model)", "AFTER": "pass"}, {
-        "that row is as it should be": {"CLUE": '"step", 1 / k'},
+""", {
         "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
         "replicas differ": {"MODEL": "model"},
-        "numbers are sent": {
-            "AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"},
-    }),
+        "numbers are sent": {"AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"}}),
     "ps5/no_sync": ("""
 def clue_8(k):
-    return CLUE
+    return <<CLUE: "messages", k>>
 
 def repaired_8(model, optimizer, microbatches):
     n = len(microbatches)
     optimizer.zero_grad()
-    for i, (X, y) in list(enumerate(microbatches))[FIRST:]:
-        with QUIET:
-            loss = F.cross_entropy(model(X), y) / DIVIDE
+    for i, (X, y) in enumerate(microbatches):
+        with <<QUIET: nullcontext() if i == n - 1 else model.no_sync()>>:
+            loss = F.cross_entropy(model(X), y) / <<DIVIDE: n>>
         loss.backward()
     optimizer.step()
-""", {"CLUE": '"messages", k', "FIRST": "0", "DIVIDE": "n",
-      "QUIET": "nullcontext() if i == n - 1 else model.no_sync()"}, {
-        "the row is right, but the number changes": {"CLUE": '"messages", 2'},
+""", {
         "steps are 3 times too large": {"DIVIDE": "1"},
-        "only the last microbatch counts": {"FIRST": "-1", "DIVIDE": "1"},
         "replicas differ": {"QUIET": "model.no_sync()"},
-        "numbers are sent": {"QUIET": "nullcontext()"},
-    }),
+        "no such row": {"CLUE": '"message", k'}}),
     "ps5/rank_zero_only": ("""
 def clue_9(k):
-    return CLUE
+    return <<CLUE: "absent", k - 1>>
 
 def repaired_9(model, X, y):
     right = (model(X).argmax(dim=1) == y).double().sum()
     counts = torch.stack([right, torch.tensor(len(y)).double()])
-    SEND
-    return RESULT
-""", {"CLUE": '"absent", k - 1', "SEND": "dist.all_reduce(counts)",
-      "RESULT": "(counts[0] / counts[1]).item()"}, {
-        "the row is right; the number": {"CLUE": '"absent", k'},
+    <<SEND: dist.all_reduce(counts)>>
+    return <<RESULT: (counts[0] / counts[1]).item()>>
+""", {
         "a collective stands where": {"SEND": "len(y) and dist.all_reduce(counts)"},
         "this counts rank 0's rows only": {"SEND": "pass"},
         "this is the mean of the ranks' accuracies": {
             "SEND": "mean = right / max(1, len(y)); dist.all_reduce(mean)",
-            "RESULT": "(mean / dist.get_world_size()).item()"},
-    }),
+            "RESULT": "(mean / dist.get_world_size()).item()"}}),
     "ps5/adam_hides": ("""
 def clue_10(program):
     def step(parts):
         X, y = torch.ones(4, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 1])
         model = torch.nn.Linear(3, 2, bias=False, dtype=torch.float64)
         torch.nn.init.zeros_(model.weight)
-        optimizer = torch.optim.KIND(model.parameters(), lr=0.1)
+        optimizer = torch.optim.<<KIND: SGD>>(model.parameters(), lr=0.1)
         program(model, optimizer, X.chunk(parts), y.chunk(parts))
         return model.weight.detach()
-    return (step(2) - step(1)).abs().max().item() MORE
+    return (step(2) - step(1)).abs().max().item() <<MORE: >>
 
 def repaired_10(model, optimizer, X_shards, y_shards):
     optimizer.zero_grad()
     for X, y in zip(X_shards, y_shards):
-        EACH
-        (F.cross_entropy(model(X), y) / DIVIDE).backward()
-    BEFORE
+        (F.cross_entropy(model(X), y) / <<DIVIDE: len(X_shards)>>).backward()
+    <<BEFORE: pass>>
     optimizer.step()
-""", {"KIND": "SGD", "MORE": "", "EACH": "pass", "DIVIDE": "len(X_shards)",
-      "BEFORE": "pass"}, {
+""", {
         "compare with one device": {"MORE": "+ 1"},
         "Adam hides it": {"KIND": "Adam"},
-        "the first step is right": {
-            "DIVIDE": "1",
-            "BEFORE": "optimizer.param_groups[0]['lr'] /= len(X_shards)"},
-        "only the last shard counts": {
-            "EACH": "optimizer.zero_grad()", "DIVIDE": "1"},
-        "the first step is 2 times as long": {"DIVIDE": "1"},
-        "the step is the optimizer's": {
-            "BEFORE": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                      "for p in model.parameters()]; return"},
-    }),
+        "the steps are 2 times as long": {"DIVIDE": "1"}}),
 }

@@ -1,151 +1,108 @@
-"""Wrong answers to problem set 6: {exercise: (cell, places, {hint: changes})}."""
-
-LERP = ("self.running_mean.lerp_(MEAN.detach(), WEIGHT); "
-        "self.running_var.lerp_(VAR.detach(), WEIGHT)")
+"""Wrong answers to problem set 6: {exercise: (cell, {hint: changes})}."""
 
 WRONG = {
     "ps6/global_statistics": ("""
 def global_statistics(x):
     features, n = x.shape[1], len(x)
     total = torch.cat([x.sum(0), (x * x).sum(0), x.new_tensor([n])])
-    REDUCE
+    <<REDUCE: dist.all_reduce(total)>>
     sums, squares, count = total.split([features, features, 1])
-    mean = AVERAGE
-    return mean, VARIANCE
-""", {"REDUCE": "dist.all_reduce(total)", "AVERAGE": "sums / count",
-      "VARIANCE": "squares / count - mean * mean"}, {
+    mean = <<AVERAGE: sums / count>>
+    return mean, <<VARIANCE: squares / count - mean * mean>>
+""", {
         "every rank has the mean": {"REDUCE": "pass"},
-        "this is the mean of the ranks' means": {
+        "a mean of means": {
             "REDUCE": "m = x.mean(0); dist.all_reduce(m); dist.all_reduce(total)",
             "AVERAGE": "m / dist.get_world_size()"},
-        "the sum is that of all ranks": {"AVERAGE": "sums / n"},
-        "this is the unbiased variance": {
-            "VARIANCE": "(squares - sums * mean) / (count - 1)"},
-        "this is the mean of the ranks' variances": {
-            "REDUCE": "v = x.var(0, unbiased=False); dist.all_reduce(v); "
-                      "dist.all_reduce(total)",
-            "VARIANCE": "v / dist.get_world_size()"},
+        "this is the unbiased variance": {"VARIANCE": "(squares - sums * mean) / (count - 1)"},
         "put sums, squares and count": {
-            "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"},
-    }),
+            "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"}}),
     "ps6/allreduce_sum": ("""
 class AllReduceSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        total = COPY
-        FORWARD
+        total = <<COPY: x.clone()>>
+        <<FORWARD: dist.all_reduce(total)>>
         return total
 
     @staticmethod
     def backward(ctx, gradient):
-        total = OTHER
-        BACKWARD
+        total = <<OTHER: gradient.clone()>>
+        <<BACKWARD: dist.all_reduce(total)>>
         return total
-""", {"COPY": "x.clone()", "FORWARD": "dist.all_reduce(total)",
-      "OTHER": "gradient.clone()", "BACKWARD": "dist.all_reduce(total)"}, {
+""", {
         "every rank has its own x": {"FORWARD": "pass"},
-        "this is the mean; the sum is wanted": {
-            "FORWARD": "dist.all_reduce(total); total /= dist.get_world_size()"},
         "dist.all_reduce writes into": {"COPY": "x"},
-        "no gradient comes back": {"BACKWARD": "total = total * 0"},
         "the gradient goes back as if y were x": {"BACKWARD": "pass"},
-        "this is the mean over ranks": {
-            "BACKWARD": "dist.all_reduce(total); total /= dist.get_world_size()"},
-        "backward writes into": {"OTHER": "gradient"},
-    }),
+        "backward writes into": {"OTHER": "gradient"}}),
     "ps6/sync_batch_norm": ("""
 class SyncBatchNorm(nn.BatchNorm1d):
     def forward(self, x):
         if not self.training:
-            EVAL
-            return AFFINE
+            <<EVAL: pass>>
+            scale = self.weight / torch.sqrt(self.running_var + self.eps)
+            return (x - self.running_mean) * scale + self.bias
         n = x.new_tensor([len(x)])
         total = torch.cat([x.sum(0), (x * x).sum(0), n])
-        REDUCE
+        <<REDUCE: total = AllReduceSum.apply(total)>>
         sums, squares, count = total.split([x.shape[1], x.shape[1], 1])
         mean = sums / count
-        var = VARIANCE
-        UPDATE
-        return RESULT
-""", {"EVAL": "pass", "REDUCE": "total = AllReduceSum.apply(total)",
-      "AFFINE": "(x - self.running_mean) / torch.sqrt(self.running_var + self.eps) "
-                "* self.weight + self.bias",
-      "VARIANCE": "squares / count - mean * mean", "UPDATE": LERP,
-      "MEAN": "mean", "VAR": "(var * count / (count - 1))", "WEIGHT": "self.momentum",
-      "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * self.weight + self.bias"}, {
+        var, m = <<VARIANCE: squares / count - mean * mean>>, self.momentum
+        self.running_mean = self.running_mean.lerp(<<MEAN: mean.detach()>>, <<WEIGHT: m>>)
+        self.running_var = self.running_var.lerp(
+            <<VAR: (var * count / (count - 1)).detach()>>, WEIGHT)
+        return <<RESULT: (x - mean) / torch.sqrt(var + self.eps) * self.weight + self.bias>>
+""", {
         "every rank normalises": {"REDUCE": "pass"},
         "y takes the biased variance": {
-            "VARIANCE": "(squares - sums * mean) / (count - 1)", "VAR": "var"},
-        "running statistics are for eval mode": {"RESULT": "AFFINE"},
-        "momentum is the weight of what is new": {"WEIGHT": "1 - self.momentum"},
-        "the running statistics have not changed": {"UPDATE": "pass"},
-        "running_var takes the unbiased variance": {"VAR": "var"},
-        "the ranks' running statistics differ": {"VAR": "(var * n / (n - 1))"},
+            "VARIANCE": "(squares - sums * mean) / (count - 1)", "VAR": "var.detach()"},
+        "momentum is the weight of what is new": {"WEIGHT": "(1 - m)"},
+        "running_var takes the unbiased variance": {"VAR": "var.detach()"},
         "mean and variance are taken for constants": {
             "REDUCE": "total = AllReduceSum.apply(total.detach())"},
         "only the own rank's loss": {"REDUCE": "dist.all_reduce(total)"},
-        "the ranks' gradients are added up": {
+        "adding up the ranks' gradients": {
             "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * AllReduceSum.apply("
                       "self.weight) / dist.get_world_size() + self.bias"},
-        "update them under torch.no_grad()": {
-            "UPDATE": "m = self.momentum; "
-                      "self.running_mean = (1 - m) * self.running_mean + m * MEAN; "
-                      "self.running_var = (1 - m) * self.running_var + m * VAR",
-            "MEAN": "mean", "WEIGHT": "m"},
-        "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"},
-        "these are the statistics of the rows": {
-            "EVAL": "return F.batch_norm(x, None, None, self.weight, self.bias, True, 0, "
-                    "self.eps)"},
-        "eval mode changes nothing": {
-            "EVAL": "y = AFFINE; self.running_mean.lerp_(x.mean(0), 0.5); return y"},
-        "the running statistics are the same": {
-            "EVAL": "dist.is_initialized() and dist.all_reduce(x.sum(0))"},
-    }),
+        "update them under torch.no_grad()": {"MEAN": "mean"},
+        "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"}}),
     "ps6/accumulate": ("""
 def accumulate(model, loss, microbatches, optimizer):
     rows, n, mean_loss = sum(len(y) for X, y in microbatches), len(microbatches), 0
-    CLEAR
-    for X, y in PARTS:
-        share = SHARE
-        share.backward(retain_graph=KEEP)
+    optimizer.zero_grad()
+    for X, y in <<PARTS: microbatches>>:
+        share = <<SHARE: loss(model(X), y) * len(y) / rows>>
+        share.backward(retain_graph=<<KEEP: False>>)
         mean_loss += share.item()
-        THEN
-    STEP
-    return RESULT
-""", {"CLEAR": "optimizer.zero_grad()", "PARTS": "microbatches", "KEEP": "False",
-      "SHARE": "loss(model(X), y) * len(y) / rows", "THEN": "kept = share",
-      "STEP": "optimizer.step()", "RESULT": "mean_loss"}, {
-        "nothing has moved": {"STEP": "pass"},
+        <<THEN: kept = share>>
+    <<STEP: optimizer.step()>>
+    return <<RESULT: mean_loss>>
+""", {
         "this is a mean of means": {"SHARE": "loss(model(X), y) / n"},
-        "the means of 2 microbatches": {"SHARE": "loss(model(X), y)"},
         "one step is wanted": {"THEN": "optimizer.step()", "STEP": "pass"},
         "this is the loss after the step": {
-            "RESULT": "sum(loss(model(X), y).item() * len(y) "
-                      "for X, y in microbatches) / rows"},
+            "RESULT": "sum(loss(model(X), y).item() * len(y) for X, y in microbatches) / rows"},
         "more rows at once": {"PARTS": "[map(torch.cat, zip(*microbatches))]"},
         "call backward after each forward": {"KEEP": "True"},
         "the step is the optimizer's": {
             "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                    "for p in model.parameters()]"},
-    }),
+                    "for p in model.parameters()]"}}),
     "ps6/accumulate_ddp": ("""
 def accumulate_ddp(model, loss, microbatches, rows, optimizer):
     from contextlib import nullcontext
     k, n = dist.get_world_size(), len(microbatches)
     optimizer.zero_grad()
     for i, (X, y) in enumerate(microbatches):
-        with QUIET:
-            (SHARE).backward()
-    BEFORE
+        with <<QUIET: model.no_sync() if i < n - 1 else nullcontext()>>:
+            (<<SHARE: loss(model(X), y) * len(y) * k / rows>>).backward()
+    <<BEFORE: pass>>
     optimizer.step()
-""", {"QUIET": "model.no_sync() if i < n - 1 else nullcontext()", "BEFORE": "pass",
-      "SHARE": "loss(model(X), y) * len(y) * k / rows"}, {
+""", {
         "replicas differ": {"QUIET": "model.no_sync()"},
         "the step is 2 times too small": {"SHARE": "loss(model(X), y) * len(y) / rows"},
         "no_sync is for all microbatches": {"QUIET": "nullcontext()"},
         "leave averaging to DDP": {
             "QUIET": "model.no_sync()",
             "BEFORE": "[dist.all_reduce(p.grad.div_(k)) for p in model.parameters()]"},
-        "when the last backward returns": {"BEFORE": "dist.barrier()"},
-    }),
+        "when the last backward returns": {"BEFORE": "dist.barrier()"}}),
 }
