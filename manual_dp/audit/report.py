@@ -1,42 +1,170 @@
-"""What an audit or a watched script comes to: findings, remarks, what was not checked.
+"""What an audit comes to: findings with cause and repair, and what was not checked.
 
-    Report   print it, save it as JSON
+WORDS has every code there is, in the order of a report: causes before consequences.
 """
 
 import textwrap
+from collections import namedtuple
 
-from manual_dp.audit.catalogue import so_many
 from manual_dp.files import write_json
+
+Finding = namedtuple("Finding", "code says cause repair rank step place")
+WORDS = {
+    "exception": (
+        "the code raised it, or the system ended the process (SIGKILL: want of memory)",
+        "read the traceback, in report.details; run the step with world_size=1"),
+    "hang": (
+        "not all ranks call the same collectives in one order: a rank has fewer batches"
+        " than another, or one stands behind `if rank == 0`",
+        "let all ranks call them: drop_last, a DistributedSampler or Join; evaluate "
+        "with model.module on rank 0"),
+    "mismatch": (
+        "ranks do other things at the same time: other collectives, or more steps",
+        "let all ranks take the same steps; evaluate with model.module on rank 0"),
+    "not-finite": (
+        "a rate too large, log(0), an empty shard's mean, a layer never initialised",
+        "look for the first step whose loss is not finite; skip an empty shard"),
+    "start-differs": (
+        "each rank drew weights of its own, and nobody sent rank 0's",
+        "wrap the model in DDP, broadcast the parameters, or seed all ranks alike"),
+    "sampler-differs": (
+        "each rank deals out data by a seed, a rank or a list of its own: files in no "
+        "order, random_split unseeded, classes numbered by a set",
+        "one seed and one sorted list on all ranks; leave num_replicas and rank out"),
+    "sampler-epoch": (
+        "sampler.set_epoch is not called on all ranks before each epoch",
+        "call sampler.set_epoch(epoch); if there is one: ignore=['sampler-epoch']"),
+    "no-sampler": (
+        "shuffle=True, or nothing, stands where the sampler should: an epoch takes each"
+        " row once on every rank",
+        "DataLoader(data, batch_size, sampler=DistributedSampler(data))"),
+    "rows-same": (
+        "no sampler, a split that ignores the rank, an IterableDataset nobody splits",
+        "X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)"),
+    "rows-overlap": (
+        "the split is wrong at its edges: it drops the tail, pads the last shard, or "
+        "lets shards overlap",
+        "give each row to one rank, and weight rank i's loss by n_i * W / N"),
+    "not-trained": (
+        "the optimizer was made for other tensors, or before the layer; no loss depends"
+        " on them; or optimizer.step() is not reached",
+        "make the optimizer after the model, step it on every rank; freeze what is not "
+        "used, or find_unused_parameters=True"),
+    "random-same": (
+        "ranks are seeded alike after the model was made: same masks, same noise",
+        "seed the model alike, then each rank with seed + rank"),
+    "stale": (
+        "gradients of an earlier step were not cleared",
+        "optimizer.zero_grad() on every rank before each backward"),
+    "not-synchronised": (
+        "the model is not wrapped or was called as model.module(X), the forward stood "
+        "in no_sync, or a gradient was left out of the sum",
+        "call the DDP wrapper, or all-reduce every gradient before the step"),
+    "rank-left-out": (
+        "one rank's gradient is sent to all, or the loop over ranks ends early",
+        "all_reduce the gradients; sum over range(world_size)"),
+    "accumulation": (
+        "micro-batches' mean losses are added up and not divided by their number, or "
+        "each takes a step, a clip or a sum of its own",
+        "loss / n in each micro-batch; sum, clip, step and zero_grad once for all"),
+    "clip": (
+        "gradients are clipped before they are summed, on some ranks only, or to "
+        "another norm than on one device",
+        "clip the averaged gradient, once, on every rank, to one max_norm"),
+    "settings": (
+        "frozen, in another mode, with other options or another metric on some ranks; "
+        "or made for another world size",
+        "set all ranks up alike, before wrapping; lr goes with the rows of a step"),
+    "sum": (
+        "gradients are summed over ranks and not divided by the world size",
+        "divide by the world size; lr stays, the minibatch is the same"),
+    "averaged-twice": (
+        "DDP has taken the mean already; or a loss over gathered rows gives each rank "
+        "its own part only",
+        "leave the second division out; under DDP multiply such a loss by W"),
+    "uneven-shards": (
+        "the mean of ranks' means, where ranks have unequal numbers of rows, or words",
+        "multiply rank i's mean loss by n_i * W / N before backward"),
+    "gradient": (
+        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's"
+        " own rows, X and y are split apart, or a constant is wrong",
+        "gather such a number, with gradients; compare the loss with one device's"),
+    "state-differs": (
+        "an average of weights, a scheduler or an optimizer's state was updated, "
+        "loaded or reset on some ranks only",
+        "do it on all ranks alike, or broadcast the state"),
+    "buffers": (
+        "buffers, such as running means, are each rank's own",
+        "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
+    "replicas-differ": (
+        "ranks do not take the same step, or some write their weights once more",
+        "apply one gradient, write on all ranks alike, or broadcast afterwards"),
+}
+
+
+def finding(code, says, rank=None, step=None, place=""):
+    """Make a Finding; cause and repair are those of its code."""
+    return Finding(code, says, *WORDS[code], rank, step, place)
+
+
+def check_codes(ignore):
+    """Raise ValueError unless `ignore` is a list of codes that there are."""
+    if isinstance(ignore, str) or not {*ignore} <= {*WORDS}:
+        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
+                         f"{ignore!r}")
+
+
+def so_many(count, noun):
+    """Return how many there are, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def few(names):
+    """Return the first five names as text."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))
+
+
+def numbers(some):
+    """Return the first six numbers as text."""
+    some = [f"{round(x, 9):.4g}" for x in some]
+    return ", ".join(some[:6]) + (", ..." if len(some) > 6 else "")
+
+
+class Evidence:
+    """Hold updates. steps: of each update, every rank's; alone: one device's, [it]."""
+
+    def __init__(self, runs, alone=None):
+        self.steps = [*zip(*(run.updates for run in runs))]
+        self.alone = [[u] for u in alone.updates] if alone else []
 
 
 class Report:
     """Hold an audit's findings, causes first; print as a table.
 
     remarks: what was seen and is no mistake. details: a traceback, if a rank raised.
-    evidence: what the ranks noted, the `Evidence` that the findings come from; None if
-    the run ended before its time.
+    evidence: what the findings come from; None if the run ended before its time.
     """
 
-    def __init__(self, findings, remarks, world_size, steps, unchecked=(), details="",
-                 evidence=None, precision="float64"):
-        self.findings, self.remarks = list(findings), list(remarks)
-        self.unchecked = list(unchecked)
+    def __init__(self, findings, remarks=(), unchecked=(), world_size=1, steps=0,
+                 evidence=None, details="", precision="float64"):
+        self.findings = sorted(findings, key=lambda f: [*WORDS].index(f.code))
+        self.remarks = list(dict.fromkeys(remarks))
+        self.unchecked = list(dict.fromkeys(unchecked))
         self.world_size, self.steps, self.details = world_size, steps, details
         self.evidence, self.precision = evidence, precision
 
     def set_aside(self, codes):
         """Make remarks of the findings with these codes."""
-        known = [f for f in self.findings if f.code in codes]
+        self.remarks += [f"{f.code}, ignored: {f.says}" for f in self.findings
+                         if f.code in codes]
         self.findings = [f for f in self.findings if f.code not in codes]
-        self.remarks += [f"{f.code}, ignored: {f.says}" for f in known]
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
-        count = len(self.findings)
-        words = (so_many(count, "finding") if count else
+        words = (so_many(len(self.findings), "finding") if self.findings else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {so_many(self.steps, 'step')} on {self.world_size} ranks, "
-                 f"{self.precision}: {words}"]
+        lines = [f"audit: {so_many(self.steps, 'step')} on "
+                 f"{so_many(self.world_size, 'rank')}, {self.precision}: {words}"]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""
             lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",

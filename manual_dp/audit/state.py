@@ -1,0 +1,114 @@
+"""What all ranks should have in common, as one flat dict: {(code, name): value}.
+
+Codes are those of the findings: settings, buffers, state-differs. Values are numbers,
+texts and hashes: two ranks are compared by comparing their dicts.
+"""
+
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from manual_dp.audit.sketch import bit_hashes
+
+HOW = {"params", "foreach", "fused", "capturable", "differentiable", "prev_loss"}
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def unwrapped(model):
+    """Return the module in wrappers: in them it is called module, or _orig_mod."""
+    children = dict(model.named_children())
+    wraps = [*children] == ["module"] and not [*model.parameters(recurse=False)] and (
+        hasattr(model, "no_sync") or hasattr(model, "sync_buffers"))
+    inner = children["module"] if wraps else children.get("_orig_mod")
+    return model if inner is None else unwrapped(inner)
+
+
+def parts(made):
+    """Return models that are trained, optimizers, and others among what was made."""
+    modules = [one for one in made if isinstance(one, nn.Module)]
+    optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
+    held = {id(p) for one in optimizers for p in params_of(one)}
+    models = [m for m in modules if m is modules[0] or any(
+        id(p) in held for p in m.parameters())]
+    known = {id(one) for one in [*models, *optimizers]}
+    return models, optimizers, [one for one in made if id(one) not in known]
+
+
+def params_of(optimizer):
+    """Return what an optimizer holds, a list."""
+    return [p for group in getattr(optimizer, "param_groups", ())
+            for p in group["params"]]
+
+
+def named(models, optimizers=()):
+    """Return {name: parameter}: the models', and what else the optimizers hold."""
+    found = {prefix(models, i) + name: p for i, model in enumerate(models)
+             for name, p in unwrapped(model).named_parameters()}
+    known = {id(p) for p in found.values()}
+    beside = [p for one in optimizers for p in params_of(one)
+              if id(p) not in known and p.requires_grad]
+    return found | {f"tensor {j} beside the model": p for j, p in enumerate(beside)}
+
+
+def prefix(things, i):
+    """Return the number of a thing, where there are several."""
+    return f"{i}." if len(things) > 1 else ""
+
+
+def of_model(model, at=""):
+    """Note which parameters are frozen, which layers train, and what buffers hold."""
+    found, module, sent = {}, unwrapped(model), set()
+    for part in model.modules():  # DDP sends rank 0's at the next forward
+        if getattr(part, "broadcast_buffers", False) or hasattr(part, "sync_buffers"):
+            sent |= {id(b) for b in part.buffers() if b.is_floating_point()}
+    own = getattr(model, "parameters_to_ignore", ())
+    for name, p in module.named_parameters():
+        found["settings", f"requires_grad of {at}{name}"] = p.requires_grad
+    for name, part in module.named_modules():
+        found["settings", f"train mode of {at}{name or 'the model'}"] = part.training
+    for name, buffer in module.named_buffers():
+        if id(buffer) not in sent and name not in own:
+            found["buffers", at + name] = _value(buffer)
+    return found
+
+
+def of_optimizer(optimizer, at, names):
+    """Note an optimizer's options, and its state of parameters, {id: name}."""
+    found = {("settings", f"{at}class of the optimizer"): type(optimizer).__name__}
+    shares = hasattr(optimizer, "_optim_constructor")  # ZeRO: its part on each rank
+    for g, group in enumerate(getattr(optimizer, "param_groups", ())):
+        found |= {("settings", f"{at}{option} of group {g}"): _value(x)
+                  for option, x in group.items() if option not in HOW}
+        found |= {("state-differs", f"{at}{key} of {names[id(p)]}"): _value(x)
+                  for p in group["params"] if id(p) in names and not shares
+                  for key, x in optimizer.state.get(p, {}).items() if key not in HOW}
+    return found
+
+
+def of_other(other, at, shapes):
+    """Note what stands beside: an average of weights, a scheduler, a dict of tensors.
+
+    shapes: of parameters; of a dict only tensors of such shapes are compared.
+    """
+    kind = f"{at}{type(other).__name__}"
+    if isinstance(other, nn.Module):
+        other = {k: v for k, v in other.state_dict().items()
+                 if not k.endswith(STATISTICS)}
+    if not isinstance(other, (dict, list, tuple)):
+        return {("state-differs", f"{kind}.{name}"): _value(getattr(other, name, None))
+                for name in ("last_epoch", "_last_lr")}
+    return {("state-differs", kind + _pytree.keystr(path)): _value(x)
+            for path, x in _pytree.tree_flatten_with_path(other)[0]
+            if torch.is_tensor(x) and (*x.shape,) in shapes}
+
+
+def _value(x):
+    """Return a number or text, or a tensor's hash; None for what is not compared."""
+    if torch.is_tensor(x):
+        if x.is_meta or nn.parameter.is_lazy(x) or hasattr(x, "placements") or (
+                x.layout != torch.strided):
+            return None
+        return x.item() if x.numel() == 1 else bit_hashes([x])[0]
+    if isinstance(x, (tuple, list)) and all(isinstance(v, (int, float)) for v in x):
+        return tuple(x)
+    return x if isinstance(x, (bool, int, float, str)) else None
