@@ -11,7 +11,6 @@ from manual_dp.lab.figures import (
     buckets,
     budget,
     clock,
-    distances,
     memory,
     messages,
     pipeline,
@@ -88,9 +87,6 @@ def pictures():
         "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
         made[f"weights {sizes}"] = weights.draw(sizes)
-    made["distances"] = distances.draw({
-        "right": 0.21, "a mean of means": 3e-16, "labels shifted": float("inf")}, 1e-7)
-    made["no distance fits"] = distances.draw(dict.fromkeys("abcdefghij", 1.0), 1e-7)
     made["sampler"] = sampler.draw(
         {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
     made["sampler of 6"] = sampler.draw({"one": [[i, i + 6] for i in range(6)]}, 12)

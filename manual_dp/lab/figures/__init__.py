@@ -16,7 +16,6 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     buckets     which gradients lie in which bucket                    lesson 09
     clock       when gradients were ready and buckets under way        lesson 09
     sampler     which rank sees which example, epoch by epoch          lesson 10
-    distances   how near each guess comes to what was measured         lesson 11
     turns       workers on a clock: who computes, who waits            lesson 13
     budget      what memory is made of                                 lesson 14
     plan        what a step on more devices is predicted to take       lesson 16
