@@ -61,6 +61,10 @@ def refuses(capsys, *arguments):
     (["compare", "--world-size", "65"], "world_size must be at most 64, got 65"),
     (["bench", "--repeat", "0"], "--repeat: '0' is no whole number"),
     (["bench", "--out", "."], "--out: '.' is no file in an existing folder"),
+    (["audit"], "the following arguments are required: -- SCRIPT.py"),
+    (["audit", "--steps", "0", "--", "x.py"], "--steps: '0' is no whole number"),
+    (["audit", "--", "no/such.py"], "there is no script no/such.py"),
+    (["audit", "--", "torchrun", "x.py"], "leave torchrun out and give the script's file"),
 ])
 def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
     monkeypatch.setattr(train_module, "train", lambda *_, **__: pytest.fail("trains"))
