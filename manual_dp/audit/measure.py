@@ -87,7 +87,6 @@ def summary(recorder):
     run = Run(names, [(*p.shape,) for p in params], [p.requires_grad for p in params],
               recorder.updates, recorder.dealing.told, idle=bool(recorder.now.rows))
     for model in recorder.models:
-        run.own |= set(getattr(model, "parameters_to_ignore", ()))
         run.wrapped |= hasattr(model, "require_backward_grad_sync")
         if type(model).__name__ == "FullyShardedDataParallel":
             run.unjudged = SHARDED
@@ -101,21 +100,17 @@ def summary(recorder):
         run.updates, run.unjudged = [], "the steps: gradients of torch.func are taken"
     run.unjudged = run.unjudged or recorder.problem
     held = {id(p) for one in recorder.optimizers for p in params_of(one)}
-    trained = {id(p) for m in recorder.modules for p in m.parameters()
-               if any(id(q) in held for q in m.parameters())}
-    few = len(recorder.modules) <= len(recorder.optimizers)
-    reached = {*recorder.came} | {i for u in run.updates for piece in u.pieces
-                                  for i in piece.any(1).nonzero().flatten().tolist()}
-    wanted = [(i, n, p) for i, (n, p) in enumerate(zip(names, params))
-              if p.requires_grad]
-    ends = zip(run.updates[0].before, run.updates[-1].settled or run.updates[0].before
-               ) if run.updates else ()
-    moved = {i for i, (begin, end) in enumerate(ends) if begin != end}  # by copies
-    run.unheld = [n for i, n, p in wanted if held and id(p) not in held and (
-        few or id(p) in trained) and i not in moved]
+    wanted = [(i, name, p) for i, (name, p) in enumerate(zip(names, params))
+              if p.requires_grad and i < recorder.inside]
+    moved = [False] * len(names)  # by copies of what is held
+    if run.updates and run.updates[-1].stop is not None:
+        moved = (run.updates[0].start != run.updates[-1].stop).any(1).tolist()
+    run.unheld = [name for i, name, p in wanted
+                  if held and id(p) not in held and not moved[i]]
     unused = any(getattr(m, "find_unused_parameters", False) for m in recorder.models)
-    run.silent = [n for i, n, _ in wanted
-                  if reached and not unused and i not in reached]
+    if recorder.reached and not unused:
+        run.silent = [name for i, name, _ in wanted if i not in recorder.reached]
+    run.apart = recorder.apart()
     run.broken = [n for n, p in zip(names, params) if p.is_floating_point() and not (
         hasattr(p, "to_local") or bool(p.isfinite().all()))]
     return run

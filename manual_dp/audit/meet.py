@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from manual_dp.audit.record import caller, is_users
 from manual_dp.audit.report import finding
 from manual_dp.ranks.launch.verdict import listed
 
@@ -119,3 +118,20 @@ def ended(error, folder):
                        f": {'. '.join(says) or text}", error.rank)
     code = "hang" if says or error.kind in ("hung", "left") else "exception"
     return finding(code, ". ".join(says) or text, error.rank)
+
+
+def is_users(name):
+    """Return whether a file is neither Python's, nor a library's, nor the audit's."""
+    own = os.path.dirname(__file__)
+    ranks = os.path.join(os.path.dirname(own), "ranks")
+    return "site-packages" not in name and not name.startswith(
+        ("<frozen", os.path.dirname(os.__file__), own, ranks))
+
+
+def caller(frame=None):
+    """Return the file and line of the user's that is at work."""
+    frame = frame or sys._getframe(1)
+    while frame and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    name = frame and os.path.basename(frame.f_code.co_filename)
+    return f"{name}, line {frame.f_lineno}" if frame else ""

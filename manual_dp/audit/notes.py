@@ -8,8 +8,7 @@ class Update:
     """What one rank saw from one update of its weights to the next."""
 
     t: int = 0                                 # which step of the audit or script
-    before: list = None                        # hashes at the first forward
-    start: object = None                       # sketch of the weights then
+    start: object = None                       # sketch of the weights before
     state: dict = field(default_factory=dict)  # of the models then, see state.py
     rng: int = 0                               # hash of torch's generator then
     drew: bool = False                         # were numbers drawn until the update?
@@ -27,10 +26,8 @@ class Update:
     held: list = field(default_factory=list)   # places of what it holds
     plain: bool = False                        # SGD without momentum and decay
     clips: list = field(default_factory=list)  # (max_norm, norm)
-    after: dict = field(default_factory=dict)  # place: hash, when it has stepped
     end: dict = field(default_factory=dict)    # optimizers' state, others', then
-    settled: list = None                       # hashes at the next update's begin
-    stop: object = None                        # sketch of these
+    stop: object = None                        # of the weights at the next begin
     line: str = ""
 
     @property
@@ -49,7 +46,7 @@ class Run:
     updates: list
     samplers: list                             # what they were told
     close: float = 1e-7                        # how exact the numbers are
-    own: set = field(default_factory=set)      # names that DDP was told to ignore
+    apart: list = field(default_factory=list)  # names that need not be alike
     wrapped: bool = False                      # in DDP, or what is like it
     idle: bool = False                         # forwards, and no update since
     unjudged: str = ""                         # why nothing of it is judged

@@ -34,6 +34,12 @@ class Step:
         far = max(float((x - sketches[0]).norm()) for x in sketches)
         return far if far > 10 * self.close ** 2 * float(sketches[0].norm()) else 0
 
+    def differs(self, sketches):
+        """Return whether these are not one and the same, up to their precision."""
+        return all(x is not None for x in sketches) and any(
+            float((x - sketches[0]).norm()) > self.close * float(sketches[0].norm())
+            for x in sketches)
+
     def _prove(self):
         one, first, last = self.alone, self.first, self.last
         begin, size = one[0].start, float(one[0].start.norm())

@@ -9,14 +9,18 @@
 
 import math
 
+import torch
+
 from manual_dp.audit import losses, mixing
 from manual_dp.audit.proof import Step
 from manual_dp.audit.report import WORDS, few, finding
 from manual_dp.audit.rows import dealt, shared
 from manual_dp.audit.sketch import mixture
+from manual_dp.audit.state import differ
 
 ORDER = [*WORDS]
 FOLLOWS = {"start-differs", "gradient", "replicas-differ", "state-differs", "buffers"}
+OWN = {"replicas-differ", "state-differs", "buffers"}  # to each rank, in local SGD
 DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 
 
@@ -30,8 +34,12 @@ def judge(runs, alone=None, watched=False, ignored=()):
     steps = [Step(t, runs, alone, watched, remarks, unchecked)
              for t in sorted({u.t for run in runs for u in run.updates})]
     found = [*dealt(runs, watched), *_facts(runs, watched)]
+    local = _local(steps)
+    if local:
+        remarks.append("ranks step on their own, and average their weights (local SGD):"
+                       " gradients are not checked")
     for step in steps:
-        if broken := min(_links(step), key=lambda f: ORDER.index(f.code), default=None):
+        if broken := min(_links(step, local), key=lambda f: ORDER.index(f.code), default=None):
             known = {f.code for f in found} - {*ignored}
             line = next((u.line for us in step.updates for u in us if u.line), "")
             if not (broken.code in known or known and broken.code in FOLLOWS
@@ -72,7 +80,18 @@ def _facts(runs, watched):
 
 # the chain of a step
 
-def _links(step):
+def _local(steps):
+    """Return whether ranks apply gradients of their own, and have equal weights later.
+
+    Of this sort is a step after which weights are averaged, and so are k such steps.
+    """
+    own = [step for step in steps if step.proof is not True and all(step.updates)
+           and step.differs([u.used for u in step.last])]
+    return any(not [*_after(step)] for step in steps
+               if own and step.t >= own[0].t and all(step.updates))
+
+
+def _links(step, local):
     """Return the findings of one step, of which the caller takes the first."""
     counts = [len(us) for us in step.updates]
     if len(set(counts)) > 1:
@@ -88,9 +107,8 @@ def _links(step):
     if step.proof:
         rows = [f for f in rows if f.code == "rows-same"]
         return [*broken, *rows, *_after(step)]
-    if _local(step):
-        step.remarks.append("ranks step on their own, and average weights (local SGD)")
-        return [*broken, *rows, *_after(step)]
+    if local:
+        return [f for f in [*broken, *rows] if f.code not in OWN]
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
@@ -100,14 +118,25 @@ def _links(step):
 
 
 def _before(step):
-    i, who = _parted([u.before for u in step.first])
-    if i is None or step.names[i] in step.runs[0].own:
-        return
-    if far := step.far([u.start[i] for u in step.first]):
-        later = step.t > step.runs[0].updates[0].t
-        yield finding("replicas-differ" if later else "start-differs",
-                      f"before the step {step.names[i]} is {far:.1e} from rank 0's on "
-                      f"rank {who}", who)
+    later = step.t > step.runs[0].updates[0].t
+    yield from _parted([u.start for u in step.first], step, "before the step",
+                       "replicas-differ" if later else "start-differs")
+
+
+def _after(step):
+    yield from _parted([u.stop for u in step.last], step, "after the update",
+                       "replicas-differ")
+
+
+def _parted(weights, step, when, code):
+    """Yield the finding for the first parameter that ranks have not alike."""
+    for i, name in enumerate(step.names):
+        each = [w[i] for w in weights]
+        if name not in step.runs[0].apart and (far := step.far(each)):
+            who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
+            yield finding(code, f"{when} {name} is {far:.1e} from rank 0's on rank "
+                          f"{who}", who)
+            return
 
 
 def _set_up(step):
@@ -127,24 +156,6 @@ def _beside_one(step, rates):
             yield finding("settings", f"{key[1]} is {value} on {step.world_size} ranks,"
                           f" {its[key]} on one" + ", and the rows are the same" * rates)
             return
-
-
-def differ(dicts, common=False):
-    """Yield a finding for the first name of each code that has not one value.
-
-    common: leave out the state that not every rank has.
-    """
-    told = set()
-    for code, name in dict.fromkeys(key for one in dicts for key in one):
-        values = [one.get((code, name)) for one in dicts]
-        who = next((rank for rank, v in enumerate(values) if v != values[0] and not (
-            v != v and values[0] != values[0])), None)  # NaN on both is no difference
-        left_out = common and code == "state-differs" and None in values
-        if who is not None and code not in told and not left_out:
-            told.add(code)
-            yield finding(code, f"{name} is {values[who]} on rank {who}, {values[0]} on"
-                          " rank 0" if code == "settings" else
-                          f"{name} on rank {who} is not rank 0's", who)
 
 
 def _random(step):
@@ -175,11 +186,6 @@ def _nothing(us):
             all(u.used is not None and not float(u.used.norm()) for u in us)):
         yield finding("not-trained", "every gradient is 0: the loss does not change "
                       "with the weights")
-
-
-def _local(step):
-    return any(u.after != step.last[0].after for u in step.last) and all(
-        u.settled is not None and u.settled == step.last[0].settled for u in step.last)
 
 
 def _gradients(step):
@@ -270,30 +276,9 @@ def _clips(step):
             return
 
 
-def _after(step):
-    """Yield the finding for ranks that have other weights after the update."""
-    last, count = step.last, len(step.names)
-    i, who = _parted([u.settled for u in last])
-    if i is None or step.names[i] in step.runs[0].own:
-        return
-    if step.far([u.stop[i] for u in last]):
-        stepped, _ = _parted([[u.after.get(j) for j in range(count)] for u in last])
-        how = "after" if stepped is not None else "some time after"
-        yield finding("replicas-differ", f"{how} the update {step.names[i]} on rank "
-                      f"{who} is not rank 0's", who)
-
-
 def _other_update(step):
     if len(step.updates[0]) != len(step.alone):
         return [finding("accumulation", f"{len(step.updates[0])} updates a step, "
                         f"{len(step.alone)} on one device")]
     return [*_beside_one(step, rates=True)] or [finding(
         "gradient", "every rank has one device's gradient, but takes another step")]
-
-
-def _parted(lists):
-    """Return (place, rank) of the first difference between ranks' lists, or Nones."""
-    for i, column in enumerate(zip(*lists) if None not in lists else ()):
-        if len(set(column)) > 1 and None not in column:
-            return i, next(r for r, v in enumerate(column) if v != column[0])
-    return None, None

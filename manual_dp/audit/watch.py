@@ -103,7 +103,7 @@ class Watch:
 
     def _run(self):
         recorder = self.recorder
-        if recorder.updates and recorder.updates[-1].settled is None:
+        if recorder.updates and recorder.updates[-1].stop is None:
             recorder.settle()
         for t, update in enumerate(recorder.updates):
             update.t = t
