@@ -1,22 +1,35 @@
-"""What a rank measures in an audit, by each step: small things, and no verdict."""
+"""What a rank measures in an audit, by each step: small things, and no verdict.
 
+Steps are made comparable: float64 throughout, and no dropout. A step that draws random
+numbers cannot be: `drawn` tells.
+"""
+
+import dataclasses
 import inspect
 import pickle
-from contextlib import suppress
+import random
+import sys
+import zlib
+from contextlib import ExitStack, contextmanager, suppress
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _pytree
 
-from manual_dp.audit.exact import Drawing, doubled, drawn, exact
 from manual_dp.audit.meet import Calls
 from manual_dp.audit.notes import Run
 from manual_dp.audit.record import Recorder
 from manual_dp.audit.rows import Minibatch
 from manual_dp.audit.state import params_of, parts
 
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+            "feature_alpha_dropout")
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 LOCAL = "the steps: ranks step on their own and average weights (local SGD)"
 SHARDED = "the steps: FSDP1 shares out the parameters, which is not followed"
@@ -57,13 +70,11 @@ def _take(recorder, t, make_batch, step, made):
     recorder.t = t
     recorder.minibatch = None if batch is None else Minibatch(batch)
     before, count, blurs = drawn(made), len(recorder.updates), _blurs(recorder)
-    with Drawing() as drawing:
-        step(*arguments(step, made, batch))
+    step(*arguments(step, made, batch))
     drew = drawn(made) != before
     recorder.end_step()
     for update in recorder.updates[count:]:
         update.drew |= drew
-        update.drawn["generator"] = drawing.hashes
         if batch is not None:
             update.batch = recorder.minibatch.size, recorder.minibatch.whole
     return blurs
@@ -126,3 +137,52 @@ def _blurs(recorder):
     names = [hook.__name__ for hook in hooks if hook.__module__.startswith("torch.")
              and hook.__name__ not in ("allreduce_hook", "noop_hook")]
     return f"gradients are changed by the hook {names[0]}" if names else ""
+
+
+@contextmanager
+def exact():
+    """Compute in float64 and without dropout."""
+    attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
+    wrap, single = DistributedDataParallel.__init__, torch.Tensor.float
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    with ExitStack() as stack:
+        for home, name, new in [
+                *((F, name, lambda x, *_, **__: x) for name in DROPOUTS),
+                (F, "scaled_dot_product_attention",
+                 lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
+                (nn.Module, "float", nn.Module.double),
+                (torch.Tensor, "float",  # a scale of one number stays: torch wants it
+                 lambda t, **kw: t.double() if t.numel() > 1 else single(t, **kw)),
+                (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
+                    self, *args, **{**kwargs, "enabled": False})),
+                # its buckets are made for one dtype, once
+                (DistributedDataParallel, "__init__", lambda self, module, *args, **kw:
+                 wrap(self, module.double(), *args, **kw))]:
+            stack.enter_context(mock.patch.object(home, name, new))
+        stack.callback(torch.set_default_dtype, before)
+        yield
+
+
+def doubled(x):
+    """Return a nest of tensors, or a module, in float64 and without dropout."""
+    if isinstance(x, nn.Module):
+        for part in x.double().modules():
+            if isinstance(part, nn.RNNBase):
+                part.dropout = 0.0
+        return x
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return dataclasses.replace(x, **{f.name: doubled(getattr(x, f.name))
+                                         for f in dataclasses.fields(x) if f.init})
+    if not _pytree.tree_is_leaf(x):
+        return _pytree.tree_map(doubled, x)
+    return x.double() if torch.is_tensor(x) and x.is_floating_point() else x
+
+
+def drawn(made=()):
+    """Return a number that is another one once random numbers were drawn."""
+    numpy = sys.modules.get("numpy")
+    own = [g.get_state() for g in made if isinstance(g, torch.Generator)]
+    states = [bytes(state.numpy()) for state in [torch.get_rng_state(), *own]]
+    return zlib.crc32(repr([random.getstate(), numpy and numpy.random.get_state(),
+                            states]).encode())

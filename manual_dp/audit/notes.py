@@ -13,7 +13,7 @@ class Update:
     rng: int = 0                               # hash of torch's generator then
     drew: bool = False                         # were numbers drawn until the update?
     noisy: bool = False                        # in the first forward?
-    drawn: dict = field(default_factory=dict)  # seeds given; inputs that are no rows
+    seeds: list = field(default_factory=list)  # given to torch.manual_seed
     terms: list = field(default_factory=list)  # (n, each) of torch's losses
     wanders: bool = False                      # do weights move between forwards?
     batch: tuple = (0, None)                   # of the audit: rows, and their hash
@@ -24,8 +24,8 @@ class Update:
     left: object = None                        # of what stood in .grad before these
     used: object = None                        # of what the optimizer found, unclipped
     held: list = field(default_factory=list)   # places of what it holds
-    plain: bool = False                        # SGD without momentum and decay
     clips: list = field(default_factory=list)  # (max_norm, norm)
+    after: object = None                       # sketch of the weights after its step
     end: dict = field(default_factory=dict)    # optimizers' state, others', then
     stop: object = None                        # of the weights at the next begin
     line: str = ""
@@ -55,5 +55,4 @@ class Run:
     unheld: list = field(default_factory=list)  # names that no optimizer holds
     silent: list = field(default_factory=list)  # names that no backward reached
     broken: list = field(default_factory=list)  # names of what is not finite
-    moves: int = 0                             # calls of a scheduler
     ignored: tuple = ()                        # codes to be remarks

@@ -68,7 +68,7 @@ class Recorder:
         clip = getattr(clip_grad, CLIP, None)
 
         def seed_and_note(number):
-            self.now.drawn.setdefault("seed", []).append(number)
+            self.now.seeds.append(number)
             return seed(number)
 
         def clip_and_note(params, most, norm, *args, **kwargs):
@@ -113,8 +113,6 @@ class Recorder:
         now = self.now
         tensors = [t for t in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         rows = (self.minibatch.find if self.minibatch else hashes)(tensors)
-        if rows is None and tensors and tensors[0].is_floating_point():
-            now.drawn.setdefault("input", []).extend(bit_hashes(tensors[:1]))
         now.rows.append(rows)
         now.numbers += sum(t.numel() for t in tensors[:1])
         now.synced += self.through
@@ -214,9 +212,6 @@ class Recorder:
             for i in self.clipped.keys() & mine:
                 now.used[i] /= self.clipped[i] or 1.0
         now.held, now.line, now.drew = mine, caller(), now.rng != _generator()
-        now.plain = type(optimizer).__name__ == "SGD" and not any(
-            group.get("momentum") or group.get("weight_decay")
-            for group in optimizer.param_groups)
         self._write_pieces(mine)
 
     def _places(self, params):
@@ -238,6 +233,7 @@ class Recorder:
     def _post_step(self, optimizer, *_):
         self.depth = max(0, self.depth - 1)
         if not self.depth and self.now.held:
+            self.now.after = self.sketch(self.params)
             self._close()
 
     def _close(self):
@@ -262,7 +258,7 @@ class Recorder:
             last.end |= state.of_other(one, state.prefix(self.others, i), shapes)
 
     def apart(self):
-        """Return names of what ranks need not have alike: parts, or masters of these."""
+        """Return names of what ranks need not have alike: parts, and masters."""
         return [name for i, (name, p) in enumerate(zip(self.names, self.params))
                 if hasattr(p, "placements")
                 or i >= self.inside and i not in self.reached]

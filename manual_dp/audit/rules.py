@@ -39,7 +39,9 @@ def judge(runs, alone=None, watched=False, ignored=()):
         remarks.append("ranks step on their own, and average their weights (local SGD):"
                        " gradients are not checked")
     for step in steps:
-        if broken := min(_links(step, local), key=lambda f: ORDER.index(f.code), default=None):
+        links = sorted(_links(step, local), key=lambda f: ORDER.index(f.code))
+        if links:
+            broken = links[0]
             known = {f.code for f in found} - {*ignored}
             line = next((u.line for us in step.updates for u in us if u.line), "")
             if not (broken.code in known or known and broken.code in FOLLOWS
@@ -81,14 +83,17 @@ def _facts(runs, watched):
 # the chain of a step
 
 def _local(steps):
-    """Return whether ranks apply gradients of their own, and have equal weights later.
+    """Return "each" or "some" if ranks step on their own, and meet in so many steps.
 
-    Of this sort is a step after which weights are averaged, and so are k such steps.
+    They meet where weights that were not alike after a step are so before a later one.
     """
-    own = [step for step in steps if step.proof is not True and all(step.updates)
-           and step.differs([u.used for u in step.last])]
-    return any(not [*_after(step)] for step in steps
-               if own and step.t >= own[0].t and all(step.updates))
+    full = [step for step in steps if all(step.updates)]
+    own = [step for step in full if all(u.after is not None for u in step.last)
+           and [*_parted([u.after for u in step.last], step, "", "replicas-differ")]]
+    meet = [step for step in full if own and step.t >= own[0].t and not [*_after(step)]]
+    if not meet or all(step.proof for step in own):
+        return ""
+    return "each" if all(step in meet for step in own) else "some"
 
 
 def _links(step, local):
@@ -108,7 +113,7 @@ def _links(step, local):
         rows = [f for f in rows if f.code == "rows-same"]
         return [*broken, *rows, *_after(step)]
     if local:
-        return [f for f in [*broken, *rows] if f.code not in OWN]
+        return [f for f in [*broken, *rows] if local == "each" or f.code not in OWN]
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
@@ -161,9 +166,8 @@ def _beside_one(step, rates):
 def _random(step):
     first, drew = step.first, any(u.drew for u in step.last)
     masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
-    noise = any(all(u.drawn.get(kind) == first[0].drawn.get(kind, u) for u in first)
-                for kind in ("seed", "input"))
-    if step.world_size > 1 and not step.proof and (masks or drew and noise):
+    seeds = first[0].seeds and all(u.seeds == first[0].seeds for u in first)
+    if step.world_size > 1 and not step.proof and (masks or drew and seeds):
         yield finding("random-same", "all ranks draw the same random numbers")
 
 

@@ -91,20 +91,16 @@ def of_optimizer(optimizer, at, names):
 
 
 def of_other(other, at, shapes):
-    """Note what stands beside: an average of weights, a scheduler, a dict of tensors.
+    """Note what stands beside: an average of weights, a scheduler, a nest of tensors.
 
-    shapes: of parameters; of a dict only tensors of such shapes are compared.
+    shapes: of parameters; other tensors are not compared, and of numbers only rates.
     """
-    kind = f"{at}{type(other).__name__}"
-    if isinstance(other, nn.Module):
-        other = {k: v for k, v in other.state_dict().items()
-                 if not k.endswith(STATISTICS)}
-    if not isinstance(other, (dict, list, tuple)):
-        return {("state-differs", f"{kind}.{name}"): _value(getattr(other, name, None))
-                for name in ("last_epoch", "_last_lr")}
-    return {("state-differs", kind + _pytree.keystr(path)): _value(x)
-            for path, x in _pytree.tree_flatten_with_path(other)[0]
-            if torch.is_tensor(x) and (*x.shape,) in shapes}
+    held = other.state_dict() if hasattr(other, "state_dict") else other
+    return {("state-differs", f"{at}{type(other).__name__}{name}"): _value(x)
+            for path, x in _pytree.tree_flatten_with_path(held)[0]
+            if (name := _pytree.keystr(path)) and not any(n in name for n in STATISTICS)
+            and (torch.is_tensor(x) and (*x.shape,) in shapes
+                 or name.startswith(("['last_epoch", "['_last_lr")))}
 
 
 def _value(x):
