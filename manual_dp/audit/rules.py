@@ -113,7 +113,8 @@ def _links(step, local):
         rows = [f for f in rows if f.code == "rows-same"]
         return [*broken, *rows, *_after(step)]
     if local:
-        return [f for f in [*broken, *rows] if local == "each" or f.code not in OWN]
+        alike = set() if local == "each" and not step.watched else OWN
+        return [f for f in [*broken, *rows] if f.code not in alike]
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
@@ -148,19 +149,6 @@ def _set_up(step):
     if step.world_size > 1:
         yield from differ([u.state for u in step.first])
         yield from differ([u.end for u in step.last], common=True)
-        if step.alone and not step.proof:
-            yield from _beside_one(step, rates=False)
-
-
-def _beside_one(step, rates):
-    """Yield the finding for options of the optimizer that one device has otherwise."""
-    its = step.alone[-1].end
-    for key, value in step.last[0].end.items():
-        is_rate = any(rate in key[1] for rate in ("lr of", "_lr of"))
-        if key[0] == "settings" and its.get(key, value) != value and is_rate == rates:
-            yield finding("settings", f"{key[1]} is {value} on {step.world_size} ranks,"
-                          f" {its[key]} on one" + ", and the rows are the same" * rates)
-            return
 
 
 def _random(step):
@@ -273,16 +261,21 @@ def _clips(step):
             yield finding("clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}",
                           rank)
             return
-    for (most, _), (its, _) in zip(first, step.alone[-1].clips if step.alone else ()):
-        if most != its:
-            yield finding("clip", f"max_norm is {most:.4g} on {step.world_size} ranks, "
-                          f"{its:.4g} on one")
-            return
 
 
 def _other_update(step):
+    """Return why ranks take another step than one device, with the same gradient."""
     if len(step.updates[0]) != len(step.alone):
         return [finding("accumulation", f"{len(step.updates[0])} updates a step, "
                         f"{len(step.alone)} on one device")]
-    return [*_beside_one(step, rates=True)] or [finding(
-        "gradient", "every rank has one device's gradient, but takes another step")]
+    u, its = step.last[0], step.alone[-1]
+    for (most, _), (other, _) in zip(u.clips, its.clips):
+        if most != other:
+            return [finding("clip", f"max_norm is {most:.4g} on {step.world_size} ranks"
+                            f", {other:.4g} on one")]
+    for key, value in u.end.items():
+        if key[0] == "settings" and its.end.get(key, value) != value:
+            return [finding("settings", f"{key[1]} is {value} on {step.world_size} "
+                            f"ranks, {its.end[key]} on one, and the rows are the same")]
+    return [finding("gradient", "every rank has one device's gradient, but takes "
+                    "another step")]

@@ -143,13 +143,6 @@ def test_a_layer_that_is_left_out_is_named():
     assert found.code == "not-synchronised" and found.says.endswith("c and 1 more")
 
 
-def test_a_parameter_that_nothing_explains_is_named():
-    m = mixed([HALF, HALF])
-    m.used[1][1] = gradients(1)[0][1]
-    found = by_parameter(m, ["a", "b", "c", "d"])
-    assert (found.code, found.says[-12:]) == ("gradient", "applied to b")
-
-
 def test_what_is_changed_alike_on_all_ranks_is_no_finding():
     m = mixed([HALF, HALF])
     for r in range(2):

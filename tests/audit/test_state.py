@@ -88,7 +88,7 @@ def test_a_scheduler_is_compared_by_its_epoch():
     other.step()
     dicts = [state.of_other(schedule, "", ()) for schedule in (one, other)]
     assert [f.says for f in differ(dicts)] == [
-        "StepLR.last_epoch on rank 1 is not rank 0's"]
+        "StepLR['last_epoch'] on rank 1 is not rank 0's"]
 
 
 def test_equal_nans_are_no_difference_and_missing_state_can_be_left_out():

@@ -57,6 +57,26 @@ FSDP = ("model = DDP(net)", "from torch.distributed import fsdp\n"
 ALL = ("if last else model.no_sync()", "if True else model.no_sync()")
 NO_CLIP = ("            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", "")
 
+MASTER = """flat = nn.utils.parameters_to_vector(net.parameters()).detach()
+flat = F.pad(flat, (0, -len(flat) % world_size))
+master = nn.Parameter(flat.chunk(world_size)[rank].clone())
+optimizer = """
+COPIED = """            grads = torch.cat([p.grad.flatten() for p in net.parameters()])
+            grads = F.pad(grads, (0, len(flat) - len(grads)))
+            master.grad = grads.chunk(world_size)[rank].clone()
+            optimizer.step()
+            parts = [torch.empty_like(part) for part in flat.chunk(world_size)]
+            dist.all_gather(parts, master.detach())
+            nn.utils.vector_to_parameters(torch.cat(parts), net.parameters())
+"""
+AVERAGED = """            optimizer.step()
+            if True:
+                for p in net.parameters():
+                    dist.all_reduce(p.data)
+                    p.data /= world_size
+"""
+AVERAGES = ["weights averaged in each step", "weights averaged in each second step"]
+
 # what hurt people: the training died of a hook (research of bugs: `hooks_that_raise`)
 ODD = {
     "an optimizer whose lr is None": [
@@ -95,14 +115,20 @@ ODD = {
         ("            loss = F.cross_entropy(", "            loss = bound("),
         ("rank, world_size =", "bound = lambda a, b: torch.logsumexp(a, 1).mean() - "
          "a.gather(1, b[:, None]).mean()\nrank, world_size =")],
-    "a schedule that moves twice a step": [("            scheduler.step()\n",
-                                            "            scheduler.step()\n" * 2)],
+    "masters of a part of the weights": [
+        (ADAM, "torch.optim.AdamW([master], 0.01)"), ALL, NO_CLIP,
+        ("optimizer = ", MASTER), ("            optimizer.step()\n", COPIED)],
+    "weights averaged in each step": [("model = DDP(net)", "model = net"), ALL,
+                                      ("            optimizer.step()\n", AVERAGED)],
+    "weights averaged in each second step": [
+        ("model = DDP(net)", "model = net"), ALL,
+        ("            optimizer.step()\n", AVERAGED.replace("if True", "if i % 4 > 1"))],
 }
 NOT_CHECKED = {*ODD} - {"an optimizer whose lr is None", "an optimizer without lr",
                         "a sampler that does not call the base",
                         "a batch sampler without a sampler",
                         "a dataset that refuses at the end", "a traced network",
-                        "a schedule that moves twice a step", "a scripted layer"}
+                        "a scripted layer", *AVERAGES}
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +143,9 @@ def test_what_is_odd_is_trained_to_its_end_and_not_accused(said, name):
     assert name not in NOT_CHECKED or unchecked, said[name][-1]
 
 
-def test_a_schedule_that_is_too_fast_is_remarked(said):
-    assert "2 times" in said["a schedule that moves twice a step"][2][0]
+@pytest.mark.parametrize("name", AVERAGES)
+def test_local_sgd_is_remarked(said, name):
+    assert "local SGD" in said[name][2][0]
 
 
 def test_fsdp1_is_named(said):
