@@ -1,7 +1,7 @@
 """What a rank measures in an audit, by each step: small things, and no verdict.
 
 Steps are made comparable: float64 throughout, and no dropout. A step that draws random
-numbers cannot be: `drawn` tells.
+numbers cannot be: `drawn` and `Drawing` tell.
 """
 
 import dataclasses
@@ -20,12 +20,14 @@ from torch.distributed.algorithms.join import Join
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 from manual_dp.audit.meet import Calls
 from manual_dp.audit.notes import Run
 from manual_dp.audit.record import Recorder
 from manual_dp.audit.rows import Minibatch
+from manual_dp.audit.sketch import bit_hashes
 from manual_dp.audit.state import params_of, parts
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
@@ -70,11 +72,13 @@ def _take(recorder, t, make_batch, step, made):
     recorder.t = t
     recorder.minibatch = None if batch is None else Minibatch(batch)
     before, count, blurs = drawn(made), len(recorder.updates), _blurs(recorder)
-    step(*arguments(step, made, batch))
+    with Drawing() as drawing:
+        step(*arguments(step, made, batch))
     drew = drawn(made) != before
     recorder.end_step()
     for update in recorder.updates[count:]:
         update.drew |= drew
+        update.drawn = drawing.hashes
         if batch is not None:
             update.batch = recorder.minibatch.size, recorder.minibatch.whole
     return blurs
@@ -186,3 +190,16 @@ def drawn(made=()):
     states = [bytes(state.numpy()) for state in [torch.get_rng_state(), *own]]
     return zlib.crc32(repr([random.getstate(), numpy and numpy.random.get_state(),
                             states]).encode())
+
+
+class Drawing(TorchFunctionMode):
+    """Note hashes of what is drawn with generators of a step's own, in a block."""
+
+    hashes = ()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        """Call the function."""
+        made = function(*args, **(kwargs or {}))
+        if (kwargs or {}).get("generator") is not None and torch.is_tensor(made):
+            self.hashes = (*self.hashes, *bit_hashes([made]))
+        return made

@@ -13,6 +13,7 @@ class Update:
     rng: int = 0                               # hash of torch's generator then
     drew: bool = False                         # were numbers drawn until the update?
     noisy: bool = False                        # in the first forward?
+    drawn: tuple = ()                          # hashes, with generators of its own
     seeds: list = field(default_factory=list)  # given to torch.manual_seed
     terms: list = field(default_factory=list)  # (n, each) of torch's losses
     wanders: bool = False                      # do weights move between forwards?

@@ -37,25 +37,23 @@ class Step:
     def _prove(self):
         one, first, last = self.alone, self.first, self.last
         begin, size = one[0].start, float(one[0].start.norm())
+        move = begin - one[-1].stop
         if any(u.start.shape != begin.shape or float((u.start - begin).norm()) >
                1e-6 * size for u in first):
             self.why = "at world size 1 the weights before the step are others"
-        elif self._moves_alike(begin - one[-1].stop, size):
+        elif all(float((a.start - b.stop - move).norm()) <= self.close * float(
+                move.norm()) + 1e-13 * size for a, b in zip(first, last)):
             self.proof = True
         elif any(u.wanders for u in [*first, *last]):
             self.why = "weights move between the forwards of a step"
-        elif any(u.drew for u in [*first, *last, *one]):
+        elif any(u.drew for u in [*first, *last, *one]) or any(
+                u.drawn != one[0].drawn for u in first):
             self.why = "the step draws random numbers"
         elif self._takes_other_rows():
             self.why = "at world size 1 the step takes other rows"
         else:
             self.why = self.runs[0].blurs
             self.proof = None if self.why else False
-
-    def _moves_alike(self, move, size):
-        rest = max(float((a.start - b.stop - move).norm())
-                   for a, b in zip(self.first, self.last))
-        return rest <= self.close * float(move.norm()) + 1e-13 * size
 
     def _takes_other_rows(self):
         rows, its = [self.rows(us) for us in self.updates], self.rows(self.alone)

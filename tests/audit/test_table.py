@@ -90,7 +90,7 @@ BROKEN = {
                       "not-trained", "every gradient is 0"),
     "noise of its own in each gradient": (HAND, [around(
         GRADS, after="        p.grad += 0.01 * rank * p.grad.sin()\n"), (CLIP, "")],
-        "gradient", "no mixture of ranks' gradients"),
+        "gradient", "no mixture of what came back"),
     "same noise on all ranks": (ON_DDP, [
         ("model(part)", "model(part + (torch.manual_seed(m), torch.rand(part.shape))"
          "[1])")], "random-same", "same random numbers"),
