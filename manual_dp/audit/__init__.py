@@ -20,9 +20,9 @@ mistake that a single device makes, too, is not seen: hand in `reference`, a ste
 device should take it. Where it is not right, the first broken link is the finding:
 set-up, weights before, rows, gradients, update, weights after.
 
-    record notes measure         in a rank: from one update of the weights to the next
+    record notes measure         from one update of the weights to the next; in a step
     rows losses state sketch     what goes in; what must be alike; few numbers for many
-    proof mixing rules report    one device's step? who counts whom? what is wrong?
+    mixing rules report          who counts whom? what is wrong?
     watch command meet           scripts; who waits for whom
 """
 

@@ -37,7 +37,7 @@ random-same       ranks are seeded alike after the model was made: same masks an
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
 not-synchronised  the wrapper was not called, or stood in no_sync; a sum is left out
-                  call the DDP wrapper, all-reduce every gradient (local SGD: more steps)
+                  call the DDP wrapper, sum every gradient (local SGD: watch more steps)
 rank-left-out     one rank's gradient is sent to all, or the loop over ranks ends early
                   all_reduce the gradients; sum over range(world_size)
 accumulation      micro-batches are not divided by their number, or do not count alike

@@ -12,7 +12,7 @@ import math
 import torch
 
 from manual_dp.audit import losses, mixing
-from manual_dp.audit.proof import Step
+from manual_dp.audit.notes import Step
 from manual_dp.audit.report import WORDS, few, finding
 from manual_dp.audit.rows import dealt, shared
 from manual_dp.audit.sketch import mixture
@@ -181,11 +181,11 @@ def _nothing(us):
 
 
 def _gradients(step):
-    """Yield the finding about what ranks applied, in each update."""
-    for place, us in enumerate(zip(*step.updates)):
-        one = step.alone[place] if len(step.alone) == len(step.updates[0]) else None
-        if found := _mixed(us, one, step):
-            yield found
+    """Return the findings about what ranks applied, in each update."""
+    ones = step.alone if len(step.alone) == len(step.updates[0]) else [None] * len(
+        step.updates[0])
+    return [found for us, one in zip(zip(*step.updates), ones)
+            if (found := _mixed(us, one, step))]
 
 
 def _mixed(us, one, step):
