@@ -52,10 +52,7 @@ class Mixed:
                        self.noise)
 
     def matrix(self):
-        """Return C: C[r][k] is how often rank r applies rank k's gradient.
-
-        It has None for a rank that no numbers explain.
-        """
+        """Return C: rank r applies rank k's gradient C[r][k] times; or C[r] is None."""
         return [self.fit(r, self.came) for r in range(self.world_size)]
 
     def alike(self, c):

@@ -23,7 +23,6 @@ class Update:
     wanders: bool = False                      # do weights move between forwards?
     batch: tuple = (0, None)                   # of the audit: rows, and their hash
     rows: list = field(default_factory=list)   # of each forward: places, or hashes
-    numbers: int = 0                           # numbers in the forwards' inputs
     synced: int = 0                            # forwards through a DDP that will sum
     pieces: list = field(default_factory=list)  # sketch of what each backward brought
     left: object = None                        # of what stood in .grad before these
@@ -116,9 +115,5 @@ class Step:
 
     def _takes_other_rows(self):
         rows, its = [self.rows(us) for us in self.updates], self.rows(self.alone)
-        if None in rows or its is None:
-            numbers = sum(u.numbers for u in self.alone)
-            ranks = [sum(u.numbers for u in us) for us in self.updates]
-            return sum(ranks) != numbers and any(n != numbers for n in ranks)
-        return any(rows) and bool(its) and (
+        return None not in rows and any(rows) and bool(its) and (
             self.first[0].batch[0] != self.alone[0].batch[0])

@@ -114,7 +114,6 @@ class Recorder:
         tensors = [t for t in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         rows = (self.minibatch.find if self.minibatch else hashes)(tensors)
         now.rows.append(rows)
-        now.numbers += sum(t.numel() for t in tensors[:1])
         now.synced += self.through
         self.through = False
         return args, kwargs

@@ -64,13 +64,11 @@ class Watch:
         self.updates = steps * max(1, len(self.recorder.optimizers))
         self.report, self.on = None, True
         self.destroy, self.stack = dist.destroy_process_group, ExitStack()
-        for one in [self.recorder.on(), *losses.hear(self._heard),
+        for one in [self.recorder.on(), *losses.hear(
+                lambda *term: self.recorder.now.terms.append(term)),
                     mock.patch.object(dist, "destroy_process_group", self._destroy)]:
             self.stack.enter_context(one)
         atexit.register(self._at_exit)
-
-    def _heard(self, terms, each):
-        self.recorder.now.terms.append((terms, each))
 
     def _closed(self):
         if len(self.recorder.updates) >= self.updates:
