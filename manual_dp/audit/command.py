@@ -118,7 +118,8 @@ def inside():
     """Be a rank: run the script that the command line names, as python would."""
     folder, steps, timeout = json.loads(os.environ[ASKED])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end, calls = ["", ""], Calls(folder, rank, timeout, leaves=True)
+    end, calls = ["", ""], Calls(folder, rank, timeout, True, lambda: sum(
+        len(one.recorder.updates) for one in WATCHED))
     paths = [Path(folder, f"run-{other}") for other in range(world_size)]
 
     def leave(run):

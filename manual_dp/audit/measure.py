@@ -45,7 +45,7 @@ def measure(make_model, make_batch, step, steps, folder=None, seconds=0):
     joined, enter, calls = [], Join.__enter__, Calls(folder, dist.get_rank(), seconds)
     if folder:
         calls.start()
-    with exact(), mock.patch.object(
+    with exact() as masks, mock.patch.object(
             Join, "__enter__", lambda self: joined.append(1) or enter(self)):
         made = make_model()
         made = list(made) if isinstance(made, (tuple, list)) else [made]
@@ -53,6 +53,7 @@ def measure(make_model, make_batch, step, steps, folder=None, seconds=0):
             if isinstance(one, nn.Module):
                 doubled(one)
         recorder = Recorder(*parts(made), cast=doubled)
+        calls.count = lambda: len(recorder.updates)
         run, everyone = summary(recorder), [None] * dist.get_world_size()
         dist.all_gather_object(everyone, (run.names, run.shapes, run.wants))
         if any(one != everyone[0] for one in everyone):
@@ -61,7 +62,7 @@ def measure(make_model, make_batch, step, steps, folder=None, seconds=0):
             blurs = [_take(recorder, t, make_batch, step, made) for t in range(steps)]
     calls.done.set()
     found = summary(recorder)
-    found.wants, found.blurs = run.wants, max(blurs)
+    found.wants, found.blurs, found.masks = run.wants, max(blurs), masks
     found.unjudged = found.unjudged or JOIN * bool(joined)
     return found
 
@@ -145,14 +146,20 @@ def _blurs(recorder):
 
 @contextmanager
 def exact():
-    """Compute in float64 and without dropout."""
+    """Compute in float64 and without dropout; yield what its first mask hung on."""
+    masks = []
+
+    def kept(x, p=0.5, training=True, inplace=False):
+        if p and training and not masks:
+            masks.extend(bit_hashes([torch.get_rng_state()]))
+        return x
     attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
     wrap, single = DistributedDataParallel.__init__, torch.Tensor.float
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     with ExitStack() as stack:
         for home, name, new in [
-                *((F, name, lambda x, *_, **__: x) for name in DROPOUTS),
+                *((F, name, kept) for name in DROPOUTS),
                 (F, "scaled_dot_product_attention",
                  lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
                 (nn.Module, "float", nn.Module.double),
@@ -165,7 +172,7 @@ def exact():
                  wrap(self, module.double(), *args, **kw))]:
             stack.enter_context(mock.patch.object(home, name, new))
         stack.callback(torch.set_default_dtype, before)
-        yield
+        yield masks
 
 
 def doubled(x):

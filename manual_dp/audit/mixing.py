@@ -160,8 +160,9 @@ def by_parameter(mixed, names):
     for i in mixed.held[0]:
         came, used = [[x[i:i + 1] for x in of] for of in (mixed.came, mixed.used)]
         far = max(float((u - used[0]).norm()) for u in used)
+        one_way = any(mixture(c, came[:1], mixed.close) for c in came[1:])
         if far > 10 * mixed.close * float(used[0].norm()) and all(
-                map(torch.any, came)) and any(
+                map(torch.any, came)) and not one_way and any(
                 mixture(u, [c], mixed.close) for u, c in zip(used, came)):
             found.append(names[i])
     more = f" and {len(found) - 1} more" * (len(found) > 1)

@@ -59,6 +59,7 @@ class Run:
     unheld: list = field(default_factory=list)  # names that no optimizer holds
     silent: list = field(default_factory=list)  # names that no backward reached
     broken: list = field(default_factory=list)  # names of what is not finite
+    masks: list = ()                           # hash of the generator at a dropout
     ignored: tuple = ()                        # codes to be remarks
 
 

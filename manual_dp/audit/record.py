@@ -55,6 +55,10 @@ class Recorder:
         self.listens, self.reached = set(), set()
         self.minibatch, self.closed, self.depth, self.through = None, closed, 0, False
 
+    def __reduce__(self):
+        """Let a copy of the model, or its file, have hooks that hear nothing."""
+        return _deaf, ()
+
     @contextmanager
     def on(self):
         """Listen while the block runs."""
@@ -272,6 +276,12 @@ class Recorder:
             self._close()
         if self.updates and self.updates[-1].t == self.t:
             self.settle()
+
+
+def _deaf():
+    recorder = Recorder([])
+    recorder.problem = "a copy"
+    return recorder
 
 
 def _generator():

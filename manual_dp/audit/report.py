@@ -18,8 +18,8 @@ mismatch          ranks call other collectives at the same time, or take more st
                   let all ranks take the same steps; evaluate model.module on rank 0
 not-finite        a rate too large, log(0), the mean of an empty shard
                   look for the first step whose loss is not finite; skip an empty shard
-start-differs     each rank drew weights of its own, and nobody sent rank 0's
-                  wrap the model in DDP, broadcast its weights, or seed all ranks alike
+start-differs     ranks drew weights of their own, or one loaded some after wrapping
+                  load first, then wrap in DDP; or broadcast, or seed all ranks alike
 sampler-differs   each rank deals out rows by a seed, a rank, or a list of its own
                   one seed, one sorted list on all ranks; leave num_replicas, rank out
 sampler-epoch     sampler.set_epoch is not called on all ranks before each epoch
@@ -28,16 +28,16 @@ no-sampler        shuffle=True, or nothing, stands where the sampler should
                   DataLoader(data, batch_size, sampler=DistributedSampler(data))
 rows-same         no sampler, a split that ignores the rank, or a stream nobody splits
                   X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)
-rows-overlap      the split drops or pads the tail, or lets shards overlap
+rows-overlap      the split drops or pads the tail, or ranks shuffle for themselves
                   give each row to one rank, and weight rank i's loss by n_i * W / N
 not-trained       an optimizer of other tensors, no loss that needs them, or no step
-                  make the optimizer after the model; freeze what no loss needs
+                  make the optimizer last, wrap after all layers; freeze what is unused
 random-same       ranks are seeded alike after the model was made: same masks and noise
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  the wrapper was not called, or stood in no_sync; a sum is left out
-                  call the DDP wrapper, sum every gradient (local SGD: watch more steps)
+not-synchronised  the wrapper was not called, or in no_sync; a sum is left out
+                  call the wrapper; sum every gradient, and wait for the sum's handle
 rank-left-out     one rank's gradient is sent to all, or the loop over ranks ends early
                   all_reduce the gradients; sum over range(world_size)
 accumulation      micro-batches are not divided by their number, or do not count alike
@@ -50,12 +50,12 @@ sum               gradients are summed over ranks and not divided by the world s
                   divide by the world size; lr stays, the minibatch is the same
 averaged-twice    DDP has taken the mean already; or a loss over gathered rows is split
                   leave the second division out; under DDP multiply such a loss by W
-uneven-shards     the mean of ranks' means, where ranks have unequal rows, or words
-                  multiply rank i's mean loss by n_i * W / N before backward
-gradient          a number is taken over own rows, X and y part, or a constant is wrong
-                  gather such a number, with gradients; compare with one device's loss
-state-differs     an average, a scheduler or a state was updated on some ranks only
-                  do it on all ranks alike, or broadcast the state
+uneven-shards     ranks' means count alike, and divide by unequal rows, words, weights
+                  multiply mean i by n_i * W / N; n_i: what it divides by, N: their sum
+gradient          a number over own rows, another loss or label on a rank, a constant
+                  gather such a number, with gradients; compute alike on all ranks
+state-differs     an average, scheduler or state of some ranks only, or own gradients
+                  do it on all ranks alike; average gradients rather than weights
 buffers           buffers, such as running means, are each rank's own
                   DDP with broadcast_buffers=True, or broadcast them before evaluation
 replicas-differ   ranks do not take the same step, or some write their weights once more
@@ -127,8 +127,9 @@ class Report:
         """Write the table: a line for each number, cause and repair under it."""
         words = (so_many(len(self.findings), "finding") if self.findings else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {so_many(self.steps, 'step')} on "
-                 f"{so_many(self.world_size, 'rank')}, {self.precision}: {words}"]
+        ranks = so_many(self.world_size, "rank")
+        lines = [f"audit: {so_many(self.steps, 'step')} on {ranks}, {self.precision}: "
+                 f"{words}" if self.steps else f"audit: on {ranks}: {words}"]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""
             lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",
@@ -136,7 +137,7 @@ class Report:
         lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
         lines += [f"{'remark':16}  {words}" for words in self.remarks]
         return "\n".join(part for line in lines for part in textwrap.wrap(
-            line, 88, subsequent_indent=" " * 18))
+            line, 78, subsequent_indent=" " * 18))
 
     __repr__ = __str__
 

@@ -34,7 +34,10 @@ def judge(runs, alone=None, watched=False, ignored=()):
     steps = [Step(t, runs, alone, watched, remarks, unchecked)
              for t in sorted({u.t for run in runs for u in run.updates})]
     found = [*dealt(runs, watched), *_facts(runs, watched)]
-    local = _local(steps)
+    local, masks = _local(steps), [run.masks for run in runs]
+    if len(runs) > 1 and masks[0] and all(one == masks[0] for one in masks):
+        remarks.append("dropout was set aside; with these seeds all ranks would draw "
+                       "the same masks: seed each with seed + rank")
     if local:
         remarks.append("ranks step on their own, and average their weights (local SGD):"
                        " gradients are not checked")
@@ -118,7 +121,7 @@ def _links(step, local):
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
-    if step.proof is None and step.why:
+    if step.proof is None and step.why and not broken:
         step.unchecked.append(f"the step beside one device's: {step.why}")
     return broken
 
