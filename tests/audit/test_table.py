@@ -39,7 +39,7 @@ BROKEN = {
     # rows
     "all rows on all ranks": (ON_DDP, [(CHUNKS, "X, y")], "rows-same", "same 12 rows"),
     "an edge too far": (HAND, [(SHARD, "X[6 * rank:6 * rank + 7], y[6 * rank:6 * rank"
-                        " + 7]")], "rows-overlap", "1 rows are on several ranks"),
+                        " + 7]")], "rows-overlap", "1 row on several ranks"),
     "minibatches drawn by rank": (HAND, [("manual_seed(t)",
                                              "manual_seed(t + 9 * rank)")],
                                   "sampler-differs", "make_batch"),
@@ -153,6 +153,10 @@ RIGHT = {
          "return {'x': X, 'y': torch.randint(3, (ROWS,), generator=g)}"),
         (NEXT + "):", "optimizer, batch):\n    X, y = batch['x'], batch['y']")]),
 }
+CANCELS = [  # the last bias: its gradient is 0, on one device as well
+    ("F.cross_entropy(model(X_mine), y_mine, reduction=\"sum\")",
+     "F.softplus(model(X_mine) - model(X_mine.flip(1))).sum()")]
+MASKS = [("nn.Tanh(), nn.Linear(8, 8)", "nn.Dropout(), nn.Linear(8, 8)")]
 # one device makes these mistakes, too: only a reference shows them
 BOTH = {
     "labels moved by one": (HAND, [("y[rank::", "y.roll(1)[rank::")], "gradient"),
@@ -186,6 +190,15 @@ def test_a_broken_program_has_one_finding(broken, name):
 def test_a_right_program_has_none(right, name):
     findings, *_ = right[name]
     assert findings == []
+
+
+def test_a_gradient_that_is_0_is_a_gradient_and_equal_masks_are_remarked():
+    sources = [edited(HAND, *edits) for edits in (CANCELS, MASKS, [
+        *MASKS, ("    return model, torch", "    torch.manual_seed(1 + rank)\n"
+                 "    return model, torch")])]
+    (none, *_), (same, remarks, _), (own, others, _) = audited(sources)
+    assert [none, same, own] == [[], [], []]
+    assert "all ranks would draw the same masks" in remarks[0] and not others
 
 
 def test_what_one_device_does_wrong_too_is_seen_beside_a_reference():

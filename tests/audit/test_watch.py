@@ -4,6 +4,7 @@ The scripts take more than 3 s: only whole ones show what a hook does to a train
 """
 
 import contextlib
+import copy
 import io
 
 import pytest
@@ -115,6 +116,10 @@ ODD = {
         ("            loss = F.cross_entropy(", "            loss = bound("),
         ("rank, world_size =", "bound = lambda a, b: torch.logsumexp(a, 1).mean() - "
          "a.gather(1, b[:, None]).mean()\nrank, world_size =")],
+    "a batch that was looked at before": [
+        ("for epoch in", "next(iter(loader))\nfor epoch in")],
+    "rows that are all alike": [
+        ("data = Tensor", "words = words[:1].repeat(96, 1)\ndata = Tensor")],
     "masters of a part of the weights": [
         (ADAM, "torch.optim.AdamW([master], 0.01)"), ALL, NO_CLIP,
         ("optimizer = ", MASTER), ("            optimizer.step()\n", COPIED)],
@@ -128,6 +133,7 @@ NOT_CHECKED = {*ODD} - {"an optimizer whose lr is None", "an optimizer without l
                         "a sampler that does not call the base",
                         "a batch sampler without a sampler",
                         "a dataset that refuses at the end", "a scripted layer",
+                        "a batch that was looked at before", "rows that are all alike",
                         *AVERAGES}
 
 
@@ -194,6 +200,25 @@ def test_the_report_comes_after_three_steps_and_once():
 def test_a_script_that_ends_early_says_so():
     _, (_, unchecked, steps) = said_by(as_block, 2)[0]
     assert steps == 2 and "1 of 3 steps: the script ended after 2 steps" in unchecked
+
+
+def copying():
+    model, optimizer = small()
+    file = io.BytesIO()
+    with watch(model, optimizer) as seen:
+        average = copy.deepcopy(model.module)
+        torch.save(model.module, file)
+        for _ in range(3):
+            trained(model, optimizer, 1)
+            average(torch.rand(4, 3)).sum().backward()
+    file.seek(0)
+    assert torch.load(file, weights_only=False)(torch.rand(4, 3)).shape == (4, 2)
+    return seen.report
+
+
+def test_a_copy_of_the_model_and_its_file_hear_nothing():
+    findings, unchecked, steps = said_by(copying)[0][1]
+    assert (findings, steps) == ([], 3) and "the audit met" not in str(unchecked)
 
 
 def ignoring():
