@@ -168,7 +168,8 @@ def shared(step):
         step.remarks.append(f"{so_many(len(twice), 'row')} of step {step.t} on several "
                             "ranks: right if drawn with replacement, or to fill up")
     elif twice:
-        yield finding("rows-overlap", f"{so_many(len(twice), 'row')} on several ranks{none}")
+        yield finding("rows-overlap", f"{so_many(len(twice), 'row')} on several ranks"
+                      + none)
     elif size and any(len(set(mine.values())) > 1 for mine in seen):
         yield finding("rows-overlap", f"a rank sees some rows more often{none}")
     elif missed:

@@ -21,6 +21,7 @@ from manual_dp.audit.state import differ
 ORDER = [*WORDS]
 FOLLOWS = {"start-differs", "gradient", "replicas-differ", "state-differs", "buffers"}
 OWN = {"replicas-differ", "state-differs", "buffers"}  # to each rank, in local SGD
+BESIDE = "the step beside one device's: "
 DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 
 
@@ -39,8 +40,8 @@ def judge(runs, alone=None, watched=False, ignored=()):
         remarks.append("dropout was set aside; with these seeds all ranks would draw "
                        "the same masks: seed each with seed + rank")
     if local:
-        remarks.append("ranks step on their own, and average their weights (local SGD):"
-                       " gradients are not checked")
+        unchecked.append("the gradients: ranks step on their own, and average their "
+                         "weights (local SGD)")
     for step in steps:
         links = sorted(_links(step, local), key=lambda f: ORDER.index(f.code))
         if links:
@@ -121,8 +122,9 @@ def _links(step, local):
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
-    if step.proof is None and step.why and not broken:
-        step.unchecked.append(f"the step beside one device's: {step.why}")
+    if step.proof is None and step.why and not broken and all(
+            BESIDE not in why for why in step.unchecked):  # more follows from the first
+        step.unchecked.append(BESIDE + step.why)
     return broken
 
 
