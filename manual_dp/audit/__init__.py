@@ -20,21 +20,21 @@ mistake that a single device makes, too, is not seen: hand in `reference`, a ste
 device should take it. Where it is not right, the first broken link is the finding:
 set-up, weights before, rows, gradients, update, weights after.
 
-    record notes measure exact   in a rank: from one update of the weights to the next
+    record notes measure         from one update of the weights to the next; in a step
     rows losses state sketch     what goes in; what must be alike; few numbers for many
-    proof mixing rules report    one device's step? who counts whom? what is wrong?
-    watch command meet check     scripts; who waits for whom; check_ranks
+    mixing rules report          who counts whom? what is wrong?
+    watch command meet           scripts; who waits for whom
 """
 
 import tempfile
 from functools import partial
 
-from manual_dp.audit.check import check_ranks
 from manual_dp.audit.command import audit_script
 from manual_dp.audit.measure import measure
 from manual_dp.audit.meet import ended
 from manual_dp.audit.report import Evidence, Report, check_codes
 from manual_dp.audit.rules import judge
+from manual_dp.audit.state import check_ranks
 from manual_dp.audit.watch import watch
 from manual_dp.ranks import RankError, run_ranks
 

@@ -30,10 +30,9 @@ Run a few steps of your training on several ranks, and say what is wrong.
 
   python -m manual_dp audit -- train.py --its --arguments
 
-runs a script as torchrun does, and ends it after its first steps. It should say
-`watch(model, optimizer)` (from manual_dp.audit); if not, what it wraps in DDP is
-watched. A script that starts its ranks itself (mp.spawn) says watch in these, and is
-run without this command. More exact is manual_dp.audit.audit, beside a single device.
+runs a script as torchrun does, and ends it after its first steps. What it wraps in DDP
+is watched, unless it says `watch(model, optimizer)` (from manual_dp.audit), as one must
+that starts its ranks itself. More exact is manual_dp.audit.audit, beside one device.
 
 Do not set TORCH_DISTRIBUTED_DEBUG=DETAIL: DDP crashes with it on some builds of torch.
 Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
@@ -119,7 +118,8 @@ def inside():
     """Be a rank: run the script that the command line names, as python would."""
     folder, steps, timeout = json.loads(os.environ[ASKED])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end, calls = ["", ""], Calls(folder, rank, timeout, leaves=True)
+    end, calls = ["", ""], Calls(folder, rank, timeout, True, lambda: sum(
+        len(one.recorder.updates) for one in WATCHED))
     paths = [Path(folder, f"run-{other}") for other in range(world_size)]
 
     def leave(run):

@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from manual_dp.audit.record import caller, is_users
-from manual_dp.audit.report import finding
+from manual_dp.audit.report import finding, so_many
 from manual_dp.ranks.launch.verdict import listed
 
 TURNS = {}
@@ -57,12 +56,13 @@ class Calls(threading.Thread):
     """Write this rank's last collective into `folder` if none is new for some seconds.
 
     leaves: end the process then. done: set it where the rank has nothing more to do.
+    count: returns how many updates of the weights there were.
     """
 
-    def __init__(self, folder, rank, seconds, leaves=False):
+    def __init__(self, folder, rank, seconds, leaves=False, count=int):
         super().__init__(daemon=True)
         self.path = Path(folder or "", f"calls-{rank}")
-        self.seconds, self.leaves = seconds, leaves
+        self.seconds, self.leaves, self.count = seconds, leaves, count
         self.done = threading.Event()
 
     def run(self):
@@ -74,7 +74,7 @@ class Calls(threading.Thread):
             if now != seen:
                 seen, since = now, time.monotonic()
             elif time.monotonic() > since + max(self.seconds, START * (now[1] == NONE)):
-                self.path.write_text(json.dumps(now))
+                self.path.write_text(json.dumps([*now, self.count()]))
                 if self.leaves:
                     time.sleep(3)  # the others write, too
                     os._exit(4)
@@ -91,7 +91,7 @@ def last_call():
     if not last:
         return NONE
     [last] = last
-    line = next((f"{os.path.basename(frame['filename'])}, line {frame['line']}"
+    line = next((place(frame["filename"], frame["line"])
                  for frame in last["frames"] if is_users(frame["filename"])), "torch")
     sizes = f" of {last['input_sizes'][0]}" if any(last["input_sizes"]) else ""
     name = last["profiling_name"].rpartition(":")[2]
@@ -105,17 +105,41 @@ def ended(error, folder):
     """
     text, whole, says = str(error).split("\n")[0], f"{error}\n{error.details}", []
     for path in sorted(Path(folder).glob("calls-*")):
-        at, call = json.loads(path.read_text())
-        stands = "" if not at or call.endswith(f"in {at}") else f"; it stands at {at}"
-        says.append(f"rank {path.name.removeprefix('calls-')}: {call}{stands}")
+        at, call, count = json.loads(path.read_text())
+        stands = "" if not at or call.endswith(f"in {at}") else (
+            "; it came to its end" if at.startswith("<") else f"; it stands at {at}")
+        says.append(f"rank {path.name.removeprefix('calls-')}: {call}{stands}, after "
+                    f"{so_many(count, 'update')}")
     if "DDP expects same model" in whole:
         return finding("start-differs", text, error.rank)
     if "not used in producing loss" in whole:
         names = whole.partition("did not receive grad")[2].split("\n")[0]
         return finding("not-trained", "no loss depends on some parameters, and DDP "
-                       "waits for them" + names.partition(":")[2], error.rank)
+                       f"waits for them:{names.partition(':')[2]}", error.rank)
     if any(word in whole for word in OTHER_SIZES):
         return finding("mismatch", "a rank got what others sent for another collective"
                        f": {'. '.join(says) or text}", error.rank)
     code = "hang" if says or error.kind in ("hung", "left") else "exception"
     return finding(code, ". ".join(says) or text, error.rank)
+
+
+def is_users(name):
+    """Return whether a file is neither Python's, nor a library's, nor the audit's."""
+    own = os.path.dirname(__file__)
+    ranks = os.path.join(os.path.dirname(own), "ranks")
+    return "site-packages" not in name and not name.startswith(
+        ("<frozen", os.path.dirname(os.__file__), own, ranks))
+
+
+def caller(frame=None):
+    """Return the file and line of the user's that is at work."""
+    frame = frame or sys._getframe(1)
+    while frame and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return place(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+
+
+def place(path, line):
+    """Return a file's name and the line; a notebook's cell has no name."""
+    name = "a cell" if "ipykernel_" in path else os.path.basename(path)
+    return f"{name}, line {line}"

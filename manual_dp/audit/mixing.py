@@ -15,6 +15,8 @@ column for each micro-batch, and `by_parameter` a matrix for each parameter.
 import math
 from dataclasses import dataclass
 
+import torch
+
 from manual_dp.audit.report import finding, numbers
 from manual_dp.audit.sketch import mixture
 from manual_dp.ranks.launch.verdict import listed
@@ -50,10 +52,7 @@ class Mixed:
                        self.noise)
 
     def matrix(self):
-        """Return C: C[r][k] is how often rank r applies rank k's gradient.
-
-        It has None for a rank that no numbers explain.
-        """
+        """Return C: rank r applies rank k's gradient C[r][k] times; or C[r] is None."""
         return [self.fit(r, self.came) for r in range(self.world_size)]
 
     def alike(self, c):
@@ -156,21 +155,16 @@ def by_pieces(mixed):
 
 
 def by_parameter(mixed, names):
-    """Return the finding where some parameters are mixed otherwise than others."""
-    found = {"not-synchronised": [], "gradient": []}
+    """Return the finding where each rank applies its own gradient of a parameter."""
+    found = []
     for i in mixed.held[0]:
         came, used = [[x[i:i + 1] for x in of] for of in (mixed.came, mixed.used)]
-        some = [int((c != 0).sum()) for c in came]
         far = max(float((u - used[0]).norm()) for u in used)
-        if far > 10 * mixed.close * float(used[0].norm()) and (
-                all(some) or min(some) >= 2 * len(came)):
-            if any(mixture(u, [c], mixed.close) for u, c in zip(used, came)):
-                found["not-synchronised"].append(names[i])
-            elif any(mixture(u, came, mixed.close) is None for u in used):
-                found["gradient"].append(names[i])
-    for code, what in [("not-synchronised", "each rank applied its own gradient of "),
-                       ("gradient", "no mixture of ranks' gradients is applied to ")]:
-        if found[code]:
-            more = f" and {len(found[code]) - 1} more" * (len(found[code]) > 1)
-            return finding(code, what + found[code][0] + more)
-    return None
+        one_way = any(mixture(c, came[:1], mixed.close) for c in came[1:])
+        if far > 10 * mixed.close * float(used[0].norm()) and all(
+                map(torch.any, came)) and not one_way and any(
+                mixture(u, [c], mixed.close) for u, c in zip(used, came)):
+            found.append(names[i])
+    more = f" and {len(found) - 1} more" * (len(found) > 1)
+    return finding("not-synchronised", "each rank applied its own gradient of "
+                   f"{found[0]}{more}") if found else None

@@ -5,8 +5,6 @@ what the optimizer uses is read when it is about to step. An error in a hook end
 listening, and not the training: `problem` says what it was.
 """
 
-import os
-import sys
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from unittest import mock
@@ -17,6 +15,7 @@ from torch.optim import optimizer as optim
 from torch.utils import _pytree
 
 from manual_dp.audit import state
+from manual_dp.audit.meet import caller
 from manual_dp.audit.notes import Update
 from manual_dp.audit.rows import Dealing, hashes
 from manual_dp.audit.sketch import SIZE, Sketch, bit_hashes
@@ -50,11 +49,15 @@ class Recorder:
         self.names, self.params = [*named], [*named.values()]
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sketch, self.dealing = Sketch(self.params), Dealing()
-        self.whole = [i for i, p in enumerate(self.params)
-                      if not hasattr(p, "placements")]  # else ranks share it out
+        self.inside = len(state.named(models))  # what follows stands beside
         self.updates, self.now, self.t, self.problem = [], Update(), 0, ""
-        self.heard, self.came, self.left, self.clipped = set(), {}, {}, {}
+        self.came, self.left, self.clipped = {}, {}, {}
+        self.listens, self.reached = set(), set()
         self.minibatch, self.closed, self.depth, self.through = None, closed, 0, False
+
+    def __reduce__(self):
+        """Let a copy of the model, or its file, have hooks that hear nothing."""
+        return _deaf, ()
 
     @contextmanager
     def on(self):
@@ -69,7 +72,7 @@ class Recorder:
         clip = getattr(clip_grad, CLIP, None)
 
         def seed_and_note(number):
-            self.now.drawn.setdefault("seed", []).append(number)
+            self.now.seeds.append(number)
             return seed(number)
 
         def clip_and_note(params, most, norm, *args, **kwargs):
@@ -97,7 +100,7 @@ class Recorder:
     @quietly
     def _wrapped(self, model, _):
         self.through = bool(getattr(model, "require_backward_grad_sync", True))
-        if torch.is_grad_enabled() and self.now.before is None:
+        if torch.is_grad_enabled() and self.now.start is None:
             self._begin()  # here no compiled code is on its way
 
     @quietly
@@ -107,17 +110,14 @@ class Recorder:
         if self.cast:
             args, kwargs = self.cast((args, kwargs))
         self._listen()
-        if self.now.before is None:
+        if self.now.start is None:
             self._begin()
-        elif self.cast and not self.now.wanders:
-            self.now.wanders = self.now.before != self._hashes()
+        elif self.cast:
+            self.now.wanders |= self._has_moved()
         now = self.now
         tensors = [t for t in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         rows = (self.minibatch.find if self.minibatch else hashes)(tensors)
-        if rows is None and tensors and tensors[0].is_floating_point():
-            now.drawn.setdefault("input", []).extend(bit_hashes(tensors[:1]))
         now.rows.append(rows)
-        now.numbers += sum(t.numel() for t in tensors[:1])
         now.synced += self.through
         self.through = False
         return args, kwargs
@@ -128,28 +128,24 @@ class Recorder:
             self.now.noisy |= self.now.rng != _generator()
 
     def _begin(self):
-        now, weights, last = self.now, self._hashes(), self.updates[-1:]
-        if last and last[0].settled is None:
+        now, weights = self.now, self.sketch(self.params)
+        if self.updates and self.updates[-1].stop is None:
             self.settle(weights)
         if self.closed:
             self.closed()
-        same = last and last[0].settled == weights  # as where one step follows another
-        now.before, now.start = weights, (
-            last[0].stop if same else self.sketch(self.params))
-        now.rng = _generator()
+        now.start, now.rng = weights, _generator()
         for i, model in enumerate(self.models):
             now.state |= state.of_model(model, state.prefix(self.models, i))
 
-    def _hashes(self):
-        found = dict(zip(self.whole, bit_hashes([self.params[i] for i in self.whole])))
-        return [found.get(i, 0) for i in range(len(self.params))]
+    def _has_moved(self):
+        return not torch.equal(self.now.start, self.sketch(self.params))
 
     # backward
 
     def _listen(self):
         for i, p in enumerate(self.params):
-            if i not in self.heard and p.requires_grad:
-                self.heard.add(i)
+            if i not in self.listens and p.requires_grad:
+                self.listens.add(i)
                 self.stack.enter_context(p.register_hook(
                     lambda grad, i=i: self._hear(i, grad)))
                 *others, mine = p._backward_hooks.items()  # before all others
@@ -163,6 +159,7 @@ class Recorder:
             self.now.used, self.now.pieces = None, []
             return
         self.dealing.trained()
+        self.reached.add(i)
         held = self.params[i].grad
         empty = held is None or not bool(
             held._nnz() if held.layout != torch.strided else held.any())
@@ -209,18 +206,15 @@ class Recorder:
             self.optimizers.append(optimizer)
         if not mine:
             return
-        if self.now.before is None:
+        if self.now.start is None:
             self._begin()
         now = self.now
-        if len(self.whole) == len(self.params):
+        if not any(hasattr(p, "placements") for p in self.params):
             now.used = self.sketch([p.grad if i in mine else None
                                     for i, p in enumerate(self.params)])
             for i in self.clipped.keys() & mine:
                 now.used[i] /= self.clipped[i] or 1.0
         now.held, now.line, now.drew = mine, caller(), now.rng != _generator()
-        now.plain = type(optimizer).__name__ == "SGD" and not any(
-            group.get("momentum") or group.get("weight_decay")
-            for group in optimizer.param_groups)
         self._write_pieces(mine)
 
     def _places(self, params):
@@ -241,10 +235,8 @@ class Recorder:
     @quietly
     def _post_step(self, optimizer, *_):
         self.depth = max(0, self.depth - 1)
-        mine = self._places(state.params_of(optimizer))
-        if not self.depth and mine:
-            weights = self._hashes()
-            self.now.after = {i: weights[i] for i in mine}
+        if not self.depth and self.now.held:
+            self.now.after = self.sketch(self.params)
             self._close()
 
     def _close(self):
@@ -258,18 +250,26 @@ class Recorder:
     def settle(self, weights=None):
         """Note where the weights, the optimizers and others are after an update."""
         last = self.updates[-1]
-        last.settled, last.stop = weights or self._hashes(), self.sketch(self.params)
-        names = {id(p): name for name, p in zip(self.names, self.params)}
+        last.stop = self.sketch(self.params) if weights is None else weights
+        apart = self.apart()
+        names = {id(p): name for name, p in zip(self.names, self.params)
+                 if name not in apart}
         shapes = {(*p.shape,) for p in self.params}
         for i, one in enumerate(self.optimizers):
             last.end |= state.of_optimizer(one, state.prefix(self.optimizers, i), names)
         for i, one in enumerate(self.others):
             last.end |= state.of_other(one, state.prefix(self.others, i), shapes)
 
+    def apart(self):
+        """Return names of what ranks need not have alike: parts, and masters."""
+        return [name for i, (name, p) in enumerate(zip(self.names, self.params))
+                if hasattr(p, "placements")
+                or i >= self.inside and i not in self.reached]
+
     @quietly
     def end_step(self):
         """End a step of the audit; one that writes the weights by hand counts, too."""
-        if self.now.before is not None and self._hashes() != self.now.before and all(
+        if self.now.start is not None and self._has_moved() and all(
                 u.t != self.t for u in self.updates):
             self._write_pieces(range(len(self.params)))
             self.now.drew = self.now.rng != _generator()
@@ -278,22 +278,11 @@ class Recorder:
             self.settle()
 
 
+def _deaf():
+    recorder = Recorder([])
+    recorder.problem = "a copy"
+    return recorder
+
+
 def _generator():
     return bit_hashes([torch.get_rng_state()])[0]
-
-
-def is_users(name):
-    """Return whether a file is neither Python's, nor a library's, nor the audit's."""
-    own = os.path.dirname(__file__)
-    ranks = os.path.join(os.path.dirname(own), "ranks")
-    return "site-packages" not in name and not name.startswith(
-        ("<frozen", os.path.dirname(os.__file__), own, ranks))
-
-
-def caller(frame=None):
-    """Return the file and line of the user's that is at work."""
-    frame = frame or sys._getframe(1)
-    while frame and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    name = frame and os.path.basename(frame.f_code.co_filename)
-    return f"{name}, line {frame.f_lineno}" if frame else ""

@@ -9,97 +9,61 @@ from collections import namedtuple
 from manual_dp.files import write_json
 
 Finding = namedtuple("Finding", "code says cause repair rank step place")
-WORDS = {
-    "exception": (
-        "the code raised it, or the system ended the process (SIGKILL: want of memory)",
-        "read the traceback, in report.details; run the step with world_size=1"),
-    "hang": (
-        "not all ranks call the same collectives in one order: a rank has fewer batches"
-        " than another, or one stands behind `if rank == 0`",
-        "let all ranks call them: drop_last, a DistributedSampler or Join; evaluate "
-        "with model.module on rank 0"),
-    "mismatch": (
-        "ranks do other things at the same time: other collectives, or more steps",
-        "let all ranks take the same steps; evaluate with model.module on rank 0"),
-    "not-finite": (
-        "a rate too large, log(0), an empty shard's mean, a layer never initialised",
-        "look for the first step whose loss is not finite; skip an empty shard"),
-    "start-differs": (
-        "each rank drew weights of its own, and nobody sent rank 0's",
-        "wrap the model in DDP, broadcast the parameters, or seed all ranks alike"),
-    "sampler-differs": (
-        "each rank deals out data by a seed, a rank or a list of its own: files in no "
-        "order, random_split unseeded, classes numbered by a set",
-        "one seed and one sorted list on all ranks; leave num_replicas and rank out"),
-    "sampler-epoch": (
-        "sampler.set_epoch is not called on all ranks before each epoch",
-        "call sampler.set_epoch(epoch); if there is one: ignore=['sampler-epoch']"),
-    "no-sampler": (
-        "shuffle=True, or nothing, stands where the sampler should: an epoch takes each"
-        " row once on every rank",
-        "DataLoader(data, batch_size, sampler=DistributedSampler(data))"),
-    "rows-same": (
-        "no sampler, a split that ignores the rank, an IterableDataset nobody splits",
-        "X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)"),
-    "rows-overlap": (
-        "the split is wrong at its edges: it drops the tail, pads the last shard, or "
-        "lets shards overlap",
-        "give each row to one rank, and weight rank i's loss by n_i * W / N"),
-    "not-trained": (
-        "the optimizer was made for other tensors, or before the layer; no loss depends"
-        " on them; or optimizer.step() is not reached",
-        "make the optimizer after the model, step it on every rank; freeze what is not "
-        "used, or find_unused_parameters=True"),
-    "random-same": (
-        "ranks are seeded alike after the model was made: same masks, same noise",
-        "seed the model alike, then each rank with seed + rank"),
-    "stale": (
-        "gradients of an earlier step were not cleared",
-        "optimizer.zero_grad() on every rank before each backward"),
-    "not-synchronised": (
-        "the model is not wrapped or was called as model.module(X), the forward stood "
-        "in no_sync, or a gradient was left out of the sum",
-        "call the DDP wrapper, or all-reduce every gradient before the step"),
-    "rank-left-out": (
-        "one rank's gradient is sent to all, or the loop over ranks ends early",
-        "all_reduce the gradients; sum over range(world_size)"),
-    "accumulation": (
-        "micro-batches' mean losses are added up and not divided by their number, or "
-        "each takes a step, a clip or a sum of its own",
-        "loss / n in each micro-batch; sum, clip, step and zero_grad once for all"),
-    "clip": (
-        "gradients are clipped before they are summed, on some ranks only, or to "
-        "another norm than on one device",
-        "clip the averaged gradient, once, on every rank, to one max_norm"),
-    "settings": (
-        "frozen, in another mode, with other options or another metric on some ranks; "
-        "or made for another world size",
-        "set all ranks up alike, before wrapping; lr goes with the rows of a step"),
-    "sum": (
-        "gradients are summed over ranks and not divided by the world size",
-        "divide by the world size; lr stays, the minibatch is the same"),
-    "averaged-twice": (
-        "DDP has taken the mean already; or a loss over gathered rows gives each rank "
-        "its own part only",
-        "leave the second division out; under DDP multiply such a loss by W"),
-    "uneven-shards": (
-        "the mean of ranks' means, where ranks have unequal numbers of rows, or words",
-        "multiply rank i's mean loss by n_i * W / N before backward"),
-    "gradient": (
-        "a number (a normaliser, a contrastive loss's negatives) is taken over a rank's"
-        " own rows, X and y are split apart, or a constant is wrong",
-        "gather such a number, with gradients; compare the loss with one device's"),
-    "state-differs": (
-        "an average of weights, a scheduler or an optimizer's state was updated, "
-        "loaded or reset on some ranks only",
-        "do it on all ranks alike, or broadcast the state"),
-    "buffers": (
-        "buffers, such as running means, are each rank's own",
-        "DDP with broadcast_buffers=True, or broadcast before evaluation and saving"),
-    "replicas-differ": (
-        "ranks do not take the same step, or some write their weights once more",
-        "apply one gradient, write on all ranks alike, or broadcast afterwards"),
-}
+TABLE = """\
+exception         the code raised it, or the system ended the process (want of memory)
+                  read the traceback in report.details; run with world_size=1
+hang              unequal numbers of batches, or a collective behind `if rank == 0`
+                  drop_last or DistributedSampler; evaluate model.module on rank 0
+mismatch          ranks call other collectives at the same time, or take more steps
+                  let all ranks take the same steps; evaluate model.module on rank 0
+not-finite        a rate too large, log(0), the mean of an empty shard
+                  look for the first step whose loss is not finite; skip an empty shard
+start-differs     ranks drew weights of their own, or one loaded some after wrapping
+                  load first, then wrap in DDP; or broadcast, or seed all ranks alike
+sampler-differs   each rank deals out rows by a seed, a rank, or a list of its own
+                  one seed, one sorted list on all ranks; leave num_replicas, rank out
+sampler-epoch     sampler.set_epoch is not called on all ranks before each epoch
+                  call sampler.set_epoch(epoch); a single epoch: ignore=[this code]
+no-sampler        shuffle=True, or nothing, stands where the sampler should
+                  DataLoader(data, batch_size, sampler=DistributedSampler(data))
+rows-same         no sampler, a split that ignores the rank, or a stream nobody splits
+                  X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)
+rows-overlap      the split drops or pads the tail, or ranks shuffle for themselves
+                  give each row to one rank, and weight rank i's loss by n_i * W / N
+not-trained       an optimizer of other tensors, no loss that needs them, or no step
+                  make the optimizer last, wrap after all layers; freeze what is unused
+random-same       ranks are seeded alike after the model was made: same masks and noise
+                  seed the model alike, then each rank with seed + rank
+stale             gradients of an earlier step were not cleared
+                  optimizer.zero_grad() on every rank before each backward
+not-synchronised  the wrapper was not called, or in no_sync; a sum is left out
+                  call the wrapper; sum every gradient, and wait for the sum's handle
+rank-left-out     one rank's gradient is sent to all, or the loop over ranks ends early
+                  all_reduce the gradients; sum over range(world_size)
+accumulation      micro-batches are not divided by their number, or do not count alike
+                  loss / n in each micro-batch; sum, clip, step, zero_grad once for all
+clip              clipped before the sum, on some ranks, or otherwise than on one device
+                  clip the averaged gradient, once, on every rank, to one max_norm
+settings          frozen, in another mode, with other options, or for one world size
+                  set all ranks up alike, before wrapping; lr goes with rows of a step
+sum               gradients are summed over ranks and not divided by the world size
+                  divide by the world size; lr stays, the minibatch is the same
+averaged-twice    DDP has taken the mean already; or a loss over gathered rows is split
+                  leave the second division out; under DDP multiply such a loss by W
+uneven-shards     ranks' means count alike, and divide by unequal rows, words, weights
+                  multiply mean i by n_i * W / N; n_i: what it divides by, N: their sum
+gradient          a number over own rows, another loss or label on a rank, a constant
+                  gather such a number, with gradients; compute alike on all ranks
+state-differs     an average, scheduler or state of some ranks only, or own gradients
+                  do it on all ranks alike; average gradients rather than weights
+buffers           buffers, such as running means, are each rank's own
+                  DDP with broadcast_buffers=True, or broadcast them before evaluation
+replicas-differ   ranks do not take the same step, or some write their weights once more
+                  apply one gradient, write on all ranks alike, or broadcast afterwards
+"""  # code and cause, and under it the repair
+ROWS = [line.strip() for line in TABLE.splitlines()]
+WORDS = {row.split()[0]: (row.partition(" ")[2].strip(), repair)
+         for row, repair in zip(ROWS[::2], ROWS[1::2])}
 
 
 def finding(code, says, rank=None, step=None, place=""):
@@ -163,8 +127,9 @@ class Report:
         """Write the table: a line for each number, cause and repair under it."""
         words = (so_many(len(self.findings), "finding") if self.findings else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {so_many(self.steps, 'step')} on "
-                 f"{so_many(self.world_size, 'rank')}, {self.precision}: {words}"]
+        ranks = so_many(self.world_size, "rank")
+        lines = [f"audit: {so_many(self.steps, 'step')} on {ranks}, {self.precision}: "
+                 f"{words}" if self.steps else f"audit: on {ranks}: {words}"]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""
             lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",
@@ -172,7 +137,7 @@ class Report:
         lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
         lines += [f"{'remark':16}  {words}" for words in self.remarks]
         return "\n".join(part for line in lines for part in textwrap.wrap(
-            line, 88, subsequent_indent=" " * 18))
+            line, 78, subsequent_indent=" " * 18))
 
     __repr__ = __str__
 

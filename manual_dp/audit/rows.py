@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.report import finding
+from manual_dp.audit.report import finding, so_many
 from manual_dp.audit.sketch import bit_hashes, row_hashes
 
 READ = 8  # rows of a dataset that are compared over ranks
@@ -103,12 +103,14 @@ class Dealing:
         told = {name: getattr(sampler, name) for name in ("rank", *TOLD)}
         own = type(sampler).set_epoch is not DistributedSampler.set_epoch
         told["set"] = own or bool(sampler.epoch) or id(sampler) in self.renewed
-        told["data"] = id(sampler.dataset)
+        told |= {"data": id(sampler.dataset), "trained": False}
         self.samplers.append(sampler)
         self.told.append(told)
 
     def trained(self):
-        """Note that the loader that gave last has trained the model."""
+        """Note that what was dealt, and the loader that gave last, train the model."""
+        if self.told:
+            self.told[-1]["trained"] = True
         if self.last is not None and all(self.last is not one for one in self.loaders):
             self.loaders.append(self.last)
 
@@ -155,13 +157,19 @@ def shared(step):
     missed = size - len(homes) if size else 0
     none = f"; no rank sees {missed} of {size}" if missed else ""
     came = [u.came for u in step.first]
+    if len(seen[0]) == 1 < seen[0].total():  # all rows are alike: they tell nothing
+        return
     if twice and all(mine == seen[0] for mine in seen):
         apart = all(c is not None for c in came) and step.far(came)
         if not (size and apart):  # else parts of these rows, as of a sequence
-            yield finding("rows-same", f"all ranks see the same {len(seen[0])} rows"
-                          + none)
-    elif twice and size:  # else they may be drawn, with replacement
-        yield finding("rows-overlap", f"{len(twice)} rows are on several ranks{none}")
+            yield finding("rows-same", "all ranks see the same "
+                          f"{so_many(len(seen[0]), 'row')}{none}")
+    elif twice and not size:
+        step.remarks.append(f"{so_many(len(twice), 'row')} of step {step.t} on several "
+                            "ranks: right if drawn with replacement, or to fill up")
+    elif twice:
+        yield finding("rows-overlap", f"{so_many(len(twice), 'row')} on several ranks"
+                      + none)
     elif size and any(len(set(mine.values())) > 1 for mine in seen):
         yield finding("rows-overlap", f"a rank sees some rows more often{none}")
     elif missed:
@@ -188,7 +196,7 @@ def _told(runs):
 
 
 def _epochs(runs, watched):
-    shuffled = [one for one in runs[0].samplers if one["shuffle"]]
+    shuffled = [one for one in runs[0].samplers if one["shuffle"] and one["trained"]]
     orders = Counter((one["data"], one["seed"], one["epoch"]) for one in shuffled)
     renewed = watched and all(one["set"] for one in shuffled)  # and then evaluated
     if any(times > 1 for times in orders.values()) and not renewed:

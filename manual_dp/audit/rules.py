@@ -9,14 +9,19 @@
 
 import math
 
+import torch
+
 from manual_dp.audit import losses, mixing
-from manual_dp.audit.proof import Step
+from manual_dp.audit.notes import Step
 from manual_dp.audit.report import WORDS, few, finding
 from manual_dp.audit.rows import dealt, shared
 from manual_dp.audit.sketch import mixture
+from manual_dp.audit.state import differ
 
 ORDER = [*WORDS]
 FOLLOWS = {"start-differs", "gradient", "replicas-differ", "state-differs", "buffers"}
+OWN = {"replicas-differ", "state-differs", "buffers"}  # to each rank, in local SGD
+BESIDE = "the step beside one device's: "
 DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 
 
@@ -30,8 +35,17 @@ def judge(runs, alone=None, watched=False, ignored=()):
     steps = [Step(t, runs, alone, watched, remarks, unchecked)
              for t in sorted({u.t for run in runs for u in run.updates})]
     found = [*dealt(runs, watched), *_facts(runs, watched)]
+    local, masks = _local(steps), [run.masks for run in runs]
+    if len(runs) > 1 and masks[0] and all(one == masks[0] for one in masks):
+        remarks.append("dropout was set aside; with these seeds all ranks would draw "
+                       "the same masks: seed each with seed + rank")
+    if local:
+        unchecked.append("the gradients: ranks step on their own, and average their "
+                         "weights (local SGD)")
     for step in steps:
-        if broken := min(_links(step), key=lambda f: ORDER.index(f.code), default=None):
+        links = sorted(_links(step, local), key=lambda f: ORDER.index(f.code))
+        if links:
+            broken = links[0]
             known = {f.code for f in found} - {*ignored}
             line = next((u.line for us in step.updates for u in us if u.line), "")
             if not (broken.code in known or known and broken.code in FOLLOWS
@@ -72,7 +86,21 @@ def _facts(runs, watched):
 
 # the chain of a step
 
-def _links(step):
+def _local(steps):
+    """Return "each" or "some" if ranks step on their own, and meet in so many steps.
+
+    They meet where weights that were not alike after a step are so before a later one.
+    """
+    full = [step for step in steps if all(step.updates)]
+    own = [step for step in full if all(u.after is not None for u in step.last)
+           and [*_parted([u.after for u in step.last], step, "", "replicas-differ")]]
+    meet = [step for step in full if own and step.t >= own[0].t and not [*_after(step)]]
+    if not meet or all(step.proof for step in own):
+        return ""
+    return "each" if all(step in meet for step in own) else "some"
+
+
+def _links(step, local):
     """Return the findings of one step, of which the caller takes the first."""
     counts = [len(us) for us in step.updates]
     if len(set(counts)) > 1:
@@ -88,71 +116,51 @@ def _links(step):
     if step.proof:
         rows = [f for f in rows if f.code == "rows-same"]
         return [*broken, *rows, *_after(step)]
-    if _local(step):
-        step.remarks.append("ranks step on their own, and average weights (local SGD)")
-        return [*broken, *rows, *_after(step)]
+    if local:
+        alike = set() if local == "each" and not step.watched else OWN
+        return [f for f in [*broken, *rows] if f.code not in alike]
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
-    if step.proof is None and step.why:
-        step.unchecked.append(f"the step beside one device's: {step.why}")
+    if step.proof is None and step.why and not broken and all(
+            BESIDE not in why for why in step.unchecked):  # more follows from the first
+        step.unchecked.append(BESIDE + step.why)
     return broken
 
 
 def _before(step):
-    i, who = _parted([u.before for u in step.first])
-    if i is None or step.names[i] in step.runs[0].own:
-        return
-    if far := step.far([u.start[i] for u in step.first]):
-        later = step.t > step.runs[0].updates[0].t
-        yield finding("replicas-differ" if later else "start-differs",
-                      f"before the step {step.names[i]} is {far:.1e} from rank 0's on "
-                      f"rank {who}", who)
+    later = step.t > step.runs[0].updates[0].t
+    yield from _parted([u.start for u in step.first], step, "before the step",
+                       "replicas-differ" if later else "start-differs")
+
+
+def _after(step):
+    yield from _parted([u.stop for u in step.last], step, "after the update",
+                       "replicas-differ")
+
+
+def _parted(weights, step, when, code):
+    """Yield the finding for the first parameter that ranks have not alike."""
+    for i, name in enumerate(step.names):
+        each = [w[i] for w in weights]
+        if name not in step.runs[0].apart and (far := step.far(each)):
+            who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
+            yield finding(code, f"{when} {name} is {far:.1e} from rank 0's on rank "
+                          f"{who}", who)
+            return
 
 
 def _set_up(step):
     if step.world_size > 1:
         yield from differ([u.state for u in step.first])
         yield from differ([u.end for u in step.last], common=True)
-        if step.alone and not step.proof:
-            yield from _beside_one(step, rates=False)
-
-
-def _beside_one(step, rates):
-    """Yield the finding for options of the optimizer that one device has otherwise."""
-    its = step.alone[-1].end
-    for key, value in step.last[0].end.items():
-        is_rate = any(rate in key[1] for rate in ("lr of", "_lr of"))
-        if key[0] == "settings" and its.get(key, value) != value and is_rate == rates:
-            yield finding("settings", f"{key[1]} is {value} on {step.world_size} ranks,"
-                          f" {its[key]} on one" + ", and the rows are the same" * rates)
-            return
-
-
-def differ(dicts, common=False):
-    """Yield a finding for the first name of each code that has not one value.
-
-    common: leave out the state that not every rank has.
-    """
-    told = set()
-    for code, name in dict.fromkeys(key for one in dicts for key in one):
-        values = [one.get((code, name)) for one in dicts]
-        who = next((rank for rank, v in enumerate(values) if v != values[0] and not (
-            v != v and values[0] != values[0])), None)  # NaN on both is no difference
-        left_out = common and code == "state-differs" and None in values
-        if who is not None and code not in told and not left_out:
-            told.add(code)
-            yield finding(code, f"{name} is {values[who]} on rank {who}, {values[0]} on"
-                          " rank 0" if code == "settings" else
-                          f"{name} on rank {who} is not rank 0's", who)
 
 
 def _random(step):
     first, drew = step.first, any(u.drew for u in step.last)
     masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
-    noise = any(all(u.drawn.get(kind) == first[0].drawn.get(kind, u) for u in first)
-                for kind in ("seed", "input"))
-    if step.world_size > 1 and not step.proof and (masks or drew and noise):
+    seeds = first[0].seeds and all(u.seeds == first[0].seeds for u in first)
+    if step.world_size > 1 and not step.proof and (masks or drew and seeds):
         yield finding("random-same", "all ranks draw the same random numbers")
 
 
@@ -177,17 +185,12 @@ def _nothing(us):
                       "with the weights")
 
 
-def _local(step):
-    return any(u.after != step.last[0].after for u in step.last) and all(
-        u.settled is not None and u.settled == step.last[0].settled for u in step.last)
-
-
 def _gradients(step):
-    """Yield the finding about what ranks applied, in each update."""
-    for place, us in enumerate(zip(*step.updates)):
-        one = step.alone[place] if len(step.alone) == len(step.updates[0]) else None
-        if found := _mixed(us, one, step):
-            yield found
+    """Return the findings about what ranks applied, in each update."""
+    ones = step.alone if len(step.alone) == len(step.updates[0]) else [None] * len(
+        step.updates[0])
+    return [found for us, one in zip(zip(*step.updates), ones)
+            if (found := _mixed(us, one, step))]
 
 
 def _mixed(us, one, step):
@@ -263,37 +266,21 @@ def _clips(step):
             yield finding("clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}",
                           rank)
             return
-    for (most, _), (its, _) in zip(first, step.alone[-1].clips if step.alone else ()):
-        if most != its:
-            yield finding("clip", f"max_norm is {most:.4g} on {step.world_size} ranks, "
-                          f"{its:.4g} on one")
-            return
-
-
-def _after(step):
-    """Yield the finding for ranks that have other weights after the update."""
-    last, count = step.last, len(step.names)
-    i, who = _parted([u.settled for u in last])
-    if i is None or step.names[i] in step.runs[0].own:
-        return
-    if step.far([u.stop[i] for u in last]):
-        stepped, _ = _parted([[u.after.get(j) for j in range(count)] for u in last])
-        how = "after" if stepped is not None else "some time after"
-        yield finding("replicas-differ", f"{how} the update {step.names[i]} on rank "
-                      f"{who} is not rank 0's", who)
 
 
 def _other_update(step):
+    """Return why ranks take another step than one device, with the same gradient."""
     if len(step.updates[0]) != len(step.alone):
         return [finding("accumulation", f"{len(step.updates[0])} updates a step, "
                         f"{len(step.alone)} on one device")]
-    return [*_beside_one(step, rates=True)] or [finding(
-        "gradient", "every rank has one device's gradient, but takes another step")]
-
-
-def _parted(lists):
-    """Return (place, rank) of the first difference between ranks' lists, or Nones."""
-    for i, column in enumerate(zip(*lists) if None not in lists else ()):
-        if len(set(column)) > 1 and None not in column:
-            return i, next(r for r, v in enumerate(column) if v != column[0])
-    return None, None
+    u, its = step.last[0], step.alone[-1]
+    for (most, _), (other, _) in zip(u.clips, its.clips):
+        if most != other:
+            return [finding("clip", f"max_norm is {most:.4g} on {step.world_size} ranks"
+                            f", {other:.4g} on one")]
+    for key, value in u.end.items():
+        if key[0] == "settings" and its.end.get(key, value) != value:
+            return [finding("settings", f"{key[1]} is {value} on {step.world_size} "
+                            f"ranks, {its.end[key]} on one, and the rows are the same")]
+    return [finding("gradient", "every rank has one device's gradient, but takes "
+                    "another step")]

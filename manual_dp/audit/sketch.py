@@ -18,8 +18,6 @@ from torch.nn import functional as F
 SIZE = 16
 FLOOR = 1e-10  # of the whole: what is smaller may be rounding
 CHUNK = 2 ** 17  # numbers: what is computed with so many stays in the cache
-COLUMNS = 1021  # a prime: no layer is as wide
-WIDE = 64 * COLUMNS  # so many are added up at memory's speed
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
 
@@ -83,25 +81,10 @@ def mixture(made, parts, close=1e-7, noise=0.0):
     return numbers if bool((rest <= allowed).all()) else None
 
 
-def bit_hash(tensor):
-    """Return a whole number, a tensor there: sums of COLUMNS columns, weighted."""
-    bits = _bits(here(tensor.detach()).reshape(-1))
-    if len(bits) % 2 == 0 and bits.element_size() == 4:
-        # half as many sums; a view that starts at an odd place cannot be seen so
-        bits = (bits.clone() if bits.storage_offset() % 2 else bits).view(torch.int64)
-    for width in (WIDE, COLUMNS):  # the one is a multiple of the other
-        if len(bits) > width:
-            whole = len(bits) - len(bits) % width
-            rest = bits[whole:]
-            bits = bits[:whole].view(-1, width).sum(0, dtype=torch.int64)
-            bits[:len(rest)] += rest
-    return (bits * _places(COLUMNS, bits.device)[:len(bits)]).sum()
-
-
 @torch.no_grad()
 def bit_hashes(tensors):
     """Return a list of whole numbers; a GPU waits once for all."""
-    found = [bit_hash(t) for t in tensors]
+    found = [_hash(_bits(here(t.detach()).reshape(-1))) for t in tensors]
     return torch.stack([n.to(found[0].device) for n in found]).tolist() if found else []
 
 
@@ -112,6 +95,14 @@ def row_hashes(X):
         return [0] * len(X)
     bits = _bits(X.detach().reshape(len(X), -1)).to(torch.int64)
     return (bits * _places(bits.shape[1], bits.device)).sum(1).tolist()
+
+
+def _hash(bits):
+    """Return a weighted sum, in chunks: the memory that is needed stays small."""
+    weights, found = _places(min(len(bits), CHUNK), bits.device), 0
+    for part in bits.split(CHUNK):
+        found = found * ODD + (part * weights[:len(part)]).sum()
+    return torch.as_tensor(found)
 
 
 def _bits(tensor):

@@ -15,7 +15,6 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import lr_scheduler
 
 from manual_dp.audit import losses, state
 from manual_dp.audit.measure import summary
@@ -63,23 +62,13 @@ class Watch:
             self.recorder.problem = f"the steps: the audit met {error!r}"
         self.steps, self.timeout, self.ignore = steps, timeout, ignore
         self.updates = steps * max(1, len(self.recorder.optimizers))
-        self.report, self.on, self.moves = None, True, {}
+        self.report, self.on = None, True
         self.destroy, self.stack = dist.destroy_process_group, ExitStack()
-        move = lr_scheduler.LRScheduler.step
-
-        def moved(schedule, *args, **kwargs):
-            caller = sys._getframe(1).f_globals.get("__name__", "")
-            if not caller.startswith(("accelerate.", "torch.")):  # by design
-                self.moves[id(schedule)] = 1 + self.moves.get(id(schedule), 0)
-            return move(schedule, *args, **kwargs)
-        for one in [self.recorder.on(), *losses.hear(self._heard),
-                    mock.patch.object(lr_scheduler.LRScheduler, "step", moved),
+        for one in [self.recorder.on(), *losses.hear(
+                lambda *term: self.recorder.now.terms.append(term)),
                     mock.patch.object(dist, "destroy_process_group", self._destroy)]:
             self.stack.enter_context(one)
         atexit.register(self._at_exit)
-
-    def _heard(self, terms, each):
-        self.recorder.now.terms.append((terms, each))
 
     def _closed(self):
         if len(self.recorder.updates) >= self.updates:
@@ -103,14 +92,14 @@ class Watch:
 
     def _run(self):
         recorder = self.recorder
-        if recorder.updates and recorder.updates[-1].settled is None:
+        if recorder.updates and recorder.updates[-1].stop is None:
             recorder.settle()
         for t, update in enumerate(recorder.updates):
             update.t = t
         run = summary(recorder)
         run.close = max((CLOSE.get(p.dtype.to_real(), 3e-2) for p in recorder.params),
                         default=1e-7)
-        run.moves, run.ignored = max(self.moves.values(), default=0), self.ignore
+        run.ignored = self.ignore
         with suppress(Exception):  # a dataset that refuses
             run.reads = recorder.dealing.read()
         return run
@@ -150,9 +139,6 @@ def judged(runs, asked, ignore=()):
         unchecked.append(f"{asked - taken} of {asked} steps: the script ended after "
                          f"{so_many(taken, 'step')}" if taken else
                          "the steps: none of torch's optimizers took one")
-    if taken and runs[0].moves >= 2 * taken:
-        remarks.append(f"a schedule moves on {runs[0].moves // taken} times in a step: "
-                       "its warm-up and decay end as many times earlier")
     precision = "float64" if close <= 1e-7 else (
         f"in the script's precision: what is below {close:g} is not seen")
     report = Report(findings, remarks, unchecked, len(runs), taken, Evidence(runs),

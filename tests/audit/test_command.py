@@ -1,4 +1,7 @@
-"""`python -m manual_dp audit -- train.py`: scripts as they are, on ranks."""
+"""`python -m manual_dp audit -- train.py`: scripts as they are, on ranks.
+
+Each test takes more than 3 s: only in new pythons is a script started as it will be.
+"""
 
 import os
 import signal

@@ -1,7 +1,6 @@
 """Ranks meet over the store; a rank that hangs says which collective it called last."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -47,7 +46,7 @@ def calls():
 def test_the_last_collective_is_told_with_its_line():
     before, after = run_ranks(calls, 2)[0]
     assert before == "it has called no collective"
-    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 43"
+    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 42"
 
 
 def parted(folder):
@@ -66,15 +65,10 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
         run_ranks(parted, 2, tmp_path, timeout=5)
     found = ended(error.value, tmp_path)
     if found.code == "hang":  # gloo may also see that sizes differ
-        assert "rank 0: collective 2 is barrier in test_meet.py, line 58" in found.says
-        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 60" in (
+        assert "rank 0: collective 2 is barrier in test_meet.py, line 57" in found.says
+        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 59" in (
             found.says)
     assert found.code in ("hang", "mismatch")
-
-
-def error(text, kind="raised", rank=1, details=""):
-    return SimpleNamespace(kind=kind, rank=rank, details=details, __str__=None) if (
-        text is None) else RankError(text, rank, details, kind)
 
 
 @pytest.mark.parametrize("text, kind, details, code, words", [
@@ -91,7 +85,7 @@ def error(text, kind="raised", rank=1, details=""):
      "\nx", "not-trained", "head.weight"),
 ])
 def test_how_a_run_ended_is_a_finding(tmp_path, text, kind, details, code, words):
-    found = ended(error(text, kind, details=details), tmp_path)
+    found = ended(RankError(text, 1, details, kind), tmp_path)
     assert found.code == code and words in found.says
 
 
