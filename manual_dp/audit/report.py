@@ -36,7 +36,7 @@ random-same       ranks are seeded alike after the model was made: same masks an
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  wrapper not called, or in no_sync; a sum left out; rare averages (watch more)
+not-synchronised  wrapper not called, or in no_sync; a sum left out; or rare averages
                   call the wrapper; sum every gradient, and wait for the sum's handle
 rank-left-out     one rank's gradient is sent to all, or the loop over ranks ends early
                   all_reduce the gradients; sum over range(world_size)
