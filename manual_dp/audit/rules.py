@@ -152,7 +152,10 @@ def _parted(weights, step, when, code):
 
 def _set_up(step):
     if step.world_size > 1:
-        yield from differ([u.state for u in step.first])
+        begins = step.t == step.runs[0].updates[0].t
+        for f in differ([u.state for u in step.first]):
+            yield finding("start-differs", f"the buffer {f.says}", f.rank) if (
+                begins and f.code == "buffers") else f
         yield from differ([u.end for u in step.last], common=True)
 
 

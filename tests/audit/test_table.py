@@ -27,6 +27,9 @@ BROKEN = {
     # set-up and weights before
     "weights drawn by rank": (HAND, [("manual_seed(0)", "manual_seed(rank)")],
                               "start-differs", "is "),
+    "a buffer drawn by rank": (HAND, [around("    model = net()\n", after="    model."
+                               "register_buffer('scale', torch.rand(3) + rank)\n")],
+                               "start-differs", "the buffer scale"),
     "other weights on rank 1 later": (HAND, [around(STEP, after="    if rank == 1:\n"
                                       "        model[0].bias.data += 1e-9\n")],
                                       "replicas-differ", "0.bias"),
