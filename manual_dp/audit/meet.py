@@ -103,13 +103,15 @@ def ended(error, folder):
 
     error: a RankError, or what is like it. folder: of `Calls`.
     """
-    text, whole, says = str(error).split("\n")[0], f"{error}\n{error.details}", []
+    text, whole = str(error).split("\n")[0], f"{error}\n{error.details}"
+    says, took = [], {}
     for path in sorted(Path(folder).glob("calls-*")):
         at, call, count = json.loads(path.read_text())
         stands = "" if not at or call.endswith(f"in {at}") else (
             "; it came to its end" if at.startswith("<") else f"; it stands at {at}")
-        says.append(f"rank {path.name.removeprefix('calls-')}: {call}{stands}, after "
-                    f"{so_many(count, 'update')}")
+        rank = path.name.removeprefix("calls-")
+        says.append(f"rank {rank}: {call}{stands}, after {so_many(count, 'update')}")
+        took[count] = f"rank {rank} took {so_many(count, 'update')}"
     if "DDP expects same model" in whole:
         return finding("start-differs", text, error.rank)
     if "not used in producing loss" in whole:
@@ -119,6 +121,8 @@ def ended(error, folder):
     if any(word in whole for word in OTHER_SIZES):
         return finding("mismatch", "a rank got what others sent for another collective"
                        f": {'. '.join(says) or text}", error.rank)
+    if took and max(took) > min(took) + 1:  # who waits for whom is one apart at most
+        return finding("not-trained", f"{took[min(took)]}, {took[max(took)]}")
     code = "hang" if says or error.kind in ("hung", "left") else "exception"
     return finding(code, ". ".join(says) or text, error.rank)
 

@@ -31,7 +31,7 @@ rows-same         no sampler, a split that ignores the rank, or a stream nobody 
 rows-overlap      the split drops or pads the tail, or ranks shuffle for themselves
                   give each row to one rank, and weight rank i's loss by n_i * W / N
 not-trained       an optimizer of other tensors, no loss that needs them, or no step
-                  make the optimizer last, wrap after all layers; freeze what is unused
+                  step on all ranks; optimizer last; wrap all layers, freeze unused ones
 random-same       ranks are seeded alike after the model was made: same masks and noise
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared

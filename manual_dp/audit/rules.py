@@ -52,7 +52,7 @@ def judge(runs, alone=None, watched=False, ignored=()):
                     or known & DEALS and broken.code.startswith("rows-")):
                 found.append(broken._replace(step=step.t, place=line))
             break
-    return found, remarks, unchecked
+    return found, [] if found else remarks, unchecked
 
 
 # whatever a step comes to

@@ -1,5 +1,6 @@
 """Ranks meet over the store; a rank that hangs says which collective it called last."""
 
+import json
 import time
 
 import pytest
@@ -46,7 +47,7 @@ def calls():
 def test_the_last_collective_is_told_with_its_line():
     before, after = run_ranks(calls, 2)[0]
     assert before == "it has called no collective"
-    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 42"
+    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 43"
 
 
 def parted(folder):
@@ -65,8 +66,8 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
         run_ranks(parted, 2, tmp_path, timeout=5)
     found = ended(error.value, tmp_path)
     if found.code == "hang":  # gloo may also see that sizes differ
-        assert "rank 0: collective 2 is barrier in test_meet.py, line 57" in found.says
-        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 59" in (
+        assert "rank 0: collective 2 is barrier in test_meet.py, line 58" in found.says
+        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 60" in (
             found.says)
     assert found.code in ("hang", "mismatch")
 
@@ -87,6 +88,17 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
 def test_how_a_run_ended_is_a_finding(tmp_path, text, kind, details, code, words):
     found = ended(RankError(text, 1, details, kind), tmp_path)
     assert found.code == code and words in found.says
+
+
+@pytest.mark.parametrize("counts, code", [((3, 3), "hang"), ((3, 2), "hang"),
+                                          ((3, 0), "not-trained")])
+def test_ranks_that_are_updates_apart_did_not_wait_for_each_other(tmp_path, counts, code):
+    for rank, count in enumerate(counts):
+        call = ["x.py, line 1", "collective 2 is barrier in x.py, line 1", count]
+        (tmp_path / f"calls-{rank}").write_text(json.dumps(call))
+    found = ended(RankError("rank 1 had not finished", 1, "", "hung"), tmp_path)
+    assert found.code == code
+    assert code == "hang" or found.says == "rank 1 took 0 updates, rank 0 took 3 updates"
 
 
 # the same in an audit
