@@ -26,16 +26,15 @@ NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
-course lab test test-all audits refresh settings: export OMP_NUM_THREADS ?= 1
+course lab test test-all refresh settings: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test test-all audits refresh release settings lint bench
+.PHONY: help course lab test test-all refresh release settings lint bench
 
 help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
 	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
 	@echo 'make test     lint, the quick tests, lessons 00 to 11 against their stored outputs'
 	@echo 'make test-all lint, all tests, every lesson and problem set: half an hour'
-	@echo 'make audits   all programs that the audit is tried on'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets, and a zip for learners: without solutions, hidden checks'
 	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
@@ -55,10 +54,6 @@ test: lint
 test-all: lint
 	$(PYTEST) tests
 	$(PYTEST) $(NBVAL) notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb
-
-audits: $(STAMP)
-	$(PYTEST) --all-programs tests/audit/test_programs.py tests/audit/test_scripts.py \
-		tests/lab/hosts/test_kills.py
 
 refresh: $(STAMP)
 	@$(COURSE) --refresh $(LESSON_FLAG)

@@ -21,8 +21,6 @@ settings.load_profile("course")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all-programs", action="store_true", help="try all programs of "
-                     "tests/support, not every fourth")
     parser.addoption("--quick", action="store_true", help="leave out what takes long, as "
                      "tests/support/long.txt says")
 
@@ -34,13 +32,8 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in out]
 
 
-def programs(config, cases):
-    """Return the names of the cases to run: every fourth in their order, or all."""
-    return sorted(cases) if config.getoption("--all-programs") else sorted(cases)[::4]
-
-
 # Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """audit/test_audit audit/test_reads course/lab/ledger/test_compare lab/test_torchrun
+TOGETHER = """course/lab/ledger/test_compare lab/test_torchrun
     notebooks/test_book notebooks/test_lessons notebooks/test_lab
     notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
     notebooks/test_settings ranks/live/test_live ranks/live/test_magics

@@ -369,7 +369,7 @@ def test_it_lints_then_runs_some_tests_or_all_then_notebooks(folder, target, som
 
 
 @pytest.mark.parametrize("target, threads", [
-    ("course", "1"), ("refresh", "1"), ("test", "1"), ("test-all", "1"), ("audits", "1"),
+    ("course", "1"), ("refresh", "1"), ("test", "1"), ("test-all", "1"),
     ("lab", "1"), ("settings", "1"), ("bench", "")])
 def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threads):
     make(folder, target)

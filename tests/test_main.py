@@ -53,6 +53,10 @@ def refuses(capsys, *arguments):
     (["train", "--data", "mnist"], "--data: invalid choice: 'mnist'"),
     (["train", "--out", "."], "--out: '.' is no file in an existing folder"),
     (["train", "--out", "no/such/folder/x.json"], "is no file in an existing folder"),
+    (["audit"], "the following arguments are required: -- SCRIPT.py"),
+    (["audit", "--steps", "0", "--", "x.py"], "--steps: '0' is no whole number"),
+    (["audit", "--", "no/such.py"], "there is no script no/such.py"),
+    (["audit", "--", "torchrun", "x.py"], "leave torchrun out and give the script's file"),
 ])
 def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
     monkeypatch.setattr(train_module, "train", lambda *_, **__: pytest.fail("trains"))

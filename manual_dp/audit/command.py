@@ -1,44 +1,42 @@
-"""The command `python -m manual_dp audit`: what it takes, and what it prints."""
+"""The command `python -m manual_dp audit`: run a script on ranks, and judge it.
+
+Ranks are started as torchrun starts them, a new python each, below `run_ranks`: an
+interrupt, or the end of this process, ends all of it. In a folder rank R leaves run-R,
+what was seen; end-R, how the script ended; calls-R, its last collective, if it hangs.
+"""
 
 import argparse
-import contextlib
-import importlib
-import signal
+import json
+import os
+import pickle
+import runpy
+import socket
 import sys
-import threading
+import tempfile
+import time
+import traceback
+from pathlib import Path
 
-import cloudpickle
+from manual_dp.audit.meet import Calls, ended
+from manual_dp.audit.report import Report, check_codes
+from manual_dp.audit.watch import COMMAND, WATCHED, judged, on_wrapping
+from manual_dp.ranks import RankError, run_ranks
 
+ASKED = "MANUAL_DP_AUDIT"  # in the environment: folder, steps, timeout
+DAY = 86400  # seconds: the ranks' own deadline is another one
+INSIDE = f"from {__name__} import inside; inside()"
 HELP = """\
 Run a few steps of your training on several ranks, and say what is wrong.
 
   python -m manual_dp audit -- train.py --its --arguments
 
-runs a script under torchrun, in its own precision, with its own data. It should say
-`watch(model, optimizer)` (from manual_dp.audit); if it does not, it is watched from the
-moment it wraps its models in DDP, or, if it sends gradients by hand, calls its model.
-It is ended after its first steps. If nothing was found, it is started again in float64
-and without dropout, on the ranks and on one device, quietly: both must take the same
-steps. A script that starts its ranks itself (mp.spawn) says watch in these, and is run
-without this command.
+runs a script as torchrun does, and ends it after its first steps. What it wraps in DDP
+is watched, unless it says `watch(model, optimizer)` (from manual_dp.audit), as one must
+that starts its ranks itself. More exact is manual_dp.audit.audit, beside one device.
 
-  python -m manual_dp audit my_package.train:mine
-
-calls a function that returns the arguments of manual_dp.audit.audit as a dict: this is
-more exact, in float64 and beside a single device:
-
-  def mine():                                    # in my_package/train.py
-      return {"make_model": ..., "make_batch": ..., "step": ..., "world_size": 2}
-
-What make_model and make_batch return is what step is called with, one by one:
-step(model, optimizer, X, y).
-
-Data parallelism is judged: on every rank a replica of the model, and gradients that are
-averaged, or weights (local SGD). Experts, and slices of layers, that are each rank's
-own are left out, and said to be; stages of a pipeline are not judged.
-
+Do not set TORCH_DISTRIBUTED_DEBUG=DETAIL: DDP crashes with it on some builds of torch.
 Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
-be checked: the report says what and why.
+be checked.
 """
 
 
@@ -47,73 +45,104 @@ def add_parser(commands, count, file):
     parser = commands.add_parser(
         "audit", help="is your training on many devices correct?", description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", metavar="-- SCRIPT.py | PACKAGE.MODULE:FUNCTION",
-                        help="a script, or where the arguments come from")
-    parser.add_argument("arguments", nargs="*", help="of the script")
-    parser.add_argument("--world-size", type=count, metavar="N",
-                        help="ranks (2), instead of what the function says")
-    parser.add_argument("--steps", type=count, metavar="N", help="steps (3)")
-    parser.add_argument("--timeout", type=count, metavar="S",
-                        help="seconds until ranks that wait are given up (60)")
-    parser.add_argument("--ranks-only", action="store_true",
-                        help="do not start a script again, on one device")
+    parser.add_argument("words", nargs="+", metavar="-- SCRIPT.py",
+                        help="a script, and its arguments")
+    for name, default, of in [("world-size", 2, "ranks"), ("steps", 3, "steps"), (
+            "timeout", 60, "seconds until ranks that wait are given up")]:
+        parser.add_argument(f"--{name}", type=count, default=default, metavar="N",
+                            help=f"{of} ({default})")
     parser.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     parser.set_defaults(command=audit_command)
 
 
 def audit_command(args):
     """Audit; print the report, write JSON; return the exit status."""
-    asked = {name: value for name in ("world_size", "steps", "timeout")
-             if (value := getattr(args, name))}
-    with _tidy():
-        report = _report(args, asked)
-    print(report)
-    if report.details:
-        print(report.details)
+    report = audit_script(args.words, args.world_size, args.steps, args.timeout)
+    print("\n".join(filter(None, [str(report), report.details])))
     if args.out:
         report.save(args.out)
     return 1 if report.findings else 3 if report.unchecked else 0
 
 
-def _report(args, asked):
-    from manual_dp.audit import audit, audit_script
-    if args.what.endswith(".py"):
-        return audit_script([args.what, *args.arguments], **asked,
-                            alone=not args.ranks_only)
-    if args.arguments:
-        raise ValueError(f"{args.what} takes no {' '.join(args.arguments)}")
-    settings = {**_settings(args.what), **asked}
-    try:
-        return audit(**settings)
-    except TypeError as error:  # the function's dict: no bug of the command's
-        raise ValueError(f"{args.what}: {error}") from error
+def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
+    """Run words, a script and its arguments, on ranks; return a Report.
+
+    steps: it is ended when so many are taken. timeout: seconds in which every rank must
+    get farther. ignore: codes of findings, as in `audit`.
+    Raises FileNotFoundError without the script, ValueError for what is none,
+    RuntimeError if there is nothing to judge.
+    """
+    check_codes(ignore)
+    name, *_ = words = [*map(str, words)]
+    if name in ("torchrun", "python", "python3", "-m"):
+        raise ValueError(f"leave {name} out and give the script's file: the command "
+                         "starts its ranks: audit --world-size 2 -- package/train.py")
+    if not os.path.exists(name):
+        raise FileNotFoundError(f"there is no script {name}")
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environ = {ASKED: json.dumps([folder, steps, timeout]), "GROUP_RANK": "0",
+                   "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(free.getsockname()[1]),
+                   "LOCAL_WORLD_SIZE": str(world_size), "TORCHELASTIC_RUN_ID": "audit",
+                   "TORCH_DISTRIBUTED_DEBUG": "INFO"}
+        free.close()
+        try:
+            run_ranks(_become, world_size, words, environ, timeout=DAY)
+        except RankError as error:
+            how = error  # also where all went well: the new pythons have no result
+        paths = [Path(folder, f"run-{rank}") for rank in range(world_size)]
+        if all(path.exists() for path in paths):
+            return judged([pickle.loads(path.read_bytes())  # noqa: S301 (ours)
+                           for path in paths], steps, ignore)
+        ends = {rank: json.loads(path.read_text()) for rank in range(world_size)
+                if (path := Path(folder, f"end-{rank}")).exists()}
+        text, details = ends.get(how.rank, [str(how), how.details])
+        if not text:
+            raise RuntimeError(f"{name} came to its end, and nothing was watched on "
+                               f"rank {how.rank}: say watch(model, optimizer) once the "
+                               "process group is there, or wrap the model in DDP")
+        error = RankError(text, how.rank, details, how.kind)
+        report = Report([ended(error, folder)], (), (), world_size, details=details)
+    report.set_aside(ignore)
+    return report
 
 
-@contextlib.contextmanager
-def _tidy():
-    """Let SIGTERM end what runs, and take its files away, as an interrupt does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def _become(words, environ):
+    """Turn this rank into a new python that runs the script."""
+    os.environ.update(environ)
+    os.execv(sys.executable, [sys.executable, "-c", INSIDE, *words])
+
+
+def inside():
+    """Be a rank: run the script that the command line names, as python would."""
+    folder, steps, timeout = json.loads(os.environ[ASKED])
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    end, calls = ["", ""], Calls(folder, rank, timeout, True, lambda: sum(
+        len(one.recorder.updates) for one in WATCHED))
+    paths = [Path(folder, f"run-{other}") for other in range(world_size)]
+
+    def leave(run):
+        paths[rank].with_suffix(".part").write_bytes(pickle.dumps(run))
+        paths[rank].with_suffix(".part").rename(paths[rank])
+        while not all(path.exists() for path in paths):  # or until `calls` gives up
+            time.sleep(0.05)
+        os._exit(0)
+    COMMAND.update(steps=steps, leave=leave)
+    calls.start()
+    on_wrapping()
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     try:
-        yield
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        for one in WATCHED:
+            one.finish()
+    except BaseException as error:
+        for one in WATCHED:
+            one.stop()
+        if not isinstance(error, SystemExit) or error.code:
+            end = [f"rank {rank} raised {type(error).__name__}: {error}",
+                   traceback.format_exc()]
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _settings(name):
-    module, _, function = name.partition(":")
-    if not module or not function:
-        raise ValueError(f"say package.module:function, got {name!r}")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as python -m has it; a console script may not
-    module = importlib.import_module(module)
-    cloudpickle.register_pickle_by_value(module)  # ranks get globals as they are now
-    settings = getattr(module, function, None)
-    if not callable(settings):
-        raise ValueError(f"{module.__name__} has no function {function}")
-    settings = settings()
-    if not isinstance(settings, dict):
-        raise ValueError(f"{name} must return a dict, got {type(settings).__name__}")
-    return settings
+        Path(folder, f"end-{rank}").write_text(json.dumps(end))

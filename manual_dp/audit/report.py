@@ -1,42 +1,135 @@
-"""What an audit or a watched script comes to: findings, remarks, what was not checked.
+"""What an audit comes to: findings with cause and repair, and what was not checked.
 
-    Report   print it, save it as JSON
+WORDS has every code there is, in the order of a report: causes before consequences.
 """
 
 import textwrap
+from collections import namedtuple
 
-from manual_dp.audit.catalogue import so_many
 from manual_dp.files import write_json
+
+Finding = namedtuple("Finding", "code says cause repair rank step place")
+TABLE = """\
+exception         the code raised it, or the system ended the process (want of memory)
+                  read the traceback in report.details; run with world_size=1
+hang              unequal numbers of batches, or a collective behind `if rank == 0`
+                  drop_last or DistributedSampler; evaluate model.module on rank 0
+mismatch          ranks call other collectives at the same time, or take more steps
+                  let all ranks take the same steps; evaluate model.module on rank 0
+not-finite        a rate too large, log(0), the mean of an empty shard
+                  look for the first step whose loss is not finite; skip an empty shard
+start-differs     ranks drew weights of their own, or one loaded some after wrapping
+                  load first, then wrap in DDP; or broadcast, or seed all ranks alike
+sampler-differs   each rank deals out rows by a seed, a rank, or a list of its own
+                  one seed, one sorted list on all ranks; leave num_replicas, rank out
+sampler-epoch     sampler.set_epoch is not called on all ranks before each epoch
+                  call sampler.set_epoch(epoch); a single epoch: ignore=[this code]
+no-sampler        shuffle=True, or nothing, stands where the sampler should
+                  DataLoader(data, batch_size, sampler=DistributedSampler(data))
+rows-same         no sampler, a split that ignores the rank, or a stream nobody splits
+                  X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)
+rows-overlap      the split drops or pads the tail, or ranks shuffle for themselves
+                  give each row to one rank, and weight rank i's loss by n_i * W / N
+not-trained       an optimizer of other tensors, no loss that needs them, or no step
+                  step on all ranks; optimizer last; wrap all layers, freeze unused ones
+random-same       ranks are seeded alike after the model was made: same masks and noise
+                  seed the model alike, then each rank with seed + rank
+stale             gradients of an earlier step were not cleared
+                  optimizer.zero_grad() on every rank before each backward
+not-synchronised  wrapper not called, or in no_sync; a sum left out; or rare averages
+                  call the wrapper; sum every gradient, and wait for the sum's handle
+rank-left-out     one rank's gradient is sent to all, or the loop over ranks ends early
+                  all_reduce the gradients; sum over range(world_size)
+accumulation      micro-batches are not divided by their number, or do not count alike
+                  loss / n in each micro-batch; sum, clip, step, zero_grad once for all
+clip              clipped before the sum, on some ranks, or otherwise than on one device
+                  clip the averaged gradient, once, on every rank, to one max_norm
+settings          frozen, in another mode, with other options, or for one world size
+                  set all ranks up alike, before wrapping; lr goes with rows of a step
+sum               gradients are summed over ranks and not divided by the world size
+                  divide by the world size; lr stays, the minibatch is the same
+averaged-twice    DDP has taken the mean already; or a loss over gathered rows is split
+                  leave the second division out; under DDP multiply such a loss by W
+uneven-shards     ranks' means count alike, and divide by unequal rows, words, weights
+                  multiply mean i by n_i * W / N; n_i: what it divides by, N: their sum
+gradient          a number over own rows, another loss or label on a rank, a constant
+                  gather such a number, with gradients; compute alike on all ranks
+state-differs     an average, scheduler or state of some ranks only, or own gradients
+                  do it on all ranks alike; average gradients rather than weights
+buffers           buffers, such as running means, are each rank's own
+                  DDP with broadcast_buffers=True, or broadcast them before evaluation
+replicas-differ   ranks do not take the same step, or some write their weights once more
+                  apply one gradient, write on all ranks alike, or broadcast afterwards
+"""  # code and cause, and under it the repair
+ROWS = [line.strip() for line in TABLE.splitlines()]
+WORDS = {row.split()[0]: (row.partition(" ")[2].strip(), repair)
+         for row, repair in zip(ROWS[::2], ROWS[1::2])}
+
+
+def finding(code, says, rank=None, step=None, place=""):
+    """Make a Finding; cause and repair are those of its code."""
+    return Finding(code, says, *WORDS[code], rank, step, place)
+
+
+def check_codes(ignore):
+    """Raise ValueError unless `ignore` is a list of codes that there are."""
+    if isinstance(ignore, str) or not {*ignore} <= {*WORDS}:
+        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
+                         f"{ignore!r}")
+
+
+def so_many(count, noun):
+    """Return how many there are, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def few(names):
+    """Return the first five names as text."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))
+
+
+def numbers(some):
+    """Return the first six numbers as text."""
+    some = [f"{round(x, 9):.4g}" for x in some]
+    return ", ".join(some[:6]) + (", ..." if len(some) > 6 else "")
+
+
+class Evidence:
+    """Hold updates. steps: of each update, every rank's; alone: one device's, [it]."""
+
+    def __init__(self, runs, alone=None):
+        self.steps = [*zip(*(run.updates for run in runs))]
+        self.alone = [[u] for u in alone.updates] if alone else []
 
 
 class Report:
     """Hold an audit's findings, causes first; print as a table.
 
     remarks: what was seen and is no mistake. details: a traceback, if a rank raised.
-    evidence: what the ranks noted, the `Evidence` that the findings come from; None if
-    the run ended before its time.
+    evidence: what the findings come from; None if the run ended before its time.
     """
 
-    def __init__(self, findings, remarks, world_size, steps, unchecked=(), details="",
-                 evidence=None, precision="float64"):
-        self.findings, self.remarks = list(findings), list(remarks)
-        self.unchecked = list(unchecked)
+    def __init__(self, findings, remarks=(), unchecked=(), world_size=1, steps=0,
+                 evidence=None, details="", precision="float64"):
+        self.findings = sorted(findings, key=lambda f: [*WORDS].index(f.code))
+        self.remarks = list(dict.fromkeys(remarks))
+        self.unchecked = list(dict.fromkeys(unchecked))
         self.world_size, self.steps, self.details = world_size, steps, details
         self.evidence, self.precision = evidence, precision
 
     def set_aside(self, codes):
         """Make remarks of the findings with these codes."""
-        known = [f for f in self.findings if f.code in codes]
+        self.remarks += [f"{f.code}, ignored: {f.says}" for f in self.findings
+                         if f.code in codes]
         self.findings = [f for f in self.findings if f.code not in codes]
-        self.remarks += [f"{f.code}, ignored: {f.says}" for f in known]
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
-        count = len(self.findings)
-        words = (so_many(count, "finding") if count else
+        words = (so_many(len(self.findings), "finding") if self.findings else
                  "no finding, but not all was checked" if self.unchecked else "clean")
-        lines = [f"audit: {so_many(self.steps, 'step')} on {self.world_size} ranks, "
-                 f"{self.precision}: {words}"]
+        ranks = so_many(self.world_size, "rank")
+        lines = [f"audit: {so_many(self.steps, 'step')} on {ranks}, {self.precision}: "
+                 f"{words}" if self.steps else f"audit: on {ranks}: {words}"]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""
             lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",
@@ -44,7 +137,7 @@ class Report:
         lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
         lines += [f"{'remark':16}  {words}" for words in self.remarks]
         return "\n".join(part for line in lines for part in textwrap.wrap(
-            line, 88, subsequent_indent=" " * 18))
+            line, 78, subsequent_indent=" " * 18))
 
     __repr__ = __str__
 

@@ -1,286 +1,289 @@
-"""From what the ranks noted to findings: nothing is computed on weights here.
+"""From what the ranks recorded to findings.
 
-    judge        (findings, remarks, unchecked) of the evidence
-    RULES        functions of an `Evidence`, each returns findings; append your own
-    alias set_up drift                  the model: is it one and the same on all ranks?
-    moved updates unused                the step: do all ranks take it, and once?
-    copies remarks at_rest              what else there is to say
-
-A later rule may look at the findings of those before it. Those about gradients, rows,
-the learning rate, clipping, averages of weights, random numbers, what was set up and a
-single device's step are in gradient.py, rows.py, rate.py, clipping.py, averaging.py,
-draws.py, settings.py, single.py.
+1. What is wrong whatever a step comes to: samplers, what is not trained, ...
+2. Is the step the one that the same code takes alone? Then it is right.
+3. Else: where do ranks part first? The weights before, the rows, the gradients, the
+   update, the weights after. The first broken link is the finding: what follows from
+   it is not told.
 """
 
-import re
-from dataclasses import replace
+import math
 
-from manual_dp.audit.averaging import averages, later
-from manual_dp.audit.catalogue import WORDS, few, finding, ranks, so_many
-from manual_dp.audit.clipping import clips
-from manual_dp.audit.draws import aims, draws, noise, seeds
-from manual_dp.audit.gradient import gradients, no_gradient
-from manual_dp.audit.rate import learning_rate
-from manual_dp.audit.records import each_step
-from manual_dp.audit.rows import ROWS
-from manual_dp.audit.schedule import plateaus, schedules
-from manual_dp.audit.settings import ask_setups
-from manual_dp.audit.single import beside, other_step
-from manual_dp.audit.strangers import strangers
+import torch
 
-# what follows where some rank takes its step later than others
-LATER = {"gradient", "rates-differ", "state-differs", "clip", "buffers"}
+from manual_dp.audit import losses, mixing
+from manual_dp.audit.notes import Step
+from manual_dp.audit.report import WORDS, few, finding
+from manual_dp.audit.rows import dealt, shared
+from manual_dp.audit.sketch import mixture
+from manual_dp.audit.state import differ
+
+ORDER = [*WORDS]
+FOLLOWS = {"start-differs", "gradient", "replicas-differ", "state-differs", "buffers"}
+OWN = {"replicas-differ", "state-differs", "buffers"}  # to each rank, in local SGD
+BESIDE = "the step beside one device's: "
+DEALS = {"sampler-differs", "sampler-epoch", "no-sampler"}
 
 
-def judge(evidence):
-    """Ask every rule; return (findings, remarks, unchecked), causes first."""
-    for rule in RULES:
-        evidence.findings += rule(evidence)
-    once = {(f.code, f.parameter, f.rank): f for f in reversed(evidence.findings)
-            if not _follows(f, evidence)}
-    in_order = sorted(once.values(), key=lambda f: _place(f.code, evidence))
-    return in_order, evidence.remarks, evidence.unchecked
+def judge(runs, alone=None, watched=False, ignored=()):
+    """Return (findings, remarks, unchecked); what follows from ignored ones counts."""
+    remarks, unchecked = [], []
+    if why := next((run.unjudged for run in runs if run.unjudged), ""):
+        return [], [], [why]
+    if found := next(_other_models(runs), None):
+        return [found], [], []
+    steps = [Step(t, runs, alone, watched, remarks, unchecked)
+             for t in sorted({u.t for run in runs for u in run.updates})]
+    found = [*dealt(runs, watched), *_facts(runs, watched)]
+    local, masks = _local(steps), [run.masks for run in runs]
+    if len(runs) > 1 and masks[0] and all(one == masks[0] for one in masks):
+        remarks.append("dropout was set aside; with these seeds all ranks would draw "
+                       "the same masks: seed each with seed + rank")
+    if local:
+        unchecked.append("the gradients: ranks step on their own, and average their "
+                         "weights (local SGD)")
+    for step in steps:
+        links = sorted(_links(step, local), key=lambda f: ORDER.index(f.code))
+        if links:
+            broken = links[0]
+            known = {f.code for f in found} - {*ignored}
+            line = next((u.line for us in step.updates for u in us if u.line), "")
+            if not (broken.code in known or known and broken.code in FOLLOWS
+                    or known & DEALS and broken.code.startswith("rows-")):
+                found.append(broken._replace(step=step.t, place=line))
+            break
+    return found, [] if found else remarks, unchecked
 
 
-def _place(code, evidence):
-    """Return where a finding stands in a report."""
-    places = list(WORDS)
-    if code == "gradient" and evidence.watched:  # beside no single device it says less
-        return places.index("replicas-differ") + 0.5
-    return places.index(code)
+# whatever a step comes to
+
+def _other_models(runs):
+    first = runs[0]
+    for rank, run in enumerate(runs):
+        if (run.names, run.shapes) != (first.names, first.shapes):
+            yield finding("start-differs", f"rank {rank} has other parameters than rank"
+                          " 0, or of other shapes", rank)
+        elif run.wants != first.wants:
+            i = next(i for i, want in enumerate(run.wants) if want != first.wants[i])
+            yield finding("settings", f"requires_grad of {first.names[i]} is "
+                          f"{run.wants[i]} on rank {rank}, not so on rank 0", rank)
 
 
-def _follows(one, evidence):
-    """Return whether a finding is no more than what another one says."""
-    late = evidence.stepped_apart
-    if late is not None and one.code in LATER and (one.step or 0) >= late:
-        return True  # ranks stepped at other times
-    # a model that took another step gives others another input
-    slower = any(f.code == "learning-rate" and f.step == one.step
-                 for f in evidence.findings)
-    if evidence.runs[0].several and slower and one.code in ("local", "gradient"):
-        return True
-    return one.code == "not-in-optimizer" and not one.parameter and any(
-        f.code == one.code and f.parameter for f in evidence.findings)
+def _facts(runs, watched):
+    """Return what needs no step to be known, in a list."""
+    for rank, run in enumerate(runs):
+        if run.broken:
+            return [finding("not-finite", f"NaN or inf in {few(run.broken)}", rank)]
+    unheld = [n for n in runs[0].unheld if all(n in run.unheld for run in runs)]
+    if unheld and (runs[0].updates or not watched):
+        return [finding("not-trained", f"no optimizer holds {few(unheld)}")]
+    silent = [run.silent for run in runs]  # where these differ, rows choose experts
+    if silent[0] and all(one == silent[0] for one in silent):
+        return [finding("not-trained", f"no loss depends on {few(silent[0])}")]
+    idle = not runs[0].updates and all(run.idle for run in runs) and not watched
+    return [finding("not-trained", "no update of the weights")] if idle else []
 
 
-# the model
+# the chain of a step
 
-def alias(evidence):
-    """Ask that no parameter is on the memory of another tensor, or of another rank."""
-    found, owners = [], {}
-    for rank, run in enumerate(evidence.runs):
-        whose = [(run.shared[0], run.shared[1])] if run.shared else [
-            (name, f"rank {owners[place][0]}'s {owners[place][1]}")
-            for name, place in run.common.items() if place in owners]
-        found += [finding("alias", 1, f"{name} of rank {rank} is on the memory of "
-                          f"{other}", rank, 0, name) for name, other in whose]
-        owners.update({place: (rank, name) for name, place in run.common.items()})
-    return found[:1]
+def _local(steps):
+    """Return "each" or "some" if ranks step on their own, and meet in so many steps.
 
-
-def set_up(evidence):
-    """Ask that models and optimizers are set up alike, and as at world size 1."""
-    found, last = [], [note.setup for notes in evidence.steps[-1:] for note in notes]
-    for t, notes in enumerate(evidence.steps):
-        alone = evidence.alone[t][0].setup if t < len(evidence.alone) else None
-        for moment in ("start", "setup"):
-            setups = [getattr(note, moment) for note in notes]
-            if None not in setups:
-                if evidence.local:  # each rank's optimizer has a state of its own
-                    setups = [replace(setup, state={}) for setup in setups]
-                found += [f for f in ask_setups(
-                    setups, alone if moment == "setup" else None, notes[0].t)
-                    if f.code not in {other.code for other in found}
-                    # an optimizer may be known by its first step only
-                    and (f.code != "not-in-optimizer" or not _copied(notes) and any(
-                        f.parameter in setup.unheld for setup in last))]
-    return found
+    They meet where weights that were not alike after a step are so before a later one.
+    """
+    full = [step for step in steps if all(step.updates)]
+    own = [step for step in full if all(u.after is not None for u in step.last)
+           and [*_parted([u.after for u in step.last], step, "", "replicas-differ")]]
+    meet = [step for step in full if own and step.t >= own[0].t and not [*_after(step)]]
+    if not meet or all(step.proof for step in own):
+        return ""
+    return "each" if all(step in meet for step in own) else "some"
 
 
-def _copied(notes):
-    """Return whether weights come from others, which an optimizer of torch's holds."""
-    return all(note.foreign and not note.rates and note.moved for note in notes)
+def _links(step, local):
+    """Return the findings of one step, of which the caller takes the first."""
+    counts = [len(us) for us in step.updates]
+    if len(set(counts)) > 1:
+        who, most = counts.index(min(counts)), counts.index(max(counts))
+        return [finding("mismatch" if min(counts) else "not-trained",
+                        f"rank {who} takes {min(counts)} updates in the step, rank "
+                        f"{most} takes {max(counts)}", who)]
+    broken = [*_before(step), *_set_up(step), *_random(step)]
+    for us in zip(*step.updates):
+        if found := [*_stale(us, step), *_nothing(us)]:
+            return broken + found
+    rows = [*shared(step)]
+    if step.proof:
+        rows = [f for f in rows if f.code == "rows-same"]
+        return [*broken, *rows, *_after(step)]
+    if local:
+        alike = set() if local == "each" and not step.watched else OWN
+        return [f for f in [*broken, *rows] if f.code not in alike]
+    broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
+    if step.proof is False and not broken:
+        broken += _other_update(step)
+    if step.proof is None and step.why and not broken and all(
+            BESIDE not in why for why in step.unchecked):  # more follows from the first
+        step.unchecked.append(BESIDE + step.why)
+    return broken
 
 
-def drift(evidence):
-    """Ask that ranks have the same weights before the first step and after each one."""
-    found = [_parted(evidence, *one) for one in evidence.runs[0].drifts]
-    for notes in _together(evidence):
-        for when in ("before", "after") if not found and notes[0].weights is not None \
-                else ():
-            lists = [getattr(note, when) for note in notes]
-            apart = notes[0].setup.left_out if evidence.watched else ()
-            i = next((i for i, name in enumerate(evidence.names) if None not in lists
-                      and name not in apart and len({one[i] for one in lists}) > 1),
-                     None)
-            now = not evidence.local if when == "after" else notes[0].t == 0
-            if i is not None and now and not found:
-                who = [rank for rank, mine in enumerate(lists)
-                       if mine[i] != lists[0][i]]
-                stands = [note.weights[i] + (note.step[i] if when == "before" else 0)
-                          for note in notes]
-                far = max(float((mine - stands[0]).norm()) for mine in stands)
-                if far > 10 * evidence.close ** 2 * float(stands[0].norm()):
-                    found.append(_parted(evidence, notes[0].t, when, i, who, far))
-                else:
-                    evidence.remark("weights differ in their last digits from rank to "
-                                    "rank, as where each adds up in an order of its "
-                                    "own: they drift apart")
-    return found
+def _before(step):
+    later = step.t > step.runs[0].updates[0].t
+    yield from _parted([u.start for u in step.first], step, "before the step",
+                       "replicas-differ" if later else "start-differs")
 
 
-def _together(evidence):
-    """Return the steps after which ranks have one model by design."""
-    steps = evidence.steps
-    if any(note.wraps == "join" for notes in steps for note in notes):
-        return steps[:-1]  # at its end, Join sends the weights of the last rank
-    return steps if not any("localSGD" in note.wraps for notes in steps
-                            for note in notes) else []
+def _after(step):
+    yield from _parted([u.stop for u in step.last], step, "after the update",
+                       "replicas-differ")
 
 
-def _parted(evidence, t, when, i, who, far):
-    if i is None:
-        return finding("not-synchronised", far, "some rank has no gradient")
-    code, place = {
-        "before": ("start-differs", "before the first step "),
-        "after": ("replicas-differ", "" if t is None else f"since step {t} "),
-        "gradient": ("not-synchronised", "the gradient of ")}[when]
-    rank, name = who[0], evidence.names[i]
-    notes = [note for run in evidence.runs for note in run.steps if note.t == t]
-    stepped = [note.stepped.get(i) for note in notes]
-    changed = [rank for rank, note in enumerate(notes)
-               if note.after and stepped[rank] != note.after[i]]
-    if when == "after" and len(set(stepped)) == 1 and stepped[0] and changed:
-        code, rank = "weights-changed", changed[0]
-        place = f"{ranks(changed)} wrote the weights after the optimizer's step; "
-    forwards = [len(note.all_rows) for note in notes]
-    if code == "replicas-differ" and notes and max(forwards) > min(forwards):
-        evidence.stepped_apart = t
-        place += (f"(taken after {max(forwards)} forwards on "
-                  f"{ranks([forwards.index(max(forwards))])}, after {min(forwards)} on "
-                  f"{ranks([forwards.index(min(forwards))])}) ")
-    return finding(code, far, f"{place}{name} is {far:.1e} from rank 0's on "
-                   f"{ranks(who)}", rank, t, name)
+def _parted(weights, step, when, code):
+    """Yield the finding for the first parameter that ranks have not alike."""
+    for i, name in enumerate(step.names):
+        each = [w[i] for w in weights]
+        if name not in step.runs[0].apart and (far := step.far(each)):
+            who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
+            yield finding(code, f"{when} {name} is {far:.1e} from rank 0's on rank "
+                          f"{who}", who)
+            return
 
 
-# the step
-
-@each_step
-def moved(notes, evidence):
-    """Ask that the optimizer holds the parameters, and that every rank's move."""
-    if no_gradient(notes):
-        return  # said by another rule
-    still = [rank for rank, note in enumerate(notes) if note.moved is False
-             and (any(note.rates.values()) or not note.rates)]
-    some = [i for i in range(len(evidence.names)) if _on_some(i, notes)]
-    if some and not still:
-        names = [evidence.names[i] for i in some]
-        who = [rank for rank, note in enumerate(notes) if some[0] not in note.rates]
-        yield finding("nothing-moved", len(some), f"{few(names)} did not change on "
-                      f"{ranks(who)}: no optimizer took a step there", who[0],
-                      parameter=names[0])
-    elif notes[0].foreign and not notes[0].rates and not notes[0].moved:
-        yield finding("not-in-optimizer", 0, "the optimizer holds none of the model's "
-                      "parameters")
-    elif still and (len(still) < len(notes) or notes[0].t == 0 and any(
-            note.updates or note.own is not None for note in notes)):
-        yield finding("nothing-moved", len(still), f"the weights of {ranks(still)} did "
-                      "not change", still[0])
+def _set_up(step):
+    if step.world_size > 1:
+        begins = step.t == step.runs[0].updates[0].t
+        for f in differ([u.state for u in step.first]):
+            yield finding("start-differs", f"the buffer {f.says}", f.rank) if (
+                begins and f.code == "buffers") else f
+        yield from differ([u.end for u in step.last], common=True)
 
 
-def _on_some(i, notes):
-    """Return whether a parameter was updated, and moved, on some ranks only."""
-    return len({i in note.rates for note in notes}) == 2 and len(
-        {note.before[i] == note.after[i] for note in notes if note.before}) == 2
+def _random(step):
+    first, drew = step.first, any(u.drew for u in step.last)
+    masks = all(u.noisy for u in first) and len({u.rng for u in first}) == 1
+    seeds = first[0].seeds and all(u.seeds == first[0].seeds for u in first)
+    if step.world_size > 1 and not step.proof and (masks or drew and seeds):
+        yield finding("random-same", "all ranks draw the same random numbers")
 
 
-@each_step
-def updates(notes, evidence):
-    """Ask that the optimizer takes one step for a minibatch, not one for each part."""
-    times, lists = max(note.updates for note in notes), notes[0].all_rows
-    parts = None not in lists and len(lists) == len({
-        row for rows in lists for row in rows[:1]}) > 1
-    if times > 1 and notes[0].size and parts and notes[0].wraps != "join":
-        yield finding("accumulation", times, f"the optimizer steps {times} times for "
-                      f"one minibatch, after {len(lists)} forwards")
+def _stale(us, step):
+    """Yield the finding for a gradient that was there before this update's backward."""
+    left = [u.left for u in us if u.left is not None]
+    if not left or any(u.used is None or not u.pieces for u in us):
+        return
+    came = [u.came for u in us]
+    for u in us:
+        both = mixture(u.used, came + left, step.close)
+        if both is None or sum(both[len(us):]) < 1e-3 or mixture(
+                u.used, came, step.close):
+            return
+    yield finding("stale", "the gradient of the step before is in what is applied")
 
 
-def unused(evidence):
-    """Ask that the loss of some rank depends on every parameter."""
-    judged = [set(note.unreached) for notes in evidence.steps for note in notes
-              if note.own is not None or note.pieces]
-    never = set.intersection(*judged) if judged else ()
-    if not never:
-        return []
-    used = {_kind(name) for i, name in enumerate(evidence.names) if i not in never}
-    names = [evidence.names[i] for i in sorted(never)]
-    if all(_kind(name) in used for name in names):
-        evidence.remark(f"not used by the loss in these steps: {few(names)}; others of "
-                        "their kind are")
-        return []
-    if evidence.runs[0].finds_unused:
-        evidence.remark("not used by the loss, as find_unused_parameters says: "
-                        f"{', '.join(names)}")
-        return []
-    return [finding("unused-parameter", len(names), f"no rank's loss depends on "
-                    f"{few(names)}", None, 0, names[0])]
+def _nothing(us):
+    if all(u.pieces for u in us) and sum(float(u.came.norm()) for u in us) < 1e-14 or (
+            all(u.used is not None and not float(u.used.norm()) for u in us)):
+        yield finding("not-trained", "every gradient is 0: the loss does not change "
+                      "with the weights")
 
 
-def _kind(name):
-    """Return the name without numbers, one for all experts, say, of one layer."""
-    return re.sub(r"\d+", "#", name)
+def _gradients(step):
+    """Return the findings about what ranks applied, in each update."""
+    ones = step.alone if len(step.alone) == len(step.updates[0]) else [None] * len(
+        step.updates[0])
+    return [found for us, one in zip(zip(*step.updates), ones)
+            if (found := _mixed(us, one, step))]
 
 
-def copies(evidence):
-    """Say where a frozen copy of the model, which nobody named, differs on ranks."""
-    for setups in [[note.setup for note in notes] for notes in evidence.steps]:
-        for name, one in (setups[0].copies if all(setups) else {}).items():
-            if any(setup.copies.get(name, one) != one for setup in setups):
-                evidence.skip("a copy of the model that is not trained, as an average "
-                              "of weights", f"{name} is not the same on all ranks: "
-                              "right if one rank alone uses it")
-                return []
-    return []
+def _mixed(us, one, step):
+    if any(not u.pieces for u in us):
+        step.unchecked.append("the gradients: no backward was heard before a step")
+        return finding("gradient", "the step is not the one of world size 1"
+                       ) if step.proof is False and one else None
+    by_hand, size = not us[0].held, float(us[0].start.norm())
+    used = [u.start - u.stop if by_hand else u.used for u in us]
+    if any(x is None for x in used):
+        step.unchecked.append("the gradients: ranks share out the parameters")
+        return None
+    mixed = mixing.Mixed(
+        [u.came for u in us], used, [u.held or [*range(len(u.came))] for u in us],
+        [u.pieces for u in us], close=step.close, noise=1e-15 * size * by_hand,
+        by_hand=by_hand, clipped=any(u.clips for u in us),
+        past=step.runs[0].wrapped and not any(u.synced for u in us))
+    alone = one and (one.start - one.stop if by_hand else one.used)
+    if alone is not None and alone.shape == used[0].shape and step.proof is False:
+        mixed.alone = alone
+    C = mixed.matrix()
+    if None not in C:
+        return _read(C, us, mixed, step)
+    if len(set(map(tuple, mixed.held))) > 1 or step.world_size == 1:
+        return None
+    if found := mixing.by_pieces(mixed) or mixing.by_parameter(mixed, step.names):
+        return found
+    if step.proof is False:
+        return finding("gradient", "what all ranks apply is no mixture of what came "
+                       "back to them, nor one device's gradient")
+    step.unchecked.append("the gradients: what all ranks apply is no mixture of what "
+                          "came back: right if it was changed on all alike")
+    return None
 
 
-def remarks(evidence):
-    """Say what is no mistake, and should be known."""
-    if evidence.runs[0].failed:
-        evidence.remark(f"`loss` was not asked: {evidence.runs[0].failed}")
-    if len(evidence.runs) > 1 and evidence.own_norms:
-        layers = so_many(evidence.own_norms, "layer")
-        evidence.remark(f"batch norm ({layers}) takes the mean and variance "
-                        "of a rank's own rows, not of the minibatch: SyncBatchNorm, or "
-                        "group norm, if shards are small")
-    if any(note.gathered for notes in evidence.steps for note in notes):
-        evidence.remark("dist.all_gather hands no gradient back: in a loss, each rank "
-                        "must put its own part in again")
-    if evidence.watched and any(note.foreign and note.rates for notes in evidence.steps
-                                for note in notes):
-        evidence.skip("an optimizer of other tensors", "no model that is watched holds "
-                      "them; watch(model, optimizer, ...) takes several")
-    wanted = max(evidence.runs[0].trainable, 1)
-    for notes in evidence.steps[:1] if len(evidence.runs) > 1 else ():
-        # several forwards of one backward are all-reduced once
-        times = max(min(note.synced, len(note.pieces)) + note.summed // wanted
-                    for note in notes)
-        forwards = len(notes[0].all_rows)
-        other = evidence.runs[0].several or evidence.split or notes[0].inside
-        if times > 1 and forwards and not other and notes[0].moved is not False:
-            evidence.remark(f"gradients are all-reduced {times} times in a step of "
-                            f"{so_many(forwards, 'forward')}: no_sync, or "
-                            "one of the two, would save the rest")
-    return []
+def _read(C, us, mixed, step):
+    """Return the finding that the matrix is; without one device, what losses say."""
+    known = mixed.alone is not None
+    one = mixed.fit(0, mixed.came, mixed.alone) if known else None
+    if found := mixing.read(C, one, mixed):
+        return found
+    if known and one is None:
+        return finding("gradient", "all ranks apply one mean of what came back to them,"
+                       " and that is not one device's gradient")
+    if one and all(abs(one[k]) > 1e-9 for k in mixed.live) or step.world_size == 1:
+        return None
+    alike, total = mixed.alike(C[0]), sum(C[0])
+    scale = mixing.scaled(total, mixed) if alike and not mixed.by_hand else None
+    scale = scale if scale and scale.code in ("sum", "averaged-twice") else None
+    scale = scale and scale._replace(
+        says=f"gradients are {total:.4g} times the mean of the ranks'")
+    if step.watched:
+        found, why = losses.counted([u.terms for u in us], C[0], mixed.near)
+        if why and not scale:
+            step.unchecked.append(why)
+        return found or (scale if why else None)
+    return scale if step.proof is None else None
 
 
-def at_rest(evidence):
-    """Ask that some weights move, or that there is a reason."""
-    told = {note.moved for notes in evidence.steps for note in notes}
-    return [] if evidence.findings or told != {False} else [
-        finding("nothing-moved", len(evidence.runs), "no rank's weights changed")]
+# the update
+
+def _clips(step):
+    """Yield the finding for ranks that clip to other norms, or not as often."""
+    first = step.last[0].clips
+    near = 10 * step.close
+    for rank, u in enumerate(step.last):
+        if len(u.clips) != len(first) or any(
+                most != its or not math.isclose(norm, other, rel_tol=near)
+                for (most, norm), (its, other) in zip(u.clips, first)):
+            told = [", ".join(f"a norm of {norm:.4g} to {most:.4g}"
+                              for most, norm in one) or "nothing"
+                    for one in (u.clips, first)]
+            yield finding("clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}",
+                          rank)
+            return
 
 
-RULES = [alias, *ROWS, averages, moved, set_up, updates, unused, seeds, draws, noise,
-         aims, drift, strangers, gradients, clips, copies, remarks, plateaus, schedules,
-         later, learning_rate, other_step, beside, at_rest]
+def _other_update(step):
+    """Return why ranks take another step than one device, with the same gradient."""
+    if len(step.updates[0]) != len(step.alone):
+        return [finding("accumulation", f"{len(step.updates[0])} updates a step, "
+                        f"{len(step.alone)} on one device")]
+    u, its = step.last[0], step.alone[-1]
+    for (most, _), (other, _) in zip(u.clips, its.clips):
+        if most != other:
+            return [finding("clip", f"max_norm is {most:.4g} on {step.world_size} ranks"
+                            f", {other:.4g} on one")]
+    for key, value in u.end.items():
+        if key[0] == "settings" and its.end.get(key, value) != value:
+            return [finding("settings", f"{key[1]} is {value} on {step.world_size} "
+                            f"ranks, {its.end[key]} on one, and the rows are the same")]
+    return [finding("gradient", "every rank has one device's gradient, but takes "
+                    "another step")]

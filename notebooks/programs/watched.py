@@ -3,7 +3,8 @@
     torchrun --standalone --nproc_per_node=2 watched.py
     torchrun --standalone --nproc_per_node=2 watched.py --bug "no sampler"
 
-Two lines, marked with *, are all that a script needs. --bug makes one mistake.
+Two lines, marked with *, are all that a script needs. --bug makes one mistake. With
+"hang" it never ends.
 
     train   on this rank, one epoch
 """
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from manual_dp.audit import watch  # *
 
-BUGS = ["none", "bare", "no sampler", "sum"]
+BUGS = ["none", "bare", "no sampler", "sum", "hang"]
 
 
 def train(data, bug):
@@ -31,6 +32,8 @@ def train(data, bug):
     watch(model, optimizer)  # *
     sampler = None if bug == "no sampler" else DistributedSampler(data, shuffle=False)
     for X, y in DataLoader(data, 8, sampler=sampler):
+        if bug == "hang" and dist.get_rank() == 0:
+            dist.barrier()
         y_hat = net(X) if bug == "bare" else model(X)
         loss = F.cross_entropy(y_hat, y, reduction="sum" if bug == "sum" else "mean")
         optimizer.zero_grad()

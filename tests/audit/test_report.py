@@ -1,76 +1,70 @@
-"""A report prints a table and is saved as JSON; what is set aside is a remark."""
+"""A report is a table: findings, causes first; what was not checked; remarks."""
 
 import json
-import os
 
 import pytest
 
-from manual_dp.audit import Report
-from manual_dp.audit.catalogue import WORDS, finding
+from manual_dp.audit.report import WORDS, Report, check_codes, few, finding, numbers
+
+REPORT = Report([finding("gradient", "g", rank=1, step=2), finding(
+    "stale", "the gradient of the step before is in it", place="train.py, line 3")],
+    ["a remark", "a remark"], ["the loss"], 2, 3)
 
 
-def report(*codes, ignore=(), **options):
-    found = [finding(code, 2.0, f"{code} it is", 1, 0, "w") for code in codes]
-    made = Report(found, ["so it is"], 2, 3, **options)
-    made.set_aside(ignore)
-    return made
+def test_causes_stand_before_consequences():
+    assert [f.code for f in REPORT.findings] == ["stale", "gradient"]
+    assert [*WORDS].index("start-differs") < [*WORDS].index("not-synchronised")
+    assert [*WORDS][-1] == "replicas-differ"
 
 
-def test_each_finding_has_its_number_cause_and_repair_below():
-    assert str(Report([finding("sum", 2.0, "twice")], ["so it is"], 2, 3)).splitlines() == [
-        "audit: 3 steps on 2 ranks, float64: 1 finding",
-        "sum               twice",
-        "           cause: gradients are summed over ranks and not divided by the world "
-        "size (or", "                  lr is multiplied by it)",
-        "          repair: divide by the world size; lr stays, the minibatch is the same",
-        "remark            so it is"]
+def test_the_table_has_cause_and_repair_and_what_was_not_checked():
+    lines = str(REPORT).splitlines()
+    assert lines[0] == "audit: 3 steps on 2 ranks, float64: 2 findings"
+    assert lines[1].startswith("stale             the gradient of the step before")
+    assert "(update at train.py, line 3)" in " ".join(str(REPORT).split())
+    assert "           cause: gradients of an earlier step were not cleared" in lines
+    assert "          repair: optimizer.zero_grad() on every rank" in str(REPORT)
+    assert lines[-2:] == ["not checked       the loss", "remark            a remark"]
+    assert max(map(len, lines)) <= 88
 
 
-@pytest.mark.parametrize("codes, options, words", [
-    ([], {}, "2 ranks, float64: clean"),
-    ([], {"unchecked": ["rows: why"]}, "no finding, but not all was checked"),
-    (["sum"], {"unchecked": ["rows: why"]}, "1 finding"),
-    (["sum", "stale"], {}, "2 findings"), (["sum"], {"ignore": ["sum"]}, "clean"),
-    ([], {"precision": "bfloat16"}, "2 ranks, bfloat16: clean")])
-def test_the_first_line_says_what_it_comes_to(codes, options, words):
-    header = str(report(*codes, **options)).splitlines()[0]
-    assert header.startswith("audit: 3 steps on 2 ranks") and header.endswith(words)
+@pytest.mark.parametrize("report, words", [
+    (Report([], world_size=1, steps=1), "1 step on 1 rank, float64: clean"),
+    (Report([], (), ["x"], 2, 3), "no finding, but not all was checked"),
+    (Report([finding("hang", "x")], (), (), 2, 3), "1 finding"),
+])
+def test_the_first_line_says_how_it_stands(report, words):
+    assert str(report).splitlines()[0].endswith(words)
 
 
-def test_what_was_not_checked_stands_before_remarks_and_lines_are_short():
-    lines = str(report(unchecked=["rows: " + "why " * 40])).splitlines()
-    assert lines[1].startswith("not checked       rows: why") and max(map(len, lines)) <= 88
-    assert lines[2].startswith(" " * 18 + "why") and lines[-1] == "remark            so it is"
+def test_a_code_that_is_ignored_is_a_remark():
+    report = Report([finding("stale", "s"), finding("clip", "c")], (), (), 2, 3)
+    report.set_aside(["stale"])
+    assert [f.code for f in report.findings] == ["clip"]
+    assert report.remarks == ["stale, ignored: s"]
 
 
-def test_what_is_set_aside_is_a_remark_and_the_rest_stays():
-    found = report("sum", "stale", ignore=["sum"])
-    assert [f.code for f in found.findings] == ["stale"]
-    assert found.remarks == ["so it is", "sum, ignored: sum it is"]
-    found.set_aside(["factor", "stale"])
-    assert found.findings == [] and found.remarks[-1] == "stale, ignored: stale it is"
+def test_a_report_is_saved_as_json(tmp_path):
+    REPORT.save(tmp_path / "report.json")
+    told = json.loads((tmp_path / "report.json").read_text())
+    assert told["findings"][0]["code"] == "stale" and told["findings"][1]["rank"] == 1
+    assert told["findings"][0]["repair"] and told["clean"] is False
+    assert told["unchecked"] == ["the loss"] and "evidence" not in told
 
 
-@pytest.mark.parametrize("codes, unchecked, clean", [
-    ([], [], True), (["sum"], [], False), ([], ["rows: why"], False)])
-def test_a_saved_report_holds_all_but_the_evidence(tmp_path, codes, unchecked, clean):
-    report(*codes, unchecked=unchecked, evidence="notes").save(tmp_path / "r.json")
-    saved = json.loads((tmp_path / "r.json").read_text())
-    assert saved["clean"] is clean and "evidence" not in saved
-    assert (saved["unchecked"], saved["remarks"]) == (unchecked, ["so it is"])
-    assert (saved["world_size"], saved["steps"], saved["details"]) == (2, 3, "")
-    for code, one in zip(codes, saved["findings"], strict=True):
-        assert (one["code"], one["number"], one["parameter"]) == (code, 2.0, "w")
-        assert [one["cause"], one["repair"]] == list(WORDS[code])
+@pytest.mark.parametrize("ignore", ["stale", ["nothing"], [3]])
+def test_a_code_that_there_is_not_is_refused(ignore):
+    with pytest.raises(ValueError, match="ignore must be a list of codes"):
+        check_codes(ignore)
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "report.json"
-    path.write_text("old")
+def test_every_code_has_a_cause_and_a_repair():
+    assert all(cause and repair for cause, repair in WORDS.values())
+    check_codes(list(WORDS))
 
-    def interrupted(part, whole):
-        raise KeyboardInterrupt
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        report().save(path)
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+def test_lists_are_cut():
+    assert few(["a", "b"]) == "a, b"
+    assert few([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+    assert numbers([1, 1e-17, .25]) == "1, 0, 0.25"
+    assert numbers(range(8)) == "0, 1, 2, 3, 4, 5, ..."

@@ -1,166 +1,154 @@
-"""Rows that are missed, repeated or shared are counted; samplers must fit together."""
+"""Rows are known again by their bits; samplers and loaders tell who dealt them out."""
+
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from manual_dp.audit import rules
-from manual_dp.audit.records import Evidence, Run, Sampler, Step
-from manual_dp.audit.rows import batches, rows, samplers
-from tests.support.scripted import report_on
+from manual_dp.audit.notes import Run, Update
+from manual_dp.audit.rows import Dealing, Minibatch, _some, dealt, hashes, shared
+
+G = torch.Generator().manual_seed(0)
+X, Y = torch.rand(6, 5, generator=G), torch.arange(6) % 3
 
 
-def evidence(*lists, size=6, batch=(7, 7), copies={}):  # noqa: B006 (not changed)
-    """Return the evidence of ranks that saw these lists of rows in step 0."""
-    return Evidence([Run(["w"], [(2,)], [Step(0, batch=one, size=size, copies=copies,
-                                              all_rows=list(mine))])
-                     for one, mine in zip(batch, lists)])
+def test_rows_are_known_again_by_their_places():
+    batch = Minibatch({"x": X, "y": Y, "scale": torch.ones(())})
+    assert batch.size == 6
+    assert batch.find([X[[4, 0]]]) == [4, 0]
+    assert batch.find([torch.rand(2, 5), X[1:3]]) == [1, 2]
+    assert batch.find([torch.rand(2, 5)]) is None
+    assert batch.find([]) is None
 
 
-@pytest.mark.parametrize("lists, found", [
-    ([[[0, 2, 4]], [[1, 3, 5]]], []),
-    ([[[0, 1], [2]], [[3], [4, 5]]], []),
-    ([[None], [[0]]], []), ([[], []], []),
-    ([[[0, 1]], [[0, 1]]], [("rows-same", 2)]),
-    ([[[0, 1, 2, 3]], [[3, 4, 5]]], [("rows-overlap", 1)]),
-    ([[[0, 1, 2]], [[2, 3, 4]]], [("rows-overlap", 1)]),
-    ([[[0, 1, 1]], [[3, 4, 5]]], [("rows-repeated", 1)]),
-    ([[[0, 1], [1, 2]], [[3, 4, 5]]], [("rows-repeated", 1)]),
-    ([[[0, 1]], [[3, 4]]], [("rows-missed", 2)])])
-def test_every_row_is_wanted_once(lists, found):
-    assert [(f.code, f.number) for f in rows(evidence(*lists))] == found
+def test_rows_that_were_float32_on_their_way_are_known():
+    batch = Minibatch(X.double())
+    assert batch.find([X.double()[2:3].float().double()]) == [2]
 
 
-def test_rows_that_others_took_the_place_of_are_said_in_one_finding_with_them():
-    def says(*lists):
-        [one] = rows(evidence(*lists))
-        return one.says.partition("; ")[2], one.cause
-    for lists, missed in (([[[0, 1]], [[0, 1]]], "4 rows of 6: 2, 3, 4, 5"),
-                          ([[[0, 1, 2]], [[2, 3, 4]]], "1 rows of 6: 5"),
-                          ([[[0, 1, 1]], [[3, 4, 5]]], "1 rows of 6: 2")):
-        words, cause = says(*lists)
-        assert words == f"no rank sees {missed}" and "tail" not in cause
-    [alone] = rows(evidence([[0, 1]], [[3, 4]]))
-    assert alone.says == "no rank sees 2 rows of 6: 2, 5" and "tail" in alone.cause
+def test_the_hash_of_a_minibatch_is_another_one_if_a_row_is():
+    assert Minibatch((X, Y)).whole == Minibatch((X.clone(), Y)).whole
+    assert Minibatch((X, Y)).whole != Minibatch((X, Y.flip(0))).whole
 
 
-def test_equal_rows_of_a_minibatch_have_one_place_and_are_no_mistake():
-    def codes(*lists):
-        return [f.code for f in rows(evidence(*lists, copies={0: 2}))]
-    assert codes([[0, 2, 4]], [[0, 3, 5]]) == codes([[0, 0, 4]], [[2, 3, 5]]) == []
-    assert codes([[0, 0, 0, 4]], [[2, 3, 5]]) == ["rows-repeated"]
-    assert codes([[0, 2, 4]], [[0, 4, 5]]) == ["rows-overlap"]
+def test_equal_rows_and_odd_nests_are_of_unknown_places():
+    assert Minibatch(torch.zeros(3, 2)).places == []
+    assert Minibatch([torch.ones(1), torch.ones(2), torch.ones(3)]).size == 0
 
 
-@pytest.mark.parametrize("t, last, remarks", [
-    (0, 5, ["rows on several ranks in step 0: 1; right if some are equal, or drawn with "
-            "replacement"]), (1, 5, []), (0, 4, [])])
-def test_rows_in_a_script_that_are_on_several_ranks_are_said_once(t, last, remarks):
-    notes = [Step(t, all_rows=[rows]) for rows in ([1, 2, 3, 4, last], [5, 6, 7, 8, 9])]
-    seen = Evidence([Run(["w"], [(2,)], [note]) for note in notes])
-    assert rows(seen) == [] and seen.remarks == remarks
+def test_a_forwards_largest_input_tells_its_rows():
+    assert hashes([Y, X]) == hashes([X]) and len(hashes([X])) == 6
+    assert hashes([Y]) is None
 
 
-def test_rows_in_a_script_may_be_equal_by_chance():
-    notes = [Step(0, all_rows=[rows]) for rows in ([1, 2, 3, 4, 5], [5, 6, 7, 8, 9])]
-    assert rows(Evidence([Run(["w"], [(2,)], [note]) for note in notes])) == []
-    notes[1].all_rows = [[1, 2, 3, 4, 6]]
-    [one] = rows(Evidence([Run(["w"], [(2,)], [note]) for note in notes]))
-    assert (one.code, one.number) == ("rows-overlap", 4)
-    notes[1].all_rows = [[6, 6, 7]]
-    assert rows(Evidence([Run(["w"], [(2,)], [note]) for note in notes])) == []
+# rows over ranks
+
+def of(*ranks, size=6, came=()):
+    """Return what `shared` says of ranks that saw these rows of 6."""
+    us = [Update(rows=[list(rows)], batch=(size, 1)) for rows in ranks]
+    for u, piece in zip(us, came):
+        u.pieces = [piece]
+    step = SimpleNamespace(
+        updates=[[u] for u in us], first=us, world_size=len(ranks),
+        rows=lambda some: None if None in some[0].rows else some[0].rows[0],
+        far=lambda sketches: float((sketches[0] - sketches[1]).norm()))
+    return [(f.code, f.says) for f in shared(step)]
 
 
-def test_another_minibatch_is_the_only_finding():
-    other = evidence([[0]], [[0]], batch=(1, 2))
-    assert rows(other) == [] and [f.code for f in batches(other)] == ["batches-differ"]
+@pytest.mark.parametrize("ranks, code, words", [
+    ([(0, 1, 2), (3, 4, 5)], None, ""),
+    ([(0, 2, 4), (1, 3, 5)], None, ""),
+    ([(0, 1, 2), (0, 1, 2)], "rows-same", "the same 3 rows; no rank sees 3 of 6"),
+    ([(0, 1, 2), (2, 3, 4)], "rows-overlap", "several ranks; no rank sees 1 of 6"),
+    ([(0, 1), (2, 3)], "rows-overlap", "no rank sees 2 of 6 rows"),
+    ([(0, 0, 1), (2, 3, 4)], "rows-overlap", "a rank sees some rows more often"),
+    ([(0, 1, 2, 3, 4, 5)], None, ""),
+])
+def test_ranks_share_out_the_rows(ranks, code, words):
+    found = of(*ranks)
+    assert [one for one, _ in found] == ([code] if code else [])
+    assert not code or words in found[0][1]
 
 
-def told(rank, **changes):
-    return Sampler(**{"of": 1, "rows": 12, "seed": 0, "epoch": 0, "shuffle": True,
-                      "world_size": 2, "rank": rank, **changes})
+def test_ranks_that_take_parts_of_the_same_rows_are_left_alone():
+    a, b = torch.ones(2, 16), torch.zeros(2, 16)
+    assert of((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5), came=[a, b]) == []
+    assert of((0, 1), (0, 1), came=[a, a])[0][0] == "rows-same"
 
 
-@pytest.mark.parametrize("lists, codes", [
-    ([[told(0)], [told(1)]], []),
-    ([[told(0)], [told(1, seed=1)]], ["sampler-seed"]),
-    ([[told(0, shuffle=False)], [told(1, shuffle=False, seed=1)]], []),
-    ([[told(0)], [told(1, epoch=1)]], ["sampler-epoch"]),
-    ([[told(0)], [told(1, rows=13)]], ["sampler-settings"]),
-    ([[told(0)], [told(0)]], ["sampler-settings"]),
-    ([[told(0, world_size=3)], [told(1, world_size=3)]], ["sampler-settings"]),
-    ([[told(0)] * 2, [told(1)] * 2], ["sampler-epoch"]),
-    ([[told(0), told(0, epoch=1)], [told(1), told(1, epoch=1)]], []),
-    ([[told(0), told(0, of=2)], [told(1), told(1, of=2)]], [])])
-def test_samplers_share_all_but_the_rank_and_get_a_new_epoch(lists, codes):
-    seen = Evidence([Run(["w"], [(2,)], [], samplers=mine) for mine in lists])
-    assert [f.code for f in samplers(seen)] == codes
+def test_ranks_that_are_given_other_minibatches_are_told():
+    us = [Update(batch=(6, rank)) for rank in range(2)]
+    step = SimpleNamespace(updates=[[u] for u in us], first=us, rows=lambda us: None)
+    assert [f.code for f in shared(step)] == ["sampler-differs"]
 
 
-@pytest.mark.parametrize("one, watched, said", [
-    (told(0, told=False), True, True), (told(0, told=True), True, False),
-    (told(0), True, False), (told(0, told=False), False, False),
-    (told(0, told=False, shuffle=False), True, False)])
-def test_a_script_that_never_says_set_epoch_hears_that_its_epochs_were_not_seen(
-        one, watched, said):
-    seen = Evidence([Run(["w"], [(2,)], [], samplers=[one._replace(rank=rank)])
-                     for rank in range(2)], watched=watched)
-    assert samplers(seen) == [] and len(seen.unchecked) == said
-    assert all("set_epoch was not called" in words for words in seen.unchecked)
+# samplers and loaders
+
+def run(rank=0, world_size=2, epochs=(0,), data=(X, Y), sampled=True, renew=True,
+        shuffle=True, **options):
+    """Return the Run of a rank that trained for some epochs."""
+    dealing, data = Dealing(), TensorDataset(*data)
+    sampler = DistributedSampler(data, **{
+        "num_replicas": world_size, "rank": rank, "shuffle": shuffle, **options})
+    loader = DataLoader(data, 2, **({"sampler": sampler} if sampled else
+                                    {"shuffle": shuffle}))
+    with ExitStack() as stack:
+        for patch in dealing.hooks():
+            stack.enter_context(patch)
+        for epoch in epochs:
+            if renew:
+                sampler.set_epoch(epoch)
+            for _ in loader:
+                dealing.trained()
+    return Run([], [], [], [], dealing.told, reads=dealing.read())
 
 
-def test_rows_have_numbers_only_where_the_minibatch_is_known():
-    def says(size):
-        notes = [Step(size=size, all_rows=[[0, 1]]), Step(size=size, all_rows=[[1, 2, 2]])]
-        evidence = Evidence([Run(["w"], [(2,)], [note]) for note in notes])
-        return [f.says for f in rules.judge(evidence)[0]]
-    assert says(3) == ["rank 1 sees row 2 2 times, and 0 more so",
-                       "1 rows of 3 on several ranks: row 1 on ranks 0 and 1"]
-    assert says(0) == ["rank 1 sees a row 2 times, and 0 more so",
-                       "1 rows on several ranks: one of them on ranks 0 and 1"]
+@pytest.mark.parametrize("how, code, words", [
+    ([{}, {}], None, ""),
+    ([{"epochs": (0, 1)}] * 2, None, ""),
+    ([{"shuffle": False, "renew": False}] * 2, None, ""),
+    ([{}, {"seed": 1}], "sampler-differs", "seed is [0, 1]"),
+    ([{}, {"epochs": (1,)}], "sampler-epoch", "epoch is [0, 1]"),
+    ([{}, {"rank": 0}], "sampler-differs", "ranks [0, 0] of 2"),
+    ([{"world_size": 3}] * 2, "sampler-differs", "of 3, not 0 to 1"),
+    ([{"renew": False}] * 2, "sampler-epoch", "before the first epoch"),
+    ([{"renew": False, "epochs": (0, 1)}] * 2, "sampler-epoch", "twice in one epoch"),
+    ([{"sampled": False}] * 2, "no-sampler", "all 6 rows"),
+    ([{"sampled": False, "shuffle": False}] * 2, "no-sampler", "all 6 rows"),
+    ([{"sampled": False}, {"sampled": False, "data": (X + 1, Y)}], None, ""),
+    ([{}, {"data": (X.flip(0), Y)}], "sampler-differs", "is not rank 0's"),
+    ([{}, {"data": (X, (Y + 1) % 3)}], "sampler-differs", "label"),
+])
+def test_one_order_is_cut_into_shares(how, code, words):
+    runs = [run(**{"rank": rank, **one}) for rank, one in enumerate(how)]
+    found = dealt(runs, watched=True)
+    assert [f.code for f in found] == ([code] if code else [])
+    assert not code or words in found[0].says
 
 
-def test_rows_that_a_sampler_dealt_out_are_equal_where_several_ranks_have_them():
-    notes = [Step(0, all_rows=[rows]) for rows in ([1, 2, 3, 4, 5], [5, 6, 7, 8, 9])]
-    seen = Evidence([Run(["w"], [(2,)], [note]) for note in notes], watched=True)
-    assert rows(seen) == [] and seen.remarks == []
-    notes[1].lost = "no DistributedSampler of torch's dealt them out"
-    assert rows(seen) == [] and len(seen.remarks) == 1
+def test_reading_rows_draws_nothing():
+    before = torch.get_rng_state()
+    assert len(_some(TensorDataset(X, Y))[1]) == 8
+    assert torch.equal(before, torch.get_rng_state())
 
 
-class Taste(nn.Module):
-    """Say how well a user likes a film."""
-
-    def __init__(self):
-        super().__init__()
-        self.users, self.films = nn.Embedding(9, 4), nn.Embedding(9, 4)
-
-    def forward(self, user, film):
-        return (self.users(user) * self.films(film)).sum(1)
-
-
-def of_users(sampler):
-    """Return a script whose rows are whole numbers alone."""
-    def going():
-        draws = torch.Generator().manual_seed(0)
-        data = TensorDataset(*torch.randint(9, (2, 64), generator=draws), torch.ones(64))
-        model = DistributedDataParallel(Taste())
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        yield model, optimizer
-        for user, film, y in DataLoader(data, 16, sampler=sampler(data)):
-            optimizer.zero_grad()
-            nn.functional.mse_loss(model(user, film), y).backward()
-            optimizer.step()
-    return going
+def test_a_loader_that_validates_does_not_count():
+    dealing, data = Dealing(), TensorDataset(X, Y)
+    sampler = DistributedSampler(data, 2, 0)
+    with ExitStack() as stack:
+        for patch in dealing.hooks():
+            stack.enter_context(patch)
+        training = iter(DataLoader(data, 1, sampler=sampler))
+        for _ in range(2):
+            next(training)
+            dealing.trained()
+            next(iter(DataLoader(data, 1)))
+    assert len(dealing.loaders) == 1
 
 
-@pytest.mark.parametrize("sampler, found", [
-    (lambda data: DistributedSampler(data, shuffle=False), []),
-    (SequentialSampler, ["rows-same"])])
-def test_rows_of_whole_numbers_alone_are_the_same_or_dealt_out(sampler, found):
-    codes, said, _ = report_on(of_users(sampler))[0]
-    assert codes == found, said
-    assert ("the rows that no rank saw" in said) == bool(found), said
+def test_hooks_are_taken_away_again():
+    before = DistributedSampler.__iter__, DataLoader.__iter__
+    run()
+    assert before == (DistributedSampler.__iter__, DataLoader.__iter__)

@@ -82,9 +82,6 @@ def pictures():
         "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
         made[f"weights {sizes}"] = bars.weights(sizes)
-    made["distances"] = bars.distances({
-        "right": 0.21, "a mean of means": 3e-16, "labels shifted": float("inf")}, 1e-7)
-    made["no distance fits"] = bars.distances(dict.fromkeys("abcdefghij", 1.0), 1e-7)
     made["sampler"] = bars.sampler(
         {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
     made["sampler of 6"] = bars.sampler({"one": [[i, i + 6] for i in range(6)]}, 12)

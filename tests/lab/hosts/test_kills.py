@@ -1,7 +1,4 @@
-"""Ten runs, each with a rank killed at a random step (`make audits`: it takes minutes).
-
-One such kill is in test_agents.py, in every `make test-all`.
-"""
+"""What is said of runs with a rank killed; such a run itself is in test_agents.py."""
 
 import json
 
@@ -9,20 +6,6 @@ import pytest
 import torch
 
 from manual_dp.lab.hosts import kills
-
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
-
-
-def test_ten_of_ten_runs_end_with_the_weights_of_a_run_that_nobody_disturbed(
-        pytestconfig):
-    if not pytestconfig.getoption("--all-programs"):
-        pytest.skip("it takes minutes: --all-programs")
-    runs = list(kills.kills(10, seed=1))
-    assert len(runs) == 10
-    assert len({run["killed_after_step"] for run in runs}) > 2
-    for run in runs:
-        assert 0 < run["killed_after_step"] < kills.STEPS, run
-        assert run["finished"] and run["equal"] and run["same_loss"], run
 
 
 def test_weights_that_differ_in_one_bit_are_not_the_same():

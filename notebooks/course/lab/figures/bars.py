@@ -4,13 +4,11 @@
     weights     how much each image counts in a step                    lesson 05
     buckets     which gradients lie in which bucket                     lesson 09
     sampler     which rank sees which example, epoch by epoch           lesson 10
-    distances   how near each guess comes to what was measured          lesson 11
     laps        where the time of a step goes, with matplotlib          lesson 12
     budget      what memory is made of                              lessons 14, 18
     plan        what a step on more devices is predicted to take        lesson 16
 """
 
-import math
 from fractions import Fraction
 
 from course.lab.figures import plot, svg
@@ -156,42 +154,6 @@ def _seen(card, x, side, ranks):
         high = 34 / len(ranks)
         card.box(x + 1, 66 + 34 * i / len(ranks), side - 2, high - (len(ranks) > 1),
                  rank, rank_colour(rank), size=min(12, high - 2), rx=4)
-
-
-def distances(distances, bound):
-    """Draw a dict from guess to distance; what is nearer than `bound` fits.
-
-    distances: as parts of what was measured, inf where a guess cannot be compared. The
-    scale is one of powers of ten. What is below 1e-12 is rounding, which differs from
-    machine to machine: its bar ends at 1e-16, and no number is written.
-    """
-    fits = [label for label, distance in distances.items() if distance < bound]
-    title = f"What fits: {', '.join(fits) or 'none'}"
-    bottom = 34 + 26 * len(distances)
-    card = Lanes(bottom + 58, title, 16, 150, WIDTH - 404)
-
-    def place(distance):
-        power = 0 if distance < NEAREST else 16 + math.log10(min(distance, 1))
-        return card.at(power)
-
-    card.heading(title, 12, 16, 12.5)
-    x = svg.short(place(bound))
-    card.line(x, 30, x, bottom + 4, stroke=INK, stroke_width=1.2,
-              stroke_dasharray="5 3")
-    card.text("fits", x - 6, bottom + 12, 11, INK, "end")
-    card.text("does not", x + 6, bottom + 12, 11, INK, "start")
-    for row, (label, distance) in enumerate(distances.items()):
-        y, end = 34 + 26 * row, place(distance)
-        card.label(label, y + 13, 10)
-        card.box(146, y + 5, end - 146, 16, rx=2,
-                 colour=COLOURS[2] if distance < bound else svg.SOFT)
-        words = "cannot be" if math.isinf(distance) else f"{distance:.2g}"
-        card.text("rounding" if distance < NEAREST else words, end + 6, y + 13, 11.5,
-                  INK, "start")
-    for power in range(-16, 1, 4):
-        card.text(f"1e{power}" if power else 1, card.at(16 + power), bottom + 28, 11)
-    card.text("distance, as a part of what was measured", card.at(8), bottom + 46, 11.5)
-    return card.picture()
 
 
 def laps(runs, title="", **size):

@@ -1,0 +1,62 @@
+"""What a term of a loss counts is what backward brings, divided by the terms."""
+
+from contextlib import ExitStack
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from manual_dp.audit.losses import counted, hear
+
+X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+Y = torch.tensor([0, 1, 2, 0, -100, -100])
+
+
+def heard(loss):
+    """Return what is told of a loss: [(terms, each), ...]."""
+    told = []
+    with ExitStack() as stack:
+        for patch in hear(lambda *one: told.append(one)):
+            stack.enter_context(patch)
+        loss().backward()
+    return told
+
+
+@pytest.mark.parametrize("loss, terms", [
+    (lambda: F.cross_entropy(X, Y), [(4, 1 / 4)]),
+    (lambda: F.cross_entropy(X, Y, reduction="sum"), [(4, 1.0)]),
+    (lambda: F.nll_loss(X, Y.clamp(0), ignore_index=0), [(2, 1 / 2)]),
+    (lambda: F.mse_loss(X, torch.zeros(6, 3)) / 2, [(18, 1 / 36)]),
+    (lambda: nn.CrossEntropyLoss()(X, torch.full((6, 3), 1 / 3)), [(6, 1 / 6)]),
+    (lambda: nn.L1Loss()(X, torch.zeros(6, 3)) + F.mse_loss(X, torch.ones(6, 3)),
+     [(18, 1 / 18)] * 2),
+    (lambda: F.cross_entropy(X, Y.clamp(0), weight=torch.ones(3)), []),
+    (lambda: F.cross_entropy(X, Y, reduction="none").sum(), []),
+    (lambda: X.square().mean(), []),
+])
+def test_a_term_counts_what_comes_back(loss, terms):
+    told = heard(loss)
+    assert [n for n, _ in told] == [n for n, _ in terms]
+    assert [each for _, each in told] == pytest.approx([each for _, each in terms])
+
+
+def test_losses_are_torchs_own_again():
+    before = F.cross_entropy
+    heard(lambda: F.cross_entropy(X, Y))
+    assert F.cross_entropy is before
+
+
+@pytest.mark.parametrize("terms, c, code, why", [
+    ([[(4, .25)], [(4, .25)]], [.5, .5], None, ""),
+    ([[(6, .1 / .6)], [(4, .25)]], [.6, .4], None, ""),
+    ([[(6, 1 / 6)], [(4, .25)]], [.5, .5], "uneven-shards", ""),
+    ([[(4, .5)], [(4, .5)]], [.5, .5], None, "losses count 2 times"),
+    ([[(6, .3)], [(4, .1)]], [.5, .5], None, "do not count alike"),
+    ([[], [(4, .5)]], [.5, .5], None, "no loss of torch.nn.functional was heard"),
+    ([[(2, .25), (2, .25)], [(3, .25), (1, .25)]], [.5, .5], None, ""),
+])
+def test_terms_count_alike_and_add_up_to_one(terms, c, code, why):
+    found, said = counted(terms, c, 1e-5)
+    assert (found and found.code) == code
+    assert why in said and bool(why) == bool(said)
