@@ -143,6 +143,6 @@ def inside():
         if not isinstance(error, SystemExit) or error.code:
             end = [f"rank {rank} raised {type(error).__name__}: {error}",
                    traceback.format_exc()]
-        raise
+        raise SystemExit(getattr(error, "code", 1)) from None  # the report tells it
     finally:
         Path(folder, f"end-{rank}").write_text(json.dumps(end))

@@ -165,8 +165,8 @@ def shared(step):
             yield finding("rows-same", "all ranks see the same "
                           f"{so_many(len(seen[0]), 'row')}{none}")
     elif twice and not size:
-        step.remarks.append(f"{so_many(len(twice), 'row')} of step {step.t} on several "
-                            "ranks: right if drawn with replacement, or to fill up")
+        step.remarks.append("some rows of a step are on several ranks: right if they "
+                            "are alike, drawn with replacement, or to fill up")
     elif twice:
         yield finding("rows-overlap", f"{so_many(len(twice), 'row')} on several ranks"
                       + none)
