@@ -3,8 +3,8 @@
 Pages, which the course teaches: the files here, those of ranks/ itself, models/.
 Tools around them, each a package that says what it is: ranks/launch/ (how ranks start
 and end), ranks/live/ (ranks that stay from cell to cell), lab/ (pictures, the ledger,
-figures of speed), audit/ (is this training correct?), school/ (problem sets and their
-grader), files/ (what all of these stand on).
+figures of speed), audit/ (is this training correct?), files/ (what all of these stand
+on).
 The names below are in the order to read them.
 """
 

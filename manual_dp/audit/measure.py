@@ -25,7 +25,7 @@ from torch.utils import _pytree
 
 from manual_dp.audit.meet import Calls
 from manual_dp.audit.notes import Run
-from manual_dp.audit.record import Recorder
+from manual_dp.audit.record import Recorder, generator_hash
 from manual_dp.audit.rows import Minibatch
 from manual_dp.audit.sketch import bit_hashes
 from manual_dp.audit.state import params_of, parts
@@ -151,7 +151,7 @@ def exact():
 
     def kept(x, p=0.5, training=True, inplace=False):
         if p and training and not masks:
-            masks.extend(bit_hashes([torch.get_rng_state()]))
+            masks.append(generator_hash())
         return x
     attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
     wrap, single = DistributedDataParallel.__init__, torch.Tensor.float

@@ -125,7 +125,7 @@ class Recorder:
     @quietly
     def _forwarded(self, *_):
         if torch.is_grad_enabled() and len(self.now.rows) == 1:
-            self.now.noisy |= self.now.rng != _generator()
+            self.now.noisy |= self.now.rng != generator_hash()
 
     def _begin(self):
         now, weights = self.now, self.sketch(self.params)
@@ -133,7 +133,7 @@ class Recorder:
             self.settle(weights)
         if self.closed:
             self.closed()
-        now.start, now.rng = weights, _generator()
+        now.start, now.rng = weights, generator_hash()
         for i, model in enumerate(self.models):
             now.state |= state.of_model(model, state.prefix(self.models, i))
 
@@ -214,7 +214,7 @@ class Recorder:
                                     for i, p in enumerate(self.params)])
             for i in self.clipped.keys() & mine:
                 now.used[i] /= self.clipped[i] or 1.0
-        now.held, now.line, now.drew = mine, caller(), now.rng != _generator()
+        now.held, now.line, now.drew = mine, caller(), now.rng != generator_hash()
         self._write_pieces(mine)
 
     def _places(self, params):
@@ -272,7 +272,7 @@ class Recorder:
         if self.now.start is not None and self._has_moved() and all(
                 u.t != self.t for u in self.updates):
             self._write_pieces(range(len(self.params)))
-            self.now.drew = self.now.rng != _generator()
+            self.now.drew = self.now.rng != generator_hash()
             self._close()
         if self.updates and self.updates[-1].t == self.t:
             self.settle()
@@ -284,5 +284,6 @@ def _deaf():
     return recorder
 
 
-def _generator():
+def generator_hash():
+    """Return a whole number, another one once torch's generator has drawn."""
     return bit_hashes([torch.get_rng_state()])[0]

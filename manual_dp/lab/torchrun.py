@@ -6,13 +6,14 @@
 Each torchrun, with its program's ranks, starts below a rank of `run_ranks`. So the
 deadline ends them all, and so does an interrupt or the end of the kernel: nothing
 stays behind.
-Each rank's lines go to a file of its own, as `--redirects` does it, in a folder that is
-removed: two ranks that print at once into one pipe would break each other's lines.
+Each rank's lines and errors go to files of its own, as `--redirects` does it, in a
+folder that is removed: ranks that print at once into one pipe break each other's lines.
 The ranks talk over loopback. torchrun's own store, where they meet, listens on every
 interface while it runs, at a port that the system chooses: torch cannot bind it.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,8 +30,8 @@ def torchrun(program, *options, ranks, timeout=200):
     It is what this line does in a terminal, with the same Python:
         torchrun --standalone --nproc_per_node=<ranks> <program> <options>
     timeout: seconds until it must have ended. The lines of rank 0 come first.
-    Raises RankError if it takes longer; RuntimeError, with the last line of the first
-    rank's traceback, if it fails; FileNotFoundError if there is no such file.
+    Raises RankError if it takes longer; RuntimeError, with the last line of the
+    traceback of the rank that failed first; FileNotFoundError if there is no such file.
     """
     return at_once([(ranks, program, *options)], timeout)[0]
 
@@ -56,16 +57,17 @@ def at_once(runs, timeout=200):
             raise RankError(f"{' or '.join(dict.fromkeys(programs))} was still running "
                             f"after {timeout} s; it was ended, with all its ranks",
                             kind="hung") from None
-        for program, (code, err) in zip(programs, ended):
+        for program, log, (code, err) in zip(programs, logs, ended):
             if code:
-                raise RuntimeError(f"{program} failed: {_reason(err)}")
-        return [_lines(log, ranks) for log, (ranks, *_) in zip(logs, runs)]
+                raise RuntimeError(f"{program} failed: {_reason(log, err)}")
+        return [_lines(log, range(ranks), "stdout")
+                for log, (ranks, *_) in zip(logs, runs)]
 
 
 def _command(log, ranks, program, *options):
     return [sys.executable, "-m", "torch.distributed.run", "--standalone",
             "--local-addr=localhost", f"--nproc_per_node={ranks}",
-            f"--log-dir={log}", "--redirects=1", str(program), *map(str, options)]
+            f"--log-dir={log}", "--redirects=3", str(program), *map(str, options)]
 
 
 def _start(commands):
@@ -77,17 +79,21 @@ def _start(commands):
     return done.returncode, done.stderr
 
 
-def _lines(log, ranks):
-    """Return what the ranks printed, rank by rank; torchrun names the folders."""
-    printed = [path for rank in range(ranks)
-               for path in Path(log).glob(f"*/attempt_0/{rank}/stdout.log")]
-    return [line for path in printed
+def _lines(log, ranks, stream):
+    """Return what these ranks wrote, rank by rank; torchrun names the folders."""
+    written = [path for rank in ranks
+               for path in Path(log).glob(f"*/attempt_0/{rank}/{stream}.log")]
+    return [line for path in written
             for line in path.read_text(errors="replace").splitlines()]
 
 
-def _reason(err):
-    """Return the line that ends the first traceback in what a program said."""
-    lines = err.splitlines()
+def _reason(log, err):
+    """Return the line that ends the first traceback of the rank that failed first.
+
+    err: what torchrun itself said; it names that rank after "Root Cause".
+    """
+    first = re.search(r"Root Cause.*?rank +: (\d+)", err, re.DOTALL)
+    lines = _lines(log, first.groups() if first else (), "stderr") or err.splitlines()
     inside = False
     for line in lines:
         text = line.partition("]: ")[2] if line.startswith("[rank") else line

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from manual_dp.audit import watch
 from manual_dp.ranks import run_ranks
+from tests.audit import programs
 
 SCRIPT = '''
 import contextlib, itertools
@@ -65,12 +66,7 @@ watched.finish()
 
 def edited(*edits):
     """Return SCRIPT with `old -> new` for each edit, each found once."""
-    text = SCRIPT
-    for old, new in edits:
-        if text.count(old) != 1:
-            raise ValueError(f"{text.count(old)} times: {old!r}")
-        text = text.replace(old, new)
-    return text
+    return programs.edited(SCRIPT, *edits)
 
 
 def watched(sources, world_size=2, timeout=100):

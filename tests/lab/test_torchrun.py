@@ -50,6 +50,27 @@ def test_a_program_that_raises_is_named_with_its_own_error(program, monkeypatch)
         torchrun(path, ranks=2, timeout=LONG)
 
 
+def test_what_another_rank_says_into_a_traceback_is_not_the_reason(program):
+    path = program("""
+import os, sys, time
+from pathlib import Path
+begun, said = (Path(__file__).with_name(name) for name in ("begun", "said"))
+if os.environ["RANK"] == "1":
+    print("Traceback (most recent call last):", file=sys.stderr, flush=True)
+    begun.touch()
+    while not said.exists():
+        time.sleep(0.02)
+    raise ValueError("boom")
+while not begun.exists():
+    time.sleep(0.02)
+print("a warning", file=sys.stderr, flush=True)
+said.touch()
+time.sleep(200)
+""")
+    with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):
+        torchrun(path, ranks=2, timeout=LONG)
+
+
 def test_several_run_at_once_and_each_one_s_lines_come_in_order(program, tmp_path):
     # each waits for the other's file: one after the other would never end
     path = program("import os, sys, time\nmine, other = sys.argv[1:]\n"
