@@ -2,15 +2,12 @@
 
 import argparse
 import math
-import os
 import sys
 from itertools import product
 from pathlib import Path
 
 from manual_dp.audit import command as audit_command
 from manual_dp.files import write_json
-from manual_dp.lab.progress import bar
-from manual_dp.lab.trainer import command as trainer_command
 
 
 def main(argv=None):
@@ -31,8 +28,6 @@ def run(parser, argv):
 
 def train_command(args):
     """Train once for each seed, world size and rate; print a table, write JSON."""
-    if not trainer_command.by_hand(args):
-        return train_on_ranks(args)
     from manual_dp.data import load_data
     from manual_dp.devices import try_devices
     from manual_dp.train import train
@@ -45,30 +40,11 @@ def train_command(args):
         batch_size = args.batch_size * (world_size if args.per_device else 1)
         data = load_data(args.data, batch_size, seed, args.data_dir)
         run = train(try_devices(world_size), batch_size, lr, args.epochs, data, seed,
-                    args.scale, verbose=False, progress=bar)
+                    args.scale, verbose=False, progress=_bar)
         runs.append({"seed": seed, "batch_size": batch_size, "lr": lr, **run})
         if args.out:
             write_json(args.out, {"settings": settings, "runs": runs})
     print(table(runs))
-
-
-def train_on_ranks(args):
-    """Train any network by any method; print what the runs say, write JSON."""
-    from manual_dp.lab import trainer
-    if trainer.joined.inside():
-        runs = trainer.joined.train(args)
-        if os.environ["RANK"] == "0":
-            print(trainer.table(trainer.summary(runs)))
-        return
-    plans = trainer.plans(args)
-    old = trainer.kept(args.out) if args.go_on and args.out else []
-    runs = [run for run in old if not any(trainer.done(plan, [run]) for plan in plans)]
-    keeper = trainer.checkpointed(args)
-    for plan in plans:
-        runs.append(trainer.done(plan, old) or trainer.run(plan, keeper))
-        if args.out:
-            write_json(args.out, trainer.report(runs))
-    print(trainer.table(trainer.summary(runs)))
 
 
 def table(runs):
@@ -82,6 +58,15 @@ def table(runs):
     return "\n".join(lines)
 
 
+def _bar(items, label):
+    """Wrap `items` in a progress bar that shows on a terminal only."""
+    try:
+        from tqdm import tqdm
+    except ImportError:  # the core needs torch only
+        return items
+    return tqdm(items, desc=label, leave=False, disable=None)
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m manual_dp",
@@ -91,9 +76,12 @@ def _parser():
     train = commands.add_parser("train", help="train on one device, on two, ...",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     train.add_argument("--world-size", type=count, nargs="+", metavar="N",
-                       default=trainer_command.SIZES,
+                       default=[1, 2],
                        help="numbers of devices, one run for each")
-    trainer_command.add_arguments(train, count, rate, file)
+    train.add_argument("--data", choices=("digits", "fashion-mnist"), default="digits",
+                       help="what to train on")
+    train.add_argument("--data-dir", type=Path, metavar="DIR",
+                       help="folder of Fashion-MNIST's four .gz files")
     train.add_argument("--epochs", type=count, default=10, metavar="N", help="epochs")
     train.add_argument("--batch-size", type=count, default=256, metavar="N",
                        help="examples in a minibatch, over all devices")

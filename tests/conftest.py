@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 # Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """course/lab/ledger/test_compare lab/test_torchrun
+TOGETHER = """course/lab/ledger/test_compare course/lab/test_torchrun
     notebooks/test_book notebooks/test_lessons notebooks/test_lab
     notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
     notebooks/test_settings ranks/live/test_live ranks/live/test_magics

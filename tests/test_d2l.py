@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import manual_dp
+from course.lab import book
 from manual_dp import evaluate_accuracy, get_params, init_params, lenet, loss
-from manual_dp.lab import book
 
 
 @pytest.fixture(scope="module")

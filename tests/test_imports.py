@@ -157,7 +157,7 @@ import manual_dp
 print(sorted(name for name in heavy if name in sys.modules))
 sys.modules.update(dict.fromkeys(heavy))  # importing one now raises ImportError
 import torch
-import manual_dp.lab.show, manual_dp.lab.book, course.lab.sends, course.lab.figures.svg
+import course.lab.show, course.lab.book, course.lab.sends, course.lab.figures.svg
 devices = manual_dp.try_devices(2)
 params = manual_dp.init_params("he")
 device_params = [manual_dp.get_params(params, device) for device in devices]
@@ -203,20 +203,20 @@ def test_imports_go_down_only():
 
 MISPLACED = [
     ("parallel.py", "import course.school.checks", "course.school.checks"),
-    ("train.py", "import manual_dp.lab.show", "manual_dp.lab.show"),
-    ("split.py", "from manual_dp import lab", "manual_dp.lab"),
+    ("train.py", "import course.lab.show", "course.lab.show"),
+    ("split.py", "from manual_dp import lab", "course.lab"),
     ("data.py", "def f():\n    from manual_dp.models.blobs import blobs",
      "manual_dp.models.blobs"),
     ("files/sealed.py", "import manual_dp.data", "manual_dp.data"),
     ("models/unet.py", "from manual_dp.ranks import ddp", "manual_dp.ranks.ddp"),
-    ("ranks/ddp.py", "from manual_dp.lab import same", "manual_dp.lab.same"),
+    ("ranks/ddp.py", "from course.lab import same", "course.lab.same"),
     ("ranks/launch/verdict.py", "import manual_dp.audit", "manual_dp.audit"),
     ("ranks/launch/rank.py", "import manual_dp.ranks.bucket", "manual_dp.ranks.bucket"),
     ("ranks/launch/nursery.py", "import manual_dp.ranks.live.warden",
      "manual_dp.ranks.live.warden"),
     ("ranks/live/rank.py", "import manual_dp.ranks.ddp", "manual_dp.ranks.ddp"),
     ("lab/same.py", "from course.school.checks import f", "course.school.checks"),
-    ("audit/rules.py", "from manual_dp.lab import show", "manual_dp.lab.show"),
+    ("audit/rules.py", "from course.lab import show", "course.lab.show"),
     ("lab/show.py", "import manual_dp.audit.rules", "manual_dp.audit.rules"),
     ("__init__.py", "from manual_dp.ranks import run_ranks", "manual_dp.ranks"),
 ]
@@ -258,30 +258,30 @@ def ruff(name, source):
 @pytest.mark.parametrize("name, source, codes", [
     ("manual_dp/split.py", PAGE + "x = 1\n", []),
     ("manual_dp/split.py", PAGE + "print()\n", ["T201"]),
-    ("manual_dp/lab/same.py", PAGE + "print()\n", ["T201"]),
+    ("notebooks/course/lab/same.py", PAGE + "print()\n", ["T201"]),
     ("manual_dp/train.py", PAGE + "print()\n", []),
     ("notebooks/course/school/checks.py", PAGE + "print()\n", []),
     ("notebooks/course/school/checks.py", PAGE + LONG, ["E501"]),
     ("notebooks/course/school/checks.py",
      PAGE + "def _f(x):\n" + "    if x:\n        x += 1\n" * 12 + "    return x\n", ["C901"]),
-    ("manual_dp/lab/show.py", PAGE + "assert True\n", ["S101"]),
+    ("notebooks/course/lab/show.py", PAGE + "assert True\n", ["S101"]),
     ("notebooks/course/school/checks.py", PAGE + "assert True\n", ["S101"]),
     ("manual_dp/split.py", PAGE + LONG, ["E501"]),
     ("tests/test_split.py", LONG, []),
     ("tests/test_split.py", "x = '" + "x" * 100 + "'\n", ["E501"]),
-    ("manual_dp/lab/same.py", PAGE + BRANCHES + "    return x\n", ["C901"]),
+    ("notebooks/course/lab/same.py", PAGE + BRANCHES + "    return x\n", ["C901"]),
     ("manual_dp/split.py", "x = 1\n", ["D100"]),
     ("manual_dp/split.py", '"""Count to three"""\n', ["D415"]),
     ("manual_dp/split.py", PAGE + "def f():\n    return 1\n", ["D103"]),
     ("manual_dp/split.py", PAGE + 'def f():\n    """Counts to three."""\n', ["D401"]),
     ("manual_dp/split.py", PAGE + "def _f():\n    return 1\n", []),
-    ("manual_dp/lab/same.py", PAGE + "from .plot import axes\n\naxes()\n",
+    ("notebooks/course/lab/same.py", PAGE + "from .plot import axes\n\naxes()\n",
      ["TID252"]),
-    *(("manual_dp/lab/same.py", PAGE + f"import {module}.x\n\n{module}.x()\n",
+    *(("notebooks/course/lab/same.py", PAGE + f"import {module}.x\n\n{module}.x()\n",
        ["TID253"])
       for module in ("d2l", "drawsvg", "lightning", "matplotlib", "sklearn",
                      "torchvision")),
-    ("manual_dp/lab/same.py",
+    ("notebooks/course/lab/same.py",
      PAGE + "def _f():\n    import sklearn.datasets\n    return sklearn\n", []),
     ("notebooks/course/school/checks.py", PAGE + "x = eval('1')\n", ["S307"]),
     ("notebooks/course/school/checks.py", PAGE + "exec('x = 1')\n", ["S102"]),

@@ -224,7 +224,7 @@ def test_the_progress_bar_shows_nothing_where_nobody_looks(capfd):
 
 
 def test_without_tqdm_training_runs_all_the_same(monkeypatch):
-    from manual_dp.lab.progress import bar
+    from course.lab.progress import bar
     monkeypatch.setitem(sys.modules, "tqdm", None)
     batches = [1, 2]
     assert bar(batches, "label") is batches

@@ -65,8 +65,8 @@ def test_a_file_of_slow_tests_keeps_the_quickest_and_a_shared_one_none():
 
 def test_times_are_read_from_a_report(tmp_path):
     (tmp_path / "all.xml").write_text(
-        '<testsuites><testsuite><testcase classname="tests.lab.test_a" name="test_b[x[0]]" '
-        'time="0.5"/><testcase classname="tests.lab.test_a" name="test_b[y]" time="1"/>'
+        '<testsuites><testsuite><testcase classname="tests.course.lab.test_a" name="test_b[x[0]]" '
+        'time="0.5"/><testcase classname="tests.course.lab.test_a" name="test_b[y]" time="1"/>'
         '</testsuite></testsuites>')
     assert read(tmp_path / "all.xml") == {"lab/test_a::test_b": [0.5, 1.0]}
 

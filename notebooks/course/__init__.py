@@ -4,7 +4,7 @@
     show    the source of a function, with its links
 """
 
+from course.lab.show import show
 from course.school.checks import check
-from manual_dp.lab.show import show
 
 __all__ = ["check", "show"]

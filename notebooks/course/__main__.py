@@ -24,7 +24,7 @@ def bench_command(args):
         if args.out:
             write_json(args.out, report)
         return int(any("failed" in row for row in report["rows"].values()))
-    from manual_dp.lab.bench import bench
+    from course.lab.bench import bench
     report = bench(args.only, args.repeat, args.data_dir)
     if args.out:
         write_json(args.out, report)

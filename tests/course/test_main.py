@@ -35,7 +35,7 @@ def test_a_wrong_argument_is_one_line(capsys, arguments, message):
 
 def test_bench_asks_for_rows_and_writes_its_report(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("manual_dp.lab.bench.bench",
+    monkeypatch.setattr("course.lab.bench.bench",
                         lambda *arguments: asked.append(arguments) or {"rows": {}})
     out = tmp_path / "bench.json"
     assert main(["bench", "--only", "step-2", "import", "--repeat", "3", "--data-dir",

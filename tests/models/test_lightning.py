@@ -17,9 +17,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.lab.quiet import beside, quiet_trainer
 from manual_dp import init_params, largest_difference, lenet
 from manual_dp.data import ensure_torchvision
-from manual_dp.lab.quiet import beside, quiet_trainer
 from manual_dp.ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+from course.lab.torchrun import torchrun
 from manual_dp.audit import audit, audit_script, check_ranks
 from manual_dp.files.vision import ensure_torchvision
-from manual_dp.lab.torchrun import torchrun
 from manual_dp.ranks import run_ranks
 from tests.support.loaded import PROGRAMS, loaded
 

@@ -14,7 +14,7 @@ from settings import read
 PARAMETERS = "seed = 0  # 0 to 4\nranks = 4  # 3 to 8"
 CLAIM = """\
 %matplotlib inline
-from manual_dp.lab.claims import Claim, Verdicts
+from course.lab.claims import Claim, Verdicts
 verdict = Verdicts([Claim("Book", "page 1", "4 < 9", "Is it?"),
                     Claim("Blog", "page 2", "2 is odd", "Is it?")])"""
 SAID = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from manual_dp.lab.hosts import on_hosts
+from course.lab.hosts import on_hosts
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks" / "clusters"

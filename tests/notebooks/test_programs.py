@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from manual_dp.lab.torchrun import torchrun
+from course.lab.torchrun import torchrun
 from manual_dp.params import largest_difference
 from manual_dp.ranks import run_ranks
 from tests.support.loaded import PROGRAMS, loaded

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import nbformat
 
+from course.lab import replay
 from course.lab.figures import bars, boxes, clocks, graph, player, step
+from course.lab.network import plan as predicted
+from course.lab.network.links import LINKS
+from course.lab.timeline.pace import Pace
+from course.lab.timeline.predict import predict
+from course.lab.trace import Event
 from course.lab.wire import Sent
 from manual_dp.allreduce import WAYS
-from manual_dp.lab import replay
-from manual_dp.lab.network import plan as predicted
-from manual_dp.lab.network.links import LINKS
-from manual_dp.lab.timeline.pace import Pace
-from manual_dp.lab.timeline.predict import predict
-from manual_dp.lab.trace import Event
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/pictures.json"

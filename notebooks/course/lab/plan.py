@@ -4,7 +4,7 @@ import argparse
 import math
 import sys
 
-from manual_dp.lab.network.plan import NODELESS
+from course.lab.network.plan import NODELESS
 
 HELP = """\
 Predict a step of data parallel training on more devices, before paying for them.
@@ -58,7 +58,7 @@ def add_parser(commands, count, file):
 
 def plan_command(args):
     """Predict; print a table, draw it."""
-    from manual_dp.lab.network import plan
+    from course.lab.network import plan
     if args.between and not args.per_node:
         raise ValueError("--between is the link between nodes: say --per-node, too")
     if args.out and args.out.suffix != ".svg":
@@ -86,7 +86,7 @@ def _positive(text):
 
 
 def _link(text):
-    from manual_dp.lab.network.links import link
+    from course.lab.network.links import link
     try:
         return link(text)
     except ValueError as error:

@@ -11,8 +11,8 @@ from course.lab.figures import svg
 from course.lab.figures.lanes import Lanes, fitting, hand, listed
 from course.lab.figures.plot import FAINT, INK
 from course.lab.figures.svg import WIDTH, rank_colour
-from manual_dp.lab.replay import idle
-from manual_dp.lab.timeline.spans import COMPUTE, PHASES, buckets, length
+from course.lab.replay import idle
+from course.lab.timeline.spans import COMPUTE, PHASES, buckets, length
 
 PHASE = {"load": rank_colour(6), "forward": rank_colour(0),
          "backward": rank_colour(2), "wait": FAINT, "update": rank_colour(4)}

@@ -17,7 +17,7 @@ import subprocess
 import torch
 
 from course.lab.gpu import equal, mixed, pair, sharing, speed, timeline
-from manual_dp.lab.progress import bar
+from course.lab.progress import bar
 
 NO_GPU = ("bench --gpu needs a GPU, and torch {} sees none: run it on a machine with "
           "one (nvidia-smi lists them), with a torch for CUDA (README: GPUs, clouds)")

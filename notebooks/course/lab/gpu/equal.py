@@ -7,7 +7,7 @@
 import torch
 
 from course.lab.ledger.compare import compare
-from manual_dp.lab.same import apart, most
+from course.lab.same import apart, most
 from manual_dp.lenet import init_params
 from manual_dp.params import get_params
 from manual_dp.train import train_batch

@@ -8,8 +8,8 @@
 import torch
 from torch import nn
 
-from manual_dp.lab.trainer.methods import Mixed, short_type
-from manual_dp.lab.trainer.step import make_scaler, train_step
+from course.lab.trainer.methods import Mixed, short_type
+from course.lab.trainer.step import make_scaler, train_step
 from manual_dp.lenet import init_params
 from manual_dp.models.lenet import LeNet
 

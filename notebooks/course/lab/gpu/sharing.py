@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.lab.bench.turns import turns_of_ranks
-from manual_dp.lab.same import apart, most
+from course.lab.bench.turns import turns_of_ranks
+from course.lab.same import apart, most
 from manual_dp.lenet import init_params
 from manual_dp.models.lenet import LeNet
 from manual_dp.ranks import DDP, run_ranks

@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional as F
 
 from course.lab.gpu.timeline import wait
-from manual_dp.lab.trainer.methods import Mixed, short_type
-from manual_dp.lab.trainer.step import make_scaler
+from course.lab.trainer.methods import Mixed, short_type
+from course.lab.trainer.step import make_scaler
 from manual_dp.models.lenet import LeNet
 from manual_dp.models.resnet import resnet18
 

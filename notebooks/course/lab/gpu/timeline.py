@@ -14,8 +14,8 @@ from statistics import median
 
 import torch
 
+from course.lab.laps import PARTS as LAPS
 from manual_dp.allreduce import allreduce
-from manual_dp.lab.laps import PARTS as LAPS
 from manual_dp.lenet import init_params, lenet, loss
 from manual_dp.params import get_params, pack_grads
 from manual_dp.train import sgd

@@ -16,8 +16,8 @@ import torch
 from course.lab.figures.plot import COLOURS, INK, axes
 from course.lab.ledger import methods
 from course.lab.ledger.plan import Plan, start
-from manual_dp.lab.progress import bar
-from manual_dp.lab.same import most
+from course.lab.progress import bar
+from course.lab.same import most
 from manual_dp.params import largest_difference
 from manual_dp.split import scatter
 

@@ -28,10 +28,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from course.lab.ledger.plan import follow, places, sgd_step, start
+from course.lab.same import most, nudge
 from course.lab.sends import busiest, traffic
+from course.lab.trace import all_reduces
 from manual_dp.allreduce import WAYS
-from manual_dp.lab.same import most, nudge
-from manual_dp.lab.trace import all_reduces
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
 from manual_dp.params import get_params, pack_grads

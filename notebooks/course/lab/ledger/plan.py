@@ -18,8 +18,8 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
+from course.lab.same import apart, most
 from manual_dp.devices import try_devices
-from manual_dp.lab.same import apart, most
 from manual_dp.lenet import init_params, lenet
 
 # rows: of a minibatch. shares: how many of them each rank has, over processes.

@@ -28,7 +28,7 @@ from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
 from tests.support.stored import LESSONS, ROOT, nbval
 
-MODULE = "tests.lab.gpu.test_pretended"
+MODULE = "tests.course.lab.gpu.test_pretended"
 
 
 def begin(count, *functions):

@@ -1,0 +1,61 @@
+import pytest
+import torch
+
+import manual_dp
+from course.lab import book
+from manual_dp import check_replicas, init_params
+
+
+def start():
+    return init_params("he", torch.Generator().manual_seed(0), torch.float64)
+
+
+def test_library_is_d2ls():
+    d2l = book.library()
+    assert d2l.__name__ == "d2l.torch"
+    assert d2l.sgd.__module__ == "d2l.torch"
+
+
+@pytest.mark.parametrize("rows, world_size, sizes", [
+    (10, 4, [3, 3, 3, 1]), (5, 4, [2, 2, 1]), (3, 4, [1, 1, 1])])
+def test_there_may_be_fewer_shards_than_devices(rows, world_size, sizes):
+    X, y = torch.arange(2 * rows).view(rows, 2), torch.arange(rows)
+    X_shards, y_shards = book.split_batch(X, y, ["cpu"] * world_size)
+    assert [len(shard) for shard in X_shards] == sizes
+    assert torch.equal(torch.cat(y_shards), y)
+
+
+def test_get_params_copies_and_leaves_the_input_alone():
+    params = start()
+    replica = book.get_params(params, "cpu")
+    assert all(p.is_leaf and p.requires_grad for p in replica)
+    assert all(torch.equal(p, q) and p.data_ptr() != q.data_ptr()
+               for p, q in zip(replica, params))
+    assert not any(p.requires_grad for p in params)
+
+
+def test_allreduce_is_the_sum_on_every_rank():
+    data = [torch.tensor([1, 2]) * 10**rank for rank in range(3)]
+    book.allreduce(data)
+    assert [tensor.tolist() for tensor in data] == [[111, 222]] * 3
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_the_books_step_is_ours(batch, replicas, world_size):
+    theirs, ours = replicas(world_size), replicas(world_size)
+    devices = ["cpu"] * world_size
+    for step in range(3):
+        X, y = batch(10, seed=step)
+        book.train_batch(X, y, theirs, devices, 0.05)
+        manual_dp.train_batch(X, y, ours, devices, 0.05)
+    check_replicas(theirs)
+    for p, q in zip(theirs[0], ours[0]):
+        assert (p - q).abs().max() < 1e-12
+
+
+def test_the_books_step_stumbles_over_too_few_rows(batch, replicas):
+    # five rows over four devices: the last replica has no gradient, where ours has zero
+    X, y = batch(5)
+    with pytest.raises(AttributeError, match="NoneType"):
+        book.train_batch(X, y, replicas(4), ["cpu"] * 4, 0.05)
+    manual_dp.train_batch(X, y, replicas(4), ["cpu"] * 4, 0.05)

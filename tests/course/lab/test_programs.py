@@ -1,0 +1,65 @@
+"""A program's shares make the gradient that its ranks make."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course.lab.programs import learn, shares, small_blobs, small_unet
+from manual_dp.models.segment import pixel_loss
+from manual_dp.ranks import run_ranks
+
+SIZES = [4, 4, 2]
+COMBINED = {  # what a rank steps with: of the ranks' mean gradients, and their sizes
+    "right": lambda means, n: sum(m * k for m, k in zip(means, n)) / sum(n),
+    "not synchronised": lambda means, n: means[0],
+    "sum for mean": lambda means, n: sum(means),
+    "mean of means": lambda means, n: sum(means) / len(means),
+    "last left out": lambda means, n: sum(
+        m * k for m, k in zip(means[:-1], n)) / sum(n),
+}
+
+
+def gradient(net, X, y, share):
+    grads = torch.autograd.grad(share @ pixel_loss(net(X), y), list(net.parameters()))
+    return torch.cat([grad.flatten() for grad in grads])
+
+
+def test_shares_make_the_gradient_that_three_ranks_make():
+    (X, y), net = small_blobs(10), small_unet()
+
+    def rank():
+        me = dist.get_rank()
+        mine = slice(sum(SIZES[:me]), sum(SIZES[:me + 1]))
+        equal = torch.full([SIZES[me]], 1 / SIZES[me], dtype=torch.float64)
+        return gradient(net, X[mine], y[mine], equal)
+    means = run_ranks(rank, 3)
+    for program, share in shares(SIZES).items():
+        expected = COMBINED[program](means, SIZES)
+        assert (gradient(net, X, y, share) - expected).abs().max() < 1e-10, program
+    assert list(shares(SIZES)) == list(COMBINED)
+
+
+@pytest.mark.parametrize("sizes", [[5], [3, 3], [4, 3, 3]])
+def test_right_shares_are_those_of_one_device(sizes):
+    total = sum(sizes)
+    made = shares(sizes)
+    assert made["right"].tolist() == [1 / total] * total
+    equal = len(set(sizes)) == 1
+    assert torch.allclose(made["mean of means"], made["right"]) is equal
+
+
+def test_a_small_net_learns_from_right_shares_and_not_from_none():
+    right, nothing = shares(SIZES)["right"], torch.zeros(10, dtype=torch.float64)
+    scores = learn(right, 1e-3, epochs=5)
+    assert len(scores) == 5 and scores[-1] > 0.3
+    assert len(set(learn(nothing, 1e-3, epochs=5))) == 1
+    X, y = small_blobs(3)
+    assert X.shape == (3, 1, 16, 16) and X.dtype == torch.float64 and y.shape == (3, 16, 16)
+
+
+def test_a_small_net_begins_with_the_weights_that_it_is_given():
+    first, other = small_unet(seed=1), small_unet(seed=2)
+    assert not torch.equal(first.head.weight, other.head.weight)
+    again = small_unet(start=list(first.parameters()))
+    assert all(torch.equal(p, q) and p.data_ptr() != q.data_ptr()
+               for p, q in zip(again.parameters(), first.parameters()))

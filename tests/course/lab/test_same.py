@@ -1,0 +1,92 @@
+"""The two tests of "the same training" tell right from wrong, and say what they measure."""
+
+import pytest
+import torch
+
+from course.lab.same import apart, nudge, path, stepwise
+from manual_dp import (
+    allreduce,
+    get_params,
+    largest_difference,
+    train_batch,
+    try_devices,
+)
+
+
+@pytest.mark.parametrize("world_size, rows", [(1, 4), (2, 5), (3, 10), (4, 5), (8, 3)])
+@pytest.mark.parametrize("lr", [0.01, 0.3, 1.0])
+def test_a_step_from_equal_weights_is_that_of_one_device_at_any_rate(
+        batch, replicas, world_size, rows, lr):
+    [params] = replicas(1)
+    before = get_params(params, params[0].device)
+    X, y = batch(rows)
+    assert stepwise(X, y, params, try_devices(world_size), lr, steps=10) <= 1e-12
+    assert largest_difference(params, before) == 0
+
+
+@pytest.mark.parametrize("weight, other, wanted", [
+    (0.5, 0.25, 0.25), (1.0, 1.5, 1 / 3), (-1000.0, -1001.0, 1 / 1001)])
+def test_a_distance_is_a_part_of_the_largest_weight_where_that_exceeds_1(
+        weight, other, wanted):
+    params = [torch.tensor([weight, 0.0]), torch.tensor([[0.125]])]
+    others = [torch.tensor([other, 0.0]), torch.tensor([[0.125]])]
+    assert apart(params, others) == pytest.approx(wanted)
+
+
+def mean(tensors):
+    allreduce(tensors)
+    for tensor in tensors:
+        tensor /= len(tensors)
+
+
+def without_the_last(tensors):
+    allreduce(tensors[:-1])
+
+
+def later(way, first):
+    """Return an all-reduce that goes wrong from its call number `first` on."""
+    calls = []
+
+    def way_of_this_call(tensors):
+        calls.append(1)
+        (way if len(calls) >= first else allreduce)(tensors)
+    return way_of_this_call
+
+
+@pytest.mark.parametrize("way", [mean, without_the_last, lambda tensors: None,
+                                 later(mean, 5)],
+                         ids=["mean", "one left out", "none", "wrong in step 5"])
+def test_a_wrong_sum_is_far_off_in_some_step(batch, replicas, way):
+    def step(*given):
+        return train_batch(*given, way)
+    [params] = replicas(1)
+    assert stepwise(*batch(6), params, try_devices(3), 0.1, 5, step) > 1e-3
+
+
+def test_weights_that_are_no_numbers_are_no_agreement(batch, replicas):
+    def step(X, y, device_params, devices, lr):
+        train_batch(X, y, device_params, devices, lr)
+        device_params[0][3].data[0] = torch.nan
+    [params] = replicas(1)
+    assert not stepwise(*batch(4), params, try_devices(3), 0.1, 1, step) <= 1e-12
+
+
+def test_a_path_holds_the_weights_of_every_step(batch, replicas):
+    X, y = batch(5)
+    [params], devices = replicas(1), try_devices(2)
+    followed = path(X, y, params, devices, 0.1, 3)
+    again = [get_params(params, device) for device in devices]
+    assert len(followed) == 3
+    for weights in followed:
+        train_batch(X, y, again, devices, 0.1)
+        assert largest_difference(weights, again[-1]) == 0
+        assert not any(p.requires_grad for p in weights)
+
+
+@pytest.mark.parametrize("numbers, moved", [
+    ([0.5, -2.0, 1.0], -2 - 2**-51), ([0.25, 3.0, -1.0], 3 + 2**-51)])
+def test_a_nudge_moves_the_largest_weight_by_its_last_place(numbers, moved):
+    params = [torch.tensor(numbers, dtype=torch.float64), torch.ones(2)]
+    first, second = nudge(params)
+    assert first.tolist() == [moved if abs(n) >= 2 else n for n in numbers]
+    assert torch.equal(second, params[1]) and params[0].tolist() == numbers
