@@ -10,31 +10,25 @@ RIGHT = $(call those_that,$(FITS))
 PYTHON ?= $(firstword $(filter $(call those_that,$(HAS_VENV)),$(RIGHT)) $(RIGHT) python3)
 PY := .venv/bin/python
 STAMP := .venv/.installed
-COURSE := $(PY) notebooks/tools/lessons.py
+LESSONS := $(PY) notebooks/tools/lessons.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # the address of a public copy: the book then has buttons for Binder and Colab
 REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
-# loadgroup: tests go where a worker is free, those that share what takes long together.
 # Three workers, also on two cores: a test of a hang or a deadline mostly waits.
-PYTEST := $(PY) -m pytest -n 3 --dist loadgroup
-# lessons 12 to 23 and most problem sets take longer than all that `make test` runs
-FIRST := notebooks/0*.ipynb notebooks/1[01]_*.ipynb notebooks/exercises/source/ps[12]/*.ipynb
-# loadfile: cells of one notebook must stay together
-NBVAL := --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=600
+PYTEST := $(PY) -m pytest -n 3 --dist loadfile
 
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
-course lab test test-all refresh settings: export OMP_NUM_THREADS ?= 1
+course lab test refresh settings: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test test-all refresh release settings lint bench
+.PHONY: help course lab test refresh release settings lint bench
 
 help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
 	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
-	@echo 'make test     lint, the quick tests, lessons 00 to 11 against their stored outputs'
-	@echo 'make test-all lint, all tests, every lesson and problem set: half an hour'
+	@echo 'make test     lint, all tests, every lesson and problem set against its stored outputs'
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets, and a zip for learners: without solutions, hidden checks'
 	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
@@ -42,28 +36,24 @@ help:
 	@echo 'make bench    the figures of the course, as ratios'
 
 course: $(STAMP)
-	@$(COURSE) $(LESSON_FLAG) $(REPOSITORY_FLAG)
+	@$(LESSONS) $(LESSON_FLAG) $(REPOSITORY_FLAG)
 
 lab: $(STAMP)
 	@$(PY) notebooks/tools/lab.py
 
 test: lint
-	$(PYTEST) --quick tests
-	$(PYTEST) $(NBVAL) $(FIRST)
-
-test-all: lint
 	$(PYTEST) tests
-	$(PYTEST) $(NBVAL) notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb
+	$(LESSONS) check
 
 refresh: $(STAMP)
-	@$(COURSE) --refresh $(LESSON_FLAG)
+	@$(LESSONS) refresh $(LESSON_FLAG)
 	@$(RELEASE)
 
 release: $(STAMP)
 	@$(RELEASE) --zip build/manual_dp_course.zip
 
 settings: $(STAMP)
-	@$(PY) notebooks/tools/settings.py $(LESSON_FLAG)
+	@$(LESSONS) settings $(LESSON_FLAG)
 
 lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise .

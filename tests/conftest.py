@@ -11,51 +11,12 @@ from hypothesis import settings
 from manual_dp import get_params, init_params
 from manual_dp.ranks import launch
 from tests.support.launches import nothing_is_left  # noqa: F401, a fixture
-from tests.support.long import left
 
 # Two threads on two busy cores wait for each other: a step took 20 times as long.
 torch.set_num_threads(1)
 settings.register_profile("course", database=None, deadline=None, derandomize=True,
                           max_examples=60)
 settings.load_profile("course")
-
-
-def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="leave out what takes long, as "
-                     "tests/support/long.txt says")
-
-
-def pytest_collection_modifyitems(config, items):
-    out = set(left(items)) if config.getoption("--quick") else ()
-    if out:
-        config.hook.pytest_deselected(items=list(out))
-        items[:] = [item for item in items if item not in out]
-
-
-# Files whose tests share what takes long to make: one worker has all of each.
-TOGETHER = """course/lab/ledger/test_compare course/lab/test_torchrun
-    notebooks/test_book notebooks/test_lessons notebooks/test_lab
-    notebooks/test_nbgrader notebooks/test_programs notebooks/test_release
-    notebooks/test_settings ranks/live/test_live ranks/live/test_magics
-    ranks/live/test_warden test_equivalence""".split()
-
-
-def together(nodeid):
-    """Return what a worker gets as one piece: the file, or the test alone."""
-    file = nodeid.partition("::")[0]
-    name = file.removeprefix("tests/").removesuffix(".py")
-    return file if name in TOGETHER else nodeid
-
-
-def pytest_xdist_make_scheduler(config, log):
-    """Deal out pieces. xdist's own groups are lost: they rename tests, in vain here."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Pieces(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return together(nodeid)
-    if config.getvalue("dist") == "loadgroup":
-        return Pieces(config, log)
 
 
 def _surroundings():

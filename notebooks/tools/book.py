@@ -14,18 +14,15 @@ import copy
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections import namedtuple
-from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
 import yaml
 from nbformat.v4 import new_markdown_cell
-from whole import write_text
+from stored import write_text
 
 BOOK = Path(__file__).parents[1] / "book"
 # the number of the first lesson of each part
@@ -35,8 +32,6 @@ PARTS = {0: "One process, by hand", 8: "A process for each rank", 11: "Is it cor
 TITLES = {"exercises/README.md": "About them", "module/index.md": "The module",
           "readme.md": "README"}
 MAIN = "from jupyter_book.cli.main import main; main()"
-# a lesson that was run; failure is "" or says where and how
-Run = namedtuple("Run", "path nb seconds failure")
 
 
 class BookError(Exception):
@@ -56,7 +51,7 @@ def build(notebooks, out, runs=(), repository="", progress=lambda share: None):
     files = collect(notebooks.resolve())
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as place:
         source = Path(place, "source")
-        for page, text in _texts(files, {run.path.resolve(): run for run in runs}):
+        for page, text in _texts(files, {run.job.path.resolve(): run for run in runs}):
             (source / page).parent.mkdir(parents=True, exist_ok=True)
             write_text(source / page, text)
         (source / "_static").mkdir()
@@ -64,7 +59,8 @@ def build(notebooks, out, runs=(), repository="", progress=lambda share: None):
         write_text(source / "_toc.yml", yaml.safe_dump(contents(files), sort_keys=False))
         write_text(source / "_config.yml", yaml.safe_dump(_config(repository)))
         said = _run_jupyter_book(source, place, progress)
-        _swap(Path(place, "_build", "html"), out, Path(place, "old"))
+        shutil.rmtree(out, ignore_errors=True)
+        Path(place, "_build", "html").rename(out)
     return len(files), [line.replace(f"{source}{os.sep}", "") for line in said]
 
 
@@ -206,26 +202,18 @@ def _run_jupyter_book(source, place, progress):
     """Build `source` into `place`; return the lines that warn."""
     command = [sys.executable, "-c", MAIN, "build", str(source),
                "--path-output", str(place)]
-    with open(Path(place, "said"), "w+", encoding="utf-8") as said:
-        # a session of its own: Ctrl-C comes to us, and we end it
-        process, stops = None, []
+    with (open(Path(place, "said"), "w+", encoding="utf-8") as said,
+          subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True,
+                           encoding="utf-8", start_new_session=True,
+                           env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process):
         try:
-            with _later(stops):  # a signal that comes before `process` is known
-                process = subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=said, text=True,
-                    encoding="utf-8", start_new_session=True,
-                    env=os.environ | {"PYTHONUNBUFFERED": "1"})
-            if stops:
-                raise KeyboardInterrupt
             for line in process.stdout:
                 if step := re.match(r"(reading|writing) .*\[ *(\d+)%\]", _plain(line)):
                     progress(int(step[2]) / 200 + (step[1] == "writing") / 2)
-            status = process.wait()
-        finally:
-            if process:
-                process.kill()
-                process.wait()
-                process.stdout.close()
+        except BaseException:  # Ctrl-C: it is in a session of its own
+            process.kill()
+            raise
+        status = process.wait()
         said.seek(0)
         lines = _plain(said.read()).splitlines()
     if status:
@@ -234,27 +222,5 @@ def _run_jupyter_book(source, place, progress):
     return [line for line in lines if "WARNING" in line or "ERROR" in line]
 
 
-@contextmanager
-def _later(stops):
-    """Note signals that ask to stop in the list `stops`, instead of raising."""
-    before = {number: signal.signal(number, lambda *_: stops.append(1))
-              for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _plain(text):
     return re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", text).lstrip("\r")  # no colours
-
-
-def _swap(new, place, old):
-    try:
-        if place.exists():
-            place.rename(old)
-        new.rename(place)
-    finally:
-        if old.exists() and not place.exists():
-            old.rename(place)

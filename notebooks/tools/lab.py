@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from whole import write_text
+from stored import write_text
 
 NOTEBOOKS = Path(__file__).parents[1]
 FIRST = "00_start_here.ipynb"

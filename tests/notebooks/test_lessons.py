@@ -1,414 +1,329 @@
-"""notebooks/tools/lessons.py: what a newcomer sees when lessons run, fail, or are stopped.
+"""notebooks/tools: lessons that run, fail, hang, are stopped; compared, stored, varied.
 
-A test runs the program as `make course` does, on lessons of a few cells.
+Small lessons are planted; the program runs here, as `make` calls it, and forks.
 """
 
-import json
+import base64
+import io
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import lessons as program  # notebooks/tools, which pyproject.toml puts on the path
+import forks  # notebooks/tools, which pyproject.toml puts on the path
+import lessons as program
 import nbformat
 import psutil
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+import settings
+import stored
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from PIL import Image, ImageChops, ImageDraw, ImageStat
 
-COURSE = Path(__file__).parents[2] / "notebooks" / "tools" / "lessons.py"
+TOOLS = Path(__file__).parents[2] / "notebooks" / "tools"
+FIGURE = """%matplotlib inline
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+plt.show()
+print("below")"""
+STREAMS = """import sys
+print("one")
+print("warned", file=sys.stderr)
+print("two")
+sys.stdout.write("three")
+6 * 7"""
 
 
-def write_lesson(path, *cells, tags=None, metadata=None):
-    """Write a lesson whose code cells have the ids c0, c1, ... and `tags[id]`.
-
-    They have a number of an earlier run, which none may keep.
-    """
-    code = [new_code_cell(source, id=f"c{i}", execution_count=9)
+def lesson(path, *cells, tags=None, outputs=None):
+    """Write a lesson whose code cells have the ids c0, c1, ... and `tags[id]`."""
+    code = [new_code_cell(source, id=f"c{i}", execution_count=i + 1)
             for i, source in enumerate(cells)]
     for cell in code:
+        cell.outputs = (outputs or {}).get(cell.id, [])
         if cell.id in (tags or {}):
             cell.metadata.tags = [tags[cell.id]]
-    head = new_markdown_cell(
-        f"# Lesson <{path.stem}>\n\n*You will learn:* to count.\n\n"
-        "and `a[0](b)`", id="title")
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(new_notebook(cells=[head, *code], metadata=metadata or {}), path)
+    head = new_markdown_cell("# A lesson\n\n*You will learn:* to count.", id="title")
+    nbformat.write(new_notebook(cells=[head, *code]), path)
+    return path
 
 
-def command(folder, *flags):
-    return [sys.executable, str(COURSE), "--notebooks", str(folder),
-            "--out", str(folder.parent / "out"), *flags]
-
-
-def course(folder, *flags, **env):
-    return subprocess.run(command(folder, *flags), capture_output=True, text=True,
-                          timeout=60, env=os.environ | env)
-
-
-def processes_in(folder):
-    """Return the processes whose working directory is `folder`: kernels, children."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(folder) and process.status() != "zombie":
-                found.append(process)
-        except psutil.Error:
-            pass
-    return found
-
-
-def code_cells(path):
-    return [c for c in nbformat.read(path, 4).cells if c.cell_type == "code"]
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
-    """Five lessons, three of which fail, after one run of the course."""
-    root = tmp_path_factory.mktemp("course")
-    foreign = root / "jupyter" / "kernels" / "python3"
-    foreign.mkdir(parents=True)
-    (foreign / "kernel.json").write_text(json.dumps(
-        {"argv": ["no-such-python"], "display_name": "x", "language": "python"}))
-    folder = root / "notebooks"
-    write_lesson(folder / "00_fine.ipynb", "import os, sys", "",
-                 "print(sys.executable, os.getcwd())",
-                 metadata={"kernelspec": {"name": "conda-env-x", "display_name": "x"}})
-    write_lesson(folder / "01_raises.ipynb", "'before'",
-                 "raise ValueError('bad <news>\\nand more')", "'after'")
-    write_lesson(folder / "02_dies.ipynb", "'before'", "import os; os._exit(0)", "1")
-    write_lesson(folder / "03_exits.ipynb", "'before'", "exit()")
-    write_lesson(folder / "04_last.ipynb", "import psutil",
-                 "print(len(psutil.Process().net_connections('tcp')))")
-    write_lesson(folder / "notes.ipynb", "raise ValueError('not a lesson')")
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    (root / "tmp").mkdir()
-    done = course(folder, JUPYTER_PATH=str(root / "jupyter"), TMPDIR=str(root / "tmp"),
-                  JUPYTER_RUNTIME_DIR=str(root / "runtime"))
-    return folder, root / "out", done, before
-
-
-def test_the_table_has_a_row_for_every_lesson_in_order(mixed):
-    rows = mixed[2].stdout.splitlines()[1:6]
-    assert [row.split()[0] for row in rows] == [
-        "00_fine", "01_raises", "02_dies", "03_exits", "04_last"]
-    assert all(float(row.split()[1]) > 0 for row in rows)
-
-
-def test_a_failed_lesson_names_its_cell_and_the_error_and_the_next_runs(mixed):
-    results = [row.split(maxsplit=2)[2] for row in mixed[2].stdout.splitlines()[1:6]]
-    assert results == ["ok", "FAILED in cell c1: ValueError: bad <news>",
-                       "FAILED in cell c1: Kernel died",
-                       "FAILED in cell c1: exit() ends the kernel", "ok"]
-
-
-def test_the_exit_status_is_1_if_a_lesson_failed(mixed):
-    assert mixed[2].returncode == 1
-
-
-def test_nothing_is_said_but_the_table_and_where_the_book_is(mixed):
-    assert mixed[2].stderr == ""
-    lines = mixed[2].stdout.splitlines()
-    assert len(lines) == 8
-    assert re.fullmatch(r"the book +\d+\.\d  7 pages", lines[6])
-    assert lines[7] == f"Open {mixed[1] / 'index.html'}"
-
-
-def test_the_kernel_is_this_python_in_the_folder_of_the_lessons(mixed):
-    # though the lesson names another, and another of the same name is installed
-    folder, out, _, _ = mixed
-    assert code_cells(out / "_sources" / "00_fine.ipynb")[-1].outputs[0].text == (
-        f"{sys.executable} {folder}\n")
-
-
-def test_execution_counts_run_from_1_and_leave_out_empty_cells(mixed):
-    counts = [cell.execution_count for cell in code_cells(mixed[1] / "_sources" / "00_fine.ipynb")]
-    assert counts == [1, None, 2]
-
-
-def test_a_failed_lesson_is_kept_as_far_as_it_ran(mixed):
-    cells = code_cells(mixed[1] / "_sources" / "01_raises.ipynb")
-    assert [cell.execution_count for cell in cells] == [1, 2, None]
-    assert cells[1].outputs[0].ename == "ValueError"
-    assert "ValueError" in (mixed[1] / "01_raises.html").read_text()
-
-
-def test_the_lessons_themselves_stay_as_they_were(mixed):
-    assert {path: path.read_bytes() for path in mixed[0].iterdir()} == mixed[3]
-
-
-def test_the_first_page_shows_every_lesson_with_title_and_seconds(mixed):
-    index = (mixed[1] / "index.html").read_text()
-    for name in ("00_fine", "01_raises", "02_dies", "03_exits", "04_last"):
-        assert f'href="{name}.html"' in index and f"Lesson &lt;{name}&gt;" in index
-        assert (mixed[1] / f"{name}.html").exists()
-    assert index.count("To count.") == 5
-    assert "notes" not in index
-
-
-def test_a_failure_stands_on_the_first_page_and_on_its_own(mixed):
-    for page in ("index.html", "01_raises.html"):
-        assert "FAILED in cell c1: ValueError: bad &lt;news&gt;" in (mixed[1] / page).read_text()
-    assert "FAILED" not in (mixed[1] / "00_fine.html").read_text()
-
-
-def test_no_kernel_is_left_behind(mixed):
-    assert processes_in(mixed[0]) == []
-
-
-def test_a_kernel_is_spoken_to_through_files_and_leaves_none(mixed):
-    # neither one that ended well nor one that died
-    folder, out, _, _ = mixed
-    # one port is ipykernel's own, which draws and binds it at once, for what children print
-    assert int(code_cells(out / "_sources" / "04_last.ipynb")[1].outputs[0].text) <= 1
-    assert list((folder.parent / "tmp").iterdir()) == []
-    assert list(folder.parent.glob("runtime/*")) == []
-
-
-def test_where_a_sockets_path_would_be_too_long_a_kernel_has_ports(tmp_path):
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    folder = tmp_path / "notebooks"
-    write_lesson(folder / "00_fine.ipynb", "import psutil",
-                 "print(len(psutil.Process().net_connections('tcp')))")
-    done = course(folder, "--refresh", TMPDIR=str(long))
-    assert done.returncode == 0
-    assert int(code_cells(folder / "00_fine.ipynb")[1].outputs[0].text) >= 5
-    assert list(long.iterdir()) == []
-
-
-def test_one_lesson_can_be_chosen_and_the_others_are_in_the_book_as_stored(tmp_path):
-    folder = tmp_path / "notebooks"
-    python = {"kernelspec": program.KERNEL}
-    write_lesson(folder / "02_raises.ipynb", "1 / 0", metadata=python)
-    write_lesson(folder / "03_fine.ipynb", "6 * 7")
-    done = course(folder, "--lesson", "3")
-    assert done.returncode == 0
-    assert first_words(done) == ["03_fine", "the", "Open"]
-    sources = tmp_path / "out" / "_sources"
-    assert code_cells(sources / "03_fine.ipynb")[0].outputs[0].data == {"text/plain": "42"}
-    assert code_cells(sources / "02_raises.ipynb")[0].execution_count == 9
-    assert "as stored" in (tmp_path / "out" / "index.html").read_text()
-
-
-@pytest.mark.parametrize("flags", [["--lesson", "07"], ["--lesson", "seven"], []])
-def test_a_lesson_that_does_not_exist_is_an_error_of_one_line(tmp_path, capsys, flags):
-    with pytest.raises(SystemExit) as ended:
-        program.main(["--notebooks", str(tmp_path), *flags])
-    assert ended.value.code == 2
+def run(folder, capsys, *words):
+    """Run the program; return its exit status, and {lesson: result} of its table."""
+    status = program.main([*words, "--notebooks", str(folder),
+                           "--out", str(folder.parent / "out")])
     out, err = capsys.readouterr()
-    assert out == "" and "error: no such lesson in " in err.splitlines()[-1]
+    assert err == ""
+    rows = [line.split(maxsplit=2) for line in out.splitlines()[1:]]
+    return status, [(row[0], row[2]) for row in rows if len(row) == 3], out
 
 
-def test_an_endless_cell_fails_by_its_time_limit(tmp_path):
+def ran(path):
+    [done] = forks.run_all([forks.Job(path, nbformat.read(path, 4), path.parent)])
+    return done
+
+
+def code(path):
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+# run
+
+def test_a_lesson_that_fails_is_named_with_its_cell_and_the_next_one_runs(tmp_path, capsys):
     folder = tmp_path / "notebooks"
-    write_lesson(folder / "00_endless.ipynb", "1", "while True: pass")
-    done = course(folder, "--refresh", "--timeout", "1")
-    assert done.returncode == 1
-    assert "FAILED in cell c1: " in done.stdout and "timed out" in done.stdout
-    assert processes_in(folder) == []
+    lesson(folder / "00_fine.ipynb", "1", "")
+    lesson(folder / "01_raises.ipynb", "'before'", "raise ValueError('bad\\nand more')", "2")
+    lesson(folder / "02_dies.ipynb", "'before'", "import os; os._exit(0)", "1")
+    lesson(folder / "03_exits.ipynb", "'before'", "exit()", "1")
+    lesson(folder / "04_no_python.ipynb", "'before'", "a b")
+    lesson(folder / "05_endless.ipynb", "1", "while True: pass")
+    lesson(folder / "notes.ipynb", "raise ValueError('not a lesson')")
+    status, rows, _ = run(folder, capsys, "refresh", "--timeout", "2")
+    assert status == 1
+    assert rows == [
+        ("00_fine", "refreshed"), ("01_raises", "FAILED in cell c1: ValueError: bad"),
+        ("02_dies", "FAILED in cell c1: its process ended"),
+        ("03_exits", "FAILED in cell c1: exit() ends the lesson"),
+        ("04_no_python", rows[4][1]),
+        ("05_endless", "FAILED in cell c1: it took longer than 2 s")]
+    assert rows[4][1].startswith("FAILED in cell c1: SyntaxError")
+    assert [cell.execution_count for cell in code(folder / "00_fine.ipynb")] == [1, None]
+    assert code(folder / "01_raises.ipynb")[0].outputs == []  # a failed one stays as it was
+
+
+def test_cells_say_what_they_say_in_a_kernel_in_the_same_order(tmp_path):
+    path = lesson(tmp_path / "00.ipynb", STREAMS, FIGURE, "import os\nos.getcwd()",
+                  "6 * 7;", "def f():\n    return 1", "import inspect\nprint(inspect.getsource(f))")
+    done = ran(path)
+    assert done.failure == ""
+    said = [[output.get("text", output.get("data")) for output in cell.outputs]
+            for cell in stored.code_cells(done.nb)]
+    assert said[0] == ["one\n", "warned\n", "two\nthree", {"text/plain": "42"}]
+    assert [output.output_type for output in stored.code_cells(done.nb)[1].outputs] == [
+        "display_data", "stream"]
+    assert "image/png" in said[1][0] and said[1][1] == "below\n"
+    assert said[2:] == [[{"text/plain": repr(str(tmp_path))}], [], [],
+                        ["def f():\n    return 1\n\n"]]
+
+
+def test_a_lesson_starts_ranks_and_leaves_none_and_no_file(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(forks.tempfile, "tempdir", str(tmp_path / "tmp"))
+    path = lesson(tmp_path / "00.ipynb", "from manual_dp.ranks import run_ranks\n"
+                  "import torch.distributed as dist",
+                  "def f():\n    return dist.get_rank()\nrun_ranks(f, 2)",
+                  "from tempfile import TemporaryDirectory\nfolder = TemporaryDirectory()")
+    done = ran(path)
+    assert done.failure == "" and done.nb.cells[2].outputs[0].data == {"text/plain": "[0, 1]"}
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(
-        tmp_path, number):
+def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(tmp_path, number):
+    # in a process of its own, which imports torch: what it gets is a signal
     folder = tmp_path / "notebooks"
-    write_lesson(folder / "00_long.ipynb",
-                 "import subprocess, time\nsleeper = subprocess.Popen(['sleep', '60'])",
-                 "open('started', 'w').close(); time.sleep(60)")
-    write_lesson(folder / "01_next.ipynb", "open('next', 'w').close()")
+    lesson(folder / "00_long.ipynb",
+           "import subprocess, time\nsleeper = subprocess.Popen(['sleep', '60'])",
+           "open('started', 'w').close(); time.sleep(60)", tags={"c1": "nbval-ignore-output"})
+    lesson(folder / "01_next.ipynb", "open('next', 'w').close()",
+           tags={"c0": "nbval-ignore-output"})
     (tmp_path / "tmp").mkdir()
-    # a shell's background job ignores Ctrl-C, and so would what it starts
     running = subprocess.Popen(
-        command(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, TOOLS / "lessons.py", "--notebooks", folder,
+         "--out", tmp_path / "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     try:
         while not (folder / "started").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert len(processes_in(folder)) == 2
         running.send_signal(number)
         _, errors = running.communicate(timeout=20)
     finally:
         running.kill()
         running.wait()
-    assert running.returncode == 130
-    assert errors == ""
-    assert processes_in(folder) == [] == list((tmp_path / "tmp").iterdir())
-    assert not (folder / "next").exists() and not (tmp_path / "out").exists()
-
-
-def test_a_course_that_is_stopped_in_the_book_leaves_the_old_one(tmp_path):
-    folder, out = tmp_path / "notebooks", tmp_path / "out"
-    write_lesson(folder / "00_fine.ipynb", "1")
-    out.mkdir()
-    (out / "index.html").write_text("the old one")
-    running = subprocess.Popen(command(folder), stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout.readline() and "ok" in running.stdout.readline()
-        deadline, children = time.monotonic() + 30, []
-        while not children and time.monotonic() < deadline:
-            children = psutil.Process(running.pid).children()
-        assert list(tmp_path.glob(".out-*/said"))
-        running.terminate()
-        _, errors = running.communicate(timeout=20)
-    finally:
-        running.kill()
-        running.wait()
     assert (running.returncode, errors) == (130, "")
-    assert psutil.wait_procs(children, timeout=1)[1] == []  # it waits for them itself
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["notebooks", "out"]
-    assert (out / "index.html").read_text() == "the old one"
+    assert not (folder / "next").exists() and not (tmp_path / "out").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [process for process in psutil.process_iter(["cwd"])
+            if process.info["cwd"] == str(folder)] == []
 
 
-@pytest.mark.parametrize("address", ["mine", "http://github.com/a/b",
-                                     "https://github.com/a"])
-def test_an_address_that_is_none_is_an_error_of_one_line(tmp_path, capsys, address):
+@pytest.mark.parametrize("words", [["--lesson", "07"], ["--lesson", "0", "seven"], []])
+def test_a_lesson_that_does_not_exist_is_an_error_of_one_line(tmp_path, capsys, words):
+    if words:
+        lesson(tmp_path / "00_fine.ipynb", "1")
     with pytest.raises(SystemExit) as ended:
-        program.main(["--notebooks", str(tmp_path), "--repository", address])
+        program.main(["--notebooks", str(tmp_path), *words])
     assert ended.value.code == 2
-    assert "--repository is no https://" in capsys.readouterr().err.splitlines()[-1]
+    assert "error: no such lesson in " in capsys.readouterr().err.splitlines()[-1]
 
 
-FIGURE = """%matplotlib inline
-import matplotlib.pyplot as plt
-plt.plot([1, 2])
-plt.show()"""
-STREAMS = """import sys
-for word in ("one", "two"):
-    print(word, flush=True)
-    print("warned", file=sys.stderr, flush=True)"""
+# compare
+
+def said(*outputs, count=1, tags=()):
+    cell = new_code_cell("x", id="c0", execution_count=count, outputs=list(outputs))
+    cell.metadata.tags = list(tags)
+    return new_notebook(cells=[cell])
 
 
-@pytest.fixture(scope="module")
-def refreshed(tmp_path_factory):
-    """A lesson full of what changes from run to run, refreshed once."""
-    path = tmp_path_factory.mktemp("refresh") / "notebooks" / "00_all.ipynb"
-    write_lesson(path, STREAMS, FIGURE, "import time\ntime.perf_counter()", "6 * 7",
-                 tags={"c2": "nbval-ignore-output"},
-                 metadata={"language_info": {"name": "python", "version": "3.8"},
-                           "kernelspec": {"name": "x", "display_name": "x"}})
-    nb = nbformat.read(path, 4)
-    nb.cells[1].metadata["execution"] = {"iopub.status.busy": "2020-01-01T00:00:00Z"}
-    nbformat.write(nb, path)
-    return path, course(path.parent, "--refresh")
+def stream(text):
+    return new_output("stream", text=text)
 
 
-def test_refresh_says_what_it_did_and_writes_no_pages(refreshed):
-    path, done = refreshed
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[1].endswith("  refreshed")
-    assert not (path.parents[1] / "out").exists()
-    assert [file.name for file in path.parent.iterdir()] == ["00_all.ipynb"]
+def shown(**data):
+    return new_output("display_data", {f"image/{name}": text for name, text in data.items()})
 
 
-def test_the_stored_form_has_nothing_of_the_machine_or_the_run(refreshed):
-    nb = nbformat.read(refreshed[0], 4)
-    assert nb.metadata == {"kernelspec": {
-        "name": "python3", "display_name": "Python 3 (ipykernel)",
-        "language": "python"}}
-    assert [cell.id for cell in nb.cells] == ["title", "c0", "c1", "c2", "c3"]
-    assert [cell.metadata for cell in nb.cells] == [
-        {}, {}, {}, {"tags": ["nbval-ignore-output"]}, {}]
-    assert [cell.execution_count for cell in nb.cells[1:]] == [1, 2, 3, 4]
+@pytest.mark.parametrize("old, new, same", [
+    (said(stream("apart 3.1e-16\n")), said(stream("apart 2e-17\n")), True),
+    (said(stream("apart 3.1e-11\n")), said(stream("apart 3.2e-11\n")), False),
+    (said(stream("apart 3.1e-16\n")), said(stream("apart 1e-6\n")), False),
+    (said(stream("a\n"), stream("b\n")), said(stream("a\nb\n")), True),
+    (said(stream("a\n")), said(stream("a")), False),
+    (said(stream("a\n")), said(new_output("stream", name="stderr", text="a\n")), False),
+    (said(), said(new_output("stream", name="stderr", text="a warning\n")), False),
+    (said(shown(png="x")), said(shown(png="y")), True),
+    (said(shown(**{"svg+xml": "x"})), said(shown(**{"svg+xml": "y"})), False),
+    (said(stream("1")), said(stream("2")), False),
+    (said(stream("1"), tags=["nbval-ignore-output"]), said(stream("2")), True),
+    (said(stream("1"), count=2), said(stream("1")), False)])
+def test_what_differs_from_what_is_stored_is_seen(old, new, same):
+    assert (stored.differences(old, new) == {}) == same
 
 
-def test_the_stored_form_keeps_outputs_and_merges_streams(refreshed):
-    streams, figure, _, value = code_cells(refreshed[0])
-    assert [(o.name, o.text) for o in streams.outputs] == [
-        ("stdout", "one\ntwo\n"), ("stderr", "warned\nwarned\n")]
-    assert "image/png" in figure.outputs[0].data
-    assert value.outputs[0].data == {"text/plain": "42"}
-
-
-def test_the_stored_file_is_written_as_git_likes_it(refreshed):
-    text = refreshed[0].read_bytes().decode()
-    assert text.startswith('{\n "cells": [\n  {\n')
-    assert text.endswith("}\n") and not text.endswith("\n\n")
-
-
-def test_refresh_of_an_unchanged_lesson_leaves_the_same_bytes(refreshed):
-    path, _ = refreshed
-    before, written = path.read_bytes(), path.stat().st_mtime_ns
-    done = course(path.parent, "--refresh")
-    assert done.stdout.splitlines()[1].endswith("  unchanged")
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, written)
-
-
-def test_refresh_stores_new_timings_beside_a_new_output(tmp_path):
-    path = tmp_path / "notebooks" / "00_timed.ipynb"
-    write_lesson(path, "1", "'new'", tags={"c1": "nbval-ignore-output"})
-    nb = nbformat.read(path, 4)
-    for cell, text in zip(nb.cells[1:], ("0", "'old'")):
-        cell.outputs = [nbformat.v4.new_output(
-            "execute_result", {"text/plain": text}, execution_count=1)]
-    nbformat.write(nb, path)
-    course(path.parent, "--refresh")
-    assert [cell.outputs[0].data["text/plain"] for cell in code_cells(path)] == [
-        "1", "'new'"]
-
-
-def test_a_refresh_that_fails_leaves_the_stored_lesson_alone(tmp_path):
+def test_a_cell_that_says_something_else_is_shown_and_the_status_is_1(tmp_path, capsys):
     folder = tmp_path / "notebooks"
-    write_lesson(folder / "00_raises.ipynb", "print(1)", "1 / 0")
-    before = (folder / "00_raises.ipynb").read_bytes()
-    write_lesson(folder / "01_fine.ipynb", "1")
-    done = course(folder, "--refresh")
-    assert done.returncode == 1
-    assert "FAILED in cell c1: ZeroDivisionError: division by zero" in done.stdout
-    assert (folder / "00_raises.ipynb").read_bytes() == before
-    assert code_cells(folder / "01_fine.ipynb")[0].execution_count == 1
+    lesson(folder / "00_fine.ipynb", "print(1)", outputs={"c0": [stream("1\n")]})
+    lesson(folder / "01_other.ipynb", "print(1)", outputs={"c0": [stream("2\n")]})
+    lesson(folder / "exercises/source/ps1/ps1.ipynb", "import os; print(os.getcwd()[-3:])",
+           outputs={"c0": [stream("ps1\n")]})
+    before = {path: path.read_bytes() for path in folder.rglob("*.ipynb")}
+    status, rows, out = run(folder, capsys, "check")
+    assert status == 1
+    results = dict(rows)
+    assert results["01_other"] == "DIFFERS in c0"
+    assert results["00_fine"] == results["ps1"] == "as stored"
+    assert "c0, stored:\nstdout: 2\n" in out and "c0, now:\nstdout: 1\n" in out
+    assert {path: path.read_bytes() for path in folder.rglob("*.ipynb")} == before
+    assert run(folder, capsys, "check", "--lesson", "0", "ps1")[0] == 0
 
 
-@pytest.fixture(scope="module")
-def with_sets(tmp_path_factory):
-    """A lesson and two problem sets, one of them refreshed, then all of them run."""
-    folder = tmp_path_factory.mktemp("sets") / "notebooks"
-    write_lesson(folder / "01_fine.ipynb", "1")
-    for name in ("ps1", "ps2"):
-        path = folder / "exercises" / "source" / name / f"{name}.ipynb"
-        write_lesson(path, "import os; os.path.basename(os.getcwd())")
-        nb = nbformat.read(path, 4)
-        nb.cells[1].metadata = {"nbgrader": {"grade_id": "c0", "points": 2},
-                                "deletable": False}
-        nbformat.write(nb, path)
-    one = course(folder, "--refresh", "--lesson", "ps1")
-    return folder, one, course(folder), course(folder, "--refresh")
+# store
+
+def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys):
+    path = lesson(tmp_path / "notebooks" / "00_all.ipynb", FIGURE,
+                  "import time\ntime.perf_counter()", "6 * 7",
+                  tags={"c1": "nbval-ignore-output"})
+    nb = nbformat.read(path, 4)
+    nb.metadata = {"language_info": {"name": "python", "version": "3.8"}}
+    nb.cells[1].metadata["execution"] = {"iopub.status.busy": "2020-01-01T00:00:00Z"}
+    nb.cells[3].metadata["nbgrader"] = {"points": 2}
+    nbformat.write(nb, path)
+    assert run(path.parent, capsys, "refresh")[:2] == (0, [("00_all", "refreshed")])
+    nb = nbformat.read(path, 4)
+    assert nb.metadata == {"kernelspec": {
+        "name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+    assert [cell.metadata for cell in nb.cells] == [
+        {}, {}, {"tags": ["nbval-ignore-output"]}, {"nbgrader": {"points": 2}}]
+    assert [cell.execution_count for cell in nb.cells[1:]] == [1, 2, 3]
+    assert nb.cells[3].outputs[0].data == {"text/plain": "42"}
+    before = path.read_bytes()
+    assert before.startswith(b'{\n "cells": [\n  {\n') and before.endswith(b"}\n")
+    # a second run, with another time, leaves the same bytes
+    assert run(path.parent, capsys, "refresh")[:2] == (0, [("00_all", "unchanged")])
+    assert path.read_bytes() == before
+    # another source is stored though it says the same
+    nb.cells[3].source = "7 * 6"
+    nbformat.write(nb, path)
+    run(path.parent, capsys, "refresh")
+    assert code(path)[2].source == "7 * 6"
 
 
-def first_words(done):
-    return [line.split()[0] for line in done.stdout.splitlines()[1:]]
+def test_a_chart_takes_fewer_bytes_and_looks_as_before():
+    large = Image.new("RGB", (1400, 600), "white")
+    for i, colour in enumerate(["#3268a8", "#d9822b", "#3a9a6a"]):
+        ImageDraw.Draw(large).line([(0, 150 * i), (1400, 600 - 100 * i)], colour, 8)
+    large = large.resize((700, 300), Image.Resampling.LANCZOS)  # with soft edges
+    file = io.BytesIO()
+    large.save(file, "png")
+    before = base64.b64encode(file.getvalue()).decode()
+    nb = stored.tidy(said(shown(png=before)))
+    [cell] = stored.code_cells(nb)
+    after = cell.outputs[0].data["image/png"]
+    assert len(after) < 0.6 * len(before)
+    again = Image.open(io.BytesIO(base64.b64decode(after))).convert("RGB")
+    apart = ImageStat.Stat(ImageChops.difference(large, again))
+    assert max(apart.mean) < 0.5 and again.size == large.size
+    assert stored.tidy(nb).cells[0].outputs[0].data["image/png"] == after
 
 
-def test_problem_sets_are_refreshed_and_one_can_be_chosen(with_sets):
-    _, one, _, all_of_them = with_sets
-    assert first_words(one) == ["ps1"]
-    assert first_words(all_of_them) == ["01_fine", "ps1", "ps2"]
-    assert [line.split()[2] for line in all_of_them.stdout.splitlines()[1:]] == [
-        "refreshed", "unchanged", "refreshed"]
+# settings
+
+def parameters(text):
+    cell = new_code_cell(text, id="parameters")
+    cell.metadata.tags = ["parameters"]
+    return new_notebook(cells=[cell])
 
 
-def test_a_problem_set_is_stored_with_what_nbgrader_knows_of_its_cells(with_sets):
-    path = with_sets[0] / "exercises" / "source" / "ps1" / "ps1.ipynb"
-    [cell] = code_cells(path)
-    assert cell.metadata == {"nbgrader": {"grade_id": "c0", "points": 2}}
-    assert cell.execution_count == 1
-    assert cell.outputs[0].data == {"text/plain": "'ps1'"}  # its own folder
+@pytest.mark.parametrize("line, value, values", [
+    ("x = 4   # 2 to 8, the ranks of all, or so", 4, [2, 8]),
+    ("x = 0.5  # 0 to 1", 0.5, [0.0, 1.0]), ("x = 1.0  # -2 to 1e3", 1.0, [-2.0, 1000.0]),
+    ('x = "digits"  # "digits" or "blobs"', "digits", ["digits", "blobs"]),
+    ("x = 'b'  # \"a\", 'b' or \"c\", a letter", "b", ["a", "b", "c"]),
+    ("x = True  # True or False", True, [True, False])])
+def test_a_range_is_read(line, value, values):
+    assert settings.read(Path("07_try.ipynb"), parameters(line)) == [("x", value, values)]
 
 
-def test_the_pages_of_the_course_have_no_solutions(with_sets):
-    folder, _, pages, _ = with_sets
-    assert first_words(pages)[0] == "01_fine" and "ps1" not in pages.stdout
-    assert [path.name for path in (folder.parent / "out").glob("**/*.ipynb")] == [
-        "01_fine.ipynb"]
+@pytest.mark.parametrize("line", [
+    "x = 4", "x = 4  # any", "x = 4  # 2 to", "x = 4  # 2 to 8: ranks", "x = 4  # 2, 4",
+    "x = 4  # 2 to 8,", "x = '# 2 to 8'", "x = 9  # 2 to 8", "x = 5  # 4 or 6",
+    "x = 4  # 0.5 to 8", "x = 'a'  # 2 to 8", "x = 4  # 1..2 to 8", "print(4)  # 2 to 8",
+    "x = [1, 2]  # 1 to 8", "x = f(4)  # 1 to 8"])
+def test_a_setting_that_has_no_readable_range_is_named(line):
+    with pytest.raises(ValueError) as caught:
+        settings.read(Path("07_try.ipynb"), parameters(f"a = 1  # 1 to 2\n\n{line}"))
+    assert f"07_try.ipynb, cell parameters, line 3: {line}\n" in str(caught.value)
 
 
-def test_it_says_what_it_takes():
-    done = subprocess.run([sys.executable, COURSE, "--help"],
-                          capture_output=True, text=True, timeout=60,
-                          cwd=COURSE.parents[2])
-    assert done.returncode == 0 and "--refresh" in done.stdout
+def test_each_extreme_is_run_alone_and_all_together_and_nothing_twice():
+    read = settings.read(Path("07"), parameters("a = 2  # 1 to 3\nb = 'x'  # 'x' or 'y'"))
+    assert [tuple(values.values()) for values in settings.plan(read)] == [
+        (1, "x"), (3, "x"), (2, "y"), (3, "y")]  # all least is the first again
+
+
+@pytest.mark.parametrize("before, after, line", [
+    ("equal: True", "equal: True", ""), ("4 ranks, 1.5e-16: True", "8 ranks, 0: True", ""),
+    ("[True, True]", "[True, True, True]", ""), ("broken: False", "broken: False", ""),
+    ("broken: False", "broken: True", ""), ("four: False", "eight: False", ""),
+    ("Falsely said", "Falsely Falsely", ""), ("equal: True", "equal: False", "equal: False"),
+    ("4 ranks, 1e-16: True", "8 ranks, 0.2: False", "8 ranks, 0.2: False"),
+    ("[True, True]", "[True, False, True]", "[True, False, True]"),
+    ("rank 0 True\nrank 1 True", "rank 0 True\nrank 1 False", "rank 1 False")])
+def test_a_check_that_does_not_hold_any_more_is_told(before, after, line):
+    failure = settings.broken(said(stream(before)), said(stream(after)))
+    assert failure == (line and f"FAILED in cell c0: it prints {line!r}")
+
+
+def test_lessons_run_at_their_extremes_in_copies(tmp_path, capsys):
+    folder = tmp_path / "notebooks"
+    for name, source, text in (("01_right", "open('left', 'w').close()\nprint(n < 9)", "True"),
+                               ("02_raises", "print(1 / n)", "0.25"),
+                               ("03_false", "print('small', n > 0)", "small True")):
+        lesson(folder / f"{name}.ipynb", "n = 4  # 0 to 8", source,
+               tags={"c0": "parameters"}, outputs={"c1": [stream(text)]})
+    status, rows, _ = run(folder, capsys, "settings")
+    assert status == 1 and sorted(rows) == [
+        ("01_right", "ok  n=0"), ("01_right", "ok  n=8"),
+        ("02_raises", "FAILED in cell c1: ZeroDivisionError: division by zero  n=0"),
+        ("02_raises", "ok  n=8"),
+        ("03_false", "FAILED in cell c1: it prints 'small False'  n=0"),
+        ("03_false", "ok  n=8")]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "01_right.ipynb", "02_raises.ipynb", "03_false.ipynb"]
+    lesson(folder / "04_old.ipynb", "n = 4  # any", tags={"c0": "parameters"})
+    assert program.main(["settings", "--notebooks", str(folder)]) == 1
+    assert "04_old.ipynb, cell c0, line 1: n = 4  # any" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Notebooks as git keeps them: what is stored, and what differs when they run again.
+
+    tidy          nothing of this machine or run is kept; charts have 256 colours
+    refresh       write what ran, where something changed
+    differences   the cells that say something else than what is stored
+    write_text    a file that is written whole or not at all
+"""
+
+import base64
+import copy
+import io
+import os
+import re
+from pathlib import Path
+
+import nbformat
+from nbval.plugin import get_sanitize_patterns
+from PIL import Image
+
+KERNEL = dict(name="python3", display_name="Python 3 (ipykernel)", language="python")
+ROUNDING = Path(__file__).parents[1] / "rounding.cfg"  # nbval takes the same file
+
+
+def code_cells(nb):
+    """Return the cells that run."""
+    return [cell for cell in nb.cells if cell.cell_type == "code"]
+
+
+def measures(cell):
+    """Say whether a cell's outputs are of a clock, and another in each run."""
+    return "nbval-ignore-output" in cell.metadata.get("tags", [])
+
+
+def cleared(nb):
+    """Return a copy without outputs."""
+    nb = copy.deepcopy(nb)
+    for cell in code_cells(nb):
+        cell.update(outputs=[], execution_count=None)
+    return nb
+
+
+def tidy(nb):
+    """Bring `nb` into the form that git keeps."""
+    nb.metadata = {"kernelspec": KERNEL}
+    for cell in nb.cells:
+        kept = {key: cell.metadata.get(key) for key in ("nbgrader", "tags")}
+        cell.metadata = {key: value for key, value in kept.items() if value}
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                output.data["image/png"] = _few_colours(output.data["image/png"])
+    return nb
+
+
+def refresh(path, nb):
+    """Write the executed `nb` to `path`; return whether that changed the file.
+
+    Where nothing but what a clock gave or rounding differs, the old outputs stay: a
+    lesson that has not changed stays the same file.
+    """
+    before = path.read_text(encoding="utf-8")
+    old = tidy(nbformat.reads(before, 4))
+    same = [cell.source for cell in old.cells] == [cell.source for cell in nb.cells]
+    if same and not differences(old, nb):
+        nb = old
+    after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
+    if after != before:
+        write_text(path, after)
+    return after != before
+
+
+def differences(old, new):
+    """Return {cell id: (stored, now)} of the cells that say something else.
+
+    A chart in pixels is another on each machine; what a clock gave is in each run.
+    """
+    found = {}
+    for before, after in zip(code_cells(old), code_cells(new)):
+        numbers = before.execution_count, after.execution_count
+        said = ("", "") if measures(before) else (_said(before), _said(after))
+        if len(set(numbers)) > 1 or len(set(said)) > 1:
+            found[before.id] = said
+    return found
+
+
+def _said(cell):
+    """Return all that a cell printed and showed as one text, without rounding."""
+    kinds = {}
+    for output in cell.outputs:
+        texts = output.get("data", {output.get("name", "error"): output.get("text", "")})
+        for kind, text in texts.items():
+            if not kind.startswith("image/png"):
+                kinds[kind] = kinds.get(kind, "") + (
+                    text if isinstance(text, str) else "".join(text))
+    said = "\n".join(f"{kind}: {text}" for kind, text in sorted(kinds.items()))
+    for pattern, word in get_sanitize_patterns(ROUNDING.read_text(encoding="utf-8")):
+        said = re.sub(pattern, word, said)
+    return said
+
+
+def _few_colours(text):
+    """Return a PNG with a palette: the same picture in a third of the bytes."""
+    image = Image.open(io.BytesIO(base64.b64decode(text)))
+    if image.mode == "P":
+        return text
+    flat = Image.new("RGB", image.size, "white")
+    flat.paste(image, mask=image.convert("RGBA").getchannel("A"))
+    file = io.BytesIO()
+    flat.quantize(256).save(file, "png", optimize=True)
+    if len(file.getvalue()) >= len(base64.b64decode(text)):
+        return text
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def write_text(path, text):
+    """Write `text` to `path`, as UTF-8; if interrupted, the old file stays."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
