@@ -327,10 +327,11 @@ def test_make_alone_lists_every_target(folder):
     assert [line.split()[1] for line in said.splitlines()] == phony.split()[1:]
 
 
-@pytest.mark.parametrize("target, flags", [("course", ""), ("refresh", " --refresh")])
-def test_a_lesson_can_be_named(folder, target, flags):
+@pytest.mark.parametrize("target, what", [("course", ""), ("refresh", " refresh"),
+                                          ("settings", " settings")])
+def test_a_lesson_can_be_named(folder, target, what):
     make(folder, "lint")
-    assert make(folder, target)[2][0].endswith(f"lessons.py{flags}")
+    assert make(folder, target)[2][0].endswith(f"lessons.py{what}")
     assert make(folder, target, "LESSON=03")[2][0].endswith(" --lesson 03")
 
 
@@ -353,24 +354,14 @@ def test_make_lab_opens_the_learners_copies(folder):
     assert make(folder, "lab")[2][-1] == "notebooks/tools/lab.py"
 
 
-@pytest.mark.parametrize("target, some, notebooks", [
-    ("test", " --quick", "notebooks/0*.ipynb notebooks/1[01]_*.ipynb "
-     "notebooks/exercises/source/ps[12]/*.ipynb"),
-    ("test-all", "", "notebooks/*.ipynb notebooks/exercises/source/*/*.ipynb")])
-def test_it_lints_then_runs_some_tests_or_all_then_notebooks(folder, target, some,
-                                                             notebooks):
-    asked = make(folder, target)[2][3:]
-    assert asked[:2] == LINT
-    assert asked[2] == f"-m pytest -n 3 --dist loadgroup{some} tests"
-    assert "--nbval --nbval-current-env --nbval-cell-timeout=600" in asked[3]
-    assert asked[3].endswith(f" {notebooks}")
-    # cells of one notebook that part ways over two workers fail; the last word counts
-    assert asked[3].rpartition("--dist ")[2].startswith("loadfile ")
+def test_it_lints_then_runs_all_tests_then_all_notebooks(folder):
+    assert make(folder, "test")[2][3:] == [
+        *LINT, "-m pytest -n 3 --dist loadfile tests", "notebooks/tools/lessons.py check"]
 
 
 @pytest.mark.parametrize("target, threads", [
-    ("course", "1"), ("refresh", "1"), ("test", "1"), ("test-all", "1"),
-    ("lab", "1"), ("settings", "1"), ("bench", "")])
+    ("course", "1"), ("refresh", "1"), ("test", "1"), ("lab", "1"), ("settings", "1"),
+    ("bench", "")])
 def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threads):
     make(folder, target)
     assert (folder / "threads").read_text() == f"{threads}\n"
@@ -378,17 +369,14 @@ def test_small_tensors_get_one_thread_and_measurements_all(folder, target, threa
     assert (folder / "threads").read_text() == "3\n"
 
 
-def test_make_settings_runs_every_lesson_or_the_one_that_is_asked_for(folder):
-    make(folder, "lint")
-    assert make(folder, "settings")[2][-1].rstrip().endswith("settings.py")
-    assert make(folder, "settings", "LESSON=03")[2][-1].endswith("settings.py --lesson 03")
-
-
-def test_ci_runs_all_tests_then_the_settings_of_a_lesson_a_day():
+def test_ci_runs_all_tests_then_the_settings_of_a_third_of_the_lessons():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     commands = [line.strip() for line in script.read_text().splitlines()]
-    settings = 'make settings LESSON="$(printf \'%02d\' $((10#$(date +%j) % 24)))"'
-    assert commands[-1] == settings
-    assert commands.index("make test-all") < len(commands) - 1
+    assert commands[-2:] == ["make test", 'make settings LESSON="$lessons"']
     assert "set -euo pipefail" in commands
+    [pick] = [line for line in commands if line.startswith("lessons=")]
+    for day, first in (("003", "00 03 06"), ("364", "01 04 07")):
+        said = subprocess.run(["bash", "-c", f"date() {{ echo {day}; }}\n{pick}\n"
+                               "echo $lessons"], capture_output=True, text=True).stdout
+        assert said.startswith(first) and len(said.split()) == 8

@@ -12,9 +12,11 @@ nothing is written unless every source is in order.
 """
 
 import argparse
+import logging
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from nbgrader.converters import GenerateAssignment
@@ -22,6 +24,7 @@ from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from stored import write_text
 from traitlets.config import Config
+from traitlets.log import get_logger
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks" / "exercises"
@@ -107,10 +110,25 @@ def _not_for_learners(folder, names):
 def _run_nbgrader(place, name):
     config = Config(SaveCells={"enabled": False})  # that is into a gradebook
     course = CourseDirectory(root=place, assignment_id=name, config=config)
-    try:  # it logs what is wrong, and raises what says nothing
-        GenerateAssignment(course, no_database=True, config=config).start()
-    except NbGraderException:
-        raise ValueError(f"nbgrader refuses {name}") from None
+    with _errors() as said:
+        try:
+            GenerateAssignment(course, no_database=True, config=config).start()
+        except NbGraderException:
+            lines = next(text for text in said if "Traceback" in text).splitlines()
+            what = said[0] if "Cell contents" in said[0] else ""
+            raise ValueError(f"{name}: {lines[-1].strip()}\n{what}".strip()) from None
+
+
+@contextmanager
+def _errors():  # of nbgrader, which logs what is wrong and raises what says nothing
+    log, said = get_logger(), []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: said.append(record.getMessage().strip())
+    before, log.handlers = log.handlers, [handler]
+    try:
+        yield said
+    finally:
+        log.handlers = before
 
 
 if __name__ == "__main__":

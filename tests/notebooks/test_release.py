@@ -227,17 +227,6 @@ def collected(folder, *arguments):
             if ".ipynb::" in line}
 
 
-def test_make_test_all_runs_the_sources_and_never_what_is_handed_out():
-    makefile = (ROOT / "Makefile").read_text()
-    [patterns] = re.findall(r"^\t\$\(PYTEST\) \$\(NBVAL\) (note.+)$", makefile, re.M)
-    paths = [str(path.relative_to(ROOT)) for pattern in patterns.split()
-             for path in sorted(ROOT.glob(pattern))]
-    assert {f"notebooks/exercises/source/{name}/{name}.ipynb" for name in SETS} < set(
-        paths)
-    assert collected(ROOT, *paths) == set(paths)
-    assert not any("release" in path for path in paths)
-
-
 def test_nbval_on_the_whole_folder_leaves_out_what_is_handed_out_and_in(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     exercises = Path("notebooks", "exercises")

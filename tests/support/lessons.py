@@ -76,10 +76,6 @@ def words(text):
     return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
-def find(nb, name):
-    return next(cell for cell in nb["cells"] if cell["id"] == name)
-
-
 # rules: how it is stored
 
 def it_is_a_valid_notebook(nb):
@@ -171,10 +167,11 @@ def cells_on_ranks_are_clean(nb):
               and getattr(node.func, "attr", "") == "push" for word in node.keywords}
     there = "import torch\nimport torch.distributed as dist\ntorch, dist\n" + "".join(
         f"{name} = None\n" for name in sorted({"rank", "world_size", "store"} | pushed))
+    sources = {"names-of-ranks": there} | {
+        cell["id"]: re.sub(r"\A%%.*", "", source(cell)) for cell in cells}
     script = {"metadata": {}, "nbformat": 4, "nbformat_minor": 5, "cells": [
-        {"cell_type": "code", "id": cell["id"], "metadata": {}, "outputs": [],
-         "execution_count": None, "source": re.sub(r"\A%%.*", "", source(cell))}
-        for cell in [a_cell("code", "names-of-ranks", there), *cells]]}
+        {"cell_type": "code", "id": name, "metadata": {}, "outputs": [],
+         "execution_count": None, "source": text} for name, text in sources.items()]}
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--output-format=concise",
          "--stdin-filename", "notebooks/on_ranks.ipynb", "-"], input=json.dumps(script),
@@ -208,32 +205,3 @@ SHARED = [
     no_cell_leaves_python_or_ends_it, cells_on_ranks_are_clean,
     a_figure_follows_the_numbers_that_it_draws, every_fold_is_closed_and_has_a_title,
 ]
-
-
-# a small notebook, and what breaks it
-
-def a_cell(kind, name, text, outputs=(), tagged=()):
-    cell = {"cell_type": kind, "id": name, "source": text,
-            "metadata": {"tags": list(tagged)} if tagged else {}}
-    if kind == "code":
-        cell |= {"execution_count": None, "outputs": list(outputs)}
-    return cell
-
-
-def said(text):
-    return {"output_type": "stream", "name": "stdout", "text": text}
-
-
-def notebook(cells):
-    """Return a notebook of these cells, as if they had been run."""
-    nb = {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4,
-          "nbformat_minor": 5}
-    for count, cell in enumerate(code_cells(nb), 1):
-        cell["execution_count"] = count
-    return nb
-
-
-def with_source(name, text):
-    def change(nb):
-        find(nb, name)["source"] = text
-    return change

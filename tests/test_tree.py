@@ -1,0 +1,118 @@
+"""The tree's rules that no linter knows; `make lint` holds the others.
+
+pyproject.toml says what ruff and import-linter check: who imports whom, prints, asserts,
+docstrings, widths, branches.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import manual_dp
+
+ROOT = Path(manual_dp.__file__).parents[1]
+
+
+def files(*folders):
+    """Return {path from the root: text} of the Python files in folders."""
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+            for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+MODULE = files("manual_dp")
+PAGES = files("manual_dp", "notebooks/course/lab", "notebooks/tools")
+
+
+def length(*folders):
+    return sum(len(text.splitlines()) for text in files(*folders).values())
+
+
+@pytest.mark.parametrize("folder, most", [
+    ("manual_dp", 6_500), ("manual_dp/audit", 2_000), ("notebooks/course", 8_500),
+    ("notebooks/course/school", 5_000), ("notebooks/course/lab", 3_500),
+    ("notebooks/tools", 900), ("tests", 20_000)])
+def test_a_folder_keeps_its_budget(folder, most):
+    assert length(folder) <= most
+
+
+def test_the_instruments_are_35_files_of_a_page_or_more():
+    lab = files("notebooks/course/lab")
+    assert len(lab) <= 35
+    short = [name for name, text in lab.items() if len(text.splitlines()) < 40]
+    assert [name for name in short if not name.endswith("__init__.py")] == []
+
+
+def test_a_file_is_plain_text_of_at_most_300_lines():
+    assert [name for name, text in PAGES.items()
+            if not text.isascii() or len(text.splitlines()) > 300] == []
+
+
+def test_no_function_is_longer_than_60_lines():
+    assert [(name, node.name) for name, text in PAGES.items()
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.end_lineno - node.lineno >= 60] == []
+
+
+def test_no_two_names_in_a_folder_differ_by_a_plural_or_a_suffix():
+    for folder in {(ROOT / name).parent for name in PAGES}:
+        names = {path.stem for path in folder.iterdir()}
+        assert [(short, long) for short in names for long in names
+                if long in (short + "s", short + "es")
+                or long.startswith(short + "_")] == [], folder
+
+
+def test_shapes_are_said_in_words_and_no_file_lets_torch_load_run_code():
+    headings = r"^ *(?:Args|Arguments|Parameters|Returns|Raises):? *$"
+    for name, text in MODULE.items():
+        for node in ast.walk(ast.parse(text)):
+            assert not (isinstance(node, ast.arg) and node.annotation), (name, node.arg)
+            if isinstance(node, ast.FunctionDef):
+                found = re.search(headings, ast.get_docstring(node) or "", re.M)
+                assert not found, (name, node.name)
+        assert not re.search(r"weights_only *= *False", text), name
+
+
+def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():
+    # and the core trains where nothing else can be had; in a Python of its own
+    script = """
+import sys
+heavy = "torchvision d2l drawsvg matplotlib sklearn lightning scipy pandas IPython".split()
+import manual_dp
+print(sorted(name for name in heavy if name in sys.modules))
+sys.modules.update(dict.fromkeys(heavy))  # importing one now raises ImportError
+import torch
+import course.lab.sends, course.lab.figures.svg
+devices = manual_dp.try_devices(2)
+params = manual_dp.init_params("he")
+device_params = [manual_dp.get_params(params, device) for device in devices]
+data = [(torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2]))]
+history = manual_dp.train(devices, 3, 0.1, 1, (data, data), verbose=False)
+print(len(history["loss"]))
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=300,
+                         capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("[]\n1\n", "")
+
+
+def test_the_core_needs_torch_alone():
+    names = [name for name in MODULE if name.count("/") == 1 and "__main__" not in name]
+    for name in [*names, *files("manual_dp/files")]:
+        tree = ast.parse(MODULE[name])
+        inside = {node for function in ast.walk(tree)
+                  if isinstance(function, ast.FunctionDef) for node in ast.walk(function)}
+        for node in set(ast.walk(tree)) - inside:
+            modules = ([alias.name for alias in node.names] if isinstance(node, ast.Import)
+                       else [node.module] if isinstance(node, ast.ImportFrom) else [])
+            assert {module.split(".")[0] for module in modules} <= {
+                "manual_dp", "torch", *sys.stdlib_module_names}, (name, modules)
+
+
+def test_no_test_imports_another():
+    # what tests share lies in tests/support
+    found = re.compile(r"^\s*(?:from|import)\s.*\btest_", re.M)
+    assert [name for name, text in files("tests").items() if found.search(text)] == []
