@@ -1,6 +1,6 @@
 """Run a notebook and compare what it prints with what is stored.
 
-    nbval     run a notebook as `make test-all` does; pytest's status, what it printed
+    nbval     run a notebook as `make test` does; pytest's status, what it printed
     LESSONS   the lessons, the first one first
 """
 
@@ -14,7 +14,7 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 
 def nbval(notebook, timeout=1500):
-    """Run a notebook as `make test-all` does; return its status and what it printed."""
+    """Run a notebook as `make test` does; return its status and what it printed."""
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
          "--nbval-current-env", "--nbval-cell-timeout=600", str(notebook)],
