@@ -45,7 +45,7 @@ def test_a_lesson_asks_for_what_it_reads_before_it_imports_anything_else():
         asked = CALL.search(code[0])
         text = "\n".join(code).replace(asked[0] if asked else "", "")
         read = {name for name in BESIDE if re.search(
-            rf"[\"']{name}[/\"']|^ *from {name} |^ *import {name}\b", text, re.M)}
+            rf"[\"']{name}[/\"']|^ *(from|import) {name}\b", text, re.M)}
         assert read == set(re.findall(r'"(\w+)"', asked[1]) if asked else ()), path.stem
         if asked:
             assert code[0].splitlines()[2] == asked[0], path.stem

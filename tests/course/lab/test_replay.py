@@ -93,12 +93,3 @@ def test_the_first_weights_stay_as_they_were(train):
     start = torch.ones(3)
     train(replay.together([1, 1], 3), ones, start, 1.0)
     assert start.tolist() == [1.0] * 3
-
-
-@pytest.mark.parametrize("way", [replay.together, replay.alone])
-def test_a_clock_that_cannot_run_is_refused(way):
-    for paces in ([], [0, 1], [1.5]):
-        with pytest.raises(ValueError, match="paces must be whole ticks >= 1"):
-            way(paces, 8)
-    with pytest.raises(ValueError, match="at least the slowest pace, 4, got 3"):
-        way([1, 4], 3)
