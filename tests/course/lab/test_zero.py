@@ -1,7 +1,5 @@
 """programs/zero.py against the optimizer on one device."""
 
-import gc
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -63,37 +61,6 @@ def test_the_weights_are_those_of_one_device_to_the_same_bits_on_all_ranks(way):
     # four ranks keep a quarter each, rounded up: the last chunk is filled with zeros
     moments = {"SGD": 0, "momentum": 8}.get(way, 16)
     assert whole == moments * 66 and [kept for _, kept in ranks] == [17 * moments] * 4
-
-
-def live_bytes():
-    """Return the bytes of all tensors that this process holds, shared ones once."""
-    gc.collect()
-    storages = [t.untyped_storage() for t in gc.get_objects()
-                if issubclass(type(t), torch.Tensor)]
-    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
-
-
-def bytes_a_weight(sharded, steps=2):
-    """Return what stays of a float32 network and its Adam after a step, by weight."""
-    X, y = torch.rand(8, 300), torch.arange(8)
-    before = live_bytes()
-    model = nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 100))
-    make = WAYS["Adam"]
-    optimizer = (ShardedOptimizer(model.parameters(), make) if sharded
-                 else make(model.parameters()))
-    for _ in range(steps):
-        F.cross_entropy(model(X), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return (live_bytes() - before) / sum(p.numel() for p in model.parameters())
-
-
-@pytest.mark.parametrize("world_size, sharded, a_weight", [
-    (1, False, 12), (4, True, 6)])
-def test_a_rank_holds_the_weights_once_and_its_part_of_adam(world_size, sharded, a_weight):
-    # float32: 4 for the weight, 8 / N for two moments
-    held = run_ranks(bytes_a_weight, world_size, sharded)
-    assert held == [pytest.approx(a_weight, rel=0.02)] * world_size
 
 
 def test_what_happens_to_weights_and_gradients_around_a_step():
