@@ -33,10 +33,7 @@ def amdahl(serial, world_size):
 
 
 def fit_amdahl(times):
-    """Return the serial part a / (a + b) that fits {world_size: time of a step} best.
-
-    The time is a + b / world_size, with the least squares.
-    """
+    """Return the serial part of {world_size: time}, by the least squares."""
     b, a = linear_regression([1 / n for n in times], list(times.values()))
     return a / (a + b)
 
@@ -75,10 +72,7 @@ def threads(make, shape, rows, count=15):
 
 
 def costs(make, shape, rows, count=15):
-    """Return the seconds of one row, forward and backward, and of the all-reduces.
-
-    The row: of `rows` and three times as many, the difference for each row.
-    """
+    """Return the seconds that a row adds to `rows` rows, and of the all-reduces."""
     def few_many():
         net = make()
         return _step(net, (rows, *shape)), _step(net, (3 * rows, *shape))

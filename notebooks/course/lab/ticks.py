@@ -1,7 +1,6 @@
 """Time in whole ticks: a slow wire and slow layers, so that it is certain who waits.
 
     slow_wire      let each all-reduce of this rank take as long as its bytes would
-    Late           the work of such an all-reduce: it ends when the wire is done
     slow_network   layers whose forward and backward take so long each
     in_ticks       what was noted in seconds, in whole numbers that a run can repeat
     agreed         runs, until one is as expected or two are alike
@@ -46,6 +45,7 @@ class Late:
     def __init__(self, work):
         self.work, self.future = work, torch.futures.Future()
         self.wait, self.is_completed = self.future.wait, self.future.done
+        self.get_future = lambda: self.future
 
     def carry(self, seconds):
         """Let the real work end, and `seconds` pass; an error of it is passed on."""
@@ -57,16 +57,12 @@ class Late:
         else:
             self.future.set_result(True)
 
-    def get_future(self):
-        """Return the future that ends with it."""
-        return self.future
-
 
 def slow_network(layers, seconds, width=64, forward=0):
     """Return `layers` linear layers without bias; each one's backward sleeps first.
 
     They are named "layer 1" and so on, and hold `width` * `width` numbers each.
-    seconds: that each backward sleeps. forward: seconds that each forward sleeps.
+    seconds, forward: how long each backward and each forward sleeps.
     """
     def slow(layer, X, y_hat):
         time.sleep(forward)
@@ -84,12 +80,11 @@ def in_ticks(seen, tick):
     What is made of sleeps is late, and never early: it keeps its numbers as long as all
     delays together are below nine tenths of a tick. Spans of no tick are left out.
     """
-    def whole(one, *names):
-        return one._replace(**{name: int(getattr(one, name) / tick + EARLY)
-                               for name in names})
+    def whole(seconds):
+        return int(seconds / tick + EARLY)
     if hasattr(seen[0], "time"):
-        return [whole(event, "time") for event in seen]
-    spans = [whole(span, "start", "end") for span in seen]
+        return [event._replace(time=whole(event.time)) for event in seen]
+    spans = (s._replace(start=whole(s.start), end=whole(s.end)) for s in seen)
     return sorted((span for span in spans if span.end > span.start), key=ORDER)
 
 
@@ -104,5 +99,4 @@ def agreed(run, tick, known=None, tries=9):
         seen.append(in_ticks(run(), tick))
         if seen[-1] == known or seen.count(seen[-1]) == alike:
             return seen[-1]
-    raise RuntimeError(f"no two of {tries} runs agree in ticks of {tick} s: the "
-                       "machine is too busy, take a longer tick")
+    raise RuntimeError(f"no two of {tries} runs agree: take a longer tick than {tick}")

@@ -57,7 +57,7 @@ def watched(model, note):
     home = {p: i for bucket, i in number.items() for p in bucket.params}
     kind = type(model.buckets[0])
     ready, average, start, wait = model.ready, model.average, kind.start, kind.wait
-    noted = {}  # the noting of each arrival, which backward must not overtake
+    noted = {}  # of each bucket, the note of its arrival: backward must not overtake it
 
     def note_ready(p):
         note("ready", model.names[p], home[p])
@@ -105,8 +105,7 @@ def record(model, optimizer, batches, steps=1, loss=F.cross_entropy):
     """Take `steps` steps of `model`, a `BucketDDP` or `DDP`; return this rank's spans.
 
     Call it on every rank: they begin together. batches: an iterator of (X, y). "wait"
-    is from the last gradient until all buckets hold the mean; to torch's profiler it is
-    one phase, "backward + wait".
+    is from the last gradient until all buckets hold the mean.
     """
     rank, spans, starts = dist.get_rank(), [], {}
 
@@ -132,7 +131,7 @@ def record(model, optimizer, batches, steps=1, loss=F.cross_entropy):
             with record_function("forward"):
                 value = loss(model(X), y)
             starts["backward"] = done("forward", now)
-            with record_function("backward + wait"):
+            with record_function("backward + wait"):  # one phase to torch's profiler
                 value.backward()
             now = done("wait", starts["wait"])
             with record_function("update"):

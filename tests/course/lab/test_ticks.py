@@ -29,18 +29,17 @@ def test_a_message_takes_its_bytes_divided_by_the_bandwidth_one_after_the_other(
         with slow_wire(BYTES / 0.3):
             works = [dist.all_reduce(t, async_op=True) for t in (tensor, numbers())]
             works[0].get_future().then(lambda _: said.append(time.monotonic() - start))
-            back, done = time.monotonic() - start, works[0].is_completed()
+            assert not works[0].is_completed()
             for work in works:
                 work.wait()
                 ends.append(time.monotonic() - start)
             returned = dist.all_reduce(tensor, dist.ReduceOp.MAX, dist.group.WORLD)
             ends.append(time.monotonic() - start)
-        assert not done and works[0].is_completed() and returned is None
+        assert works[0].is_completed() and returned is None
         assert dist.all_reduce is real and tensor.tolist() == [3.0] * 100
-        return back, said[0], *ends
-    for back, said, first, second, third in run_ranks(rank_function, 2):
-        assert back < 0.25 and said >= 0.3
-        assert first >= 0.3 and second >= 0.6 and third >= 0.9
+        return said[0], *ends
+    for said, first, second, third in run_ranks(rank_function, 2):
+        assert said >= 0.3 and first >= 0.3 and second >= 0.6 and third >= 0.9
 
 
 def test_an_error_of_the_real_work_is_passed_on():
