@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course.lab.same import apart, nudge, path, stepwise
+from course.lab.same import apart, nudge, stepwise
 from manual_dp import (
     allreduce,
     get_params,
@@ -53,18 +53,6 @@ def test_a_wrong_step_is_seen_whichever_it_is(batch, replicas, wrong, first):
     far = stepwise(*batch(6), params, try_devices(3), 0.1, first,
                    lambda *step: steps.pop(0)(*step))
     assert not far < 1e-3
-
-
-def test_a_path_holds_the_weights_of_every_step(batch, replicas):
-    X, y = batch(5)
-    [params], devices = replicas(1), try_devices(2)
-    followed = path(X, y, params, devices, 0.1, 3)
-    again = [get_params(params, device) for device in devices]
-    assert len(followed) == 3
-    for weights in followed:
-        train_batch(X, y, again, devices, 0.1)
-        assert largest_difference(weights, again[-1]) == 0
-        assert not any(p.requires_grad for p in weights)
 
 
 @pytest.mark.parametrize("numbers, moved", [
