@@ -221,10 +221,3 @@ def test_an_error_keeps_the_runs_that_finished(capsys, tmp_path, fake_runs):
 def test_the_progress_bar_shows_nothing_where_nobody_looks(capfd):
     assert main(["train", "--world-size", "1", "--epochs", "1"]) == 0
     assert capfd.readouterr().err == ""
-
-
-def test_without_tqdm_training_runs_all_the_same(monkeypatch):
-    from course.lab.progress import bar
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    batches = [1, 2]
-    assert bar(batches, "label") is batches

@@ -4,7 +4,7 @@
     show    the source of a function, with its links
 """
 
-from course.lab.show import show
+from course.lab.notebook import show
 from course.school.checks import check
 
 __all__ = ["check", "show"]

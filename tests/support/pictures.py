@@ -15,9 +15,7 @@ from course.lab import replay
 from course.lab.figures import bars, boxes, clocks, graph, player, step
 from course.lab.network import plan as predicted
 from course.lab.network.links import LINKS
-from course.lab.timeline.pace import Pace
-from course.lab.timeline.predict import predict
-from course.lab.trace import Event
+from course.lab.timeline import Event, Pace, predict
 from course.lab.wire import Sent
 from manual_dp.allreduce import WAYS
 

@@ -23,7 +23,6 @@ def together(paces, ticks):
     paces: the ticks that each worker needs for a gradient. ticks: how long the clock
     runs; a round that does not fit is left out.
     """
-    _check(paces, ticks)
     return [Turn(worker, start, start + pace)
             for start in range(0, ticks - max(paces) + 1, max(paces))
             for worker, pace in enumerate(paces)]
@@ -31,7 +30,6 @@ def together(paces, ticks):
 
 def alone(paces, ticks):
     """Return the turns of workers that never wait, in the order of their writes."""
-    _check(paces, ticks)
     turns = [Turn(worker, end - pace, end) for worker, pace in enumerate(paces)
              for end in range(pace, ticks + 1, pace)]
     return sorted(turns, key=lambda turn: (turn.end, turn.worker))
@@ -73,12 +71,3 @@ def in_rounds(turns, gradient, weights, lr):
         mean = sum(gradient(weights, i) for i in members) / len(members)
         weights = weights - lr * mean
     return weights, [0] * len(turns)
-
-
-def _check(paces, ticks):
-    if not paces or any(not isinstance(pace, int) or pace < 1 for pace in paces):
-        raise ValueError("paces must be whole ticks >= 1, one for each worker, "
-                         f"got {paces!r}")
-    if not isinstance(ticks, int) or ticks < max(paces):
-        raise ValueError(f"ticks must be at least the slowest pace, {max(paces)}, "
-                         f"got {ticks!r}")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.lab.laps import PARTS, laps
-from course.lab.slow import slow_wire
+from course.lab.ticks import slow_wire
 from manual_dp.params import largest_difference
 from manual_dp.ranks import run_ranks
 

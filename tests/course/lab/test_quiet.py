@@ -5,17 +5,10 @@ import os
 import torch
 from torch import nn
 
-from course.lab.quiet import as_torchrun, beside, quiet_trainer
+from course.lab.quiet import beside, quiet_trainer
 from manual_dp.ranks import run_ranks
 
 DEADLINE = 400  # seconds: the import of lightning alone takes 30 where many work
-NAMES = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
-
-
-def test_a_rank_is_told_what_torchrun_would_tell():
-    def rank():
-        return as_torchrun(), [os.environ[name] for name in NAMES]
-    assert run_ranks(rank, 2) == [(2, ["0", "0", "2", "2"]), (2, ["1", "1", "2", "2"])]
 
 
 def compared(folder):

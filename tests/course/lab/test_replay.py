@@ -16,29 +16,13 @@ def valley(weights, i):
     return weights
 
 
-def test_workers_that_wait_begin_each_round_together():
+def test_workers_wait_for_each_other_or_write_in_the_order_of_time_then_of_number():
     assert replay.together([1, 3], 7) == [Turn(0, 0, 1), Turn(1, 0, 3), Turn(0, 3, 4),
                                           Turn(1, 3, 6)]
-
-
-def test_workers_that_do_not_wait_write_in_the_order_of_time_then_of_number():
-    assert replay.alone([1, 2], 4) == [Turn(0, 0, 1), Turn(0, 1, 2), Turn(1, 0, 2),
-                                       Turn(0, 2, 3), Turn(0, 3, 4), Turn(1, 2, 4)]
-
-
-@pytest.mark.parametrize("paces, ticks, waiting, alone", [
-    ([1, 1], 4, 0, 0), ([1, 1, 1, 4], 16, 9 / 16, 0), ([2, 4], 8, 1 / 4, 0),
-    ([1, 3], 4, 1 - 4 / 8, 1 / 8)])
-def test_the_idle_part_is_what_no_turn_fills(paces, ticks, waiting, alone):
-    for way, part in ((replay.together, waiting), (replay.alone, alone)):
-        assert replay.idle(way(paces, ticks), len(paces), ticks) == pytest.approx(part)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7])
-def test_with_equal_paces_each_other_worker_writes_once_in_between(n):
-    turns = replay.alone([2] * n, 10)
-    _, stale = replay.replay(turns, ones, torch.zeros(1), 0.1)
-    assert stale == [*range(n)] + [n - 1] * (len(turns) - n)
+    assert replay.alone([1, 2], 3) == [Turn(0, 0, 1), Turn(0, 1, 2), Turn(1, 0, 2),
+                                       Turn(0, 2, 3)]
+    assert replay.idle(replay.together([1, 1, 1, 4], 16), 4, 16) == 9 / 16
+    assert replay.idle(replay.alone([1, 3], 4), 2, 4) == 1 / 8
 
 
 @pytest.mark.parametrize("n, slow", [(2, 3), (4, 4), (3, 7)])
@@ -62,11 +46,6 @@ def test_a_gradient_is_that_of_the_weights_that_were_read():
     assert end.item() == -0.25 and stale == [0, 1, 1, 1]
 
 
-def test_one_worker_is_plain_gradient_descent():
-    end, stale = replay.replay(replay.alone([1], 5), valley, torch.ones(1), 0.25)
-    assert end.item() == 0.75 ** 5 and stale == [0] * 5
-
-
 @pytest.mark.parametrize("staleness", [0, 1, 2, 5])
 def test_the_rate_at_which_a_stale_descent_blows_up_is_the_one_of_theory(staleness):
     limit = 2 * math.sin(math.pi / (4 * staleness + 2))  # Levin and May 1976
@@ -86,19 +65,3 @@ def test_a_round_writes_the_mean_of_its_gradients_once():
     end, stale = replay.in_rounds(turns, rising, torch.zeros(1), 1.0)
     assert end.item() == -(0 + 1) / 2 - (2 + 3) / 2
     assert seen == [0.0, 0.0, -0.5, -0.5] and stale == [0] * 4
-
-
-@pytest.mark.parametrize("train", [replay.replay, replay.in_rounds])
-def test_the_first_weights_stay_as_they_were(train):
-    start = torch.ones(3)
-    train(replay.together([1, 1], 3), ones, start, 1.0)
-    assert start.tolist() == [1.0] * 3
-
-
-@pytest.mark.parametrize("way", [replay.together, replay.alone])
-def test_a_clock_that_cannot_run_is_refused(way):
-    for paces in ([], [0, 1], [1.5]):
-        with pytest.raises(ValueError, match="paces must be whole ticks >= 1"):
-            way(paces, 8)
-    with pytest.raises(ValueError, match="at least the slowest pace, 4, got 3"):
-        way([1, 4], 3)

@@ -12,7 +12,7 @@ from course.lab.figures.lanes import Lanes, fitting, hand, listed
 from course.lab.figures.plot import FAINT, INK
 from course.lab.figures.svg import WIDTH, rank_colour
 from course.lab.replay import idle
-from course.lab.timeline.spans import COMPUTE, PHASES, buckets, length
+from course.lab.timeline import COMPUTE, PHASES, buckets, length
 
 PHASE = {"load": rank_colour(6), "forward": rank_colour(0),
          "backward": rank_colour(2), "wait": FAINT, "update": rank_colour(4)}
@@ -76,7 +76,7 @@ def _work(card, slots, y, kind, colour, written):
 
 
 def clock(runs, unit, form="{:g}"):
-    """Draw for each label what `trace.record` saw of a backward.
+    """Draw for each label what `timeline.backward` saw of a backward.
 
     runs: a dict from labels to events. unit: of their times, such as "ticks". form: how
     a time is written. Gradients have the colour of their bucket.

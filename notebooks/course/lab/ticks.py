@@ -1,12 +1,9 @@
-"""A slow wire and slow layers, made on purpose: so it is certain who waits for whom.
+"""Time in whole ticks: a slow wire and slow layers, so that it is certain who waits.
 
     slow_wire      let each all-reduce of this rank take as long as its bytes would
-    Late           the work of such an all-reduce: it ends when the wire is done
     slow_network   layers whose forward and backward take so long each
-
-The real all-reduce starts at once, in the order of the program. When all ranks have
-sent theirs, a thread of its own lets the time pass, one message after the other, while
-the rank computes.
+    in_ticks       what was noted in seconds, in whole numbers that a run can repeat
+    agreed         runs, until one is as expected or two are alike
 """
 
 import time
@@ -18,6 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from course.lab.timeline import ORDER
+
+EARLY = 0.1  # of a tick: what a clock may be ahead of a sleep
+
 
 @contextmanager
 def slow_wire(bandwidth):
@@ -26,14 +27,14 @@ def slow_wire(bandwidth):
     bandwidth: bytes a second. A message takes at least its bytes divided by that, from
     the end of the message before. Enter the block on every rank.
     """
-    if not bandwidth > 0:
-        raise ValueError(f"bandwidth must be bytes a second > 0, got {bandwidth!r}")
     real = dist.all_reduce
 
     def slowed(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         late = Late(real(tensor, op, group, async_op=True))
-        wire.submit(late.carry, tensor.numel() * tensor.element_size() / bandwidth)
-        return late if async_op else late.wait() and None
+        wire.submit(late.carry, tensor.nbytes / bandwidth)
+        if async_op:
+            return late
+        late.wait()
     with ThreadPoolExecutor(1) as wire, patch.object(dist, "all_reduce", slowed):
         yield
 
@@ -43,6 +44,8 @@ class Late:
 
     def __init__(self, work):
         self.work, self.future = work, torch.futures.Future()
+        self.wait, self.is_completed = self.future.wait, self.future.done
+        self.get_future = lambda: self.future
 
     def carry(self, seconds):
         """Let the real work end, and `seconds` pass; an error of it is passed on."""
@@ -54,24 +57,12 @@ class Late:
         else:
             self.future.set_result(True)
 
-    def wait(self):
-        """Wait until the message is over the wire; return True."""
-        return self.future.wait()
-
-    def is_completed(self):
-        """Return whether it is, without waiting."""
-        return self.future.done()
-
-    def get_future(self):
-        """Return the future that ends with it."""
-        return self.future
-
 
 def slow_network(layers, seconds, width=64, forward=0):
     """Return `layers` linear layers without bias; each one's backward sleeps first.
 
     They are named "layer 1" and so on, and hold `width` * `width` numbers each.
-    seconds: that each backward sleeps. forward: seconds that each forward sleeps.
+    seconds, forward: how long each backward and each forward sleeps.
     """
     def slow(layer, X, y_hat):
         time.sleep(forward)
@@ -81,3 +72,31 @@ def slow_network(layers, seconds, width=64, forward=0):
         network.add_module(f"layer {i + 1}", nn.Linear(width, width, bias=False))
         network[i].register_forward_hook(slow)
     return network
+
+
+def in_ticks(seen, tick):
+    """Return events or spans with their seconds in whole ticks, rounded down.
+
+    What is made of sleeps is late, and never early: it keeps its numbers as long as all
+    delays together are below nine tenths of a tick. Spans of no tick are left out.
+    """
+    def whole(seconds):
+        return int(seconds / tick + EARLY)
+    if hasattr(seen[0], "time"):
+        return [event._replace(time=whole(event.time)) for event in seen]
+    spans = (s._replace(start=whole(s.start), end=whole(s.end)) for s in seen)
+    return sorted((span for span in spans if span.end > span.start), key=ORDER)
+
+
+def agreed(run, tick, known=None, tries=9):
+    """Repeat `run()`, which returns events or spans, until two agree in ticks.
+
+    known: what is expected; a run that is as expected needs no second one, and others
+    must agree three times. On a busy machine a run may be late, but hardly alike.
+    """
+    seen, alike = [], 2 if known is None else 3
+    for _ in range(tries):
+        seen.append(in_ticks(run(), tick))
+        if seen[-1] == known or seen.count(seen[-1]) == alike:
+            return seen[-1]
+    raise RuntimeError(f"no two of {tries} runs agree: take a longer tick than {tick}")

@@ -1,10 +1,9 @@
 """How many steps a size of minibatch needs until a network is good enough.
 
     steps_to    train until the test accuracy is reached; how many steps that took
-    grid        the same for sizes, rates and seeds, as a dict to store
     fewest      of each size, the rate that needed the fewest steps
 
-    python -m course.lab.scaling.target --out FILE      the grid of lesson 17
+    python programs/steps_to.py --out results/digits-steps.json    the grid of lesson 17
 
 The network has two layers and 32 hidden units, in float64, on the digits. It always
 starts alike. A seed draws the rows. One device does the work: what counts here is the
@@ -31,7 +30,6 @@ def steps_to(target, batch_size, lr, seed, limit=LIMIT):
 
     None: it is not reached within `limit` steps. The accuracy is looked at after each.
     """
-    _check(target, batch_size, limit)
     train_iter, test_iter = load_data("digits", dtype=torch.float64)
     train, y = train_iter.X.flatten(1), train_iter.y
     test, y_test = test_iter.X.flatten(1), test_iter.y
@@ -51,14 +49,6 @@ def steps_to(target, batch_size, lr, seed, limit=LIMIT):
     return None
 
 
-def grid(sizes=SIZES, rates=RATES, seeds=(0, 1, 2), target=TARGET, limit=LIMIT):
-    """Return {"settings": ..., "runs": [...]} for all of these; a run has its steps."""
-    runs = [{"batch_size": size, "lr": lr, "seed": seed,
-             "steps": steps_to(target, size, lr, seed, limit)}
-            for size in sizes for lr in rates for seed in seeds]
-    return {"settings": {"target": target, "limit": limit}, "runs": runs}
-
-
 def fewest(runs):
     """Return {batch_size: (steps, lr)}: the lowest median of the seeds' steps.
 
@@ -73,24 +63,15 @@ def fewest(runs):
             for size, rates in found.items()}
 
 
-def _check(target, batch_size, limit):
-    if not 0 < target <= 1:
-        raise ValueError(f"target must be an accuracy above 0, to 1, got {target!r}")
-    for name, value in (("batch_size", batch_size), ("limit", limit)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
-
-
-def main(args=None):
-    """Write the grid of lesson 17 to a file."""
-    parser = argparse.ArgumentParser(prog="python -m course.lab.scaling.target")
-    parser.add_argument("--out", required=True, metavar="FILE")
-    out = parser.parse_args(args).out
-    torch.set_num_threads(1)
-    with open(out, "w", encoding="utf-8") as file:
-        json.dump(grid(), file, indent=1)
-        file.write("\n")
-
-
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", required=True, metavar="FILE")
+    out = parser.parse_args().out
+    torch.set_num_threads(1)
+    runs = [{"batch_size": size, "lr": lr, "seed": seed,
+             "steps": steps_to(TARGET, size, lr, seed)}
+            for size in SIZES for lr in RATES for seed in range(3)]
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump({"settings": {"target": TARGET, "limit": LIMIT}, "runs": runs}, file,
+                  indent=1)
+        file.write("\n")

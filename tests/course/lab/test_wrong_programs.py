@@ -1,10 +1,9 @@
-"""A program's shares make the gradient that its ranks make."""
+"""programs/wrong_programs.py: a program's shares make the gradient that its ranks make."""
 
-import pytest
 import torch
 import torch.distributed as dist
+from programs.wrong_programs import shares, small_blobs, small_unet
 
-from course.lab.programs import learn, shares, small_blobs, small_unet
 from manual_dp.models.segment import pixel_loss
 from manual_dp.ranks import run_ranks
 
@@ -37,29 +36,3 @@ def test_shares_make_the_gradient_that_three_ranks_make():
         expected = COMBINED[program](means, SIZES)
         assert (gradient(net, X, y, share) - expected).abs().max() < 1e-10, program
     assert list(shares(SIZES)) == list(COMBINED)
-
-
-@pytest.mark.parametrize("sizes", [[5], [3, 3], [4, 3, 3]])
-def test_right_shares_are_those_of_one_device(sizes):
-    total = sum(sizes)
-    made = shares(sizes)
-    assert made["right"].tolist() == [1 / total] * total
-    equal = len(set(sizes)) == 1
-    assert torch.allclose(made["mean of means"], made["right"]) is equal
-
-
-def test_a_small_net_learns_from_right_shares_and_not_from_none():
-    right, nothing = shares(SIZES)["right"], torch.zeros(10, dtype=torch.float64)
-    scores = learn(right, 1e-3, epochs=5)
-    assert len(scores) == 5 and scores[-1] > 0.3
-    assert len(set(learn(nothing, 1e-3, epochs=5))) == 1
-    X, y = small_blobs(3)
-    assert X.shape == (3, 1, 16, 16) and X.dtype == torch.float64 and y.shape == (3, 16, 16)
-
-
-def test_a_small_net_begins_with_the_weights_that_it_is_given():
-    first, other = small_unet(seed=1), small_unet(seed=2)
-    assert not torch.equal(first.head.weight, other.head.weight)
-    again = small_unet(start=list(first.parameters()))
-    assert all(torch.equal(p, q) and p.data_ptr() != q.data_ptr()
-               for p, q in zip(again.parameters(), first.parameters()))
