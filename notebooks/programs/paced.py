@@ -3,19 +3,21 @@
     run     steps of DDP by hand on ranks, at a pace; their spans in ticks
     train   the same on one rank, by `timeline.record` or by what else notes it
 
-Ranks, gradients and all-reduces are real. Only their time is made: each part sleeps.
-So four ranks are as fast on two cores as they would be on four.
+Ranks, gradients and all-reduces are real. Only their time is made: each part sleeps,
+until a whole tick of the machine's clock, so that delays do not add up. Four ranks are
+as fast on two cores as they would be on four.
 """
 
 import time
 from contextlib import nullcontext
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from course.lab.ticks import agreed, slow_network, slow_wire
-from course.lab.timeline import merge, predict, record
+from course.lab.ticks import EARLY, agreed, slow_network, slow_wire
+from course.lab.timeline import predict, record
 from manual_dp.ranks import DDP, run_ranks
 
 WIDTH = 8     # of each layer
@@ -29,10 +31,14 @@ def run(pace, world_size, rows, steps=1, workers=0, slow=(), tick=TICK):
     factor}, how many times as long it computes. One rank alone sends nothing. A run
     that is not as predicted, loading hidden by workers, is repeated until three agree.
     """
-    args = pace, rows, steps, workers, dict(slow), tick
+    def once():
+        ranks = run_ranks(train, world_size, record, pace, rows, steps, workers,
+                          dict(slow), tick, timeout=120)
+        begin = tick * int(min(spans[0].start for spans in ranks) / tick + EARLY)
+        return [span._replace(start=span.start - begin, end=span.end - begin)
+                for spans in ranks for span in spans]
     hidden = pace._replace(load=0) if workers else pace
-    return agreed(lambda: merge(run_ranks(train, world_size, record, *args, timeout=120)),
-                  tick, known=predict(hidden, world_size, rows, steps, slow=slow))
+    return agreed(once, tick, known=predict(hidden, world_size, rows, steps, slow=slow))
 
 
 def train(note, pace, rows, steps=1, workers=0, slow=(), tick=TICK):
@@ -44,10 +50,22 @@ def train(note, pace, rows, steps=1, workers=0, slow=(), tick=TICK):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer.register_step_post_hook(lambda *_: time.sleep(pace.update * tick))
     _start_up()
-    batches = _batches(pace.load * tick, rows, steps, workers)
     sends = pace.wire > 0 and dist.get_world_size() > 1
-    with slow_wire(net[0].weight.nbytes / (pace.wire * tick)) if sends else nullcontext():
+    wire = slow_wire(net[0].weight.nbytes / (pace.wire * tick)) if sends else nullcontext()
+    with patch.object(time, "sleep", _until_a_tick(tick)), wire:
+        batches = _batches(pace.load * tick, rows, steps, workers)
+        dist.barrier()
+        time.sleep(tick)
         return note(model, optimizer, batches, steps)
+
+
+def _until_a_tick(tick, sleep=time.sleep):
+    """Return a sleep that counts its seconds from the last whole tick."""
+    def until(seconds):
+        now = time.perf_counter()
+        begin = tick * int(now / tick + EARLY)
+        sleep(max(0, begin + seconds - now) if seconds else 0)
+    return until
 
 
 def _start_up():

@@ -93,6 +93,9 @@ def test_backward_lets_go_and_a_result_that_is_dropped_too(parts):
             net(part)
     assert most_kept(forget, besides) == 96 // parts
     assert most_kept(accumulate, besides) == 96 // parts
+    # two layers hold one memory: it is let go of once
+    assert most_kept(lambda: [net(part).sum().backward() for part in (X[:1], X)],
+                     besides) == 96
     assert most_kept(lambda: sum(net(part).sum() for part in X.chunk(parts)).backward(),
                      besides) == 96
 
