@@ -5,29 +5,24 @@
     wire        what devices send one another in a step, as a log
     weigh       what a network computes, and what its gradients weigh
     ledger      every method of training beside one device: `compare`
-    gpu         what this machine's GPUs can show: `bench --gpu`
     plan        a step on more devices, predicted: `plan`
     same        are two ways of training the same? step by step, or over a run
-    onestep     one step of a big network on ranks, beside one device
     programs    five programs that train on ranks, one right and four wrong
     trace       watch a rank: all-reduces, when gradients and buckets were ready
     timeline    what each rank did, and when: recorded, predicted, exported
     scaling     what more ranks bring: the laws, and seconds on this machine
     slow        a slow wire made on purpose, for all-reduces
-    loading     a slow loader made on purpose: how long does each step wait?
     quiet       Lightning without a word, in a notebook and on its ranks
-    laps        where the time of a step goes, in five parts
     local       local SGD: train alone, average the weights now and then
     replay      workers of different pace, waiting or not, on a clock of ticks
     kept        count the bytes that forward keeps for backward
     torchrun    run a program under torchrun, with a deadline
-    hosts       several hosts made of one machine, and torchrun on each
+    hosts       several hosts made of one machine, a torchrun on each
     show        a function's source, in a notebook
     folder      the files that lie beside a lesson: are they here?
     progress    the progress bar of long commands
     book        the code of d2l.ai 12.5, to compare with
     claims      what is said about the subject, and what a run says of it
     network     all-reduces counted and priced on thousands of ranks: `plan`
-    trainer     any network by any method on any number of ranks: `train`
     bench       every figure of speed: `bench`
 """
