@@ -1,46 +1,17 @@
-"""On a GPU: the checks of course/lab/gpu, the bench, and every lesson as it is stored.
+"""On a GPU: every lesson as it is stored.
 
-Skipped without a GPU, what needs two below two. The checks are those that tests/course/lab/gpu
-makes on the CPU. A lesson runs whole, in a kernel that sees the GPUs, and nbval compares
-its outputs with the stored ones, which a CPU has printed.
+Skipped without a GPU. A lesson runs whole, in a kernel that sees the GPUs, and nbval
+compares its outputs with the stored ones, which a CPU has printed.
 """
-
-import json
 
 import nbformat
 import pytest
 import torch
 
-from course.__main__ import main
-from course.lab.gpu import bench, pair
-from tests.support import on_device
 from tests.support.stored import LESSONS, nbval
 
 GPUS = torch.cuda.device_count()
 gpu = pytest.mark.skipif(GPUS < 1, reason="needs a GPU: torch sees none here")
-two_gpus = pytest.mark.skipif(GPUS < 2, reason=f"needs 2 GPUs: torch sees {GPUS} here")
-
-
-@gpu
-@pytest.mark.parametrize("check", on_device.CHECKS, ids=lambda check: check.__name__)
-def test_a_gpu_does_what_the_cpu_does(check):
-    check(torch.device("cuda", 0))
-
-
-@two_gpus
-@pytest.mark.parametrize("check", on_device.PAIRS, ids=lambda check: check.__name__)
-def test_two_gpus_do_what_the_cpu_twice_does(check):
-    check(pair.gpus())
-
-
-@gpu
-def test_the_bench_runs_every_row_that_this_machine_can(tmp_path):
-    out = tmp_path / "gpu.json"
-    assert main(["bench", "--gpu", "--out", str(out)]) == 0
-    report = json.loads(out.read_text())
-    ran = [name for name, row in report["rows"].items() if "figures" in row]
-    assert ran == [name for name, (needs, _) in bench.ROWS.items() if needs <= GPUS]
-    assert len(report["gpus"]) == GPUS and report["torch"] == torch.__version__
 
 
 @gpu

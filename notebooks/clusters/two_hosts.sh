@@ -21,9 +21,14 @@ PYTHON=${PYTHON:-python}
 # its own address by its name.
 if [ "$HERE" = "$HOST0" ]; then IS_HOST=1; else IS_HOST=0; fi
 
-# A new store for each start: with torch 2.13's shared one, a host that replaces a lost
-# one waits for an address that nobody writes.
+# A new store for each start: in torch 2.13's shared one, ranks that start again find
+# the addresses of those that are gone.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+
+# The CPUs' messages take the network that has this host's address: by itself gloo takes
+# the one that the host's own name stands for, which often leads nowhere else.
+GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-$(ip -o address show to "$HERE" | awk '{ print $2 }')}
+export GLOO_SOCKET_IFNAME
 
 exec "$PYTHON" -m torch.distributed.run \
     --nnodes=2 \
@@ -35,6 +40,6 @@ exec "$PYTHON" -m torch.distributed.run \
     --rdzv-conf="is_host=$IS_HOST,join_timeout=${JOIN_TIMEOUT:-600}" \
     --local-addr="$HERE" \
     --log-dir="logs/$JOB" --redirects=3 --tee=3 \
-    -m manual_dp train --method ddp \
+    "$(dirname "$0")/../programs/train.py" \
     --epochs "${EPOCHS:-10}" --batch-size "${BATCH_SIZE:-240}" \
     --checkpoint "$CHECKPOINT" --every "${EVERY:-50}"

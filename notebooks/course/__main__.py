@@ -16,14 +16,7 @@ def main(argv=None):
 
 
 def bench_command(args):
-    """Print the course's figures as ratios, or what the GPUs can show."""
-    if args.gpu:
-        from course.lab.gpu import bench as gpu
-        report = gpu.run(args.only)
-        print(gpu.table(report))
-        if args.out:
-            write_json(args.out, report)
-        return int(any("failed" in row for row in report["rows"].values()))
+    """Print the course's figures as ratios."""
     from course.lab.bench import bench
     report = bench(args.only, args.repeat, args.data_dir)
     if args.out:
@@ -39,8 +32,6 @@ def _parser():
     bench = commands.add_parser("bench", help="time what the course claims, as ratios",
                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     bench.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
-    bench.add_argument("--gpu", action="store_true",
-                       help="what this machine's GPUs can show, in place of the ratios")
     bench.add_argument("--repeat", type=count, default=15, metavar="N",
                        help="timed runs of each pair")
     bench.add_argument("--data-dir", type=Path, metavar="DIR",

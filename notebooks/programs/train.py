@@ -240,7 +240,6 @@ def train(args):
         run = {name: x for name, x in vars(args).items() if not isinstance(x, Path)}
         run |= {"world_size": dist.get_world_size(), **history}
         args.out.write_text(json.dumps(run, indent=1) + "\n")
-    dist.destroy_process_group()
 
 
 def arguments():
@@ -280,3 +279,4 @@ def arguments():
 
 if __name__ == "__main__":
     train(arguments())
+    dist.destroy_process_group()  # after DDP: the last to hold the group waits for it

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from course.lab.hosts import on_hosts
+from tests.support.loaded import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks" / "clusters"
@@ -93,17 +94,20 @@ def test_two_hosts_train_by_the_script(tmp_path, nothing_is_left, name):
     settings, checkpoint = dict(zip(SCRIPTS, (by_hand, by_slurm)))[name], tmp_path / "run.pt"
 
     def train(made):
-        first = made.hosts[0].address
+        first, port = made.meeting.split(":")
         for tool, text in (("srun", SRUN), ("scontrol", SCONTROL.format(first=first))):
             (tmp_path / tool).write_text(text)
             (tmp_path / tool).chmod(0o755)
         for number, host in enumerate(made.hosts):
             words = settings(first, host.address, number) | FAST | {
-                "PORT": made.port, "PYTHON": sys.executable, "CHECKPOINT": checkpoint,
-                "PYTHONPATH": ROOT, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-            made.run([*host.prefix, "env", f"--chdir={tmp_path}",
-                      *(f"{key}={value}" for key, value in words.items()),
-                      "bash", str(FOLDER / name)])
+                "PORT": port, "PYTHON": sys.executable,
+                "CHECKPOINT": checkpoint, "PYTHONPATH": ROOT,
+                "PROGRAM": PROGRAMS / "train.py",
+                "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+            made.run(number, os.execvp, "env", [
+                "env", f"--chdir={tmp_path}", "--unset=GLOO_SOCKET_IFNAME",
+                *(f"{key}={value}" for key, value in words.items()),
+                "bash", str(FOLDER / name)])
         return made.wait()
     first, second = on_hosts(2, train, timeout=LONG)
     assert (first.code, second.code) == (0, 0), first.err + second.err
@@ -111,4 +115,4 @@ def test_two_hosts_train_by_the_script(tmp_path, nothing_is_left, name):
     # which rank said what: a folder for each rank, and only rank 0 printed
     logs = sorted(path.read_text() for path in
                   tmp_path.glob("logs/*/*/attempt_0/[01]/stdout.log"))
-    assert logs[:-1] == ["", "", ""] and "lenet" in logs[-1]
+    assert logs[:-1] == ["", "", ""] and "epoch 0: loss" in logs[-1]

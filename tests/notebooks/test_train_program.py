@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.params import largest_difference
-from manual_dp.ranks import CheckpointError, RankError, load, run_ranks
+from manual_dp.ranks import CheckpointError, RankError, Ranks, load
 from tests.support.loaded import PROGRAMS, loaded
 
-ALL_DIGITS = ["--float64", "--epochs", "1", "--batch-size", "120", "--lr", "0.05"]
+ALL_DIGITS = ["--float64", "--epochs", "1", "--batch-size", "240", "--lr", "0.05"]
+STAY = {}  # ranks that are started once for all tests, by their number
 
 
 def trained(words, stop=None):
@@ -34,8 +35,7 @@ def trained(words, stop=None):
         return torch.tensor(steps[-1], dtype=torch.float64)
     module.join, module.train_step = lambda: torch.device("cpu"), step
     with mock.patch.dict(os.environ, environ), mock.patch.object(
-            sys, "argv", ["train.py", *map(str, words)]), mock.patch.object(
-            dist, "destroy_process_group"):
+            sys, "argv", ["train.py", *map(str, words)]):
         args = module.arguments()
         if stop is None:
             module.train(args)
@@ -45,8 +45,19 @@ def trained(words, stop=None):
     return steps, [p.detach() for p in module.net.parameters()]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_rank_is_left():
+    yield
+    while STAY:
+        STAY.popitem()[1].close()
+
+
 def on(ranks, *words, stop=None):
-    return run_ranks(trained, ranks, words, stop, timeout=150)
+    if ranks not in STAY:
+        STAY[ranks] = Ranks(ranks)
+    stay = STAY[ranks]
+    stay.push(words=[*map(str, words)], stop=stop)
+    return stay.run(f"from {__name__} import trained\ntrained(words, stop)", timeout=150)
 
 
 @pytest.mark.parametrize("ranks, more", [
@@ -54,7 +65,7 @@ def on(ranks, *words, stop=None):
     (2, ["--method", "ddp-by-hand", "--accumulate", "2"])])
 def test_every_number_of_ranks_and_micro_batches_takes_one_devices_steps(ranks, more):
     [(one, weights)] = on(1, *ALL_DIGITS)
-    assert len(one) == 11  # of 1,438 digits
+    assert len(one) == 5  # of 1,438 digits
     runs = on(ranks, *ALL_DIGITS, *more)
     for mine in zip(one, *[steps for steps, _ in runs]):
         assert sum(mine[1:]) == pytest.approx(mine[0], rel=1e-12)
@@ -87,8 +98,8 @@ def ended(path):
 def test_a_run_that_is_stopped_ends_as_one_that_is_not(tmp_path, before, after, exact):
     words = [*ALL_DIGITS, "--every", "1", "--checkpoint"]
     on(before, *words, tmp_path / "whole")
-    on(before, *words, tmp_path / "cut", stop=5)
-    assert ended(tmp_path / "cut")[2:] == (0, 5)
+    on(before, *words, tmp_path / "cut", stop=3)
+    assert ended(tmp_path / "cut")[2:] == (0, 3)
     on(after, *words, tmp_path / "cut")
     (weights, loss, *place), (others, lost, *end) = map(
         ended, [tmp_path / "whole", tmp_path / "cut"])
