@@ -1,10 +1,9 @@
-"""The command line: `python -m course compare`, plan, bench."""
+"""The command line: `python -m course compare`, bench."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from course.lab import plan
 from course.lab.ledger import command as compare
 from manual_dp.__main__ import count, file, rate, run
 from manual_dp.files import write_json
@@ -33,7 +32,7 @@ def bench_command(args):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m course",
-        description="Compare, predict and time ways to train on many devices.")
+        description="Compare and time ways to train on many devices.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     compare.add_parser(commands, count, rate, file)
     bench = commands.add_parser("bench", help="time what the course claims, as ratios",
@@ -47,7 +46,6 @@ def _parser():
                        help="folder of Fashion-MNIST's four .gz files")
     bench.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     bench.set_defaults(command=bench_command)
-    plan.add_parser(commands, count, file)
     return parser
 
 

@@ -6,7 +6,7 @@
     weigh       what a network computes, and what its gradients weigh
     ledger      every method of training beside one device: `compare`
     gpu         what this machine's GPUs can show: `bench --gpu`
-    plan        a step on more devices, predicted: `plan`
+    price       what an all-reduce sends by a formula, what a step costs on links
     same        are two ways of training the same? step by step, or over a run
     onestep     one step of a big network on ranks, beside one device
     programs    five programs that train on ranks, one right and four wrong
@@ -27,7 +27,6 @@
     progress    the progress bar of long commands
     book        the code of d2l.ai 12.5, to compare with
     claims      what is said about the subject, and what a run says of it
-    network     all-reduces counted and priced on thousands of ranks: `plan`
     trainer     any network by any method on any number of ranks: `train`
     bench       every figure of speed: `bench`
 """
