@@ -1,46 +1,45 @@
-"""On a GPU: the checks of course/lab/gpu, the bench, and every lesson as it is stored.
+"""On a GPU: what programs/on_a_gpu.py shows, and every lesson as it is stored.
 
-Skipped without a GPU, what needs two below two. The checks are those that tests/course/lab/gpu
-makes on the CPU. A lesson runs whole, in a kernel that sees the GPUs, and nbval compares
-its outputs with the stored ones, which a CPU has printed.
+Skipped without a GPU, what needs two below two. tests/notebooks/test_on_a_gpu.py makes
+the same checks on the CPU. A lesson runs whole, in a kernel that sees the GPUs, and
+nbval compares its outputs with the stored ones, which a CPU has printed.
 """
-
-import json
 
 import nbformat
 import pytest
 import torch
+from programs import on_a_gpu
 
-from course.__main__ import main
-from course.lab.gpu import bench, pair
-from tests.support import on_device
 from tests.support.stored import LESSONS, nbval
 
-GPUS = torch.cuda.device_count()
-gpu = pytest.mark.skipif(GPUS < 1, reason="needs a GPU: torch sees none here")
-two_gpus = pytest.mark.skipif(GPUS < 2, reason=f"needs 2 GPUs: torch sees {GPUS} here")
+GPUS = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+gpu = pytest.mark.skipif(not GPUS, reason="needs a GPU: torch sees none here")
+two_gpus = pytest.mark.skipif(len(GPUS) < 2,
+                              reason=f"needs 2 GPUs: torch sees {len(GPUS)} here")
+
+
+def agree(devices):
+    assert on_a_gpu.step(devices) <= 1e-12 and on_a_gpu.ddp(devices) <= 1e-12
+    assert on_a_gpu.sums(devices)
+    assert on_a_gpu.skip(devices) == [(False, 0.5)] * len(devices)
 
 
 @gpu
-@pytest.mark.parametrize("check", on_device.CHECKS, ids=lambda check: check.__name__)
-def test_a_gpu_does_what_the_cpu_does(check):
-    check(torch.device("cuda", 0))
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_on_one_gpu_do_what_the_cpu_does(ranks):
+    agree(GPUS[:1] * ranks)
 
 
 @two_gpus
-@pytest.mark.parametrize("check", on_device.PAIRS, ids=lambda check: check.__name__)
-def test_two_gpus_do_what_the_cpu_twice_does(check):
-    check(pair.gpus())
+def test_two_gpus_do_what_the_cpu_twice_does():
+    agree(GPUS[:2])
 
 
 @gpu
-def test_the_bench_runs_every_row_that_this_machine_can(tmp_path):
-    out = tmp_path / "gpu.json"
-    assert main(["bench", "--gpu", "--out", str(out)]) == 0
-    report = json.loads(out.read_text())
-    ran = [name for name, row in report["rows"].items() if "figures" in row]
-    assert ran == [name for name, (needs, _) in bench.ROWS.items() if needs <= GPUS]
-    assert len(report["gpus"]) == GPUS and report["torch"] == torch.__version__
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_gpu_trains_and_counts_its_memory(mixed):
+    rate, peak = on_a_gpu.images(GPUS[0], "ResNet-18", 64, 3, mixed)
+    assert rate > 0 and peak > 0
 
 
 @gpu

@@ -5,7 +5,6 @@
     wire        what devices send one another in a step, as a log
     weigh       what a network computes, and what its gradients weigh
     ledger      every method of training beside one device: `compare`
-    gpu         what this machine's GPUs can show: `bench --gpu`
     price       what an all-reduce sends by a formula, what a step costs on links
     same        are two ways of training the same? step by step, or over a run
     onestep     one step of a big network on ranks, beside one device

@@ -12,7 +12,7 @@ from statistics import median
 
 from torch.nn import functional as F
 
-from course.lab.bench.turns import clock
+from course.lab.turns import clock
 from manual_dp.ranks import make_buckets
 
 PARTS = ("load", "forward", "backward", "all-reduce", "update")
