@@ -60,10 +60,7 @@ def _sum(devices):
 
 
 def ddp(devices, rows=6, steps=3):
-    """Return how far a step through torch's DDP ever took a rank from one on the CPU.
-
-    Each step on the CPU starts from the weights that rank 0 had; rows: of each rank.
-    """
+    """Return how far a step through torch's DDP ever took a rank from one on the CPU."""
     paths, start, far = _ranks(_ddp, devices, rows, steps), _start(), []
     for i, (X, y) in enumerate(_batches(rows * len(devices), steps)):
         train_batch(X, y, [start], [torch.device("cpu")], LR)
@@ -96,8 +93,6 @@ def images(device, name, rows, steps=10, mixed=False):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler(device.type, enabled=mixed and gpu)
     X, y = torch.rand(rows, *shape, device=device), torch.arange(rows, device=device) % 10
-    if gpu:
-        torch.cuda.reset_peak_memory_stats(device)
     seconds = []
     for _ in range(steps + 2):
         begin = time.perf_counter()
@@ -149,35 +144,34 @@ def _batches(rows, steps):
              torch.randint(10, (rows,), generator=generator)) for _ in range(steps)]
 
 
-def report(device, gpus=(), networks=(("LeNet", 256), ("ResNet-18", 64)), steps=10):
-    """Return {what: figure}. gpus: two of them, for what needs two."""
-    found = {f"train_batch on {k} replicas, off the CPU's": step([device] * k)
+def report(gpus, networks=(("LeNet", 256), ("ResNet-18", 64)), steps=10):
+    """Return {what: figure} on the first device, and on two if there are two."""
+    found = {f"train_batch on {k} replicas, off the CPU's": step(gpus[:1] * k)
              for k in (1, 2, 4)}
-    for where, devices in (("sharing it", [device] * 2), ("a GPU each", list(gpus))):
-        if devices:
+    for where, devices in {"sharing it": gpus[:1] * 2, "apart": gpus[:2]}.items():
+        if len(devices) == 2:
             found[f"2 ranks {where}: the sum is right"] = sums(devices)
             found[f"2 ranks {where}: DDP, off the CPU's"] = ddp(devices)
             found[f"2 ranks {where}: skip after an inf"] = skip(devices)
     for name, rows in networks:
-        for place in dict.fromkeys([torch.device("cpu"), device]):
-            for mixed in (False, True):
-                rate, peak = images(place, name, rows, steps, mixed)
-                label = f"{name}, {rows} rows, {place}" + ", mixed" * mixed
-                found[f"{label}: images a second"] = rate
-                if peak:
-                    found[f"{label}: MiB at the peak"] = peak
+        for place, mixed in ((torch.device("cpu"), False), (gpus[0], False),
+                             (gpus[0], True)):
+            rate, peak = images(place, name, rows, steps, mixed)
+            label = f"{name}, {rows} rows, {place}" + ", mixed" * mixed
+            found[f"{label}: images a second"] = rate
+            found[f"{label}: MiB at the peak"] = peak
     return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, metavar="FILE", help="write JSON here")
-    args, count = parser.parse_args(), torch.cuda.device_count()
-    if not count:
+    args = parser.parse_args()
+    cards = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    if not cards:
         parser.error(f"torch {torch.__version__} sees no GPU; nvidia-smi lists them")
-    cards = [torch.device("cuda", i) for i in range(2)] if count > 1 else []
     figures = {"GPU": torch.cuda.get_device_name(0), "torch": torch.__version__,
-               "CUDA": torch.version.cuda, **report(torch.device("cuda", 0), cards)}
+               "CUDA": torch.version.cuda, **report(cards)}
     for what, figure in figures.items():
         print(f"{what:48}", f"{figure:.4g}" if isinstance(figure, float) else figure)
     if args.out:
