@@ -1,17 +1,45 @@
-"""On a GPU: every lesson as it is stored.
+"""On a GPU: what programs/on_a_gpu.py shows, and every lesson as it is stored.
 
-Skipped without a GPU. A lesson runs whole, in a kernel that sees the GPUs, and nbval
-compares its outputs with the stored ones, which a CPU has printed.
+Skipped without a GPU, what needs two below two. tests/notebooks/test_on_a_gpu.py makes
+the same checks on the CPU. A lesson runs whole, in a kernel that sees the GPUs, and
+nbval compares its outputs with the stored ones, which a CPU has printed.
 """
 
 import nbformat
 import pytest
 import torch
+from programs import on_a_gpu
 
 from tests.support.stored import LESSONS, nbval
 
-GPUS = torch.cuda.device_count()
-gpu = pytest.mark.skipif(GPUS < 1, reason="needs a GPU: torch sees none here")
+GPUS = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+gpu = pytest.mark.skipif(not GPUS, reason="needs a GPU: torch sees none here")
+two_gpus = pytest.mark.skipif(len(GPUS) < 2,
+                              reason=f"needs 2 GPUs: torch sees {len(GPUS)} here")
+
+
+def agree(devices):
+    assert on_a_gpu.step(devices) <= 1e-12 and on_a_gpu.ddp(devices) <= 1e-12
+    assert on_a_gpu.sums(devices)
+    assert on_a_gpu.skip(devices) == [(False, 0.5)] * len(devices)
+
+
+@gpu
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_on_one_gpu_do_what_the_cpu_does(ranks):
+    agree(GPUS[:1] * ranks)
+
+
+@two_gpus
+def test_two_gpus_do_what_the_cpu_twice_does():
+    agree(GPUS[:2])
+
+
+@gpu
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_gpu_trains_and_counts_its_memory(mixed):
+    rate, peak = on_a_gpu.images(GPUS[0], "ResNet-18", 64, 3, mixed)
+    assert rate > 0 and peak > 0
 
 
 @gpu

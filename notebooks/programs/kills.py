@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from course.lab.hosts import on_hosts, until_saved
-from course.lab.progress import bar
+from course.lab.notebook import bar
 from manual_dp.files import write_json
 from manual_dp.ranks import load
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import nbformat
 
-from course.lab import replay
+from course.lab import price, replay
 from course.lab.figures import bars, boxes, clocks, graph, player, step
-from course.lab.network import plan as predicted
-from course.lab.network.links import LINKS
 from course.lab.timeline import Event, Pace, predict
 from course.lab.wire import Sent
 from manual_dp.allreduce import WAYS
@@ -150,10 +148,10 @@ def processes():
     made["hosts, unequal"] = boxes.hosts([[(1, 7), (0, 0)], [(0, 2)]])
     made["loading"] = clocks.loading({"0 workers": [3] * 5, "1 worker": [3, 1, 1, 1, 1],
                                     "2 workers": [3, 0, 0, 0, 0]}, 2)
-    job = predicted.Job(25e6, 4e9)
     for link in ("eth25", "nvlink4"):
-        machine = predicted.Machine(1e13, LINKS[link])
-        made[f"plan over {link}"] = bars.plan(predicted.rows(job, machine, [1, 8, 4096]))
+        made[f"plan over {link}"] = bars.plan(
+            [price.step(3 * 4e9 * 32 / 1e13, 100e6, n, price.LINKS[link])
+             for n in (1, 8, 4096)])
     return made
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from course.lab.bench.turns import turns_of_ranks
+from course.lab.turns import turns_of_ranks
 from manual_dp.ranks import BucketDDP
 
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course.lab import sends
-from course.lab.network.ways import WAYS as ALL
 from course.lab.sends import busiest, longest, record, rounds, sized, states, traffic
 from manual_dp import (
     allgather,
@@ -15,8 +14,8 @@ from manual_dp import (
     ring_allreduce,
     tree_allreduce,
 )
+from manual_dp.allreduce import halving_doubling
 
-halving_doubling = ALL["halving-doubling"]
 SIZES = range(1, 9)
 
 

@@ -233,10 +233,11 @@ def race(functions, world_size):
     card = svg.Card(306 + 34 * len(runs), f"{world_size} ranks, one large tensor: "
                     + ", ".join(f"{label} {words}" for label, words in said.items()))
     column = WIDTH / len(runs)
+    fits = all(svg.wide(label, 14) <= column for label in runs)
     for place, (label, run) in enumerate(runs.items()):
         x = column * (place + 0.5)
         times = [tick * sum(ticks[label][:i]) for i in range(len(run[0]) + 1)]
-        card.text(label, x, 18, 13, INK, font_weight="bold")
+        card.text(label, x, 18, 13 if fits else 11.5, INK, font_weight="bold")
         _runners(card, x, column, *run, times, seconds)
     for row, label in enumerate(runs):
         y, scale, x = 230 + 34 * row, 292 / longest, 118

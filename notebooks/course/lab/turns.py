@@ -1,4 +1,4 @@
-"""Let both sides of a row take turns (A B, B A, A B, ...), and time each.
+"""Let both sides of a comparison take turns (A B, B A, A B, ...), and time each.
 
     turns           in this process
     turns_of_ranks  in processes, the slowest rank counts
@@ -15,10 +15,8 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from course.lab.progress import bar
+from course.lab.notebook import bar
 from manual_dp.ranks import run_ranks
-
-TIMEOUT = 900  # seconds for all the turns of a row
 
 
 def turns(sides, count, label):
@@ -33,7 +31,7 @@ def turns(sides, count, label):
 
 def turns_of_ranks(world_size, make, args, count):
     """Time both sides that `make(*args)` returns in each rank, the slowest one's."""
-    ranks = run_ranks(_rank, world_size, make, args, count, timeout=TIMEOUT)
+    ranks = run_ranks(_rank, world_size, make, args, count, timeout=900)
     return [[max(seconds) for seconds in zip(*pairs)] for pairs in zip(*ranks)]
 
 

@@ -5,7 +5,7 @@ import sys
 import cloudpickle
 import torch.distributed as dist
 
-from course.lab.bench import turns as page
+from course.lab import turns as page
 from manual_dp.ranks import run_ranks
 
 # A rank has no tests to import from: send this file's functions whole.

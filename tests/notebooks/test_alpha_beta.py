@@ -1,0 +1,26 @@
+"""Alpha and beta: found again where they are known, and measured on ranks."""
+
+import pytest
+from programs.alpha_beta import fit, measure, predict
+
+
+@pytest.mark.parametrize("alpha, beta", [(2e-5, 3e-10), (0.0, 3e-10), (2e-5, 0.0)])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_what_is_exactly_so_is_found_and_predicted(alpha, beta, world_size):
+    def exact(size):  # a ring: 2 (N - 1) messages of size / N
+        return 2 * (world_size - 1) * (alpha + beta * size / world_size)
+    found = fit({size: exact(size) for size in (2**12, 2**18, 2**24)}, world_size)
+    assert found == pytest.approx((alpha, beta), rel=1e-6, abs=1e-14)
+    assert predict(found, world_size, 2**20) == pytest.approx(exact(2**20))
+
+
+def test_neither_number_is_below_zero():
+    alpha, beta = fit({4: 1e-3, 2**20: 1e-4}, 2)  # a larger tensor, and faster
+    assert alpha > 0 and beta == 0
+    alpha, beta = fit({2**10: 1e-6, 2**20: 1e-1}, 2)  # faster than its bytes allow
+    assert alpha == 0 and beta > 0
+
+
+def test_ranks_are_measured():
+    found = measure(2, [4, 4096], repeat=3)
+    assert list(found) == [4, 4096] and min(found.values()) > 0
