@@ -14,12 +14,12 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from kernels import ipc  # notebooks/tools
 from nbclient import NotebookClient
 from traitlets.config import Config
 
 from manual_dp.ranks import launch, run_ranks
 from tests.ranks.conftest import ROOT
+from tests.support.kernels import ipc
 from tests.support.launches import SOON, error_of, nursery
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
