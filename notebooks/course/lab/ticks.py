@@ -91,7 +91,7 @@ def in_ticks(seen, tick):
 def agreed(run, tick, known=None, tries=9):
     """Repeat `run()`, which returns events or spans, until two agree in ticks.
 
-    known: what is expected; a run that is as expected needs no second one, and of others
+    known: what is expected: a run that is as expected needs no second one; of others
     three in a row must agree. On a busy machine a run may be late, but hardly alike.
     """
     seen = []
