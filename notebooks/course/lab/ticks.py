@@ -91,12 +91,13 @@ def in_ticks(seen, tick):
 def agreed(run, tick, known=None, tries=9):
     """Repeat `run()`, which returns events or spans, until two agree in ticks.
 
-    known: what is expected; a run that is as expected needs no second one, and others
-    must agree three times. On a busy machine a run may be late, but hardly alike.
+    known: what is expected: a run that is as expected needs no second one; of others
+    three in a row must agree. On a busy machine a run may be late, but hardly alike.
     """
-    seen, alike = [], 2 if known is None else 3
+    seen = []
     for _ in range(tries):
         seen.append(in_ticks(run(), tick))
-        if seen[-1] == known or seen.count(seen[-1]) == alike:
+        late, enough = (seen, 2) if known is None else (seen[-3:], 3)
+        if seen[-1] == known or late.count(seen[-1]) == enough:
             return seen[-1]
     raise RuntimeError(f"no two of {tries} runs agree: take a longer tick than {tick}")

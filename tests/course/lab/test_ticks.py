@@ -80,7 +80,7 @@ def test_ticks_are_whole_and_rounded_down(seconds, ticks):
 @pytest.mark.parametrize("runs, known, found, left", [
     ([0.1, 0.22, 0.3, 0.21, 0.9], None, 2, 1),   # the fourth agrees with the second
     ([0.1, 0.2, 0.9], 2, 2, 1),                  # as expected: no second one is needed
-    ([0.1, 0.3, 0.1, 0.1, 0.9], 7, 1, 1)])       # not as expected: three are
+    ([0.1, 0.3, 0.1, 0.1, 0.1, 0.9], 7, 1, 1)])  # not as expected: three in a row
 def test_runs_are_repeated_until_they_agree(runs, known, found, left):
     runs = iter(runs)
     known = None if known is None else at(known)
