@@ -8,7 +8,6 @@ look at training
     timeline    what each rank does, and when: watched, recorded, predicted
     ticks       a slow wire and slow layers; runs in whole ticks
     replay      workers of different pace, waiting or not, on a clock of ticks
-    scaling     what more ranks bring: the laws, and seconds on this machine
     turns       seconds of two sides that take turns
     price       seconds of an all-reduce and of a step, from the numbers of a link
 

@@ -13,7 +13,6 @@ pair gives a ratio. Read the median; min and max say how far to trust it. All is
 float32, on torch's own choice of threads, ranks on one each: two want two cores.
 """
 
-import argparse
 import subprocess
 import sys
 from functools import partial
@@ -27,7 +26,6 @@ from torch.nn.parallel import DistributedDataParallel
 from course.lab.turns import seconds, turns, turns_of_ranks
 from manual_dp.allreduce import allreduce, ring_allreduce
 from manual_dp.devices import try_devices
-from manual_dp.files import write_json
 from manual_dp.lenet import init_params, lenet
 from manual_dp.models.lenet import LeNet
 from manual_dp.params import get_params
@@ -119,21 +117,3 @@ def _train(net, rows):
         F.cross_entropy(net(X), y).backward()
         optimizer.step()
     return step
-
-
-def add_parser(commands, count, file):
-    """Add `bench` to the commands; count and file read what they say."""
-    parser = commands.add_parser("bench", help="time what the course claims, as ratios",
-                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
-    parser.add_argument("--repeat", type=count, default=15, metavar="N",
-                        help="timed runs of each pair")
-    parser.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
-    parser.set_defaults(command=run)
-
-
-def run(args):
-    """Print the course's figures as ratios, write JSON."""
-    found = bench(args.only, args.repeat)
-    if args.out:
-        write_json(args.out, found)

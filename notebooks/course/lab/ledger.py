@@ -19,7 +19,6 @@ DataParallel from the sizes of weights, rows and scores; for DDP they are 2 (N -
 of the bytes that all_reduce was given, which are counted.
 """
 
-import argparse
 import time
 from functools import partial
 from statistics import median
@@ -37,7 +36,6 @@ from course.lab.sends import busiest, traffic
 from course.lab.timeline import all_reduces
 from manual_dp.allreduce import WAYS
 from manual_dp.devices import try_devices
-from manual_dp.files import write_json
 from manual_dp.lenet import init_params, lenet
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel
@@ -53,11 +51,9 @@ def compare(world_size=2, steps=100, batch_size=24):
     """Train by every method from the same weights on the same minibatches.
 
     Twice: on minibatches whose shards are equal, batch_size rows or a little less, and
-    on some that are world_size - 1 rows smaller, which no split makes equal. In one
-    process the last shard is then the small one; over processes rank 0 gets three
-    times as many rows as the others. Returns a dict that JSON can hold. Seconds are of
-    the even minibatches, with one thread a process; methods run one after another, so
-    on a busy machine they mislead.
+    on some that are world_size - 1 rows smaller, which no split makes equal: over
+    processes rank 0 gets three times as many rows as the others. Returns a dict that
+    JSON can hold. Seconds are of the even minibatches, with one thread a process.
     """
     if not 1 <= world_size <= 64 or batch_size < 3 * world_size:
         raise ValueError("world_size must be at most 64 and batch_size three rows a "
@@ -116,10 +112,9 @@ def start():
 def follow(rows, steps, step, replicas, device):
     """Call `step(X, y)` on every minibatch; return weights and seconds, a dict.
 
-    replicas: lists of parameters, which the steps change in place.
-    "weights": step -> replicas, copies on the CPU, after steps 1, 10, 100 and the
-    last. "seconds": the median over steps. "stepwise": over all steps, how far a
-    replica ended from one device that took this step from the first replica's weights.
+    replicas: lists of parameters, which the steps change in place. "weights": copies,
+    after steps 1, 10, 100 and the last. "seconds": the median over steps. "stepwise":
+    how far a replica ended from one device that took the step from the first one's.
     """
     weights, seconds, stepwise = {}, [], []
     generator = torch.Generator().manual_seed(0)
@@ -199,8 +194,8 @@ def over_processes(wrap, shares, steps):
     """Train with a process for each rank: on a GPU each if there are so many.
 
     wrap: called in each rank with the module; returns what to call for the scores, what
-    to call after backward, and the factor for the loss. The ring on isend and irecv
-    stays on the CPU: gloo sends no GPU's tensor from one rank to another.
+    to call after backward, and the factor for the loss. `ring` stays on the CPU: gloo
+    sends no GPU's tensor.
     """
     gpus = wrap is not ring and torch.cuda.device_count() >= len(shares)
     runs = run_ranks(_rank, len(shares), wrap, shares, steps, gpus,
@@ -268,14 +263,13 @@ METHODS = {
 def table(report, timing=True):
     """Return the report as text, a line for each method.
 
-    timing: show the differences as they are, and seconds. Without, say whether each
-    difference is within 1e-12, and nothing of seconds: the same text on every CPU.
+    timing: show differences and seconds. Without, say whether each difference is
+    within 1e-12: the same text on every CPU.
     """
     marks = "".join(f"{mark:6d}" for mark in report["after"])
     wide = max(len(marks), 12)
     lines = [f"world size {report['world_size']}, float64, {report['steps']} steps at "
-             f"rate {LR:g}; the largest change of a weight is "
-             f"{report['moved']:.2g}"]
+             f"rate {LR:g}; the largest change of a weight is {report['moved']:.2g}"]
     for kind, shards in report["shards"].items():
         one, many = (", ".join(map(str, shards[place])) for place in
                      ("in one process", "over processes"))
@@ -304,30 +298,3 @@ def _cell(difference, digits):
     if digits:
         return f"{difference:.0e}" if difference else "0"
     return "yes" if difference <= BOUND else "NO"
-
-
-# the command
-
-def add_parser(commands, count, file):
-    """Add `compare` to the commands; count and file read what they say."""
-    parser = commands.add_parser("compare", help="every method against one device",
-                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    add = parser.add_argument
-    add("--world-size", type=count, nargs="+", default=[2], metavar="N",
-        help="numbers of ranks, one table for each")
-    add("--steps", type=count, default=100, metavar="N",
-        help="steps, from the same weights on the same minibatches")
-    add("--batch-size", type=count, default=24, metavar="N",
-        help="examples in a minibatch, at least 3 a rank")
-    add("--out", type=file, metavar="FILE", help="write JSON here")
-    parser.set_defaults(command=run)
-
-
-def run(args):
-    """Hold every method of training in step against one device; print, write JSON."""
-    runs = []
-    for world_size in args.world_size:
-        runs.append(compare(world_size, args.steps, args.batch_size))
-        print("\n" * (len(runs) > 1) + table(runs[-1]), flush=True)
-        if args.out:
-            write_json(args.out, {"runs": runs})

@@ -8,7 +8,7 @@
     costs         what one row and the all-reduces of a step take, measured apart
 
 Both sides of a measurement take turns in the same processes, and the slowest rank
-counts (bench.turns). A number is the median of all turns. Every rank has one thread.
+counts (course.lab.turns). A number is the median of all turns. Every rank has one thread.
 """
 
 from functools import partial

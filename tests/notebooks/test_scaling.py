@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import steps_to
+from programs import scaling, steps_to
+from programs.scaling import amdahl, break_even, fit_amdahl
 from torch import nn
 
-from course.lab import scaling
-from course.lab.scaling import amdahl, break_even, fit_amdahl
-
-STORED = Path(__file__).parents[3] / "notebooks/results/digits-steps.json"
+STORED = Path(__file__).parents[2] / "notebooks/results/digits-steps.json"
 LONG = 0.1  # seconds that a row takes
 
 
