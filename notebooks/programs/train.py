@@ -26,6 +26,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from cifar import image_sets, take  # beside this file
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
@@ -33,7 +34,6 @@ from tqdm import tqdm
 
 from manual_dp import init_params, load_data
 from manual_dp.files.sealed import unseal
-from manual_dp.models.cifar import image_sets, take
 from manual_dp.models.lenet import LeNet
 from manual_dp.models.stems import NAMES, STEMS, build
 from manual_dp.ranks import DDP, CheckpointError, resume, save, snapshot

@@ -87,6 +87,9 @@ def check(args):
         say(run.job.path.stem, run.seconds, run.failure or (
             f"DIFFERS in {', '.join(found)}" if found else "as stored"))
         for name, said in found.items():
+            if said[0] == said[1]:
+                print(f"--- {name}: only its number has changed")
+                continue
             for label, text in zip((f"{name}, stored", f"{name}, now"), said):
                 print(f"--- {label}:\n{_shown(text, said)}")
         well = well and not run.failure and not found

@@ -1,18 +1,24 @@
-"""CIFAR-10's files: found or fetched, checked, read through torchvision's classes.
+"""Images of 32x32 in three colours: CIFAR-10, or digits in its place.
 
-    sets    the training set and the test set (Krizhevsky 2009)
-    fetch   the same; what is missing is downloaded or unpacked first
+    image_sets    a training set and a test set by name, one image at a time
+    take          some of its images, stacked
+    stand_in      1,797 digits in random colours: needs no files, trains in a minute
+    cifar10       60,000 photographs of ten classes (Krizhevsky 2009)
 
-Two forms are read, whichever lies in the folder:
+An image is (3, 32, 32), from -1 to 1, as ToTensor and Normalize(0.5) leave it. Of
+CIFAR-10 two forms are read, whichever lies in the folder:
 
     cifar-10-batches-py/data_batch_1 ...   the official files: every pixel as it was
     train/airplane/0001.jpg, test/...      a folder of images for each of ten classes
 """
 
 import os
-import socket
 from pathlib import Path
 
+import torch
+from torch.utils.data import Subset, TensorDataset, default_collate
+
+from manual_dp.data import load_data
 from manual_dp.files.vision import ensure_torchvision
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
@@ -21,7 +27,57 @@ FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 IMAGES = (".jpg", ".jpeg", ".png")
 
 
-def sets(root=None):
+def image_sets(name="stand-in", root=None, rows=None, test_rows=None):
+    """Return a training set and a test set: set[i] is an image and its class.
+
+    name: "stand-in" or "cifar10". root: of CIFAR-10's files. rows, test_rows: draw so
+    many images, always the same ones; None takes all.
+    Raises ValueError for another name, a damaged file or more images than there are,
+    FileNotFoundError with what to put where.
+    """
+    if name not in READERS:
+        raise ValueError(f"data must be one of {', '.join(READERS)}, got {name!r}")
+    train, test = READERS[name](root)
+    return _draw(train, rows, "rows"), _draw(test, test_rows, "test_rows")
+
+
+def take(images, rows):
+    """Return the images of these numbers and their classes, as X, y."""
+    return default_collate([images[int(row)] for row in rows])
+
+
+def stand_in(root=None):
+    """Return 1,438 digits to train with and 359 to test with, in random colours.
+
+    Each is drawn in one bright colour on a dark one. On one device torchvision's
+    ResNet-18 got 0.958 of the test digits right after three epochs, each of 12 seconds
+    on one core: 32 rows a step, rate 0.01, momentum 0.9. root is not used.
+    """
+    generator = torch.Generator().manual_seed(0)
+    return [TensorDataset(_coloured(batches.X, generator), batches.y)
+            for batches in load_data("digits", dtype=torch.float64)]
+
+
+def _coloured(X, generator):
+    """Return (n, 1, 28, 28) from 0 to 1 as (n, 3, 32, 32) from -1 to 1."""
+    X = torch.nn.functional.pad(X, (2, 2, 2, 2))
+    ground, ink = torch.rand(2, len(X), 3, 1, 1, dtype=torch.float64,
+                             generator=generator)
+    dark, bright = 0.4 * ground, 0.6 + 0.4 * ink
+    return (2 * (dark + (bright - dark) * X) - 1).float()
+
+
+def _draw(images, rows, name):
+    if rows is None:
+        return images
+    if type(rows) is not int or not 1 <= rows <= len(images):
+        raise ValueError(f"{name} must be a whole number from 1 to {len(images)}, the "
+                         f"images that are there, got {rows!r}")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    return Subset(images, order[:rows].tolist())
+
+
+def cifar10(root=None):
     """Return CIFAR-10's training set and test set: X (3, 32, 32) in [-1, 1], and y.
 
     root: the folder in which either form lies; by default the folder in
@@ -37,36 +93,6 @@ def sets(root=None):
                                      is_valid_file=_is_image)
                 for part in ("train", "test")]
     return [datasets.CIFAR10(folder, train, pixels) for train in (True, False)]
-
-
-def form(root=None):
-    """Return "batches" or "images", the form that lies in the folder."""
-    return _find(_folder(root))[1]
-
-
-def fetch(root=None):
-    """Return `sets(root)`; if there is nothing, download the official archive.
-
-    One process alone may call this: it writes. It also unpacks an archive that lies
-    in the folder.
-    """
-    folder = _folder(root)
-    try:
-        return sets(root)
-    except FileNotFoundError as error:
-        if (folder / "train").is_dir() or (folder / "test").is_dir():
-            raise  # images, but not all: the archive would not complete them
-        _, datasets = _torchvision()
-        limit = socket.getdefaulttimeout()
-        try:
-            socket.setdefaulttimeout(30)
-            datasets.CIFAR10(folder, download=True)
-        except Exception as cause:
-            raise FileNotFoundError(f"{error} It could not be downloaded "
-                                    f"({type(cause).__name__}).") from cause
-        finally:
-            socket.setdefaulttimeout(limit)
-    return sets(root)
 
 
 def _folder(root):
@@ -148,3 +174,6 @@ def _torchvision():
     ensure_torchvision()
     from torchvision import datasets, transforms
     return transforms, datasets
+
+
+READERS = {"stand-in": stand_in, "cifar10": cifar10}

@@ -1,18 +1,17 @@
-"""CIFAR-10's files in both forms: found, checked, read; never half of them."""
+"""programs/cifar.py: the stand-in, and CIFAR-10's files in both forms."""
 
 import hashlib
 import os
 import pickle
 import re
-import tarfile
 
 import pytest
 import torch
 from PIL import Image
+from programs import cifar
+from programs.cifar import CLASSES, FOLDER, image_sets, stand_in, take
 
 from manual_dp.data import ensure_torchvision
-from manual_dp.files import cifar10
-from manual_dp.files.cifar10 import CLASSES, FOLDER
 
 BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
@@ -77,8 +76,8 @@ def alone(monkeypatch, tmp_path):
 
 
 def test_the_official_files_are_read_as_networks_want_them(batches):
-    train, test = cifar10.sets(batches)
-    assert (len(train), len(test), cifar10.form(batches)) == (10, 2, "batches")
+    train, test = cifar.cifar10(batches)
+    assert (len(train), len(test)) == (10, 2)
     for number, (X, y) in enumerate([*train, *test]):
         torch.testing.assert_close(X, as_read(number))
         assert y == (9 if number % 2 else number // 2)
@@ -86,14 +85,14 @@ def test_the_official_files_are_read_as_networks_want_them(batches):
 
 def test_the_folder_itself_may_be_named_and_so_may_an_environment_variable(
         batches, monkeypatch):
-    assert len(cifar10.sets(batches / FOLDER)[0]) == 10
+    assert len(cifar.cifar10(batches / FOLDER)[0]) == 10
     monkeypatch.setenv("MANUAL_DP_DATA", str(batches))
-    assert len(cifar10.sets()[0]) == 10
+    assert len(cifar.cifar10()[0]) == 10
 
 
 def test_folders_of_images_are_read_as_networks_want_them(images):
-    train, test = cifar10.sets(images)
-    assert (len(train), len(test), cifar10.form(images)) == (20, 10, "images")
+    train, test = cifar.cifar10(images)
+    assert (len(train), len(test)) == (20, 10)
     for label in range(10):
         for X, y in (train[2 * label], test[label]):
             torch.testing.assert_close(X, as_read(label))
@@ -104,15 +103,15 @@ def test_folders_of_images_are_read_as_networks_want_them(images):
 def test_the_real_dataset_class_is_told_the_same_names():
     official = ensure_torchvision().datasets.CIFAR10
     assert [name for name, _ in [*official.train_list, *official.test_list]] == BATCHES
-    assert official.base_folder == FOLDER and official.filename == cifar10.ARCHIVE
+    assert official.base_folder == FOLDER and official.filename == cifar.ARCHIVE
 
 
 def test_no_files_is_one_line_that_says_what_to_put_where(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
-        cifar10.sets(tmp_path)
+        cifar.cifar10(tmp_path)
     message = str(caught.value)
     assert message.startswith(f"CIFAR-10 is not in {tmp_path}. Put the folder {FOLDER} ")
-    for part in (cifar10.ARCHIVE, "train/airplane/0001.jpg", "MANUAL_DP_DATA", "stand-in"):
+    for part in (cifar.ARCHIVE, "train/airplane/0001.jpg", "MANUAL_DP_DATA", "stand-in"):
         assert part in message
     assert "\n" not in message
 
@@ -123,10 +122,10 @@ def test_a_missing_or_damaged_official_file_is_named(batches, name):
     packed = path.read_bytes()
     path.write_bytes(packed[:-1])
     with pytest.raises(ValueError, match=f"{name} is damaged: its MD5 is not .*; unpack"):
-        cifar10.sets(batches)
+        cifar.cifar10(batches)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=f"lacks {name}: put what is in"):
-        cifar10.sets(batches)
+        cifar.cifar10(batches)
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
@@ -135,13 +134,13 @@ def test_a_class_without_images_is_named(images, part):
         path.rename(path.with_suffix(".txt"))
     with pytest.raises(FileNotFoundError, match=f"{part} has no images of frog: put them"
                                                 f" there, as {part}/frog/0001.jpg"):
-        cifar10.sets(images)
+        cifar.cifar10(images)
 
 
 def test_a_class_that_is_not_of_cifar10_is_named(images):
     (images / "train" / "zebra").mkdir()
     with pytest.raises(ValueError, match="has the folder zebra, which is no class"):
-        cifar10.sets(images)
+        cifar.cifar10(images)
 
 
 @pytest.mark.parametrize("how", ["cut short", "empty", "a page that says 404"])
@@ -150,7 +149,7 @@ def test_a_damaged_image_is_named_when_it_is_read(images, how):
     packed = path.read_bytes()
     path.write_bytes({"cut short": packed[:len(packed) // 2], "empty": b"",
                       "a page that says 404": b"<html>404</html>"}[how])
-    train, _ = cifar10.sets(images)
+    train, _ = cifar.cifar10(images)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))} is damaged: "):
         train[4]
 
@@ -159,45 +158,59 @@ def test_an_image_of_another_size_is_named(images):
     path = images / "test" / "cat" / "0000.png"
     Image.new("RGB", (64, 48)).save(path)
     with pytest.raises(ValueError, match="0000.png has 64 x 48 pixels, .* has 32 x 32"):
-        cifar10.sets(images)[1][3]
-
-
-def test_what_is_there_is_not_fetched_again(images, batches, monkeypatch):
-    official = ensure_torchvision().datasets.CIFAR10
-    monkeypatch.setattr(official, "download", lambda self: pytest.fail("downloads"))
-    assert len(cifar10.fetch(images)[0]) == 20
-    assert len(cifar10.fetch(batches)[0]) == 10
-
-
-def test_an_archive_in_the_folder_is_unpacked(batches, tmp_path, monkeypatch):
-    archive = tmp_path / "new" / cifar10.ARCHIVE
-    archive.parent.mkdir()
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(batches / FOLDER, FOLDER)
-    official = ensure_torchvision().datasets.CIFAR10
-    monkeypatch.setattr(official, "tgz_md5",
-                        hashlib.md5(archive.read_bytes()).hexdigest())
-    train, test = cifar10.fetch(tmp_path / "new")
-    assert (len(train), len(test)) == (10, 2)
-
-
-def test_what_is_missing_among_images_is_not_fetched(images, monkeypatch):
-    official = ensure_torchvision().datasets.CIFAR10
-    monkeypatch.setattr(official, "download", lambda self: pytest.fail("downloads"))
-    (images / "test" / "deer" / "0000.png").unlink()
-    with pytest.raises(FileNotFoundError, match="test has no images of deer"):
-        cifar10.fetch(images)
-
-
-def test_without_a_network_the_line_says_so_too(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"^CIFAR-10 is not in .* It could not be "
-                                                r"downloaded \(URLError\)\.$"):
-        cifar10.fetch(tmp_path / "here")
+        cifar.cifar10(images)[1][3]
 
 
 @pytest.mark.skipif("MANUAL_DP_CIFAR10" not in os.environ,
                     reason="MANUAL_DP_CIFAR10 names no folder of the real images")
 def test_the_real_images_are_read():
-    train, test = cifar10.sets(os.environ["MANUAL_DP_CIFAR10"])
+    train, test = cifar.cifar10(os.environ["MANUAL_DP_CIFAR10"])
     assert (len(train), len(test)) == (50_000, 10_000)
     assert train[0][0].shape == (3, 32, 32)
+
+
+# the stand-in
+
+def test_the_stand_in_has_the_shape_and_the_range_of_cifar10():
+    train, test = stand_in()
+    assert (len(train), len(test)) == (1438, 359)
+    X, y = train.tensors
+    assert X.shape == (1438, 3, 32, 32) and X.dtype == torch.float32
+    assert -1 <= X.min() and X.max() <= 1
+    assert sorted(set(y.tolist())) == list(range(10)) and y.dtype == torch.int64
+
+
+def test_each_digit_has_its_own_bright_colour_on_a_dark_ground():
+    X, _ = stand_in()[0].tensors
+    ground, ink = X.flatten(2).min(dim=2).values, X.flatten(2).max(dim=2).values
+    assert (ground < ink - 0.2).all()  # every digit can be seen in every channel
+    assert len({tuple(colour) for colour in ground.tolist()}) == len(X)
+    # the brightest pixel of one channel is the brightest of the others: one shape
+    first = X.flatten(2).argmax(dim=2)
+    assert torch.equal(first[:, 0], first[:, 1]) and torch.equal(first[:, 0], first[:, 2])
+
+
+def test_the_stand_in_is_always_the_same():
+    assert torch.equal(stand_in()[0].tensors[0], stand_in()[0].tensors[0])
+
+
+def test_a_smaller_set_is_drawn_from_all_classes_and_always_the_same():
+    train, test = image_sets("stand-in", rows=200, test_rows=100)
+    again, _ = image_sets("stand-in", rows=200)
+    assert (len(train), len(test)) == (200, 100)
+    X, y = take(train, range(200))
+    assert torch.equal(X, take(again, range(200))[0])
+    assert y.bincount(minlength=10).min() > 5
+    assert len({tuple(image.flatten().tolist()) for image in X}) == 200
+
+
+@pytest.mark.parametrize("rows", [0, -1, 1439, 2.0, True])
+def test_more_images_than_there_are_is_refused(rows):
+    with pytest.raises(ValueError, match="rows must be a whole number from 1 to 1438, "
+                                         f"the images that are there, got {rows}"):
+        image_sets("stand-in", rows=rows)
+
+
+def test_another_name_is_refused():
+    with pytest.raises(ValueError, match="data must be one of stand-in, cifar10, got 'x'"):
+        image_sets("x")
