@@ -18,12 +18,23 @@ class Tied(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.one = nn.Linear(3, 3, bias=False, dtype=torch.float64)
-        self.two = nn.Linear(3, 3, bias=False, dtype=torch.float64)
+        self.one = nn.Linear(3, 3, bias=False)
+        self.two = nn.Linear(3, 3, bias=False)
         self.two.weight = self.one.weight
 
     def forward(self, X):
         return self.two(torch.tanh(self.one(X)))
+
+
+class Calls(nn.Module):
+    """Return what a function without parameters returns."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, X):
+        return self.function(X)
 
 
 def small(*layers):
@@ -39,7 +50,8 @@ def rows(n, width=3):
 def grads(module, net, X):
     """Return the gradients in `module` of a loss that weighs every output apart."""
     y_hat = net(X)
-    weights = torch.arange(1.0, y_hat.numel() + 1, dtype=torch.float64)
+    y_hat = y_hat[0] if isinstance(y_hat, tuple) else y_hat
+    weights = torch.arange(1.0, y_hat.numel() + 1).to(y_hat)
     module.zero_grad()
     (y_hat.flatten() * weights).sum().backward()
     return [p.grad.clone() for p in module.parameters()]
@@ -55,26 +67,25 @@ def test_gradients_of_all_replicas_add_up_in_the_module():
     assert module.weight.grad.tolist() == [[3, 30]]
 
 
-def test_replicas_are_equal_copies_and_the_module_is_as_it_was():
-    module = small(nn.ReLU())
-    before = [p.clone() for p in module.parameters()]
+@pytest.mark.parametrize("module, X", [
+    (small(nn.ReLU()), rows(4)),
+    (Tied().double(), rows(4)),
+    (LeNet().double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)),
+    (nn.LSTM(3, 4).double(), rows(5)),  # keeps its weights in a list, too
+], ids=["small", "tied", "LeNet", "LSTM"])
+def test_replicas_are_equal_copies_and_the_module_is_as_it_was(module, X):
+    before = [p.detach().clone() for p in module.parameters()]
     replicas = replicate(module, [CPU] * 3)
     homes = {p.data_ptr() for net in [module, *replicas] for p in net.parameters()}
-    assert len(homes) == 4 * 4
-    for net in [module, *replicas]:
-        assert all(map(torch.equal, net.parameters(), before))
-    for net in replicas:
-        assert type(net) is nn.Sequential
-        assert not any(p.is_leaf for p in net.parameters())
-    assert all(type(p) is nn.Parameter and p.is_leaf for p in module.parameters())
-
-
-def test_tied_weights_stay_tied_and_get_both_gradients():
-    module, X = Tied(), rows(4)
-    [replica] = replicate(module, [CPU])
-    assert replica.one.weight is replica.two.weight
+    assert len(homes) == 4 * len(before)  # tied weights are one: they stay tied
     expected = grads(module, module, X)
-    assert all(map(torch.equal, grads(module, replica, X), expected))
+    for net in replicas:
+        assert type(net) is type(module)
+        assert all(map(torch.equal, net.parameters(), before))
+        assert not any(p.is_leaf for p in net.parameters())
+        assert all(map(torch.equal, grads(module, net, X), expected))
+    assert all(map(torch.equal, module.parameters(), before))
+    assert all(type(p) is nn.Parameter and p.is_leaf for p in module.parameters())
 
 
 def test_a_frozen_parameter_stays_frozen():
@@ -84,47 +95,23 @@ def test_a_frozen_parameter_stays_frozen():
         assert [p.requires_grad for p in net.parameters()] == [False, True, True, True]
 
 
-def test_replicas_of_modules_that_hold_lists_of_weights(batch):
-    X, _ = batch(2)
-    module = LeNet().double()
-    assert torch.equal(replicate(module, [CPU] * 2)[1](X), module(X))
-    lstm = nn.LSTM(3, 4, batch_first=True).double()  # keeps its weights in a list, too
-    replica = replicate(lstm, [CPU] * 2)[1]
-    replica(rows(5).view(1, 5, 3))[0].sum().backward()
-    assert all(p.grad is not None for p in lstm.parameters())
-
-
 def test_only_replica_0_has_the_buffers_of_the_module():
     module = small(nn.BatchNorm1d(4))
     mean = module[1].running_mean
     replicas = replicate(module, [CPU] * 2)
-    assert replicas[0][1].running_mean is mean
-    assert replicas[1][1].running_mean is not mean
+    assert [net[1].running_mean is mean for net in replicas] == [True, False]
     replicas[1](rows(5))
     assert mean.tolist() == [0] * 4
     replicas[0](rows(5))
     assert mean.abs().min() > 0 and module[1].num_batches_tracked == 1
 
 
-def test_a_module_that_is_elsewhere_is_refused():
-    module = nn.Linear(2, 2, device="meta")
-    with pytest.raises(ValueError, match=r"weight is on meta, devices\[0\] is cpu"):
-        replicate(module, [CPU] * 2)
-    with pytest.raises(ValueError, match="devices is empty"):
-        replicate(module, [])
-
-
 # parallel_apply
 
 def test_replicas_run_side_by_side():
     barrier = threading.Barrier(3, timeout=60)  # broken unless all three are waiting
-
-    class Meets(nn.Module):
-        def forward(self, X):
-            barrier.wait()
-            return X
     shards = [torch.full((2,), float(rank)) for rank in range(3)]
-    outputs = parallel_apply([Meets() for _ in shards], shards)
+    outputs = parallel_apply([Calls(lambda X: (barrier.wait(), X)[1])] * 3, shards)
     assert [output.tolist() for output in outputs] == [[0, 0], [1, 1], [2, 2]]
 
 
@@ -144,26 +131,18 @@ class Odd(Exception):
         self.number = number
 
 
-@pytest.mark.parametrize("error", [ValueError("too long"), Odd("too long", 7),
-                                   RuntimeError("too long")])
+@pytest.mark.parametrize("error", [ValueError("too long"), Odd("too long", 7)])
 def test_an_exception_keeps_its_class_and_names_the_replica(error):
-    class Breaks(nn.Module):
-        def forward(self, X):
-            raise error
+    def breaks(X):
+        raise error
     with pytest.raises(type(error), match="^replica 1: too long") as caught:
-        parallel_apply([nn.Identity(), Breaks()], [rows(1), rows(1)])
+        parallel_apply([nn.Identity(), Calls(breaks)], [rows(1), rows(1)])
     assert caught.value is error
 
 
 def test_of_several_exceptions_the_first_replicas_is_raised():
     with pytest.raises(RuntimeError, match="replica 1: mat1 and mat2"):
         parallel_apply([small()] * 3, [rows(1), rows(1, 5), rows(1, 6)])
-
-
-@pytest.mark.parametrize("replicas, shards", [(0, 0), (2, 1), (1, 2)])
-def test_every_replica_needs_a_shard(replicas, shards):
-    with pytest.raises(ValueError, match=f"got {replicas} replicas and {shards} sh"):
-        parallel_apply([small()] * replicas, [rows(1)] * shards)
 
 
 # gather
@@ -177,14 +156,6 @@ def test_rows_are_gathered_in_rank_order_and_gradients_cut_back():
     assert [output.grad.tolist() for output in outputs] == [[[5], [6]], [[7]]]
 
 
-@pytest.mark.parametrize("output, error, message", [
-    (torch.tensor(1.0), ValueError, "replica 1 returned one number"),
-    ((rows(1),), TypeError, "replica 1 returned a tuple, not a tensor")])
-def test_what_has_no_rows_is_refused(output, error, message):
-    with pytest.raises(error, match=message):
-        gather([rows(1), output], CPU)
-
-
 # DataParallel
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
@@ -193,6 +164,7 @@ def test_the_wrapped_lenet_equals_the_bare_one(world_size, n, batch):
     X, y = batch(n)
     module = LeNet().double()
     net = DataParallel(module, [CPU] * world_size)
+    assert [id(p) for p in net.parameters()] == [id(p) for p in module.parameters()]
     wanted = torch.autograd.grad(F.cross_entropy(module(X), y), module.parameters())
     y_hat = net(X)
     torch.testing.assert_close(y_hat, module(X), rtol=0, atol=1e-12)
@@ -202,30 +174,11 @@ def test_the_wrapped_lenet_equals_the_bare_one(world_size, n, batch):
         assert p.grad.abs().max() > 1e-3
 
 
-def test_the_wrapper_trains_the_module_and_has_its_parameters():
-    module = small(nn.ReLU())
-    net = DataParallel(module, [CPU] * 2)
-    assert [id(p) for p in net.parameters()] == [id(p) for p in module.parameters()]
-    expected = [p - 0.1 * g for p, g in zip(module.parameters(),
-                                            grads(module, module, rows(5)))]
-    grads(module, net, rows(5))
-    torch.optim.SGD(net.parameters(), lr=0.1).step()
-    for p, wanted in zip(module.parameters(), expected):
-        torch.testing.assert_close(p, wanted, rtol=0, atol=1e-12)
-
-
-def test_ranks_without_rows_get_no_replica():
+@pytest.mark.parametrize("n, sizes", [(5, [1, 2, 2]), (1, [1])])
+def test_ranks_without_rows_get_no_replica(n, sizes):
     seen = []
-
-    class Watched(nn.Module):
-        def forward(self, X):
-            seen.append(len(X))
-            return X
-    net = DataParallel(Watched(), [CPU] * 4)
-    assert torch.equal(net(rows(5)), rows(5)) and sorted(seen) == [1, 2, 2]
-    seen.clear()
-    net(rows(1))
-    assert seen == [1]
+    net = DataParallel(Calls(lambda X: (seen.append(len(X)), X)[1]), [CPU] * 4)
+    assert torch.equal(net(rows(n)), rows(n)) and sorted(seen) == sizes
 
 
 def test_a_running_mean_has_seen_the_first_shard_only():
@@ -244,19 +197,28 @@ def test_the_wrapper_follows_eval_and_no_grad():
         torch.testing.assert_close(net(rows(4)), module(rows(4)))
 
 
-def test_no_devices_are_refused():
-    with pytest.raises(ValueError, match="devices is empty"):
-        DataParallel(small(), [])
+# errors
 
-
-def test_on_a_cpu_torchs_own_wrapper_is_a_pass_through():
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    seen = []
-    module = small()
-    module.register_forward_hook(lambda module, args, output: seen.append(len(output)))
-    nn.DataParallel(module)(rows(6))
-    assert seen == [6]
+@pytest.mark.parametrize("refused, error, message", [
+    (lambda: replicate(nn.Linear(2, 2, device="meta"), [CPU] * 2), ValueError,
+     r"weight is on meta, devices\[0\] is cpu; move the module there first"),
+    (lambda: replicate(nn.BatchNorm1d(2, affine=False, device="meta"), [CPU]), ValueError,
+     r"running_mean is on meta, devices\[0\] is cpu"),
+    (lambda: replicate(small(), []), ValueError, "devices is empty"),
+    (lambda: DataParallel(small(), []), ValueError, "devices is empty"),
+    (lambda: parallel_apply([], []), ValueError, "got 0 replicas and 0 shards"),
+    (lambda: parallel_apply([small()] * 2, [rows(1)]), ValueError,
+     "need a shard for each replica, got 2 replicas and 1 shards"),
+    (lambda: parallel_apply([small()], [rows(1)] * 2), ValueError,
+     "got 1 replicas and 2 shards"),
+    (lambda: gather([rows(1), torch.tensor(1.0)], CPU), ValueError,
+     "replica 1 returned one number; return a row for each example"),
+    (lambda: gather([rows(1), (rows(1),)], CPU), TypeError,
+     "replica 1 returned a tuple, not a tensor"),
+])
+def test_what_does_not_fit_is_named(refused, error, message):
+    with pytest.raises(error, match=message):
+        refused()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

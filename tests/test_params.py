@@ -1,3 +1,5 @@
+"""Replicas are equal, separate and whole; what is not is named by rank and index."""
+
 import pytest
 import torch
 
@@ -10,14 +12,15 @@ from manual_dp import (
     pack_grads,
 )
 
+WORLD_SIZES = [1, 2, 3, 4, 7]
+
 
 def some_params():
     """Return parameters of the shapes that trip: 0-dim, empty, transposed, ..."""
     generator = torch.Generator().manual_seed(0)
-    shapes = [(), (1,), (5,), (4, 3), (0,)]
     params = [torch.rand(shape, dtype=torch.float64, generator=generator)
-              for shape in shapes]
-    return params + [torch.rand(2, 3, dtype=torch.float64, generator=generator).t()]
+              for shape in [(), (1,), (5,), (4, 3), (0,), (2, 3)]]
+    return params[:5] + [params[5].t()]
 
 
 def addresses(params):
@@ -26,63 +29,42 @@ def addresses(params):
 
 # get_params
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
-def test_replicas_on_one_device_share_no_memory(world_size):
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
+def test_replicas_on_one_device_are_equal_and_share_no_memory(world_size):
     params = some_params()
     device_params = [get_params(params, "cpu") for _ in range(world_size)]
+    check_replicas(device_params)
     homes = set().union(*(addresses(p) for p in [params, *device_params]))
     assert len(homes) == (world_size + 1) * len(addresses(params))
-
-
-def test_a_replica_holds_the_same_numbers_in_the_same_order():
-    params = some_params()
-    replica = get_params(params, "cpu")
-    assert len(replica) == len(params)
-    for p, q in zip(replica, params):
+    for p, q in zip(device_params[-1], params, strict=True):
         assert torch.equal(p, q) and p.dtype == q.dtype and p.device == q.device
-
-
-def test_the_input_is_left_as_it_was():
-    params = some_params()
-    values = [p.clone() for p in params]
-    for p in get_params(params, "cpu"):
         p.data += 1
     assert not any(p.requires_grad for p in params)
-    assert all(torch.equal(p, value) for p, value in zip(params, values))
+    assert all(map(torch.equal, params, some_params()))
 
 
-def test_trained_parameters_give_new_leaves_without_a_gradient():
+def test_trained_parameters_and_results_give_new_leaves_without_a_gradient():
     trained = [p.requires_grad_() for p in some_params()]
     sum(p.sum() for p in trained).backward()
-    for p, old in zip(get_params(trained, "cpu"), trained):
+    for p, old in zip(get_params([*trained, trained[2] * 2], "cpu"), trained):
         assert p.is_leaf and p.requires_grad and p.grad is None
         assert old.grad is not None and old.requires_grad
 
 
-def test_a_result_of_an_operation_becomes_a_leaf():
-    W = torch.ones(3, requires_grad=True) * 2
-    [p] = get_params([W], "cpu")
-    assert p.is_leaf
-    p.sum().backward()
-    assert p.grad.tolist() == [1, 1, 1]
-
-
 @pytest.mark.parametrize("params, error, message", [
     (torch.zeros(3), ValueError, "params must be a list of at least one tensor, got a Tensor"),
-    ([], ValueError, "params must be a list of at least one tensor"),
+    ([], ValueError, "params must be a list of at least one tensor, got a list"),
+    (torch.nn.Linear(2, 2).parameters(), ValueError, "one tensor, got a generator"),
     ([torch.zeros(1), None], TypeError, r"params\[1\] is a NoneType, not a tensor"),
-    ([[0.0]], TypeError, r"params\[0\] is a list, not a tensor"),
     ([torch.zeros(1).numpy()], TypeError, r"params\[0\] is a ndarray, not a tensor"),
     ([torch.zeros(1), torch.zeros(1).long()], TypeError,
      r"params\[1\] is torch.int64; only floats have gradients"),
-    ([torch.zeros(1).bool()], TypeError, r"params\[0\] is torch.bool; only floats"),
     ([torch.zeros(1), torch.zeros(1, device="meta")], TypeError,
      r"params\[1\] is on the meta device and holds no numbers"),
 ])
 def test_refuses_what_cannot_be_a_replica(params, error, message):
     with pytest.raises(error, match=message):
         get_params(params, "cpu")
-    assert not any(p.requires_grad for p in params if isinstance(p, torch.Tensor))
 
 
 # pack_grads
@@ -90,13 +72,11 @@ def test_refuses_what_cannot_be_a_replica(params, error, message):
 def test_gradients_are_views_of_one_flat_tensor_in_order():
     params = get_params(some_params(), "cpu")
     flat = pack_grads(params)
+    assert flat.dtype == torch.float64 and not flat.any()
     flat.copy_(torch.arange(len(flat)))
-    start = 0
-    for p in params:
-        assert p.grad.shape == p.shape
-        assert p.grad.flatten().tolist() == list(range(start, start + p.numel()))
-        start += p.numel()
-    assert start == len(flat)
+    assert [p.grad.shape for p in params] == [p.shape for p in params]
+    numbers = torch.cat([p.grad.flatten() for p in params])
+    assert numbers.tolist() == list(range(0 + 1 + 1 + 5 + 12 + 0 + 6))
 
 
 def test_backward_fills_the_flat_tensor(batch, replicas):
@@ -108,76 +88,61 @@ def test_backward_fills_the_flat_tensor(batch, replicas):
     assert torch.equal(flat, torch.cat([grad.flatten() for grad in expected]))
 
 
-def test_an_unused_parameter_has_a_zero_gradient():
+def test_packing_again_drops_what_was_there_and_what_is_unused_stays_zero():
     used, unused = get_params([torch.ones(2), torch.ones(3)], "cpu")
-    flat = pack_grads([used, unused])
+    first = pack_grads([used, unused])
     used.sum().backward()
-    assert flat.tolist() == [1, 1, 0, 0, 0]
-    assert unused.grad.tolist() == [0, 0, 0]
-
-
-def test_packing_again_drops_what_was_there():
-    params = get_params([torch.ones(2)], "cpu")
-    first = pack_grads(params)
-    params[0].sum().backward()
-    assert pack_grads(params).tolist() == [0, 0] == params[0].grad.tolist()
-    assert first.tolist() == [1, 1]
+    assert first.tolist() == [1, 1, 0, 0, 0] and unused.grad.tolist() == [0, 0, 0]
+    assert not pack_grads([used, unused]).any() and not used.grad.any()
+    assert first.tolist() == [1, 1, 0, 0, 0]
+    assert pack_grads([used]).tolist() == [0, 0]  # one alone
 
 
 # check_replicas
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
-def test_equal_and_separate_replicas_pass(world_size):
-    check_replicas([get_params(some_params(), "cpu") for _ in range(world_size)])
+def leaf(p):
+    return p.detach().requires_grad_()
 
 
-def without(params, i):
-    return params[:i] + params[i + 1:]
+NO_LEAF = "parameter 2 of rank 1 is not a leaf that wants a gradient; .* get_params"
+SHARED = "parameter 3 of rank 1 shares memory with parameter 3 of rank 0; .* get_params"
+APART = "parameter 2 of rank 1 differs from rank 0's, by up to "
 
 
-def replaced(params, i, p):
-    return params[:i] + [p] + params[i + 1:]
-
-
-@pytest.mark.parametrize("spoil, message", [
-    (lambda params, first: without(params, 5),
-     "rank 1 has 5 parameters, rank 0 has 6"),
-    (lambda params, first: replaced(params, 3, torch.zeros(3, 4, requires_grad=True)),
-     r"parameter 3 of rank 1 is torch.float32 \(3, 4\), "
-     r"rank 0's is torch.float64 \(4, 3\)"),
-    (lambda params, first: replaced(params, 1, params[1].detach().float()
-                                    .requires_grad_()),
+@pytest.mark.parametrize("i, spoilt, message", [  # of p on rank 1 and of rank 0's
+    (3, lambda p, p0: torch.zeros(3, 4, requires_grad=True),
+     r"parameter 3 of rank 1 is torch.float32 \(3, 4\), rank 0's is .*float64 \(4, 3\)"),
+    (3, lambda p, p0: leaf(p.t()),
+     r"parameter 3 of rank 1 is .*float64 \(3, 4\), rank 0's is .*float64 \(4, 3\)"),
+    (1, lambda p, p0: leaf(p.float()),
      r"parameter 1 of rank 1 is torch.float32 \(1,\), rank 0's is torch.float64"),
-    (lambda params, first: replaced(params, 2, params[2].detach()),
-     "parameter 2 of rank 1 is not a leaf that wants a gradient; .* get_params"),
-    (lambda params, first: replaced(params, 2, params[2] * 1),
-     "parameter 2 of rank 1 is not a leaf that wants a gradient; .* get_params"),
-    (lambda params, first: replaced(params, 3, first[3]),
-     "parameter 3 of rank 1 shares memory with parameter 3 of rank 0; .* get_params"),
-    (lambda params, first: replaced(params, 3, first[3].detach().requires_grad_()),
-     "parameter 3 of rank 1 shares memory with parameter 3 of rank 0; .* get_params"),
-    (lambda params, first: replaced(params, 2, (params[2] + 1e-15).detach()
-                                    .requires_grad_()),
-     "parameter 2 of rank 1 differs from rank 0's, by up to 1e-15"),
-    (lambda params, first: replaced(params, 2, (params[2] * torch.nan).detach()
-                                    .requires_grad_()),
-     "parameter 2 of rank 1 differs from rank 0's, by up to nan"),
+    (2, lambda p, p0: p.detach(), NO_LEAF),
+    (2, lambda p, p0: p * 1, NO_LEAF),
+    (3, lambda p, p0: p0, SHARED),
+    (3, lambda p, p0: leaf(p0), SHARED),
+    (2, lambda p, p0: leaf(p + 1e-15), APART + "1e-15"),
+    (2, lambda p, p0: leaf(p * torch.nan), APART + "nan"),
+    (2, lambda p, p0: leaf(p + torch.inf), APART + "inf"),
 ])
-def test_refuses_replicas_naming_rank_and_index(spoil, message):
-    first, params = (get_params(some_params(), "cpu") for _ in range(2))
-    device_params = [first, spoil(params, first)]
-    values = [[p.detach().clone() for p in params] for params in device_params]
+def test_refuses_replicas_naming_rank_and_index(i, spoilt, message):
+    first, second = (get_params(some_params(), "cpu") for _ in range(2))
+    second[i] = spoilt(second[i], first[i])
+    before = [p.detach().clone() for p in first + second]
     with pytest.raises(ValueError, match=message):
-        check_replicas(device_params)
-    for params, old in zip(device_params, values):
-        assert all(p.equal(q) or q.isnan().any() for p, q in zip(params, old))
+        check_replicas([first, second])
+    assert all(torch.allclose(p, old, 0, 0, equal_nan=True)
+               for p, old in zip(first + second, before))
 
 
-def test_a_parameter_used_twice_in_one_replica_is_refused():
-    [p] = get_params([torch.ones(2)], "cpu")
+def test_refuses_none_one_too_few_and_one_twice():
+    first, second = (get_params(some_params(), "cpu") for _ in range(2))
+    with pytest.raises(ValueError, match="device_params is empty: need a replica"):
+        check_replicas([])
+    with pytest.raises(ValueError, match="rank 1 has 5 parameters, rank 0 has 6"):
+        check_replicas([first, second[:5]])
     with pytest.raises(ValueError, match="parameter 1 of rank 0 shares memory with "
                                          "parameter 0 of rank 0"):
-        check_replicas([[p, p]])
+        check_replicas([[first[2], first[2]]])
 
 
 def test_values_are_not_compared_when_not_asked_for():
@@ -186,42 +151,39 @@ def test_values_are_not_compared_when_not_asked_for():
     check_replicas([first, second], values=False)
 
 
-def test_what_can_be_walked_once_is_no_list_of_parameters():
-    with pytest.raises(ValueError, match="a list of at least one tensor, got a generator"):
-        get_params(torch.nn.Linear(2, 2).parameters(), "cpu")
-
-
-def test_replicas_that_are_nan_alike_are_equal_and_others_are_not():
-    def replica(value):
-        return [torch.tensor([1.0, value], requires_grad=True)]
-    check_replicas([replica(torch.nan), replica(torch.nan)])
-    check_replicas([replica(torch.inf), replica(torch.inf)])
-    for value in (2.0, torch.inf):
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 2.0])
+@pytest.mark.parametrize("other", [torch.nan, torch.inf, 2.0])
+def test_what_is_not_finite_is_compared_too(value, other):
+    device_params = [get_params([torch.tensor([1.0, x])], "cpu") for x in (value, other)]
+    if str(value) == str(other):
+        check_replicas(device_params)
+    else:
         with pytest.raises(ValueError, match="parameter 0 of rank 1 differs from rank 0"):
-            check_replicas([replica(torch.nan), replica(value)])
+            check_replicas(device_params)
 
 
-@pytest.mark.parametrize("others, said", [
-    ([torch.zeros(1)], r"\[0\] is \[3\], .*\[0\] \[1\]|\[0\] is \[1\], .*\[0\] \[3\]"),
-    ([torch.zeros(2, 3)], r"\[0\] is \[3\], .* \[2, 3\]|\[0\] is \[2, 3\], .* \[3\]"),
-    ([], "shorter|longer"), ([torch.zeros(3), torch.zeros(3)], "shorter|longer")])
-def test_a_difference_of_other_shapes_is_refused(others, said):
-    for one, other in ([torch.ones(3)], others), (others, [torch.ones(3)]):
-        with pytest.raises(ValueError, match=said):
-            largest_difference(one, other)
+# largest_difference
+
+@pytest.mark.parametrize("params, others, message", [
+    ([torch.ones(3)], [torch.zeros(1)], r"params\[0\] is \[3\], others\[0\] \[1\]"),
+    ([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.zeros(2, 3)],
+     r"params\[1\] is \[3\], others\[1\] \[2, 3\]"),
+    ([torch.ones(3)], [], "shorter|longer"),
+    ([torch.ones(3)], [torch.zeros(3)] * 2, "shorter|longer"),
+    ([], [], "params and others hold no numbers to compare"),
+    ([torch.zeros(0, 3)] * 2, [torch.zeros(0, 3)] * 2, "hold no numbers to compare"),
+])
+def test_a_difference_of_other_shapes_or_of_no_numbers_is_refused(params, others, message):
+    with pytest.raises(ValueError, match=message):
+        largest_difference(params, others)
+    with pytest.raises(ValueError):
+        largest_difference(others, params)
 
 
-@pytest.mark.parametrize("nothing", [[], [torch.zeros(0)], [torch.zeros(0, 3)] * 2])
-def test_the_difference_of_no_numbers_is_refused(nothing):
-    with pytest.raises(ValueError, match="params and others hold no numbers to compare"):
-        largest_difference(nothing, nothing)
-
-
-def test_an_empty_parameter_beside_others_does_not_count():
-    empty = torch.zeros(0)
-    assert largest_difference([empty, torch.ones(2)], [empty, torch.zeros(2)]) == 1
-
-
-def test_no_replicas_are_refused():
-    with pytest.raises(ValueError, match="device_params is empty: need a replica"):
-        check_replicas([])
+@pytest.mark.parametrize("values, largest", [
+    ([[1.0, 2.0], [5.0]], 5), ([[1.0, -7.0], [5.0]], 7), ([[], [1.0]], 1),
+    ([[torch.nan], [5.0]], torch.nan), ([[5.0], [torch.nan]], torch.nan)])
+def test_the_largest_difference_by_hand(values, largest):
+    params = [torch.tensor(row) for row in values]
+    difference = largest_difference(params, [torch.zeros_like(p) for p in params])
+    assert difference == pytest.approx(largest, nan_ok=True)
