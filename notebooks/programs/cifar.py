@@ -1,7 +1,6 @@
 """Images of 32x32 in three colours: CIFAR-10, or digits in its place.
 
     image_sets    a training set and a test set by name, one image at a time
-    take          some of its images, stacked
     stand_in      1,797 digits in random colours: needs no files, trains in a minute
     cifar10       60,000 photographs of ten classes (Krizhevsky 2009)
 
@@ -16,7 +15,7 @@ import os
 from pathlib import Path
 
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import Subset, TensorDataset
 
 from manual_dp.data import load_data
 from manual_dp.files.vision import ensure_torchvision
@@ -39,11 +38,6 @@ def image_sets(name="stand-in", root=None, rows=None, test_rows=None):
         raise ValueError(f"data must be one of {', '.join(READERS)}, got {name!r}")
     train, test = READERS[name](root)
     return _draw(train, rows, "rows"), _draw(test, test_rows, "test_rows")
-
-
-def take(images, rows):
-    """Return the images of these numbers and their classes, as X, y."""
-    return default_collate([images[int(row)] for row in rows])
 
 
 def stand_in(root=None):

@@ -26,10 +26,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from cifar import image_sets, take  # beside this file
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import TensorDataset
+from torch.utils.data import TensorDataset, default_collate
 from tqdm import tqdm
 
 from manual_dp import init_params, load_data
@@ -68,7 +67,13 @@ def open_sets(args):
     if args.model == "lenet":
         return [TensorDataset(batches.X, batches.y)
                 for batches in load_data(args.data, root=args.data_dir)]
+    from cifar import image_sets  # beside this file
     return image_sets(args.data, args.data_dir, args.rows, args.test_rows)
+
+
+def take(images, rows):
+    """Return the images of these numbers and their classes, as X, y."""
+    return default_collate([images[int(row)] for row in rows])
 
 
 def make_net(args):
