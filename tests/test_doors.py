@@ -85,22 +85,21 @@ def bare(tmp_path):
 
 def test_ranks_and_commands_need_no_more_than_pip_brings(bare):
     done = bare("-c", SCRIPT + """
-for name in "train", "compare", "plan", "bench", "audit":
+for name in "train", "compare", "bench", "audit":
     command(name, "--help")
 door(run_ranks, step, 2)
 with Ranks(2) as ranks:
     print(ranks.run("rank"))
 command("compare", "--steps", "1")
-command("plan", "--params", "1e6", "--flops", "1e9", "--link", "pcie4")
 command("train", "--epochs", "1")
 """)
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert [line.split()[:2] for line in lines[:5]] == [
-        [name, "0"] for name in ("train", "compare", "plan", "bench", "audit")]
-    assert lines[5:7] == ["[[], []]", "[0, 1]"]
-    assert lines[7].startswith("compare 0 ") and lines[8].startswith("plan 0 ")
-    assert lines[9] == ("train 2 python -m manual_dp: error: the digits come with "
+    assert [line.split()[:2] for line in lines[:4]] == [
+        [name, "0"] for name in ("train", "compare", "bench", "audit")]
+    assert lines[4:6] == ["[[], []]", "[0, 1]"]
+    assert lines[6].startswith("compare 0 ")
+    assert lines[7] == ("train 2 python -m manual_dp: error: the digits come with "
                          "scikit-learn: pip install 'manual_dp[course]'")
 
 
@@ -133,12 +132,11 @@ def test_a_script_is_audited_with_no_more_than_pip_brings(bare, tmp_path):
 def test_on_windows_only_what_needs_fork_is_refused(tmp_path):
     done = subprocess.run([sys.executable, "-c", "from tests.support import windows\n"
                            + SCRIPT + f"""
-for name in "train", "compare", "plan", "bench", "audit":
+for name in "train", "compare", "bench", "audit":
     command(name, "--help")
 door(run_ranks, step, 2)
 door(Ranks, 2)
 command("compare", "--steps", "1")
-command("plan", "--params", "1e6", "--flops", "1e9", "--link", "pcie4")
 command("train", "--epochs", "1", "--world-size", "2")
 from course import check
 def allreduce(data):
@@ -155,10 +153,10 @@ print(manual_dp.ranks.load({str(tmp_path / "a.pt")!r}))
 """], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert [line.split()[:2] for line in lines[:5]] == [
-        [name, "0"] for name in ("train", "compare", "plan", "bench", "audit")]
-    assert lines[5:8] == [f"OSError {FORK}"] * 2 + [
+    assert [line.split()[:2] for line in lines[:4]] == [
+        [name, "0"] for name in ("train", "compare", "bench", "audit")]
+    assert lines[4:7] == [f"OSError {FORK}"] * 2 + [
         f"compare 2 python -m course: error: {FORK}"]
-    assert lines[8].startswith("plan 0 ") and lines[9].startswith("train 0 ")
-    assert lines[10].startswith("allreduce/allreduce: right")
-    assert lines[11:] == ["[]", "{'n': 2}"]
+    assert lines[7].startswith("train 0 ")
+    assert lines[8].startswith("allreduce/allreduce: right")
+    assert lines[9:] == ["[]", "{'n': 2}"]

@@ -31,9 +31,9 @@ def it_has_at_most_64_cells(nb):
     return [] if len(nb["cells"]) <= 64 else [f"{len(nb['cells'])} cells"]
 
 
-def code_is_at_most_15_lines_a_cell(nb):
+def code_is_at_most_30_lines_a_cell(nb):
     return [cell["id"] for cell in code_cells(nb)
-            if len(source(cell).strip().splitlines()) > 15]
+            if len(source(cell).strip().splitlines()) > 30]
 
 
 def text_is_at_most_120_words_a_cell(nb):
@@ -104,7 +104,7 @@ def it_ends_with_summary_questions_and_sources(nb):
 
 
 RULES = [
-    *SHARED, it_has_at_most_64_cells, code_is_at_most_15_lines_a_cell,
+    *SHARED, it_has_at_most_64_cells, code_is_at_most_30_lines_a_cell,
     text_is_at_most_120_words_a_cell, cells_keep_only_their_tags,
     parameters_come_second_and_are_literals, no_public_function_is_retyped,
     it_says_what_you_will_do_learn_and_need, it_ends_with_summary_questions_and_sources,

@@ -3,8 +3,7 @@
 import argparse
 import sys
 
-from course.lab import ledger
-from course.lab.bench import bench
+from course.lab import bench, ledger
 from manual_dp.__main__ import count, file, run
 from manual_dp.files import write_json
 
@@ -26,7 +25,7 @@ def compare_command(args):
 
 def bench_command(args):
     """Print the course's figures as ratios, write JSON."""
-    found = bench(args.only, args.repeat)
+    found = bench.bench(args.only, args.repeat)
     if args.out:
         write_json(args.out, found)
 

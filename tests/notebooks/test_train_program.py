@@ -34,8 +34,8 @@ def trained(words, stop=None):
         module.net = model
         return torch.tensor(steps[-1], dtype=torch.float64)
     module.join, module.train_step = lambda: torch.device("cpu"), step
-    with mock.patch.dict(os.environ, environ), mock.patch.object(
-            sys, "argv", ["train.py", *map(str, words)]):
+    with mock.patch.dict(os.environ, environ), mock.patch.multiple(
+            sys, argv=["train.py", *map(str, words)], path=[str(PROGRAMS), *sys.path]):
         args = module.arguments()
         if stop is None:
             module.train(args)

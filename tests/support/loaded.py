@@ -1,9 +1,7 @@
 """The programs that lessons run, as modules: they are in no package."""
 
 import importlib.util
-import sys
 from pathlib import Path
-from unittest import mock
 
 PROGRAMS = Path(__file__).parents[2] / "notebooks/programs"
 
@@ -12,6 +10,5 @@ def loaded(path):
     """Return the program at `path` as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    with mock.patch.object(sys, "path", [str(path.parent), *sys.path]):  # as when it runs
-        spec.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module

@@ -26,7 +26,10 @@ class Source(str):
 
 def bar(items, label, total=None):
     """Wrap `items`, of which there are `total`, in a bar that leaves nothing behind."""
-    from tqdm import tqdm
+    try:
+        from tqdm import tqdm
+    except ImportError:  # `compare` needs no more than torch
+        return items
     return tqdm(items, desc=label, total=total, leave=False, disable=None)
 
 
