@@ -130,7 +130,7 @@ def ask_where(folder, ranks, ended):
         os.kill(ranks[rank], signal.SIGUSR1)  # faulthandler's, set up in rank.py
     if late:
         time.sleep(0.2)
-    return {rank: (state, verdict.read(folder, f"stack-{rank}").decode())
+    return {rank: (state, verdict.stack_of(folder, rank))
             for rank, state in late.items()}
 
 

@@ -99,6 +99,13 @@ def read(folder, name):
         return b""
 
 
+def stack_of(folder, rank):
+    """Return where a rank was, as faulthandler wrote it: what is not ASCII, escaped."""
+    text = read(folder, f"stack-{rank}").decode(errors="replace")
+    return re.sub(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))",
+                  lambda found: chr(int(found[found.lastindex], 16)), text)
+
+
 def _ending(code):
     if code < 0:
         return "killed", f"was killed by {signal_name(-code)}"
@@ -108,8 +115,8 @@ def _ending(code):
 
 
 def _last_words(folder, rank):
-    text = read(folder, f"err-{rank}")[-4000:] + read(folder, f"stack-{rank}")
-    return text.decode(errors="replace").partition("\nExtension modules")[0]
+    text = read(folder, f"err-{rank}")[-4000:].decode(errors="replace")
+    return (text + stack_of(folder, rank)).partition("\nExtension modules")[0]
 
 
 def _late(timeout, places):

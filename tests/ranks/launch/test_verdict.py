@@ -134,6 +134,24 @@ def test_who_waits_for_a_rank_that_sleeps_is_not_the_one_that_is_named():
            for wait in ("async", "ring", "backward")))
 
 
+def test_a_folder_may_have_spaces_and_letters_of_any_language(tmp_path):
+    path = tmp_path / "kurs \u00fc \u4e2d \U0001f600" / "a.py"
+    path.parent.mkdir()
+    path.write_text("""
+def sleep():
+    import time
+    import torch
+    import torch.distributed as dist
+    if dist.get_rank() == 1:
+        time.sleep(50)
+    dist.all_reduce(torch.ones(1), async_op=True).wait()
+""")
+    names = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    hang((names["sleep"], (), 1, HUNG.format(1) + r"in sleep, line 7", "sleep"))
+    assert str(path) in error_of(names["sleep"], timeout=3).details
+
+
 def test_where_every_rank_waits_their_calls_are_named():
     def no_message():
         if dist.get_rank() == 0:
