@@ -2,9 +2,8 @@
 
 Pages, which the course teaches: the files here, those of ranks/ itself, models/.
 Tools around them, each a package that says what it is: ranks/launch/ (how ranks start
-and end), ranks/live/ (ranks that stay from cell to cell), lab/ (pictures, the ledger,
-figures of speed), audit/ (is this training correct?), files/ (what all of these stand
-on).
+and end), ranks/live/ (ranks that stay from cell to cell), audit/ (is this training
+correct?), files/ (what all of these stand on).
 The names below are in the order to read them.
 """
 
@@ -22,6 +21,5 @@ __all__ = [
     "try_devices", "init_params", "lenet", "loss", "get_params", "pack_grads",
     "check_replicas", "largest_difference", "allreduce", "ring_allreduce",
     "tree_allreduce", "halving_doubling", "reduce_scatter", "allgather", "scatter",
-    "split_batch",
-    "load_data", "sgd", "train_batch", "train", "evaluate_accuracy",
+    "split_batch", "load_data", "sgd", "train_batch", "train", "evaluate_accuracy",
 ]

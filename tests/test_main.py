@@ -10,20 +10,11 @@ import pytest
 
 from manual_dp.__main__ import main, table
 from manual_dp.files import fashion_mnist
+from tests.support.commands import refuses
 
 ROOT = Path(__file__).parents[1]
 train_module = importlib.import_module("manual_dp.train")
 NAMES = list(fashion_mnist.FILES)
-
-
-def refuses(capsys, *arguments):
-    """Return the last line that the command prints when it refuses."""
-    with pytest.raises(SystemExit) as caught:
-        main(list(arguments))
-    out, err = capsys.readouterr()
-    assert caught.value.code == 2
-    assert out == "" and "Traceback" not in err
-    return err.splitlines()[-1]
 
 
 # wrong arguments
@@ -60,14 +51,14 @@ def refuses(capsys, *arguments):
 ])
 def test_a_wrong_argument_is_one_line(monkeypatch, capsys, arguments, message):
     monkeypatch.setattr(train_module, "train", lambda *_, **__: pytest.fail("trains"))
-    line = refuses(capsys, *arguments)
+    line = refuses(main, capsys, *arguments)
     assert line.startswith("python -m manual_dp") and ": error: " in line
     assert message in line
 
 
 def test_missing_files_are_one_line_that_helps(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(fashion_mnist, "SOURCE", "file:///no/such/folder")
-    line = refuses(capsys, "train", "--data", "fashion-mnist", "--data-dir",
+    line = refuses(main, capsys, "train", "--data", "fashion-mnist", "--data-dir",
                    str(tmp_path / "here"))
     assert line.startswith("python -m manual_dp: error: Fashion-MNIST is not in ")
     assert all(name in line for name in NAMES) and 'data="digits"' in line
@@ -76,13 +67,13 @@ def test_missing_files_are_one_line_that_helps(monkeypatch, capsys, tmp_path):
 def test_a_damaged_file_is_one_line(capsys, tmp_path):
     for name in NAMES:
         (tmp_path / name).write_bytes(b"not this")
-    line = refuses(capsys, "train", "--data", "fashion-mnist", "--data-dir",
+    line = refuses(main, capsys, "train", "--data", "fashion-mnist", "--data-dir",
                    str(tmp_path))
     assert f"{NAMES[0]} is damaged: 8 bytes" in line
 
 
 def test_a_run_that_diverges_is_one_line(capsys):
-    line = refuses(capsys, "train", "--world-size", "1", "--epochs", "1",
+    line = refuses(main, capsys, "train", "--world-size", "1", "--epochs", "1",
                    "--lr", "1e300")
     assert "the summed gradient on rank 0 is not finite" in line
 
@@ -213,7 +204,7 @@ def test_an_interruption_keeps_the_runs_that_finished(capsys, tmp_path, fake_run
 def test_an_error_keeps_the_runs_that_finished(capsys, tmp_path, fake_runs):
     out = tmp_path / "out.json"
     fake_runs.breaks_at, fake_runs.error = 2, ValueError("diverged")
-    line = refuses(capsys, "train", "--world-size", "1", "2", "--out", str(out))
+    line = refuses(main, capsys, "train", "--world-size", "1", "2", "--out", str(out))
     assert line == "python -m manual_dp: error: diverged"
     assert runs_in(out) == [1]
 

@@ -59,7 +59,8 @@ def build(notebooks, out, runs=(), repository="", progress=lambda share: None):
         write_text(source / "_toc.yml", yaml.safe_dump(contents(files), sort_keys=False))
         write_text(source / "_config.yml", yaml.safe_dump(_config(repository)))
         said = _run_jupyter_book(source, place, progress)
-        shutil.rmtree(out, ignore_errors=True)
+        if out.exists():  # the old book goes with `place`, when the new one is there
+            out.rename(Path(place, "old"))
         Path(place, "_build", "html").rename(out)
     return len(files), [line.replace(f"{source}{os.sep}", "") for line in said]
 

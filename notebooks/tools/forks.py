@@ -27,6 +27,7 @@ from multiprocessing.connection import wait
 
 import nbformat
 from nbformat.v4 import new_output
+from stored import code_cells
 
 Job = namedtuple("Job", "path nb folder")
 Run = namedtuple("Run", "job nb seconds failure")  # failure: "", or where and how it failed
@@ -97,16 +98,14 @@ class _Fork:
         return self.failure is not None
 
     def _failed(self, why):
-        code = [cell for cell in self.job.nb.cells if cell.cell_type == "code"]
-        return f"FAILED in cell {code[self.cells].id}: {why}"
+        return f"FAILED in cell {code_cells(self.job.nb)[self.cells].id}: {why}"
 
     def run(self):
         """Return the notebook with its outputs."""
         if self.failure == "":
             self.process.join(20)  # it removes its files
         self.stop()
-        code = [cell for cell in self.job.nb.cells if cell.cell_type == "code"]
-        for cell, (outputs, number) in zip(code, self.outputs):
+        for cell, (outputs, number) in zip(code_cells(self.job.nb), self.outputs):
             cell.update(outputs=[nbformat.from_dict(output) for output in outputs],
                         execution_count=number)
         seconds = time.perf_counter() - self.start
@@ -140,7 +139,7 @@ def _run(job, place, line):
     importlib.import_module("matplotlib").use(CHARTS)
     kept = _Kept()
     shell = _shell(kept, place)
-    code = [cell for cell in job.nb.cells if cell.cell_type == "code"]
+    code = code_cells(job.nb)
     with kept.streams():
         for cell in code:
             failure = ""

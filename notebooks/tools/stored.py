@@ -18,7 +18,9 @@ from nbval.plugin import get_sanitize_patterns
 from PIL import Image
 
 KERNEL = dict(name="python3", display_name="Python 3 (ipykernel)", language="python")
-ROUNDING = Path(__file__).parents[1] / "rounding.cfg"  # nbval takes the same file
+# what is rounding, and the word for it; nbval takes the same file
+ROUNDING = get_sanitize_patterns(
+    (Path(__file__).parents[1] / "rounding.cfg").read_text(encoding="utf-8"))
 
 
 def code_cells(nb):
@@ -92,7 +94,7 @@ def _said(cell):
                 kinds[kind] = kinds.get(kind, "") + (
                     text if isinstance(text, str) else "".join(text))
     said = "\n".join(f"{kind}: {text}" for kind, text in sorted(kinds.items()))
-    for pattern, word in get_sanitize_patterns(ROUNDING.read_text(encoding="utf-8")):
+    for pattern, word in ROUNDING:
         said = re.sub(pattern, word, said)
     return said
 

@@ -1,16 +1,7 @@
 import pytest
 
 from course.__main__ import main
-
-
-def refuses(capsys, *arguments):
-    """Return the last line that the command prints when it refuses."""
-    with pytest.raises(SystemExit) as caught:
-        main(list(arguments))
-    out, err = capsys.readouterr()
-    assert caught.value.code == 2
-    assert out == "" and "Traceback" not in err
-    return err.splitlines()[-1]
+from tests.support.commands import refuses
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -24,10 +15,10 @@ def refuses(capsys, *arguments):
     (["bench", "--out", "."], "--out: '.' is no file in an existing folder"),
 ])
 def test_a_wrong_argument_is_one_line(capsys, arguments, message):
-    line = refuses(capsys, *arguments)
+    line = refuses(main, capsys, *arguments)
     assert line.startswith("python -m course") and ": error: " in line
     assert message in line
 
 
 def test_a_row_that_bench_does_not_know_is_one_line(capsys):
-    assert "no row is called 'speed'" in refuses(capsys, "bench", "--only", "speed")
+    assert "no row is called 'speed'" in refuses(main, capsys, "bench", "--only", "speed")

@@ -19,7 +19,6 @@ DataParallel from the sizes of weights, rows and scores; for DDP they are 2 (N -
 of the bytes that all_reduce was given, which are counted.
 """
 
-import time
 from functools import partial
 from statistics import median
 
@@ -34,6 +33,7 @@ from course.lab.notebook import bar
 from course.lab.same import apart, most, nudge
 from course.lab.sends import busiest, traffic
 from course.lab.timeline import all_reduces
+from course.lab.turns import clock
 from manual_dp.allreduce import WAYS
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet
@@ -124,20 +124,14 @@ def follow(rows, steps, step, replicas, device):
         one = [p.detach().to(device, copy=True).requires_grad_() for p in replicas[0]]
         grads = torch.autograd.grad(F.cross_entropy(lenet(X, one), y), one)
         one = [p.detach() - LR * grad for p, grad in zip(one, grads)]
-        begin = _clock()
+        begin = clock()
         step(X, y)
-        seconds.append(_clock() - begin)
+        seconds.append(clock() - begin)
         stepwise.append(most([apart(replica, one) for replica in replicas]))
         if number in (1, 10, 100, steps):
             weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
                                for params in replicas]
     return {"weights": weights, "seconds": median(seconds), "stepwise": most(stepwise)}
-
-
-def _clock():
-    for i in range(torch.cuda.device_count()):
-        torch.cuda.synchronize(i)
-    return time.perf_counter()
 
 
 def _sgd(net, rows, after_backward=None, factor=1):
