@@ -1,4 +1,4 @@
-"""Lesson 1's three cuts, priced: by data, by layer, inside each layer.
+"""The three cuts of split_the_work, priced: by data, by layer, inside each layer.
 
     NETWORKS                              LeNet, VGG-16, a large transformer: `Layer`s
     by_data, by_layer, inside_a_layer     what a step costs: a `Cost`, or None

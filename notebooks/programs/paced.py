@@ -1,4 +1,4 @@
-"""Real steps whose parts are made to last whole ticks: lesson 17 runs them.
+"""Real steps whose parts are made to last whole ticks: run by the_clock.
 
     run     steps of DDP by hand on ranks, at a pace; their spans in ticks
     train   the same on one rank, by `timeline.record` or by what else notes it

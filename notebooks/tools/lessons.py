@@ -4,7 +4,7 @@
     ... check       say which cells of lessons and problem sets differ from what is stored
     ... refresh     store what they say now
     ... settings    run lessons at the extremes of their settings
-    ... --lesson 03 ps1                           these alone
+    ... --lesson 03 one_step ps1                  these alone
 
 After a cell that fails, the rest of its lesson is left out and the next lesson runs. A
 book has all lessons: those that were not run just now, with the outputs that are stored.
@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import book
+import links
 import nbformat
 import settings
 from forks import Job, run_all
@@ -103,7 +104,8 @@ def _shown(text, said):
 
 
 def store(args):
-    """Write the outputs into the notebooks; return whether all ran."""
+    """Write links' numbers and the outputs into the notebooks; return whether all ran."""
+    links.mend(args.notebooks.resolve())
     well = True
     for _, run in run_notebooks(args.paths, args):
         done = run.failure or ("refreshed" if refresh(run.job.path, run.nb) else "unchanged")
@@ -153,7 +155,7 @@ def arguments(argv):
     """Read the command line; return it with the notebooks' `paths`."""
     parser = argparse.ArgumentParser("lessons.py")
     parser.add_argument("what", choices=WHAT, nargs="?", default="course")
-    parser.add_argument("--lesson", nargs="+", help="numbers, or ps1 (default: all)")
+    parser.add_argument("--lesson", nargs="+", help="numbers or names (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")
     parser.add_argument("--out", type=Path, default="build/course")
     parser.add_argument("--repository", default="", metavar="ADDRESS",
@@ -168,7 +170,7 @@ def arguments(argv):
                   for path in sorted(args.notebooks.resolve().glob(pattern))]
     if args.lesson:
         args.paths = [path for path in args.paths
-                      if path.stem.split("_")[0] in {name.zfill(2) for name in args.lesson}]
+                      if {name.zfill(2) for name in args.lesson} & {*path.stem.split("_", 1)}]
     if len(args.paths) < len(args.lesson or [1]):
         parser.error(f"no such lesson in {args.notebooks}")
     return args

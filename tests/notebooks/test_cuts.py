@@ -1,4 +1,4 @@
-"""Lesson 1's three cuts: their networks and their prices, by hand."""
+"""The three cuts of split_the_work: their networks and their prices, by hand."""
 
 import pytest
 import torch

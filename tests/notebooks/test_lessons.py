@@ -14,6 +14,7 @@ from pathlib import Path
 
 import forks  # notebooks/tools, which pyproject.toml puts on the path
 import lessons as program
+import links
 import nbformat
 import psutil
 import pytest
@@ -332,3 +333,30 @@ def test_lessons_run_at_their_extremes_in_copies(tmp_path, capsys):
     lesson(folder / "04_old.ipynb", "n = 4  # any", tags={"c0": "parameters"})
     assert program.main(["settings", "--notebooks", str(folder)]) == 1
     assert "04_old.ipynb, cell c0, line 1: n = 4  # any" in capsys.readouterr().err
+
+
+# numbers
+
+def test_a_lesson_that_was_moved_is_renumbered_wherever_it_is_named(tmp_path):
+    folder = tmp_path / "notebooks"
+    way = "[Before: 7. Old](07_old.ipynb) | [Next: 9. Gone](09_gone.ipynb)"
+    for name, text in (
+            ("00_start", "# 0. Start\n[lesson 3](03_sum.ipynb), lessons [2](02_sum.ipynb)"),
+            ("04_sum", f"# 3. The sum\n{way}\n[Map](00_start.ipynb)"),
+            ("10_end", f"# 10. End\n{way}")):
+        lesson(folder / f"{name}.ipynb", "1")
+        nb = nbformat.read(folder / f"{name}.ipynb", 4)
+        nb.cells.insert(0, nbformat.v4.new_markdown_cell(text))
+        nbformat.write(nb, folder / f"{name}.ipynb")
+    (tmp_path / "README.md").write_text(
+        "| [03 The sum](notebooks/03_sum.ipynb) | [3](3.md)\n")
+    links.mend(folder)
+    said = [nbformat.read(path, 4).cells[0].source for path in sorted(folder.glob("*"))]
+    assert said == [
+        "# 0. Start\n[lesson 4](04_sum.ipynb), lessons [4](04_sum.ipynb)",
+        "# 4. The sum\n[Before: 0. Start](00_start.ipynb) | [Next: 10. End](10_end.ipynb)\n"
+        "[Map](00_start.ipynb)",
+        "# 10. End\n[Before: 4. The sum](04_sum.ipynb) | [Next: 9. Gone](09_gone.ipynb)"]
+    assert (tmp_path / "README.md").read_text() == (
+        "| [04 The sum](notebooks/04_sum.ipynb) | [3](3.md)\n")
+    assert links.mend(folder) == []

@@ -1,4 +1,4 @@
-"""The laws by hand; what is measured, with networks that sleep; lesson 17's program."""
+"""The laws by hand; what is measured, with networks that sleep; the_clock's program."""
 
 import json
 import time

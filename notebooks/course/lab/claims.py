@@ -1,8 +1,8 @@
 """What is said about data-parallel training, and what two runs say of it.
 
     Claim       source, place, the words that stand there, question, condition
-    CLAIMS      those of lesson 20, numbered from 1, as results/claims.json has them
-    PROMISES    of speed, and of a trainer: those of lesson 21
+    CLAIMS      of claims_tested, numbered from 1, as results/claims.json has them
+    PROMISES    of speed, and of a trainer: of promises_tested
     Verdicts    take two runs for each claim: true, false, or true if; print the table
 
     verdict = Verdicts()

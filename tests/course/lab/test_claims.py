@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from course.lab.claims import CLAIMS, PROMISES, STORED, Claim, Verdicts
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
-LESSONS = {"20_claims_tested": CLAIMS, "21_promises_tested": PROMISES}
+LESSONS = {"22_claims_tested": CLAIMS, "23_promises_tested": PROMISES}
 THREE = [Claim("Book", "page 1", "one and one is two", "Is it 2?"),
          Claim("Blog", "page 2", "two is odd", "Is the rest 1?"),
          Claim("Torch", "a note", "a row is a rank's", "Is it?", "there is one rank")]

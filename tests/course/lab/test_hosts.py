@@ -1,6 +1,6 @@
 """Hosts made of one machine: their networks, torchruns that die on them, what is left.
 
-Lesson 19 shows the rest: a rank and a host that are killed, and what mistakes say.
+The lesson many_machines shows the rest: a rank and a host killed, what mistakes say.
 """
 
 import socket

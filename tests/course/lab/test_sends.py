@@ -28,7 +28,7 @@ def guests(world_size):
 
 
 def spread_allreduce(tensors):
-    """Sum chunk r on rank r and send it to everyone: what lesson 03's learner writes."""
+    """Sum chunk r on rank r and send it to everyone: as a learner writes it."""
     ranks = range(len(tensors))
     chunks = [tensor.view(-1).tensor_split(len(tensors)) for tensor in tensors]
     for rank in ranks:

@@ -1,12 +1,12 @@
 """How much, and whose: rows of bars and boxes on one scale.
 
-    shards      the rows of each rank                                   lesson 04
-    weights     how much each image counts in a step                    lesson 05
-    buckets     which gradients lie in which bucket                     lesson 09
-    sampler     which rank sees which example, epoch by epoch           lesson 10
-    laps        where the time of a step goes, with matplotlib          lesson 12
-    budget      what memory is made of                              lessons 14, 18
-    plan        what a step on more devices is predicted to take        lesson 16
+    shards      the rows of each rank                                   split_the_batch
+    weights     how much each image counts in a step                    one_step
+    buckets     which gradients lie in which bucket                     ddp_by_hand
+    sampler     which rank sees which example, epoch by epoch           ddp_program
+    laps        where the time of a step goes, with matplotlib          resnet_cifar10
+    budget      what memory is made of                              keep_only_a_part
+    plan        what a step on more devices is predicted to take
 """
 
 from fractions import Fraction

@@ -1,10 +1,10 @@
 """Who is where, and what belongs together: boxes, with few arrows.
 
-    memory      which ranks hold which memory                           lesson 02
-    worlds      a list in one process, and a process a rank             lesson 08
-    spread      how numbers reach all ranks, round by round             lesson 08
-    calls       which calls of a collective met                         lesson 08
-    hosts       hosts, the torchrun on each, its ranks                  lesson 19
+    memory      which ranks hold which memory                           replicas
+    worlds      a list in one process, and a process a rank             processes
+    spread      how numbers reach all ranks, round by round             processes
+    calls       which calls of a collective met                         processes
+    hosts       hosts, the torchrun on each, its ranks                  many_machines
 """
 
 from course.lab.figures import svg

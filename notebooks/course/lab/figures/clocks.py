@@ -1,10 +1,10 @@
 """Who does what, and when: a row for each device, time to the right.
 
-    pipeline    which device works on which micro-batch                 lesson 01
-    clock       when gradients were ready and buckets under way         lesson 09
-    loading     steps that wait for their minibatch                     lesson 12
-    turns       workers: who computes, who waits                        lesson 13
-    timeline    what each rank does, and its all-reduces                lesson 17
+    pipeline    which device works on which micro-batch                 split_the_work
+    clock       when gradients were ready and buckets under way         ddp_by_hand
+    loading     steps that wait for their minibatch                     resnet_cifar10
+    turns       workers: who computes, who waits                        how_often
+    timeline    what each rank does, and its all-reduces                the_clock
 """
 
 from course.lab.figures import svg

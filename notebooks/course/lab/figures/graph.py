@@ -2,9 +2,9 @@
 
     places      where ranks stand: a star, a circle or a tree, as the sends have it
     between     an arrow from box to box
-    split       what each way to split LeNet sends                      lesson 01
-    traffic     who sends how many bytes to whom                        lessons 07, 22
-    messages    what each message of a ring carried                     lesson 22
+    split       what each way to split LeNet sends                      split_the_work
+    traffic     who sends how many bytes to whom                        dataparallel
+    messages    what each message of a ring carried                     wrong_on_purpose
 """
 
 import math

@@ -1,8 +1,8 @@
 """All-reduces that move, drawn from a run of the function itself.
 
-    play      one function: every chunk travels, every rank's squares darken  lesson 03
-    states    how many ranks are summed in each square, step after step       lesson 03
-    race      several functions on one clock                                  lesson 03
+    play      one function: every chunk travels, every rank's squares darken  allreduce
+    states    how many ranks are summed in each square, step after step       allreduce
+    race      several functions on one clock                                  allreduce
 
 What is sent, by whom, in which step, and what everybody holds then is recorded by
 `sends.states`; nothing is worked out here. A square is a chunk; it is the darker, the

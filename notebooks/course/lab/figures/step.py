@@ -1,6 +1,6 @@
 """The first picture of the course: what happens to one minibatch on several devices.
 
-    draw    cut the minibatch, compute on every rank, sum, step      lesson 00
+    draw    cut the minibatch, compute on every rank, sum, step      start_here
 
 The small bars stand for a gradient of five numbers. Each rank has another one; the dark
 bars are truly their sum.
