@@ -154,8 +154,7 @@ def check(name, *answers, times=1, draws=None):
         if not _of_a_lesson(name):
             raise Wrong(f"{name} is not written yet: "
                         "its cell still raises NotImplementedError.") from None
-        print(f"{name}: not written yet. Write your lines in place of the one with "
-              "NotImplementedError, then run this cell again.")
+        print(f"{name}: not written yet. Write it, then run this cell.")
         return None
     return _say(name, one, answers, message)
 
