@@ -25,9 +25,10 @@ from nbformat.v4 import new_markdown_cell
 from stored import write_text
 
 BOOK = Path(__file__).parents[1] / "book"
-# the number of the first lesson of each part
-PARTS = {0: "One process, by hand", 8: "A process for each rank", 11: "Is it correct?",
-         12: "Real models", 16: "Many devices, many machines", 20: "Claims and faults"}
+# the first lesson of each part
+PARTS = {"start_here": "One process", "processes": "A process for each rank",
+         "precision_and_memory": "Memory and time", "resnet_cifar10": "Applications",
+         "claims_tested": "Claims and faults"}
 # in the side bar, where a page's own title would not say what it is
 TITLES = {"exercises/README.md": "About them", "module/index.md": "The module",
           "readme.md": "README"}
@@ -86,11 +87,11 @@ def collect(notebooks):
 
 def contents(pages):
     """Return the book's table of contents: parts, and what belongs to each."""
-    parts = {}
+    parts, part = {}, "Lessons"
     for page in (page for page in pages if page != "index.md"):
         entry = {"file": page.rpartition(".")[0]}
-        if lesson := re.match(r"(\d\d)_", page):
-            part = PARTS[max(first for first in PARTS if first <= int(lesson[1]))]
+        if lesson := re.match(r"\d\d_(\w+)", page):
+            part = PARTS.get(lesson[1], part)
         else:
             part = "Problem sets" if page.startswith("exercises/") else "To look up"
         if page in TITLES:
@@ -162,7 +163,7 @@ def _front(text, files, runs):
     """Put into the first page what is known only now: the lessons, how they ran."""
     lessons, rows, failed = [], [], []
     for part in contents(files)["parts"]:
-        if part["caption"] in PARTS.values():
+        if part["caption"] in ("Lessons", *PARTS.values()):
             lessons.append(f"### {part['caption']}\n")
             for chapter in part["chapters"]:
                 page = f"{chapter['file']}.ipynb"
@@ -184,7 +185,8 @@ def _front(text, files, runs):
 def _head(nb):
     text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
     title = re.search(r"^# +(.+)", text, re.M) or ["", "Untitled"]
-    learn = re.search(r"You will learn\W*(.+)", text) or ["", ""]
+    learn = (re.search(r"\*You will learn\W*(.+)", text)
+             or re.search(r"\*You will\*:? (.+?)(?: \*You need|$)", text, re.M) or ["", ""])
     return re.sub(r"[][]", "", title[1]), learn[1][:1].upper() + learn[1][1:]
 
 

@@ -59,9 +59,6 @@ def test_a_broken_script_is_named_with_its_line(script):
 @pytest.mark.parametrize("edits, words", [
     ([(LOOP, LOOP + "        if i == 2 and rank == 0:\n            dist.barrier()\n")],
      ["rank 0: collective", "barrier", "train.py, line 38", "rank 1: collective"]),
-    # unequal batches: pytorch 33148
-    ([("enumerate(loader)", "enumerate(itertools.islice(loader, 9 - 4 * rank))")],
-     ["rank 0: collective", "train.py, line", "rank 1: collective"]),
     # rank 0 validates through the wrapper: pytorch 20611
     ([(LOOP, LOOP + "        if i == 3 and rank == 0:\n            model(X)\n")],
      ["rank 0: collective", "broadcast"]),
@@ -119,12 +116,12 @@ def test_an_interrupt_leaves_no_process_behind(script, tmp_path):
     code = ("from manual_dp.audit import audit_script\n"
             f"audit_script(['{path}', '{marker}'])")
     running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    for _ in range(600):
+    for _ in range(2000):  # on a busy machine three Pythons import torch for a minute
         if len(ranks(marker)) == 3:
             break
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    assert running.wait(20) != 0
+    assert running.wait(120) != 0
     time.sleep(1)
     assert ranks(marker) == []
 

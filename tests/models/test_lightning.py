@@ -1,7 +1,8 @@
 """Lightning around LeNet: what it takes, deals, logs and writes, on one rank and on two.
 
 Ranks are those of `run_ranks`, told what torchrun would tell; so they have deadlines.
-The command line runs in a process of its own, for each verb.
+They import lightning, which takes ten seconds, once for all tests: what one rank and
+what two ranks find is a fixture. The command line runs in a process of its own.
 """
 
 import contextlib
@@ -39,24 +40,40 @@ def fit(per_rank=False):
 
 @pytest.fixture(scope="module")
 def alone():
-    return run_ranks(fit, 1, timeout=DEADLINE)[0]
+    """Return what one rank finds: {function's name: what it returns}."""
+    [found] = run_ranks(lambda: {one.__name__: one() for one in (wrong, fit, told, refused)},
+                        1, timeout=DEADLINE)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("written")
+
+
+@pytest.fixture(scope="module")
+def both(folder):
+    """Return what two ranks find, {function's name: what each returns}."""
+    ranks = run_ranks(lambda: {"per rank": fit(per_rank=True)} | {
+        one.__name__: one() for one in (fit, told, dealt, drawn, listened)} | {
+        "tested": and_tested(str(folder))}, 2, timeout=DEADLINE)
+    return {name: [rank[name] for rank in ranks] for name in ranks[0]}
 
 
 # the same training
 
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_ranks_that_share_the_minibatch_train_what_one_process_trains(world_size, alone):
-    steps, weights, apart = alone
+def test_ranks_that_share_the_minibatch_train_what_one_process_trains(both, alone):
+    steps, weights, apart = alone["fit"]
     assert steps == 24 and apart <= 1e-10
-    for count, mine, far in run_ranks(fit, world_size, timeout=DEADLINE):
+    for count, mine, far in both["fit"]:
         assert count == 24 and far <= 1e-10
         assert largest_difference(mine, weights) <= 1e-10
 
 
-def test_as_many_rows_on_each_rank_are_another_training_in_half_the_steps(alone):
-    (steps, mine, apart), _ = run_ranks(fit, 2, True, timeout=DEADLINE)
+def test_as_many_rows_on_each_rank_are_another_training_in_half_the_steps(both, alone):
+    steps, mine, apart = both["per rank"][0]
     assert steps == 12 and apart <= 1e-10  # each step is right
-    assert largest_difference(mine, alone[1]) > 1e-3
+    assert largest_difference(mine, alone["fit"][1]) > 1e-3
 
 
 def test_one_process_equals_a_loop_by_hand(alone):
@@ -74,22 +91,20 @@ def test_one_process_equals_a_loop_by_hand(alone):
         loss = F.cross_entropy(lenet(X[rows], params), y[rows])
         for p, grad in zip(params, torch.autograd.grad(loss, params)):
             p.data -= 0.05 * grad
-    assert largest_difference([p.detach() for p in params], alone[1]) <= 1e-10
+    assert largest_difference([p.detach() for p in params], alone["fit"][1]) <= 1e-10
 
 
 # what the trainer was told
 
-def told(**settings):
-    trainer = quiet_trainer(**settings)
+def told():
+    trainer = quiet_trainer()
     return [type(trainer.accelerator).__name__, trainer.num_devices,
             type(trainer.strategy).__name__, trainer.world_size, trainer.global_rank]
 
 
-def test_accelerator_devices_and_strategy_are_those_that_were_named():
-    assert run_ranks(told, 1, timeout=DEADLINE) == [
-        ["CPUAccelerator", 1, "DDPStrategy", 1, 0]]
-    assert run_ranks(told, 2, timeout=DEADLINE) == [
-        ["CPUAccelerator", 2, "DDPStrategy", 2, rank] for rank in (0, 1)]
+def test_accelerator_devices_and_strategy_are_those_that_were_named(alone, both):
+    assert alone["told"] == ["CPUAccelerator", 1, "DDPStrategy", 1, 0]
+    assert both["told"] == [["CPUAccelerator", 2, "DDPStrategy", 2, rank] for rank in (0, 1)]
 
 
 def dealt():
@@ -107,8 +122,8 @@ def dealt():
     return *ours, type(sampler).__name__, sampler.num_replicas, sampler.rank
 
 
-def test_rows_are_dealt_once_and_lightning_puts_a_sampler_into_a_plain_loader():
-    ranks = run_ranks(dealt, 2, timeout=DEADLINE)
+def test_rows_are_dealt_once_and_lightning_puts_a_sampler_into_a_plain_loader(both):
+    ranks = both["dealt"]
     trained, tested = ([rank[i] for rank in ranks] for i in (0, 1))
     assert len({*trained[0], *trained[1]}) == 1198  # of 1199: the last has no partner
     assert sorted(tested[0] + tested[1]) == list(range(359))  # all, and none twice
@@ -134,8 +149,8 @@ def drawn():
     return [next(iter(data.train_dataloader()))[0].item() for _ in range(2)]
 
 
-def test_a_seed_reaches_the_workers_and_gives_each_rank_draws_of_its_own():
-    (first, again), (second, other) = run_ranks(drawn, 2, timeout=DEADLINE)
+def test_a_seed_reaches_the_workers_and_gives_each_rank_draws_of_its_own(both):
+    (first, again), (second, other) = both["drawn"]
     assert first == again and second == other and first != second
 
 
@@ -164,16 +179,15 @@ def and_tested(folder):
     return logged, right, len(y), found, len(wrote), dist.get_rank()
 
 
-def test_the_test_score_is_that_of_every_row_once_and_files_are_written_once(tmp_path):
-    ranks = run_ranks(and_tested, 2, str(tmp_path), timeout=DEADLINE)
-    for logged, right, rows, found, *_ in ranks:
+def test_the_test_score_is_that_of_every_row_once_and_files_are_written_once(both, folder):
+    for logged, right, rows, found, *_ in both["tested"]:
         assert rows == 359 and found == []
         assert logged == pytest.approx(right / rows, abs=1e-6)
-    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*")
                    if path.is_file())
     assert files == ["logs/version_0/checkpoints/epoch=0-step=24.ckpt",
                      "logs/version_0/hparams.yaml", "logs/version_0/metrics.csv"]
-    lines = (tmp_path / "logs/version_0/metrics.csv").read_text().splitlines()
+    lines = (folder / "logs/version_0/metrics.csv").read_text().splitlines()
     assert len(lines) == 4  # names, validation, training, test: once, not once a rank
 
 
@@ -188,13 +202,14 @@ def listened():
         def on_train_start(self, trainer, module):
             self.seen = watch(trainer.strategy.model, trainer.optimizers[0])
     listen = Listen()
-    quiet_trainer(max_epochs=1, callbacks=[listen]).fit(LitLeNet(), Images())
-    return listen.seen.report and (listen.seen.report.findings, listen.seen.report.unchecked)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        quiet_trainer(max_epochs=1, callbacks=[listen]).fit(LitLeNet(), Images())
+    report = listen.seen.report
+    return report and (report.findings, report.unchecked, "not seen: clean" in out.getvalue())
 
 
-def test_watch_has_nothing_against_lightning(capsys):
-    assert run_ranks(listened, 2, timeout=DEADLINE) == [([], []), None]
-    assert "not seen: clean" in capsys.readouterr().out
+def test_watch_has_nothing_against_lightning(both):
+    assert both["listened"] == [([], [], True), None]
 
 
 # wrong arguments
@@ -215,8 +230,8 @@ def refused():
     return said, shared, Images(batch_size=50, per_rank=True).rows_of_a_rank(4)
 
 
-def test_wrong_arguments_are_refused_with_their_name_and_value():
-    said, shared, own = run_ranks(refused, 1, timeout=DEADLINE)[0]
+def test_wrong_arguments_are_refused_with_their_name_and_value(alone):
+    said, shared, own = alone["refused"]
     assert said == ["batch_size must be a number >= 1, got 0",
                     "workers must be a number >= 0, got -1",
                     "seed must be a number >= 0, got True",
@@ -247,18 +262,6 @@ def test_fit_on_two_devices_says_what_runs_and_leaves_nothing(tmp_path):
                    "2 x 24 rows a minibatch\nloss 1.8204, val_acc 0.5983\n")
 
 
-@pytest.mark.parametrize("verb, metric", [
-    ("validate", "val_acc"), ("test", "test_acc"), ("predict", "accelerator")])
-def test_every_other_verb_runs(verb, metric, tmp_path):
-    code, out, err = command(tmp_path, verb, "-c", str(CONFIG), "--trainer.devices", "1")
-    assert (code, err, list(tmp_path.iterdir())) == (0, "", []) and metric in out
-
-
-def test_help_names_the_verbs(tmp_path):
-    code, out, _ = command(tmp_path, "--help")
-    assert code == 0 and "{fit,validate,test,predict}" in out
-
-
 def test_what_is_asked_for_is_kept_and_read_again(tmp_path):
     one = ["-c", str(CONFIG), "--trainer.devices", "1"]
     code, *_ = command(tmp_path, "fit", *one, "--trainer.max_epochs", "2",
@@ -282,11 +285,11 @@ WRONG = [
     (["--optimizer", "torch.optim.Adamm"], "Adamm")]
 
 
-def answers(cases):
+def wrong():
     """Return status and errors of the command for each wrong configuration."""
     from manual_dp.models.command import main
     found = []
-    for words, _ in cases:
+    for words, _ in WRONG:
         with contextlib.redirect_stderr(io.StringIO()) as err:
             with pytest.raises(SystemExit) as ended:
                 main(["fit", "-c", str(CONFIG), *words])
@@ -294,9 +297,8 @@ def answers(cases):
     return found
 
 
-def test_a_wrong_configuration_gives_one_line():
-    for (_, message), (code, err) in zip(WRONG, run_ranks(answers, 1, WRONG,
-                                                          timeout=DEADLINE)[0]):
+def test_a_wrong_configuration_gives_one_line(alone):
+    for (_, message), (code, err) in zip(WRONG, alone["wrong"]):
         [line] = err.splitlines()
         assert code == 2 and message in line
         assert line.startswith("manual_dp.models.lightning: error: ")

@@ -38,14 +38,12 @@ def as_printed(example, ranks):
         line for line in lines if not line.startswith("{")]
 
 
-@pytest.mark.parametrize("ranks, steps", [(1, 391), (2, 196)])
-def test_example_2_prints_a_loss_only_where_an_epoch_has_200_steps(ranks, steps):
-    notes, lines = as_printed(2, ranks)
-    assert lines[-1] == "Finished Training"
-    assert [line[:10] for line in lines[:-1]] == ["[1,   200]", "[2,   200]"] * (steps >= 200)
-    assert [note["rank"] for note in notes] == list(range(ranks))
+def test_example_2_on_two_ranks_prints_no_loss():
+    notes, lines = as_printed(2, 2)
+    assert lines == ["Finished Training"]
+    assert [note["rank"] for note in notes] == [0, 1]
     for note in notes:
-        assert (note["updates"], note["rows"], note["rate"]) == (2 * steps, 128, 0.001)
+        assert (note["updates"], note["rows"], note["rate"]) == (2 * 196, 128, 0.001)
         assert (note["downloads"], note["test set read"]) == (1, 0)
 
 

@@ -203,15 +203,6 @@ def test_a_file_that_not_all_ranks_see_ends_the_run(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_rate_that_is_not_the_files_ends_the_program(tmp_path):
-    run(1, 1, tmp_path / "one")
-    before = (tmp_path / "one").read_bytes()
-    with pytest.raises(RuntimeError, match="ValueError: .*one is of a run with lr 0.1, not 0.0"):
-        torchrun(PROGRAM, "--float64", "--epochs", 2, "--lr", 0, "--checkpoint",
-                 tmp_path / "one", ranks=2, timeout=LONG)
-    assert (tmp_path / "one").read_bytes() == before
-
-
 def test_the_program_needs_nothing_of_the_course():
     assert "manual_dp" not in PROGRAM.read_text()
 

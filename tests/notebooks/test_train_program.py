@@ -61,7 +61,7 @@ def on(ranks, *words, stop=None):
 
 
 @pytest.mark.parametrize("ranks, more", [
-    (2, []), (3, []), (2, ["--accumulate", "4"]), (2, ["--method", "ddp-by-hand"]),
+    (3, []), (2, ["--accumulate", "4"]),
     (2, ["--method", "ddp-by-hand", "--accumulate", "2"])])
 def test_every_number_of_ranks_and_micro_batches_takes_one_devices_steps(ranks, more):
     [(one, weights)] = on(1, *ALL_DIGITS)
@@ -94,7 +94,7 @@ def ended(path):
     return state["model"], state["history"]["loss"], state["epoch"], state["step"]
 
 
-@pytest.mark.parametrize("before, after, exact", [(2, 2, True), (2, 4, False), (4, 1, False)])
+@pytest.mark.parametrize("before, after, exact", [(2, 2, True), (2, 1, False)])
 def test_a_run_that_is_stopped_ends_as_one_that_is_not(tmp_path, before, after, exact):
     words = [*ALL_DIGITS, "--every", "1", "--checkpoint"]
     on(before, *words, tmp_path / "whole")
@@ -128,9 +128,9 @@ def test_the_file_of_out_has_settings_and_history_and_no_place_of_this_machine(t
 
 def test_every_row_of_the_test_counts_once(tmp_path):
     on(1, *ALL_DIGITS, "--out", tmp_path / "one")
-    on(4, *ALL_DIGITS, "--out", tmp_path / "four")
-    one, four = (json.loads((tmp_path / name).read_text()) for name in ("one", "four"))
-    assert one["right"] == four["right"] and one["right"][0] > 150
+    on(2, *ALL_DIGITS, "--out", tmp_path / "two")
+    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one", "two"))
+    assert one["right"] == two["right"] and one["right"][0] > 150
 
 
 @pytest.mark.parametrize("words, text", [
