@@ -1,21 +1,22 @@
 """The exercises of lessons: each asks for the function that the lesson then shows.
 
 Those that a problem set has as well stand there, under two names or as a variant.
-Those on ranks stand in a file of their own. Here: a forward on replicas, a bucket, the
-rows of a sampler; and what can be computed before anything is run.
+Those on ranks stand in a file of their own. Here: the others, and a test of one step.
 """
 
-from math import prod
+from math import nan, prod
 from types import SimpleNamespace
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DistributedSampler
 
 from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4, ps5
 from course.school.checks import about, close, exercise, flat, numbers, shorten, so_many
 from course.school.draws import rand
-from course.school.linear import draw_layer
+from course.school.linear import draw_batch, draw_layer, layer
 from manual_dp.devices import try_devices
 
 __all__ = ["lessons_on_ranks", "ps1", "ps2", "ps3", "ps4", "ps5"]
@@ -162,6 +163,42 @@ def _sampled(say, got, wanted, n, epoch, seed):
             [right[:n // k * k][rank::k] for rank in range(k)],
         "each rank draws an order of its own: all must draw the same":
             [dealt(order(seed + epoch + rank))[rank] for rank in range(k)]})
+
+
+@exercise("is_it_correct/one_step_test", seconds=90)
+def one_step_test(random, one_step_test):
+    """Ask it about a step that is right, and about wrong ones."""
+    (X, y), outside = draw_batch(random, 7), []
+
+    def make():
+        net = layer(rand(type(random)(), 4, 3))  # others at each call
+        return net, torch.optim.SGD(net.parameters(), 0.5)
+
+    def step(net, optimizer, X, y, long=False, spoiled=None):
+        if not dist.is_initialized():
+            return outside.append(net.weight.data.add_(1))
+        rank, n = dist.get_rank(), dist.get_world_size()
+        loss = F.cross_entropy(net(X[rank::n]), y[rank::n], reduction="sum")
+        (loss * n**long / len(y)).backward()
+        dist.all_reduce(net.weight.grad)
+        optimizer.step()
+        net.weight.data += float(rank == spoiled)
+        return nan
+    right, long, last = (one_step_test(take, make, X, y, n) for take, n in (
+        (step, 3), (lambda *a: step(*a, True), 2), (lambda *a: step(*a, False, 2), 3)))
+    say = about("7 rows, a linear layer")
+    yield say("was `step` called outside of run_ranks?", bool(outside), False, {
+        "it needs a group, on one device too: run_ranks(..., 1)": True})
+    yield say("a right step on 3 ranks, which returns nan as its loss", right, 0, {
+        "the loss is older than the new weights: compare weights": right != right,
+        "all must begin with equal weights: load one state_dict everywhere": True})
+    yield say("a step twice too long, alike on n = 2 ranks", long, 1, {
+        "it is always 0: compare weights after the step": close([long, last], [0, 0]),
+        "the ranks agree, and all are wrong: compare with one device": close(long, 0),
+        "`n` says on how many ranks": 2,
+        "divide the largest difference by one device's largest change": True})
+    yield say("only rank 2 is wrong: is the number above 0.01?", last > 0.01, True, {
+        "some rank was not asked: take the largest difference of all": True})
 
 
 @exercise("predict_before_you_pay/seconds")

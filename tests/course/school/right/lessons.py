@@ -99,4 +99,38 @@ def zero_bytes(params, world_size, stage):
             ROWS="torch.tensor(left, dtype=torch.int64)[rank::world_size]"),
         "one slice, a tuple": changed(
             "many_machines/rows_to_go", ROWS="tuple(order[seen + rank::world_size])")},
+    "is_it_correct/one_step_test": {
+        "rank 0's weights are sent, and come back with the result": """
+def one_step_test(step, make, X, y, n=3):
+    def run(start=None):
+        net, optimizer = make()
+        with torch.no_grad():
+            for p, value in zip(net.parameters(), start or net.parameters()):
+                p.copy_(value)
+                dist.broadcast(p, 0)
+        old = [p.detach().clone() for p in net.parameters()]
+        step(net, optimizer, X, y)
+        return old, [p.detach().clone() for p in net.parameters()]
+    many = run_ranks(run, n)
+    (old, one), = run_ranks(run, 1, many[0][0])
+    return (max(largest_difference(new, one) for _, new in many)
+            / largest_difference(old, one))
+""",
+        "one long vector, and the largest by an all-reduce": """
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+def one_step_test(step, make, X, y, n=3):
+    start = parameters_to_vector(make()[0].parameters()).detach()
+    def run(one=None):
+        net, optimizer = make()
+        vector_to_parameters(start.clone(), net.parameters())
+        step(net, optimizer, X, y)
+        new = parameters_to_vector(net.parameters()).detach()
+        if one is None:
+            return new
+        off = (new - one).abs().max() / (one - start).abs().max()
+        dist.all_reduce(off, dist.ReduceOp.MAX)
+        return off
+    one, = run_ranks(run, 1)
+    return run_ranks(run, n, one)[0]
+"""},
 }

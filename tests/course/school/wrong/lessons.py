@@ -144,4 +144,31 @@ def rows_to_go(order, seen, rank, world_size):
             "ROWS": "left[:len(left) // world_size * world_size][rank::world_size]"},
         "some rows are read twice": {
             "ROWS": "(left + (left * world_size)[:-len(left) % world_size])[rank::world_size]"}}),
+    "is_it_correct/one_step_test": ("""
+def one_step_test(step, make, X, y, n=3):
+    start = make()[0].state_dict()
+    def after():
+        net, optimizer = make()
+        <<LOAD: net.load_state_dict(start)>>
+        <<TAKE: step(net, optimizer, X, y)>>
+        return <<RESULT: [p.detach() for p in net.parameters()]>>
+    one = <<ONE: run_ranks(after, 1)[0]>>
+    moved = largest_difference(one, list(start.values()))
+    ranks = run_ranks(after, <<RANKS: n>>)
+    <<AFTER: pass>>
+    return max(largest_difference(rank, one) for rank in ranks) / moved
+""", {
+        "it needs a group": {"ONE": "after()"},
+        "the loss is older": {
+            "TAKE": "pass", "RESULT": "step(net, optimizer, X, y)",
+            "ONE": "run_ranks(after, 1)[0]; return abs(sum(run_ranks(after, n)) - one)"},
+        "all must begin with": {"LOAD": "pass"},
+        "it is always 0": {
+            "TAKE": "old = [p.detach().clone() for p in net.parameters()]; "
+                    "step(net, optimizer, X, y)",
+            "RESULT": "old", "AFTER": "moved = 1"},
+        "the ranks agree, and all are wrong": {"AFTER": "one = ranks[0]"},
+        "divide the largest difference": {"AFTER": "moved = 1"},
+        "`n` says on how many": {"RANKS": "3"},
+        "some rank was not asked": {"AFTER": "ranks = ranks[:1]"}}),
 }
