@@ -15,11 +15,50 @@ from torch.utils.data import DistributedSampler
 
 from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4, ps5
 from course.school.checks import about, close, exercise, flat, numbers, shorten, so_many
-from course.school.draws import rand
+from course.school.draws import generator, images, rand, rows_seen, tensors, watched
 from course.school.linear import draw_batch, draw_layer, layer
+from manual_dp import init_params, lenet, loss
 from manual_dp.devices import try_devices
 
 __all__ = ["lessons_on_ranks", "ps1", "ps2", "ps3", "ps4", "ps5"]
+
+
+@exercise("split_the_work/by_data")
+def by_data(random, by_data):
+    """Look at the replicas that it returns, and at the images that each has seen."""
+    for k, n in (2, 6), (3, 7), (1, 3):
+        X, y = images(random, n)
+        params, rows = init_params("he", generator(random), torch.float64), -(-n // k)
+        with watched() as calls:
+            replicas = by_data(X.clone(), y.clone(), params, try_devices(k))
+        got = [[p.grad for p in tensors(one, 8, "for each device, by_data")][::-2]
+               for one in replicas]  # of the biases: there are few of them
+        say = about(f"{so_many(n, 'image')}, {so_many(k, 'device')}")
+        yield say("places in memory: of the weights, and of the replicas", len(
+            {own[0].data_ptr() for own in (params, *replicas)}), 1 + k, {
+            "these share memory, and so their gradients: call get_params once for each "
+            "device": len(replicas) == k})
+        seen = sorted(flat(rows_seen(calls, replicas, X)[:-1]))
+        yield say("images that went through the replicas", seen, list(range(n)), {
+            "each image belongs to one device: split_batch cuts the minibatch": True})
+        own = []
+        for images_, labels in zip(X.split(rows), y.split(rows)):
+            whole = [p.clone().requires_grad_() for p in params]
+            loss(lenet(images_, whole), labels).sum().backward()
+            own.append([p.grad for p in whole][::-2])
+        def total(factors, own=own):
+            return [sum(f * g for f, g in zip(factors, same)) for same in zip(*own)]
+        right = total([1] * k)
+        yield say("the gradients in each replica of b4, b3, b2, b1", got, [right] * k, {
+            "each device has its own gradient: add them up over the devices": own,
+            "only device 0 has the sum: every device needs it": [right, *own[1:]],
+            "these are zeros: sgd clears gradients; take no step": [total([0] * k)] * k,
+            "this is the mean over the devices": [total([1 / k] * k)] * k,
+            "this is the mean over the images": [total([1 / n] * k)] * k,
+            "each device took the mean of its own images: take the sum":
+                [total([1 / len(part) for part in X.split(rows)])] * k,
+            "device 1 adds a sum that was made before: keep the old gradients":
+                [right, total([1, 2])] if k == 2 else False})
 
 
 @exercise("dataparallel/forward")

@@ -108,7 +108,8 @@ def get_params(random, get_params):
             "a copy hangs on the graph of what it was copied from: detach first":
                 "no leaf" in ready,
             "requires_grad_() is missing: backward would leave no gradient here":
-                "wants no gradient" in ready})
+                "wants no gradient" in ready,
+            "a gradient came along: a fresh replica has none": True})
         yield say("do yours want gradients, which have they, where are they in memory?",
                   _state(source), kept, {
             "leave the parameters as they are: only their copies are yours": True})

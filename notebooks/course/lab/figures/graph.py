@@ -18,6 +18,7 @@ from course.lab.wire import totals
 HOLDS = {  # what device 0 and device 1 hold
     "by layer": ("conv 1, conv 2", "linear 1, linear 2"),
     "inside a layer": ("half of each layer", "the other half"),
+    "inside, in pairs": ("half of each layer", "the other half"),
     "by data": ("all layers, half the rows", "all layers, half the rows"),
 }
 WIDE, TALL = 96, 50  # a rank's box

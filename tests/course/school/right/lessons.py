@@ -24,6 +24,27 @@ def reduce_scatter(chunks):
             WRITE="chunks[peer][i].copy_(sent[rank])"),
         "zeroed, then added": changed(
             "allreduce/allgather", WRITE="chunks[peer][i].zero_().add_(chunks[rank][i])")},
+    "split_the_work/by_data": {
+        "cut and added up by hand": """
+def by_data(X, y, params, devices):
+    k, replicas = len(devices), []
+    for images, labels, device in zip(X.tensor_split(k), y.tensor_split(k), devices):
+        replica = [p.clone().to(device).requires_grad_() for p in params]
+        scores = lenet(images.to(device), replica)
+        F.cross_entropy(scores, labels.to(device), reduction="sum").backward()
+        replicas.append(replica)
+    for same in zip(*replicas):
+        total = sum(p.grad.cpu() for p in same)
+        for p in same:
+            p.grad = total.to(p.device, copy=True)
+    return replicas
+""",
+        "packed, one all-reduce, image by image": changed(
+            "split_the_work/by_data", ("zip(X_shards, y_shards, replicas)", "[(one[None], l[None], "
+            "replica) for Xs, ys, replica in zip(X_shards, y_shards, replicas) for one, l in "
+            "zip(Xs, ys)]"), COPIES="[get_params(params, device) for device in devices]; "
+            "flat = [pack_grads(replica) for replica in replicas]", SUM="pass",
+            AFTER="allreduce(flat)")},
     "dataparallel/forward": {
         "torch's chunk, replicas called one by one": changed(
             "dataparallel/forward", SHARDS="X.chunk(len(devices))",

@@ -41,6 +41,31 @@ def allgather(chunks):
         "the numbers are right, but they did not go round": {
             "BEFORE": "[row[i].copy_(chunks[i][i]) for i in range(n) for row in chunks]",
             "STEPS": "0"}}),
+    "split_the_work/by_data": ("""
+def by_data(X, y, params, devices):
+    replicas = <<COPIES: [get_params(params, device) for device in devices]>>
+    X_shards, y_shards = <<SHARDS: split_batch(X, y, devices)>>
+    for X_shard, y_shard, replica in zip(X_shards, y_shards, replicas):
+        loss(lenet(X_shard, replica), y_shard).<<LOSS: sum>>().backward()
+    for grads in zip(*[[p.grad for p in replica] for replica in replicas]):
+        <<SUM: allreduce(grads)>>
+    <<AFTER: pass>>
+    return replicas
+""", {
+        "these share memory": {"COPIES": "[get_params(params, devices[0])] * len(devices)",
+                               "SUM": "pass"},
+        "each image belongs to one device": {"SHARDS": "[X] * len(devices), [y] * len(devices)"},
+        "these are zeros": {
+            "AFTER": "[sgd(replica, 0.1, len(X)) for replica in replicas]"},
+        "each device has its own gradient": {"SUM": "pass"},
+        "only device 0 has the sum": {"SUM": "grads[0].add_(sum(grads[1:]))"},
+        "this is the mean over the devices": {
+            "SUM": "allreduce(grads); [g.div_(len(grads)) for g in grads]"},
+        "each device took the mean": {"LOSS": "mean"},
+        "this is the mean over the images": {
+            "SUM": "allreduce(grads); [g.div_(len(X)) for g in grads]"},
+        "device 1 adds a sum": {
+            "SUM": "[g.add_(sum(grads[:r] + grads[r + 1:])) for r, g in enumerate(grads)]"}}),
     "dataparallel/forward": ("""
 def forward(module, devices, X):
     X_shards = <<SHARDS: [shard for shard in scatter(X, devices) if len(shard)]>>

@@ -26,6 +26,8 @@ def get_params(params, device):
         "a replica is the parameter itself": {"BEFORE": "new = [p.detach() for p in params]"},
         "a copy hangs on the graph": {"BEFORE": "new = [p.clone().to(device) for p in params]"},
         "requires_grad_() is missing": {"AFTER": "new"},
+        "a gradient came along": {
+            "AFTER": "[setattr(p, 'grad', p * 0) or p.requires_grad_() for p in new]"},
         "leave the parameters as they are": {
             "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"},
         "move each tensor to the device": {
