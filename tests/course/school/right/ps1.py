@@ -9,6 +9,43 @@ RIGHT = {
 def get_params(params, device):
     return [torch.tensor(p, device=device).requires_grad_() for p in params]
 """},
+    "allreduce/allreduce": {
+        "a star, each rank's own device": """
+@torch.no_grad()
+def allreduce(tensors):
+    for rank in range(1, len(tensors)):
+        tensors[0] += tensors[rank].to(tensors[0].device)
+    for rank in range(1, len(tensors)):
+        tensors[rank][...] = tensors[0].to(tensors[rank].device)
+""",
+        "torch.stack, zeroed, then added": """
+def allreduce(tensors):
+    total = torch.stack(list(tensors)).sum(dim=0)
+    [tensor.zero_().add_(total) for tensor in tensors]
+    return tensors
+"""},
+    "split_the_batch/split_batch": {
+        "split, and empty ones at its end": """
+def split_batch(X, y, devices):
+    if len(X) != len(y):
+        raise ValueError(f"{len(X)} images, {len(y)} labels")
+    rows = (len(X) + len(devices) - 1) // len(devices)
+    def cut(tensor):
+        parts = [*tensor.split(rows)]
+        parts += [tensor[:0]] * (len(devices) - len(parts))
+        return [part.to(device) for part, device in zip(parts, devices)]
+    return cut(X), cut(y)
+""",
+        "rank by rank, tuples": """
+import math
+def split_batch(X, y, devices):
+    if X.shape[0] != y.shape[0]:
+        raise ValueError("lengths")
+    rows = math.ceil(len(X) / len(devices))
+    pairs = [(X[rank * rows:][:rows].to(device), y[rank * rows:][:rows].to(device))
+             for rank, device in enumerate(devices)]
+    return tuple(zip(*pairs))
+"""},
     "one_step/sgd": {"torch's own SGD": """
 def sgd(params, lr, batch_size):
     optimizer = torch.optim.SGD(params, lr=lr / batch_size)

@@ -47,7 +47,8 @@ def split_batch(X, y, devices):
         "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
         "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
         "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
-        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"}}),
+        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
+        "move each tensor to the device": {"LABELS": "[y[at] for at in i]"}}),
     "ps1/largest_difference": ("""
 def largest_difference(device_params):
     pairs = [(p, q) for one in <<FIRST: device_params>> for other in device_params
@@ -71,10 +72,16 @@ def split_by_counts(batch, counts):
             "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"}}),
     "allreduce/allreduce": ("""
 def allreduce(data):
-    total = sum(data)
-    for t in data:
+    total = <<SUM: sum(data)>>
+    for i, t in enumerate(data):
         <<WRITE: t.copy_(total)>>
+    return <<RESULT: None>>
 """, {
+        "the list holds the sums": {"WRITE": "data[i] = total"},
+        "the result is returned": {"WRITE": "pass", "RESULT": "[total] * len(data)"},
+        "the tensors hold what they held": {"WRITE": "t = total"},
+        "only rank 0 has the sum": {"WRITE": "data[0].copy_(total)"},
+        "this is the mean": {"SUM": "sum(data) / len(data)"},
         "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
     "ps1/weighted_allreduce": ("""
 def weighted_allreduce(data, weights):
