@@ -53,7 +53,7 @@ def forward(random, forward):
             yield say("rows in each call with the module's own weights", bare, [], {
                 "the module itself was called: each shard needs a copy of the weights, "
                 "on its device; on the same device only copy=True makes one": True})
-            yield say("rows in each call with a copy of the weights", replicas, shards, {
+            yield say("rows in each call with copied weights", replicas, shards, {
                 "a device without rows takes no part: leave out its shard, and copy "
                 "no weights for it": 0 in replicas,
                 "each copy of the weights works on its own shard, once": True})
