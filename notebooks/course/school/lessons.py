@@ -69,12 +69,13 @@ def forward(random, forward):
 
         class Noted(nn.Linear):
             def forward(self, X, calls=calls, own=own):
-                calls.append((self in own, len(X)))  # these lists, in replicas too
+                bare = self is own[0] and self.weight is own[1]
+                calls.append((bare, len(X)))  # these lists, in replicas too
                 return super().forward(X)
         devices = try_devices(k)
         module = Noted(3, 4, dtype=torch.float64, device=devices[0])
         module.load_state_dict(dict(zip(("weight", "bias"), layer)))
-        own.append(module)
+        own.extend([module, module.weight])
         outputs = forward(module, devices, X.clone().to(devices[0]))
         bare, replicas = (sorted((rows for is_bare, rows in calls if is_bare == which),
                                  reverse=True) for which in (True, False))
@@ -87,20 +88,20 @@ def forward(random, forward):
         shards = [len(part) for part in parts]
         say = about(f"{so_many(n, 'row')}, {so_many(k, 'device')}, a linear layer")
         yield say("what forward returned", got, right, {
-            "these are parts: gather puts them together": list(parts)})
+            "these are parts: torch.cat puts them together": list(parts)})
         if len(shards) > 1 or bare != shards:  # on one device either will do
-            yield say("rows in each call of the module itself", bare, [], {
-                "the module itself was called: each shard goes through a replica, on "
-                "the replica's device": True})
-            yield say("rows in each call of a replica", replicas, shards, {
-                "a device without rows takes no part: leave out its shard, and make "
-                "only as many replicas as there are shards": 0 in replicas,
-                "each replica works on its own shard, once": True})
+            yield say("rows in each call with the module's own weights", bare, [], {
+                "the module itself was called: each shard needs a copy of the weights, "
+                "on its device; on the same device only copy=True makes one": True})
+            yield say("rows in each call with copied weights", replicas, shards, {
+                "a device without rows takes no part: leave out its shard, and copy "
+                "no weights for it": 0 in replicas,
+                "each copy of the weights works on its own shard, once": True})
         grad = [p.grad for p in module.parameters()]
         yield say("the gradient in the module, of the sum of the squared outputs",
                   grad, list(grads), {
-            "no gradient comes back to the module: its replicas must be copies that "
-            "autograd can follow, as those of replicate": grad == [None, None]})
+            "no gradient comes back to the module: autograd must be able to follow "
+            "each copy back to the original": grad == [None, None]})
 
 
 @exercise("ddp_by_hand/bucket")

@@ -1,6 +1,5 @@
 """The exercises of lessons that run on ranks: messages, parts of a step, a stop."""
 
-import os
 import tempfile
 from contextlib import contextmanager
 from math import prod
@@ -34,42 +33,6 @@ SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
 NO_EVAL = ("the test runs in training mode: dropout would be on, and batch norm takes "
            "in the test's rows. Begin with model.eval()")
-
-
-@exercise("processes/open_group")
-def open_group(random, open_group):
-    """Close the launcher's group, let every rank open one by the answer, and use it."""
-    for k in 2, 3:
-        held = rand(random, k, 2)
-        with tempfile.TemporaryDirectory() as folder:
-            def work(held=held, path=f"{folder}/store"):
-                rank, world_size = dist.get_rank(), dist.get_world_size()
-                dist.destroy_process_group()
-                open_group(path, rank, world_size)
-                if not dist.is_initialized():
-                    return [False] * 5
-                total = held[rank].clone()
-                dist.all_reduce(total)
-                return (True, [dist.get_rank(), dist.get_world_size()],
-                        dist.get_backend(), os.path.exists(path), total)
-            results, error = attempt(work, k, SECONDS)
-        given = f"{k} ranks; each calls open_group(path, rank, {k})"
-        yield failed(given, error, "a group that is open on every rank", {
-            "a rank waits for others that do not come: every rank opens the group, "
-            "with the same path, the same world size and a rank of its own": WAITED})
-        say, (is_open, who, backend, met, total) = about(given), zip(*results)
-        yield say("is a group open afterwards?", is_open, [True] * k, {
-            "no group is open: call dist.init_process_group": True})
-        yield say("dist.get_rank() and dist.get_world_size() on each rank", who,
-                  [[rank, k] for rank in range(k)], {
-            "every rank opened a group of its own, in which it is alone":
-                [[0, 1]] * k})
-        yield say("dist.get_backend() on each rank", backend, ["gloo"] * k, {
-            'say which backend: the first argument, "gloo"': True})
-        yield say("is there a file at `path`?", met, [True] * k, {
-            "the store is the file at `path`: dist.FileStore(path, world_size)": True})
-        yield say(f"ranks hold {held.tolist()}; after an all-reduce", total,
-                  [held.sum(0)] * k)
 
 
 @exercise("processes/exchange")

@@ -46,21 +46,32 @@ def by_data(X, y, params, devices):
             "flat = [pack_grads(replica) for replica in replicas]", SUM="pass",
             AFTER="allreduce(flat)")},
     "dataparallel/forward": {
-        "torch's chunk, replicas called one by one": changed(
-            "dataparallel/forward", SHARDS="X.chunk(len(devices))",
-            CALLS="[f(shard.to(device)) for f, shard, device in zip("
-                  "replicas, X_shards, devices)]",
-            RESULT="torch.cat([output.to(devices[0]) for output in outputs])"),
-        "torch.func, with parameters that are moved": """
+        "the course's four functions": """
+from manual_dp.parallel import gather, parallel_apply, replicate
+def forward(module, devices, X):
+    X_shards = [shard for shard in scatter(X, devices) if len(shard)]
+    replicas = replicate(module, devices[:len(X_shards)])
+    return gather(parallel_apply(replicas, X_shards), devices[0])
+""",
+        "a chain, torch's chunk": """
+from torch.func import functional_call
+def forward(module, devices, X):
+    weights, outputs = dict(module.named_parameters()), []
+    for shard, device in zip(X.chunk(len(devices)), devices):
+        weights = {name: p.to(device, copy=True) for name, p in weights.items()}
+        outputs.append(functional_call(module, weights, shard.to(device)))
+    return torch.cat([output.to(devices[0]) for output in outputs])
+""",
+        "a module of its own for each shard, clone": """
 from torch.func import functional_call
 def forward(module, devices, X):
     import copy
     outputs = []
     for device, shard in zip(devices, scatter(X, devices)):
         if len(shard):
-            params = {name: p.to(device) for name, p in module.named_parameters()}
+            params = {name: p.to(device).clone() for name, p in module.named_parameters()}
             outputs.append(functional_call(copy.deepcopy(module), params, (shard,)))
-    return gather(outputs, devices[0])
+    return torch.cat([output.to(devices[0]) for output in outputs])
 """},
     "ddp_by_hand/bucket": {
         "torch's own helpers": """

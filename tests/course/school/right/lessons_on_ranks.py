@@ -3,19 +3,6 @@
 from tests.course.school.right import changed
 
 RIGHT = {
-    "processes/open_group": {
-        "an address in place of a store": changed(
-            "processes/open_group", ("store=store", "init_method=store"),
-            STORE='f"file://{path}"'),
-        "with a timeout, and returned": """
-from datetime import timedelta
-def open_group(path, rank, world_size):
-    store = torch.distributed.FileStore(path, world_size)
-    torch.distributed.init_process_group(
-        torch.distributed.Backend.GLOO, world_size=world_size, rank=rank, store=store,
-        timeout=timedelta(seconds=30))
-    return torch.distributed.group.WORLD
-"""},
     "processes/exchange": {
         "isend, recv, wait": changed(
             "processes/exchange", BEFORE="sending = dist.isend(tensor, dst=other)\n"

@@ -67,19 +67,25 @@ def by_data(X, y, params, devices):
         "device 1 adds a sum": {
             "SUM": "[g.add_(sum(grads[:r] + grads[r + 1:])) for r, g in enumerate(grads)]"}}),
     "dataparallel/forward": ("""
+from torch.func import functional_call
 def forward(module, devices, X):
-    X_shards = <<SHARDS: [shard for shard in scatter(X, devices) if len(shard)]>>
-    replicas = <<COPIES: replicate(module, devices[:len(X_shards)])>>
-    outputs = <<CALLS: parallel_apply(replicas, X_shards)>>
-    return <<RESULT: gather(outputs, devices[0])>>
+    outputs = []
+    for shard, device in zip(scatter(X, devices), devices):
+        if <<SOME: len(shard)>>:
+            weights = {name: <<COPY: p.to(device, copy=True)>>
+                       for name, p in module.named_parameters()}
+            output = <<CALL: functional_call(module, weights, (shard,))>>
+            outputs.append(output.to(devices[0]))
+    return <<RESULT: torch.cat(outputs)>>
 """, {
         "these are parts": {"RESULT": "outputs"},
-        "the module itself was called": {"CALLS": "[module(shard) for shard in X_shards]"},
-        "a device without rows": {
-            "SHARDS": "scatter(X, devices)", "COPIES": "replicate(module, devices)"},
-        "each replica works on its own shard": {
-            "RESULT": "parallel_apply(replicas, X_shards) and gather(outputs, devices[0])"},
-        "no gradient comes back": {"RESULT": "gather(outputs, devices[0]).detach()"}}),
+        "the module itself was called": {"CALL": "module(shard)"},
+        "on the same device only copy=True makes one": {"COPY": "p.to(device)"},
+        "a device without rows": {"SOME": "True"},
+        "each copy of the weights works on its own shard": {
+            "CALL": "functional_call(module, weights, (X,))[:len(shard)]",
+            "RESULT": "functional_call(module, weights, (X,))"},
+        "no gradient comes back": {"COPY": "p.detach().to(device, copy=True)"}}),
     "ddp_by_hand/bucket": ("""
 def pack(tensors):
     <<BEFORE: pass>>

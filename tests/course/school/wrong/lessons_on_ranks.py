@@ -1,19 +1,6 @@
 """Wrong answers to exercises of lessons that run on ranks."""
 
 WRONG = {
-    "processes/open_group": ("""
-def open_group(path, rank, world_size):
-    store = <<STORE: dist.FileStore(path, world_size)>>
-    <<BEFORE: pass>>
-    dist.init_process_group(<<BACKEND: "gloo">>, store=store, rank=<<RANK: rank>>,
-                            world_size=<<SIZE: world_size>>)
-""", {
-        "no group is open": {"BEFORE": "return"},
-        "a rank waits for others": {"BEFORE": "if rank: return"},
-        "every rank opened a group of its own": {
-            "STORE": "dist.HashStore()", "RANK": "0", "SIZE": "1"},
-        "say which backend": {"BACKEND": "None"},
-        "the store is the file": {"STORE": "dist.FileStore(path + '.store', world_size)"}}),
     "processes/exchange": ("""
 def exchange(tensor, other):
     box = <<BOX: torch.empty_like(tensor)>>
