@@ -110,7 +110,6 @@ def train(args):
         accuracy = evaluate(model.module, mine, device)
         if rank == 0:
             print(f"epoch {epoch}: loss {loss:.4f}, test accuracy {accuracy:.3f}")
-    dist.destroy_process_group()
 
 
 def arguments():
@@ -128,3 +127,4 @@ def arguments():
 
 if __name__ == "__main__":
     train(arguments())
+    dist.destroy_process_group()  # after DDP is freed, or its end may wait for ever

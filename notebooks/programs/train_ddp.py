@@ -51,7 +51,7 @@ def digits(dtype):
 
 @torch.no_grad()
 def evaluate(model, X, y):
-    """Return the accuracy over the rows of all ranks. X, y: this rank's rows."""
+    """Return the accuracy over all ranks' rows. X, y: this rank's rows."""
     training = model.training
     model.eval()  # no dropout, and batch norm learns nothing from the test
     right = (model(X).argmax(1) == y).sum()
@@ -90,13 +90,14 @@ def train(args):
     device = join()
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dtype = torch.float64 if args.float64 else torch.float32
-    data, X_test, y_test = digits(dtype)
-    X_test, y_test = X_test[rank::world_size], y_test[rank::world_size]
+    data, *test = digits(dtype)
+    test = [part[rank::world_size].to(device) for part in test]
 
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(),
+                        nn.Linear(32, 10)).to(device, dtype)
     model = DistributedDataParallel(
-        net.to(device, dtype), device_ids=[device] if device.type == "cuda" else None)
+        net, device_ids=[device] if device.type == "cuda" else None)
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
     settings = {name: str(value) for name, value in
                 {**vars(args), **optimizer.defaults}.items()
@@ -108,11 +109,11 @@ def train(args):
     firsts = [None] * world_size
     dist.all_gather_object(firsts, first)
     if any(epoch != first for epoch in firsts):
-        raise ValueError(f"ranks found files of other epochs, next are {firsts}: let "
-                         "all of them read one file")
+        raise ValueError("ranks found files of other epochs, next are "
+                         f"{firsts}: let all of them read one file")
     for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
-        torch.manual_seed(1 + epoch * world_size + rank)  # each rank drops other units
+        torch.manual_seed(1 + epoch * world_size + rank)  # for dropout
         total = torch.zeros((), dtype=dtype, device=device)
         # a bar on rank 0's terminal; none where the output goes into a file
         for X, y in tqdm(loader, f"epoch {epoch}", leave=False,
@@ -123,16 +124,15 @@ def train(args):
             optimizer.step()
             total += loss.detach() * len(y)
         dist.all_reduce(total)  # for the line below alone
-        for buffer in model.buffers():  # batch norm's running means: rank 0's, as saved
+        for buffer in model.buffers():  # batch norm's: rank 0's, as saved
             dist.broadcast(buffer, 0)
-        # not `model`, whose forward may wait for the other ranks: they have other rows
-        accuracy = evaluate(model.module, X_test.to(device), y_test.to(device))
+        # not `model`, whose forward may wait for ranks that have more rows
+        accuracy = evaluate(model.module, *test)
         if rank == 0:
             print(f"epoch {epoch}: loss {total.item() / len(data):.4f}, "
                   f"accuracy {accuracy:.3f}", flush=True)
         if args.checkpoint:
             save(args.checkpoint, model, optimizer, epoch, settings)
-    dist.destroy_process_group()
 
 
 def arguments():
@@ -153,3 +153,4 @@ def arguments():
 
 if __name__ == "__main__":
     train(arguments())
+    dist.destroy_process_group()  # after DDP is freed, or its end may wait for ever

@@ -1,11 +1,14 @@
 """The programs that lessons run under torchrun: what a learner may take away works."""
 
+import gc
 import io
 import os
+import runpy
 import sys
 from argparse import Namespace
 from contextlib import redirect_stdout
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -201,6 +204,39 @@ def test_a_file_that_not_all_ranks_see_ends_the_run(tmp_path):
             trained(path, tmp_path / ("here", "elsewhere")[dist.get_rank()], 2)
     run_ranks(alone, 2, timeout=LONG)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_rate_that_is_not_the_files_ends_the_program(tmp_path):
+    run(1, 1, tmp_path / "one")
+    before = (tmp_path / "one").read_bytes()
+    with pytest.raises(RuntimeError, match="ValueError: .*one is of a run with lr 0.1, not 0.0"):
+        torchrun(PROGRAM, "--float64", "--epochs", 2, "--lr", 0, "--checkpoint",
+                 tmp_path / "one", ranks=2, timeout=LONG)
+    assert (tmp_path / "one").read_bytes() == before
+
+
+def closing(path):
+    """Run a program as one rank; return how many DDPs live when it closes the group."""
+    alive = []
+
+    def close():
+        alive.append(sum(type(thing) is DistributedDataParallel
+                         for thing in gc.get_objects()))
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK"), "0") | dict.fromkeys(
+        ("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1")
+    with (patch.dict(os.environ, ranks), redirect_stdout(io.StringIO()),
+          patch.object(sys, "argv", [path.name, "--epochs", "1"]),
+          patch.object(torch.cuda, "device_count", lambda: 0),
+          patch.object(dist, "init_process_group"),
+          patch.object(dist, "destroy_process_group", close)):
+        runpy.run_path(str(path), run_name="__main__")
+    return alive
+
+
+@pytest.mark.parametrize("name", ["train_ddp.py", "resnet_ddp.py", "train.py"])
+def test_a_program_closes_the_group_when_ddp_is_gone(name):
+    # the last owner of a group waits for its threads; DDP waits with Python's lock held
+    assert run_ranks(closing, 1, PROGRAMS / name, timeout=LONG) == [[0]]
 
 
 def test_the_program_needs_nothing_of_the_course():

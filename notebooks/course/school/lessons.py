@@ -154,7 +154,7 @@ def _unpack(say, unpack, new, old):
             cut(old[::-1])[::-1]})
 
 
-@exercise("ddp/sampler")
+@exercise("ddp_program/sampler")
 def sampler(random, indices):
     """Ask for the rows of every rank; note if torch's own generator begins anew."""
     for n, k in (10, 4), (7, 3), (12, 3), (2, 5), (5, 1):

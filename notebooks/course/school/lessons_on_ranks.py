@@ -1,4 +1,4 @@
-"""The exercises of lessons that run on ranks: messages, parts of a step, a stop."""
+"""The exercises of lessons that run on ranks: messages, parts of a step, decisions."""
 
 import tempfile
 from contextlib import contextmanager
@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.lr_scheduler import LambdaLR
 
 from course.school.checks import about, close, exercise, numbers, so_many, unequal
 from course.school.draws import describe, rand, summed
@@ -20,14 +19,12 @@ from course.school.linear import (
     descend,
     draw_batch,
     draw_layer,
-    gradients,
     layer,
     one_by_one,
-    optimizer,
 )
 from course.school.ps6 import averages
 from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
-from manual_dp.ranks import DDP, save, snapshot
+from manual_dp.ranks import DDP
 
 SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
@@ -177,7 +174,7 @@ def accumulate(random, step_in_parts):
             before = right
 
 
-@exercise("ddp/evaluate", seconds=60)
+@exercise("ddp_program/evaluate", seconds=60)
 def evaluate(random, evaluate):
     """Ask every rank for the accuracy, each with rows of its own, perhaps none."""
     for sizes, training in ([5, 2], True), ([0, 6, 3], False):
@@ -258,87 +255,44 @@ def _accuracy(say, found, right, sizes, no_eval):
             close(found[0], answer, 1e-6) and unequal(found)}, 1e-6)
 
 
-@exercise("ddp/resume", seconds=60)
-def resume(random, resume):
-    """Save a run half-way, let the answer take it up with new models, and go on."""
-    for kind in "SGD with momentum", "Adam":
-        case = SimpleNamespace(
-            kind=kind, first=draw_layer(random), second=draw_layer(random),
-            seen=random.uniform(5, 9), lr=random.uniform(0.1, 0.2),
-            first_lr=random.uniform(0.3, 0.5),
-            place=[random.randint(1, 4), random.randint(5, 9)],
-            before=[draw_batch(random, 4) for _ in range(3)],
-            later=[draw_batch(random, 4) for _ in range(2)])
-        with tempfile.TemporaryDirectory() as folder:
-            def work(case=case, path=f"{folder}/run.ckpt"):
-                model, rule = _begin(case, case.first, case.seen)
-                LambdaLR(rule, lambda step: case.lr / case.first_lr)
-                _train(model, rule, case.before)
-                save(path, snapshot(model, rule, *case.place))
-                model, rule = _begin(case, case.second, 0.0)
-                returned = resume(path, model, rule)
-                start = numbers(list(model.parameters()))
-                return returned, start, model.seen.clone(), _train(model, rule,
-                                                                   case.later)
-            results, error = attempt(work, 2, LONGER)
-        epoch, step = case.place
-        given = (f"2 ranks, {kind}, made with lr {case.first_lr:.3f}, a schedule has "
-                 f"brought it to {case.lr:.3f}; saved after three steps, at epoch "
-                 f"{epoch}, step {step}")
-        yield failed(given, error, "a run that goes on", {
-            "every rank reads the file: load is called on all of them": WAITED})
-        say, (returned, start, seen, after) = about(given), zip(*results)
-        yield from _goes_on(say, case, start, seen, after)
-        yield say("what resume returned on each rank", returned, [case.place] * 2, {
-            "return where the run is: epoch and step, as the file has them":
-                None in returned,
-            "epoch first, then step": [[step, epoch]] * 2})
+@exercise("together/any_rank", seconds=60)
+def any_rank(random, any_rank):
+    """Ask on every rank, with flags that are plain, then with such as isnan() makes."""
+    for k, as_tensors in (3, False), (2, True):
+        middle = [[False, True, False], [True, True, False], [False, True, True]]
+        asked = [[False] * k, [True] * k, *(middle if k == 3 else [[False, True]])]
+        random.shuffle(asked)
+
+        def work(asked=asked, as_tensors=as_tensors):
+            flags = [case[dist.get_rank()] for case in asked]
+            handed = [torch.tensor(flag) if as_tensors else flag for flag in flags]
+            return [numbers(any_rank(flag)) for flag in handed], numbers(handed)
+        results, error = attempt(work, k, SECONDS)
+        kind = "tensors such as loss.isnan()" if as_tensors else "True or False"
+        given = f"{so_many(k, 'rank')}, asked {len(asked)} times; the flags are {kind}"
+        yield failed(given, error, "an answer on every rank", {
+            "all ranks must call the same collective, also a rank whose flag is False":
+                WAITED})
+        answers, after = (list(zip(*part)) for part in zip(*results))
+        yield about(given)("the flags afterwards", after, asked, {
+            "the flag that was handed over has changed: reduce a copy": True})
+        yield _agreed(about(f"{given}: {asked}"), answers, asked)
 
 
-def _begin(case, numbers, seen):
-    model = layer(*numbers)
-    model.register_buffer("seen", torch.tensor(seen, dtype=torch.float64))
-    return model, optimizer(case.kind, model.parameters(), case.first_lr)
-
-
-def _train(model, rule, batches):
-    """Take a step for each batch; return the weights after each."""
-    steps = []
-    for X, y in batches:
-        rule.zero_grad()
-        F.cross_entropy(model(X), y).backward()
-        rule.step()
-        steps.append(numbers(list(model.parameters())))
-    return steps
-
-
-def _goes_on(say, case, start, seen, after):
-    """Compare the model that was handed over: at once, and after more steps."""
-    def alone(lr=case.lr, state=True):
-        """Return the weights when the run is saved, and on all ranks after that."""
-        params = [p.clone().requires_grad_() for p in case.first]
-        rule, steps = optimizer(case.kind, params, case.lr), []
-        for number, batch in enumerate([*case.before, *case.later]):
-            if number == len(case.before):
-                rule = rule if state else optimizer(case.kind, params, lr)
-                rule.param_groups[0]["lr"] = lr
-            for p, grad in zip(params, gradients(params, [batch])):
-                p.grad = grad
-            rule.step()
-            steps.append(numbers(params))
-        return steps[len(case.before) - 1], [steps[len(case.before):]] * 2
-    other, (saved, later) = case.first_lr, alone()
-    yield say("weight and bias on each rank after resume", start, [saved] * 2, {
-        "these are the new model's own weights: write the saved ones into the model "
-        "that was handed over": [case.second] * 2})
-    yield say("the model's buffer `seen` on each rank after resume", seen,
-              [case.seen] * 2, {
-        "a state dict holds buffers beside the weights, such as batch norm's running "
-        "mean: put all of it back, with load_state_dict": True})
-    yield say("weight and bias on each rank after each of two more steps", after,
-              later, {
-        "the optimizer begins anew: put its state back too, into the optimizer that "
-        "was handed over": any(close(list(after), alone(lr, state=False)[1])
-                               for lr in (case.lr, other)),
-        f"the learning rate is the new optimizer's, {other:.3f}: it is a part of what "
-        "was saved": alone(other)[1]})
+def _agreed(say, answers, asked):
+    def all_say(answer):
+        return [[answer(flags)] * len(flags) for flags in asked]
+    found = [[bool(one) if isinstance(one, (int, float)) else one for one in ranks]
+             for ranks in answers]
+    return say("what any_rank returned, a list for each time", found, all_say(any), {
+        "return the answer, on every rank": None in found[0],
+        "a list is true, whatever is in it: any(...) of it is the answer":
+            isinstance(found[0][0], list),
+        "this is rank 0's flag: ask all ranks": all_say(lambda flags: flags[0]),
+        "this is the last rank's flag: ask all ranks": all_say(lambda flags: flags[-1]),
+        "only rank 0 has the answer: all_reduce gives it to all":
+            [[any(flags), *flags[1:]] for flags in asked],
+        "this is each rank's own flag: ask the others, too": asked,
+        "this is True only if all ranks say so: one is enough": all_say(all),
+        "turn it round: True if some rank says so":
+            all_say(lambda flags: not any(flags))})

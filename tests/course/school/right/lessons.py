@@ -88,7 +88,7 @@ def unpack(flat, tensors):
             "ddp_by_hand/bucket", WRITE="for j in range(t.numel()): t.view(-1)[j] = part[j]",
             PACKED="torch.tensor([x for t in tensors for x in t.reshape(-1).tolist()],"
                    " dtype=torch.float64)")},
-    "ddp/sampler": {
+    "ddp_program/sampler": {
         "torch's own": """
 from torch.utils.data import DistributedSampler
 def indices(length, world_size, rank, epoch, seed):
@@ -97,8 +97,9 @@ def indices(length, world_size, rank, epoch, seed):
     return list(sampler)
 """,
         "by modulo, as a tensor": changed(
-            "ddp/sampler", BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)"
-            "\n    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
+            "ddp_program/sampler",
+            BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
+            "    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
     "predict_before_you_pay/seconds": {
         "the last of a sorted copy": changed(
             "predict_before_you_pay/seconds", MOST="sorted(step)[-1]"),

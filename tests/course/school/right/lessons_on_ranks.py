@@ -51,9 +51,9 @@ def ring_allreduce(tensor):
                  "    with torch.no_grad():\n"
                  "        noted = [loss(model.module(X), y).item() - mean.item()\n"
                  "                 for mean, (X, y) in zip(noted, parts)]")},
-    "ddp/evaluate": {
+    "ddp_program/evaluate": {
         "one after the other, divided as tensors": changed(
-            "ddp/evaluate", REDUCE="[dist.all_reduce(count) for count in counts]",
+            "ddp_program/evaluate", REDUCE="[dist.all_reduce(count) for count in counts]",
             RESULT="counts[0] / counts[1]"),
         "objects, and only where there are rows": """
 def evaluate(model, X, y):
@@ -69,16 +69,26 @@ def evaluate(model, X, y):
     return sum(c for c, _ in all_counts) / sum(n for _, n in all_counts)
 """,
         "a copy is tested": changed(
-            "ddp/evaluate", BEFORE="import copy; model = copy.deepcopy(model).eval()",
+            "ddp_program/evaluate", BEFORE="import copy; model = copy.deepcopy(model).eval()",
             AFTER="pass")},
-    "ddp/resume": {
-        "number by number, as a list": changed(
-            "ddp/resume", ("load(path)", 'load(path, device="cpu")'),
-            MODEL='[t.copy_(saved["model"][name]) for name, t in model.state_dict().items()]',
-            RESULT='[saved["epoch"], saved["step"]]'),
-        "the file's bytes after its first line": changed(
-            "ddp/resume", ("def", "import io, pathlib\ndef"),
-            ("load(path)", """torch.load(io.BytesIO(
-        pathlib.Path(path).read_bytes().partition(b"\\n")[2]), weights_only=True)"""),
-            MODEL='load_model(model, saved["model"])')},
+    "together/any_rank": {
+        "the largest of all": changed("together/any_rank", BEFORE="pass"),
+        "counted": """
+def any_rank(flag):
+    count = torch.tensor([1 if flag else 0])
+    dist.all_reduce(count)
+    return count.item() > 0
+""",
+        "gathered as objects": """
+def any_rank(flag):
+    flags = [None] * dist.get_world_size()
+    dist.all_gather_object(flags, bool(flag))
+    return any(flags)
+""",
+        "the product of all that is false, as a tensor": """
+def any_rank(flag):
+    none = 1 - torch.as_tensor(flag, dtype=torch.float64)
+    torch.distributed.all_reduce(none, op=dist.ReduceOp.PRODUCT)
+    return none[...] == 0
+"""},
 }

@@ -107,7 +107,7 @@ def unpack(flat, tensors):
         "nothing was written": {"WRITE": "t = part.view(t.shape)"},
         "these numbers were added": {"WRITE": "t.add_(part.view(t.shape))"},
         "the numbers are cut off": {"LIST": "tensors[::-1]"}}),
-    "ddp/sampler": ("""
+    "ddp_program/sampler": ("""
 def indices(length, world_size, rank, epoch, seed):
     generator = <<GENERATOR: torch.Generator().manual_seed(<<NUMBER: seed + epoch>>)>>
     order = torch.randperm(length, generator=generator).tolist()

@@ -70,7 +70,7 @@ def step_in_parts(model, optimizer, loss, parts):
             "BEFORE": "losses = []",
             "PART": "losses.append(loss(model(X), y) / DIVISOR)",
             "LAST": "(sum(losses) + loss(model(X), y) / DIVISOR).backward()"}}),
-    "ddp/evaluate": ("""
+    "ddp_program/evaluate": ("""
 @torch.no_grad()
 def evaluate(model, X, y):
     was = model.training
@@ -94,26 +94,27 @@ def evaluate(model, X, y):
             "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"},
         "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
         "only rank 0 has the sums": {"REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"}}),
-    "ddp/resume": ("""
-def resume(path, model, optimizer):
-    saved = load(path)
-    <<MODEL: model.load_state_dict(saved["model"])>>
-    <<OPTIMIZER: optimizer.load_state_dict(saved["optimizer"])>>
+    "together/any_rank": ("""
+def any_rank(flag):
+    <<BEFORE: pass>>
+    flags = torch.tensor([float(flag)])
+    <<REDUCE: dist.all_reduce(flags, op=dist.ReduceOp.<<OP: MAX>>)>>
     <<AFTER: pass>>
-    return <<RESULT: saved["epoch"], saved["step"]>>
+    return <<RESULT: flags.item() > 0>>
 """, {
-        "every rank reads the file": {
-            "MODEL": "if dist.get_rank(): load(path)\n"
-                     '    model.load_state_dict(saved["model"])'},
-        "these are the new model's own": {"MODEL": "pass"},
-        "a state dict holds buffers": {
-            "MODEL": '[p.data.copy_(saved["model"][name]) '
-                     "for name, p in model.named_parameters()]"},
-        "the optimizer begins anew": {"OPTIMIZER": "pass"},
-        "the learning rate is the new": {
-            "MODEL": 'model.load_state_dict(saved["model"]); '
-                     'lr = optimizer.param_groups[0]["lr"]',
-            "AFTER": 'optimizer.param_groups[0]["lr"] = lr'},
-        "return where the run is": {"RESULT": "None"},
-        "epoch first, then step": {"RESULT": 'saved["step"], saved["epoch"]'}}),
+        "all ranks must call": {"BEFORE": "if not flag: return False"},
+        "return the answer": {"RESULT": "None"},
+        "a list is true": {
+            "REDUCE": "flags = [None] * dist.get_world_size()\n"
+                      "    dist.all_gather_object(flags, bool(flag))",
+            "RESULT": "flags"},
+        "this is rank 0's flag": {"REDUCE": "dist.broadcast(flags, 0)"},
+        "this is the last rank's flag": {
+            "REDUCE": "dist.broadcast(flags, dist.get_world_size() - 1)"},
+        "only rank 0 has": {"REDUCE": "dist.reduce(flags, 0, op=dist.ReduceOp.MAX)"},
+        "this is each rank's own": {"REDUCE": "pass"},
+        "this is True only if all": {"OP": "MIN"},
+        "turn it round": {"RESULT": "flags.item() == 0"},
+        "the flag that was handed over": {
+            "AFTER": "flag = torch.as_tensor(flag).fill_(flags.item() > 0)"}}),
 }
