@@ -206,15 +206,6 @@ def test_a_file_that_not_all_ranks_see_ends_the_run(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_rate_that_is_not_the_files_ends_the_program(tmp_path):
-    run(1, 1, tmp_path / "one")
-    before = (tmp_path / "one").read_bytes()
-    with pytest.raises(RuntimeError, match="ValueError: .*one is of a run with lr 0.1, not 0.0"):
-        torchrun(PROGRAM, "--float64", "--epochs", 2, "--lr", 0, "--checkpoint",
-                 tmp_path / "one", ranks=2, timeout=LONG)
-    assert (tmp_path / "one").read_bytes() == before
-
-
 def closing(path):
     """Run a program as one rank; return how many DDPs live when it closes the group."""
     alive = []

@@ -1,6 +1,5 @@
 """The exercises of lessons that run on ranks: messages, parts of a step, decisions."""
 
-import tempfile
 from contextlib import contextmanager
 from math import prod
 from types import SimpleNamespace
