@@ -13,6 +13,7 @@ from course.school import draws
 from course.school.checks import about, close, exercise, numbers, shorten, so_many
 from course.school.draws import META, SHAPES, forms, memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
+from manual_dp import train_batch as right_step
 
 
 @exercise("split_the_batch/split_batch")
@@ -212,6 +213,49 @@ def train_batch(random, train_batch):
     return _two_steps(random, lambda X, y, w, *more: train_batch(X, y, *more))
 
 
+@exercise("one_step/stepwise")
+def stepwise(random, stepwise):
+    """Hand over a step that is right, one that is halved, and some that fail once."""
+    params = init_params("he", draws.generator(random), torch.float64)
+    (X, y), lr, w = draws.images(random, 4), random.uniform(0.05, 0.1), torch.ones(4)
+
+    def apart(rate, other, anew=True):
+        """Return how far two devices are apart after each of three steps."""
+        found, one, two = [], params, params
+        for _ in range(3):
+            one, two = ([p - by * g for p, g in zip(old, _grads(old, X, y, w))]
+                        for old, by in ((one, rate), (one if anew else two, other)))
+            found.append(float(max((p - q).abs().max() for p, q in zip(one, two))))
+        return found
+
+    def far(factor=1, at=0, ranks=()):
+        calls = []
+
+        def step(X, y, device_params, devices, lr):
+            right_step(X, y, device_params, devices, factor * lr)
+            calls.append(at)
+            for rank in ranks if len(calls) == at else ():
+                device_params[rank][2].data += 0.5
+        return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
+    given = f"4 rows, 3 devices, lr {lr:.3f}, 3 steps; step: "
+    got, found = far(), apart(lr / 2, lr)
+    yield about(f"{given}a right one")("the largest difference", got, 0.0, {
+        "return one number, the largest": isinstance(got, list),
+        "let the single device start from a copy of the replicas' weights, made "
+        "before they move, and take train_batch": True}, 1e-12)
+    yield about(f"{given}with half the rate")("the largest difference", far(1 / 2),
+                                              max(found), {
+        "the single device took the step that is tested: it takes train_batch": 0.0,
+        "these are two runs: let the single device start from the replicas, at each "
+        "step anew": max(apart(lr / 2, lr, anew=False)),
+        "this is the last step's: keep the largest of all steps": found[-1]}, 1e-6)
+    for at, ranks in (1, (0, 1, 2)), (3, (0,)), (3, (1,)), (3, (2,)):
+        yield about(f"{given}right, but that step {at} adds 0.5 to weights of "
+                    f"{so_many(len(ranks), 'replica')}: {shorten(ranks)}")(
+            "the largest difference", far(at=at, ranks=ranks), 0.5, {
+                "look at every replica, after every step, and keep the largest": True})
+
+
 @exercise("ps1/weighted_train_batch", points=5, seconds=90)
 def weighted_train_batch(random, weighted_train_batch):
     """Take steps with weights for rows, of which the last ones are padding."""
@@ -240,20 +284,24 @@ def _two_steps(random, train, weighted=False):
             say = about(f"{n} rows{f' of weights {shorten(w)}' * weighted}, "
                         f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}")
             grads, size, whole = _grads(params, X, y, w), -(-n // k), float(w.sum())
+            means = _grads(params, X, y, w, k)
             yield from _weights(say, replicas, params, grads, lr, {
                 f"the step is {whole:.4g} times too large: divide the summed gradient "
                 "by the rows of the minibatch, or by the sum of their weights": whole,
                 "divide by the rows of the minibatch, or by the sum of their weights, "
                 "not as if all shards were full": whole / (size * k),
-                "every shard counts alike: a mean of means":
-                    _grads(params, X, y, w, k),
+                "every shard counts alike: a mean of means": means,
+                "each rank takes the mean of its losses, and sgd divides again: let "
+                "each rank sum": [g * k / whole for g in means],
+                "the ranks' means are added up, and never divided: let each rank sum, "
+                "and divide once": [g * k for g in means],
                 "the weights of the rows are left out": weighted and
                     _grads(params, X, y, torch.ones_like(w)),
                 "the gradients held numbers before the step, as an interrupted one "
                 "leaves them, and these were added: clear them at the start":
                     bool(stale) and number == 1 and [g + k * stale / n for g in grads]
                 }, random)
-            yield _loss(say, got, [X, y, w], params)
+            yield _loss(say, got, [X, y, w], params, k)
             rows = [[row for row in range(n) if w[row] and row // size == rank]
                     for rank in range(k)]
             seen = [sorted(row for row in set(own) if w[row])
@@ -306,9 +354,10 @@ def _weights(say, replicas, params, grads, lr, hints, random):
                       hints, whole=got)
 
 
-def _loss(say, got, batch, params):
+def _loss(say, got, batch, params, k):
     """Compare the mean loss of the minibatch."""
     total = _losses(params, *batch).sum()
     return say("the mean loss of the minibatch", got, total / batch[-1].sum(), {
-        "this is the sum; divide by the rows, or by the sum of their weights": total},
+        "this is the sum; divide by the rows, or by the sum of their weights": total,
+        "this is the sum, divided by the ranks: divide it by the rows": total / k},
         1e-6)

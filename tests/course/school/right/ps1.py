@@ -52,6 +52,25 @@ def sgd(params, lr, batch_size):
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 """},
+    "one_step/stepwise": {
+        "the course's order of things": changed(
+            "one_step/stepwise", START="get_params(replicas[-1], devices[-1])",
+            STEP="step(X, y, device_params=replicas, devices=devices, lr=lr)",
+            RESULT="float(torch.tensor(found).max())"),
+        "flat weights, a running maximum": """
+def stepwise(X, y, params, devices, lr, steps, step):
+    def flat(replica):
+        return torch.cat([p.detach().cpu().flatten() for p in replica])
+    replicas, worst = [get_params(params, device) for device in devices], torch.zeros(())
+    while steps:
+        before, steps = [p.detach().clone() for p in replicas[0]], steps - 1
+        step(X, y, replicas, devices, lr)
+        one = get_params(before, "cpu")
+        train_batch(X, y, [one], ["cpu"], lr)
+        for replica in replicas:
+            worst = torch.maximum(worst, (flat(replica) - flat(one)).abs().max())
+    return worst
+"""},
     "ps1/largest_difference": {
         "pairs, a tensor, prints": """%%time
 from itertools import combinations

@@ -129,10 +129,37 @@ def train_batch(X, y, device_params, devices, lr):
         "every shard counts alike": MEANS,
         "the step is 7 times too large": {"WHOLE": "1"},
         "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
+        "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
+        "the ranks' means are added up": {"WEIGHT": "w / max(len(w), 1)", "WHOLE": "1"},
         "the gradients held numbers before": {"OLD": "p.grad"},
-        "this is the sum": {"RESULT": "sum(losses)"},
+        "this is the sum; divide": {"RESULT": "sum(losses)"},
+        "this is the sum, divided by the ranks": {"RESULT": "sum(losses) / k"},
         "every replica works on its own": {"WHOSE": "device_params[::-1]"},
         "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"}}),
+    "one_step/stepwise": ("""
+def stepwise(X, y, params, devices, lr, steps, step):
+    replicas = [get_params(params, device) for device in devices]
+    found = []
+    <<RUNS: pass>>
+    for _ in range(steps):
+        single = <<START: get_params(replicas[0], devices[0])>>
+        <<EARLY: pass>>
+        <<ALONE: train_batch>>(X, y, [single], devices[:1], <<RATE: lr>>)
+        <<STEP: step(X, y, replicas, devices, lr)>>
+        <<KEEP: pass>>
+        found += [largest_difference(replica, single) for replica in <<WHICH: replicas>>]
+    return <<RESULT: max(found)>>
+""", {
+        "return one number": {"RESULT": "found"},
+        "let the single device start": {"RATE": "0"},
+        "let the single device start from a copy": {
+            "EARLY": "step(X, y, replicas, devices, lr); single = get_params(replicas[0], 'cpu')",
+            "STEP": "pass"},
+        "the single device took the step that is tested": {"ALONE": "step"},
+        "these are two runs": {
+            "RUNS": "alone = get_params(params, devices[0])", "START": "alone"},
+        "this is the last step's": {"KEEP": "found = []"},
+        "look at every replica": {"WHICH": "replicas[:1]"}}),
     "ps1/weighted_train_batch": ("""
 def weighted_train_batch(X, y, weights, device_params, devices, lr):
     pass""" + TRAIN, {
