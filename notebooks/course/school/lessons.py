@@ -4,7 +4,7 @@ Those that a problem set has as well stand there, under two names or as a varian
 Those on ranks stand in a file of their own. Here: the others, and a test of one step.
 """
 
-from math import nan, prod
+from math import nan
 from types import SimpleNamespace
 
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DistributedSampler
 
 from course.school import lessons_on_ranks, ps1, ps2, ps3, ps4, ps5
-from course.school.checks import about, close, exercise, flat, numbers, shorten, so_many
+from course.school.checks import about, close, exercise, flat, numbers, so_many
 from course.school.draws import generator, images, rand, rows_seen, tensors, watched
 from course.school.linear import draw_batch, draw_layer, layer
 from manual_dp import init_params, lenet, loss
@@ -104,54 +104,53 @@ def forward(random, forward):
             "each copy back to the original": grad == [None, None]})
 
 
-@exercise("ddp_by_hand/bucket")
-def bucket(random, pack, unpack):
-    """Pack some tensors, then unpack other numbers into some of the same shapes."""
-    for shapes in ([(4, 3), (5,), (), (2, 2)], [(3,)], [(0,), (2, 1, 3), (1,)],
-                   [(), (random.randint(2, 5), 2), (random.randint(1, 6),)]):
-        held, old = ([rand(random, *shape) for shape in shapes] for _ in range(2))
-        new = rand(random, sum(map(prod, shapes)))
-        given = f"tensors of shapes {', '.join(map(str, shapes))}"
-        yield from _pack(about(f"{given}: {shorten(held, 200)}"), pack, held)
-        yield from _unpack(about(f"{given}, and flat = {shorten(new, 200)}"), unpack,
-                           new, old)
+@exercise("buckets/send_full")
+def send_full(random, send_full):
+    """Let gradients get ready in some orders; note what was sent after each."""
+    for sizes, shuffled in ([2, 1, 3], False), ([1, 2, 1, 1], True), ([3], True), (
+            [random.randint(1, 3) for _ in range(4)], True):
+        names = iter("gradient " + str(i) for i in range(sum(sizes)))
+        groups = [[next(names) for _ in range(size)] for size in sizes]
+        order = sum(groups, [])
+        while shuffled and len(sizes) > 1 and order[-1] not in groups[0]:
+            random.shuffle(order)  # so that some are full before the first is
+        log, seen = [], []
+        buckets = [_Box(group, i, log) for i, group in enumerate(groups)]
+        for p in order:
+            send_full(buckets, p)
+            seen.append(list(log))
+        have = [set(order[:i + 1]) for i in range(len(order))]
+        full = [[have_.issuperset(group) for group in groups] for have_ in have]
+        right = [list(range([*row, False].index(False))) for row in full]
+        eager = [sorted((i for i, row in enumerate(zip(*full)) if row[j]),
+                        key=[*zip(*full)].__getitem__, reverse=True)
+                 for j in range(len(order))]
+        say = about(f"buckets of {groups}; they get ready in the order {order}")
+        yield say("gradients that are missing at the end", [
+            sorted(bucket.missing) for bucket in buckets], [[]] * len(sizes), {
+            "p has come: take it out of its bucket's `missing`": True})
+        yield say("buckets sent after each of them", seen, right, {
+            "nothing is sent: call bucket.send()": [[]] * len(order),
+            "these go as they fill up. Another rank fills them in another order: stop "
+            "at the first bucket that is not full": eager,
+            "a bucket was sent twice: its `work` is None only before it is sent":
+                any(len(set(sent)) < len(sent) for sent in seen),
+            "a bucket was sent before all its gradients were there": any(
+                not row[i] for sent, row in zip(seen, full) for i in sent),
+            "a bucket that was full early stays behind: when an earlier one is sent, "
+            "look at the next ones, too": True})
 
 
-def _pack(say, pack, held):
-    kept = [t.clone() for t in held]
-    packed = numbers(pack(list(kept)))
-    parts = [flat(numbers(t)) for t in held]
-    wanted = flat(parts)
-    yield say("these tensors after pack", kept, held, {
-        "pack has changed the tensors: it only reads them": True})
-    yield say("what pack returned", packed, wanted, {
-        "the last tensor's numbers come first: keep the order of the list":
-            flat(parts[::-1]),
-        "this is a list: join the parts to one tensor, with torch.cat":
-            close(packed, parts)})
+class _Box:
+    """Stand for a bucket, which notes in `log` that it is sent."""
 
+    def __init__(self, params, number, log):
+        self.missing, self.work = set(params), None
+        self.number, self.log = number, log
 
-def _unpack(say, unpack, new, old):
-    into = [t.clone() for t in old]
-    handed = list(into)
-    returned, listed = numbers(unpack(new.clone(), handed)), numbers(handed)
-
-    def cut(tensors):
-        pieces = new.split([t.numel() for t in tensors])
-        return [piece.view(t.shape) for piece, t in zip(pieces, tensors)]
-    right = cut(old)
-    yield say("the tensors after unpack(flat, tensors)", into, right, {
-        "the list holds them, the tensors that were in it do not: tensors[i] = ... "
-        "puts another one there; write into the old one, with copy_":
-            close(listed, numbers(right)) and not close(listed, numbers(into)),
-        "the result is returned; it must be written into the tensors":
-            close(returned, numbers(right)),
-        "nothing was written into the tensors: t = ... gives a name to another "
-        "tensor; write into the old one, with copy_": old,
-        "these numbers were added to what was there; they must replace it":
-            [a + b for a, b in zip(old, right)],
-        "the numbers are cut off in another order than they were packed in":
-            cut(old[::-1])[::-1]})
+    def send(self):
+        self.work = self
+        self.log.append(self.number)
 
 
 @exercise("ddp_program/sampler")

@@ -1,4 +1,4 @@
-"""The exercises of lessons that run on ranks: messages, parts of a step, decisions."""
+"""The exercises of lessons that run on ranks: messages, a DDP, decisions."""
 
 from contextlib import contextmanager
 from math import prod
@@ -8,22 +8,16 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from course.school.checks import about, close, exercise, numbers, so_many, unequal
 from course.school.draws import describe, rand, summed
 from course.school.linear import (
-    Forwards,
-    cloned,
-    descend,
     draw_batch,
     draw_layer,
     layer,
-    one_by_one,
 )
-from course.school.ps6 import averages
 from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
-from manual_dp.ranks import DDP
 
 SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
@@ -126,51 +120,78 @@ def _receivers():
         yield receivers
 
 
-@exercise("ddp_by_hand/accumulate", seconds=60)
-def accumulate(random, step_in_parts):
-    """Take two steps on ranks with the course's DDP; count its messages."""
-    for k, pieces in (2, [3, 2]), (3, [2, 4]):
-        rows = random.randint(2, 5)  # in every part on every rank
-        lr, weight = random.uniform(0.1, 1), rand(random, 4, 3)
-        steps = [[[draw_batch(random, rows) for _ in range(n)] for _ in range(k)]
-                 for n in pieces]
+@exercise("ddp_by_hand/ddp", seconds=60)
+def ddp_by_hand(random, MyDDP):
+    """Wrap networks that differ; the last of three backwards adds to what is there."""
+    for k in 2, 3:
+        starts, X = rand(random, k, 14), rand(random, k, 3, 3)
 
-        def work(weight=weight, lr=lr, steps=steps):
-            module, done = layer(weight), []
-            model, forwards = DDP(module), Forwards(module)
-            rule = torch.optim.SGD(model.parameters(), lr=lr)
-            for step in steps:
-                with watched() as calls, forwards:
-                    step_in_parts(model, rule, F.cross_entropy,
-                                  cloned(step[dist.get_rank()]))
-                averaged = calls.count(weight.numel())
-                done.append({"weight": numbers(module.weight), "averaged": averaged,
-                             "others": len(calls) - averaged, **forwards.seen})
-            return done
-        results, error = attempt(work, k, LONGER)
-        yield failed(f"{so_many(k, 'rank')}, two steps in {pieces} parts", error,
-                     "weights from every rank", {
-            "all ranks must call the same collectives in the same order": WAITED})
-        after, before = descend([weight], [sum(step, []) for step in steps], lr), weight
-        for number, (ranks, got, (right,)) in enumerate(
-                zip(steps, zip(*results), after)):
-            n = len(ranks[0])
-            say = about(f"{so_many(k, 'rank')}, {n} parts of {rows} rows on each, lr "
-                        f"{lr:.3f}, step {number + 1}")
-            mine, step = [one["weight"] for one in got], right - before
-            yield say("the weights on each rank", mine, [right] * k, {
-                "replicas differ: one stepped with a gradient that was not averaged. "
-                "Step after the last backward, whose forward stands outside of no_sync":
-                    unequal(mine),
-                f"the step is {k} times too small: DDP has divided by the number of "
-                "ranks": [before + step / k] * k,
-                f"the means of {n} microbatches are added up, not averaged":
-                    [before + n * step] * k,
-                "one step is wanted, after the last microbatch, and gradients are "
-                "cleared once, before the first": True})
-            yield from averages(say, n, got)
-            yield from one_by_one(say, rows, got)
-            before = right
+        def work(starts=starts, X=X):
+            rank, steps = dist.get_rank(), []
+            module = _two_layers(starts[rank])
+            params = list(module.parameters())
+            model = MyDDP(module)
+            begun = parameters_to_vector(params)
+            for grads in [None] * 4, [None] * 4, [torch.full_like(p, rank)
+                                                  for p in params]:
+                for p, grad in zip(params, grads):
+                    p.grad = grad
+                with watched() as calls:
+                    model(X[rank]).square().sum().backward()
+                steps.append(([list(calls)], torch.cat([p.grad.flatten()
+                                                        for p in params])))
+            return begun, steps, [p.grad is grad for p, grad in zip(params, grads)]
+        results, error = attempt(work, k, SECONDS)
+        yield failed(so_many(k, "rank"), error, "gradients on every rank", {
+            "`finish` ran in the first hook, before other gradients came: hand over "
+            "the function, queue_callback(self.finish)": "'NoneType'|callback",
+            "all ranks must call the same collectives: broadcast stands on those that "
+            "receive, too": WAITED})
+        say, (begun, steps, same) = about(so_many(k, "rank")), zip(*results)
+        yield say("the weights on each rank when they are wrapped", begun,
+                  [starts[0]] * k, {
+            "every rank keeps its own: overwrite them with rank 0's": starts,
+            "rank 0's own weights must stay as they are":
+                not close(begun[0], starts[0].tolist())})
+        own = [torch.cat([grad.flatten() for grad in torch.autograd.grad(
+            module(x).square().sum(), list(module.parameters()))])
+            for x in X for module in [_two_layers(starts[0])]]
+        for step, found in enumerate(zip(*steps)):
+            sent, grads = zip(*found)
+            yield from _averaged(say, step, sent[0], grads, own)
+        yield say("is p.grad the tensor that it was before the third backward?", same,
+                  [[True] * 4] * k, {
+            "write the mean into p.grad, with copy_: whoever holds the old tensor must "
+            "find it there": True})
+
+
+def _two_layers(start):
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)).double()
+    vector_to_parameters(start.clone(), module.parameters())
+    return module
+
+
+def _averaged(say, step, sent, grads, own):
+    """Compare the messages of rank 0 in a backward, and all ranks' gradients."""
+    k, before = len(own), torch.arange(len(own)) * (step == 2)
+    mean = sum(own) / k + before.double().mean()
+    yield say(f"numbers in each message of backward {step + 1}", sent, [[14]], {
+        "nothing was sent: the first hook of each backward asks for `finish`, with "
+        "queue_callback": [[]] if step == 0 else False,
+        "nothing was sent the second time: has `finish` made `queued` False again?":
+            [[]],
+        "every hook asked for `finish`: only the first one should": [[14] * 4],
+        "one message for each gradient: pack all into one flat tensor":
+            len(sent[0]) == 4})
+    yield say(f"the gradients on each rank after backward {step + 1}", grads,
+              [mean] * k, {
+        "every rank holds its own: write the mean back into each p.grad": [
+            part + old for part, old in zip(own, before)],
+        "this is the sum over ranks: the mean is wanted": [mean * k] * k,
+        "this is divided by the number of ranks twice": [mean / k] * k,
+        "these numbers stand at other places: unpack them in the order in which they "
+        "were packed": close(sorted(grads[0].tolist() if isinstance(
+            grads[0], torch.Tensor) else grads[0]), sorted(mean.tolist()))})
 
 
 @exercise("ddp_program/evaluate", seconds=60)

@@ -155,16 +155,10 @@ def average_in_buckets(random, average_in_buckets):
 
 
 @exercise("ps4/average_in_hooks", points=3, seconds=60)
-def average_in_hooks(random, average_in_hooks, fewest=1):
+def average_in_hooks(random, average_in_hooks):
     """Train as above; only before the first step is the answer called."""
-    for case in list(_draw(random))[fewest - 1:]:
+    for case in _draw(random):
         yield from _trained(case, _one_each, before=average_in_hooks)
-
-
-@exercise("ddp_by_hand/hook", seconds=60)
-def on_several_ranks(random, average_when_ready):
-    """Ask for the same, without the case of one rank."""
-    return average_in_hooks(random, average_when_ready, fewest=2)
 
 
 def parts():

@@ -73,21 +73,25 @@ def forward(module, devices, X):
             outputs.append(functional_call(copy.deepcopy(module), params, (shard,)))
     return torch.cat([output.to(devices[0]) for output in outputs])
 """},
-    "ddp_by_hand/bucket": {
-        "torch's own helpers": """
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-def pack(tensors):
-    return _flatten_dense_tensors(tensors)
-
-def unpack(flat, tensors):
-    for t, new in zip(tensors, _unflatten_dense_tensors(flat, tensors)):
-        t.data = new
-    return tensors
+    "buckets/send_full": {
+        "a loop that ends": """
+def send_full(buckets, p):
+    for bucket in buckets:
+        bucket.missing.discard(p)
+    number = 0
+    while number < len(buckets) and not buckets[number].missing:
+        if buckets[number].work is None:
+            buckets[number].send()
+        number += 1
 """,
-        "number by number": changed(
-            "ddp_by_hand/bucket", WRITE="for j in range(t.numel()): t.view(-1)[j] = part[j]",
-            PACKED="torch.tensor([x for t in tensors for x in t.reshape(-1).tolist()],"
-                   " dtype=torch.float64)")},
+        "with takewhile": """
+def send_full(buckets, p):
+    from itertools import takewhile
+    [bucket] = [bucket for bucket in buckets if p in bucket.missing]
+    bucket.missing.remove(p)
+    for bucket in takewhile(lambda bucket: len(bucket.missing) == 0, buckets):
+        bucket.work or bucket.send()
+"""},
     "ddp_program/sampler": {
         "torch's own": """
 from torch.utils.data import DistributedSampler

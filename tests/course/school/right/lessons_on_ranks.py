@@ -39,18 +39,23 @@ def ring_allreduce(tensor):
         "batch_isend_irecv": changed(
             "processes/ring", SEND="[work.wait() for work in dist.batch_isend_irecv(["
             "dist.P2POp(dist.isend, parcel, right), dist.P2POp(dist.irecv, box, left)])]")},
-    "ddp_by_hand/accumulate": {
-        "gradients divided once, by hand": changed(
-            "ddp_by_hand/accumulate", DIVISOR="1",
-            STEP="[p.grad.div_(len(parts)) for p in model.parameters()]; optimizer.step()"),
-        "the loss is noted, and looked at again": changed(
-            "ddp_by_hand/accumulate", BEFORE="noted = []",
-            PART="noted.append(loss(model(X), y))\n"
-                 "            torch.autograd.backward(noted[-1] / len(parts))",
-            STEP="optimizer.step(); optimizer.zero_grad(set_to_none=True)\n"
-                 "    with torch.no_grad():\n"
-                 "        noted = [loss(model.module(X), y).item() - mean.item()\n"
-                 "                 for mean, (X, y) in zip(noted, parts)]")},
+    "ddp_by_hand/ddp": {
+        "divided before it is sent, torch's own packing": changed(
+            "ddp_by_hand/ddp", MEAN="pass",
+            PACK="from torch._utils import _flatten_dense_tensors as pack, "
+                 "_unflatten_dense_tensors as unpack\n"
+                 "        flat = pack(grads) / dist.get_world_size(); dist.all_reduce(flat)\n"
+                 "        [grad.copy_(new) for grad, new in zip(grads, unpack(flat, grads))]",
+            WRITE="pass"),
+        "last first, slice by slice, into .data": changed(
+            "ddp_by_hand/ddp", ("parts = flat.split", "place = 0; sizes = list"),
+            PACK="grads.reverse(); flat = torch.cat([grad.view(-1) for grad in grads])\n"
+                 "        dist.all_reduce(flat)",
+            PARAMS="reversed(list(self.module.parameters()))", ORDER="sizes",
+            WRITE="p.grad.data[:] = flat[place:place + part].reshape(p.shape); place += part"),
+        "a callback of its own": changed(
+            "ddp_by_hand/ddp",
+            ASK="Variable._execution_engine.queue_callback(lambda: self.finish())")},
     "ddp_program/evaluate": {
         "one after the other, divided as tensors": changed(
             "ddp_program/evaluate", REDUCE="[dist.all_reduce(count) for count in counts]",

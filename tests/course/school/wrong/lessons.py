@@ -86,27 +86,24 @@ def forward(module, devices, X):
             "CALL": "functional_call(module, weights, (X,))[:len(shard)]",
             "RESULT": "functional_call(module, weights, (X,))"},
         "no gradient comes back": {"COPY": "p.detach().to(device, copy=True)"}}),
-    "ddp_by_hand/bucket": ("""
-def pack(tensors):
-    <<BEFORE: pass>>
-    return <<PACKED: torch.cat([t.reshape(-1) for t in tensors])>>
-
-def unpack(flat, tensors):
-    parts = flat.split([t.numel() for t in <<LIST: tensors>>])
-    for i, (t, part) in enumerate(zip(LIST, parts)):
-        <<WRITE: t.copy_(part.view(t.shape))>>
-    return <<RESULT: None>>
+    "buckets/send_full": ("""
+def send_full(buckets, p):
+    for bucket in buckets:
+        if p in bucket.missing:
+            <<STRIKE: bucket.missing.remove(p)>>
+    for bucket in <<ORDER: buckets>>:
+        if <<WAIT: bucket.missing>>:
+            <<STOP: break>>
+        if <<NEW: bucket.work is None>>:
+            <<SEND: bucket.send()>>
+            <<AFTER: pass>>
 """, {
-        "pack has changed": {"BEFORE": "[t.div_(2) for t in tensors]"},
-        "the last tensor's numbers": {
-            "PACKED": "torch.cat([t.reshape(-1) for t in tensors[::-1]])"},
-        "this is a list": {"PACKED": "[t.reshape(-1) for t in tensors]"},
-        "the list holds them": {"WRITE": "tensors[i] = part.view(t.shape)"},
-        "the result is returned": {
-            "WRITE": "pass", "RESULT": "[part.view(t.shape) for t, part in zip(tensors, parts)]"},
-        "nothing was written": {"WRITE": "t = part.view(t.shape)"},
-        "these numbers were added": {"WRITE": "t.add_(part.view(t.shape))"},
-        "the numbers are cut off": {"LIST": "tensors[::-1]"}}),
+        "p has come": {"STRIKE": "pass"},
+        "nothing is sent": {"SEND": "pass"},
+        "these go as they fill up": {"STOP": "continue"},
+        "a bucket was sent twice": {"NEW": "True"},
+        "a bucket was sent before": {"WAIT": "len(bucket.missing) > 1"},
+        "a bucket that was full early": {"AFTER": "break"}}),
     "ddp_program/sampler": ("""
 def indices(length, world_size, rank, epoch, seed):
     generator = <<GENERATOR: torch.Generator().manual_seed(<<NUMBER: seed + epoch>>)>>

@@ -45,31 +45,55 @@ def ring_allreduce(tensor):
                       "    for r in range(1, n): dist.recv(parcel, r); tensor += parcel\n"
                       "    for r in range(1, n): dist.send(tensor, r)\n"
                       "    n = 1"}}),
-    "ddp_by_hand/accumulate": ("""
-def step_in_parts(model, optimizer, loss, parts):
-    optimizer.zero_grad()
-    <<BEFORE: pass>>
-    with <<QUIET: model.no_sync()>>:
-        for X, y in parts[:-1]:
-            <<PART: (loss(model(X), y) / <<DIVISOR: len(parts)>>).backward()>>
-    X, y = parts[-1]
-    <<LAST: (loss(model(X), y) / DIVISOR).backward()>>
-    <<STEP: optimizer.step()>>
+    "ddp_by_hand/ddp": ("""
+from torch.autograd import Variable
+
+class MyDDP(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.queued = module, False
+        <<START: for p in module.parameters(): dist.broadcast(p.detach(), src=0)>>
+        for p in module.parameters():
+            p.register_post_accumulate_grad_hook(self.hook)
+
+    def forward(self, *args):
+        return self.module(*args)
+
+    def hook(self, p):
+        if <<FIRST: not self.queued>>:
+            self.queued = True
+            <<ASK: Variable._execution_engine.queue_callback(self.finish)>>
+
+    def finish(self):
+        self.queued = <<OVER: False>>
+        grads = [p.grad for p in self.module.parameters()]
+        <<PACK: flat = torch.cat([grad.flatten() for grad in grads]); dist.all_reduce(flat)>>
+        <<MEAN: flat /= dist.get_world_size()>>
+        parts = flat.split([grad.numel() for grad in grads])
+        for p, part in zip(<<PARAMS: self.module.parameters()>>, <<ORDER: parts>>):
+            <<WRITE: p.grad.copy_(part.view_as(p))>>
 """, {
-        "replicas differ": {"LAST": "pass"},
-        "the step is 2 times too small": {"DIVISOR": "(len(parts) * dist.get_world_size())"},
-        "the means of 3 microbatches": {"DIVISOR": "1"},
-        "one step is wanted": {"PART": "pass"},
-        "no_sync is for all": {"QUIET": "torch.enable_grad()"},
-        "leave averaging to DDP": {
-            "STEP": "[(dist.all_reduce(p.grad), p.grad.div_(dist.get_world_size())) "
-                    "for p in model.parameters()]; optimizer.step()"},
-        "when the last backward returns": {"STEP": "dist.barrier(); optimizer.step()"},
-        "more rows at once": {"BEFORE": "parts = [tuple(map(torch.cat, zip(*parts)))]"},
-        "call backward after each forward": {
-            "BEFORE": "losses = []",
-            "PART": "losses.append(loss(model(X), y) / DIVISOR)",
-            "LAST": "(sum(losses) + loss(model(X), y) / DIVISOR).backward()"}}),
+        "`finish` ran in the first hook": {
+            "ASK": "Variable._execution_engine.queue_callback(self.finish())"},
+        "all ranks must call": {
+            "START": "for p in module.parameters(): "
+                     "dist.get_rank() or dist.broadcast(p.detach(), src=0)"},
+        "every rank keeps its own": {"START": "pass"},
+        "rank 0's own weights": {
+            "START": "for p in module.parameters(): dist.broadcast(p.detach(), src=1)"},
+        "nothing was sent: the first": {"ASK": "pass"},
+        "nothing was sent the second": {"OVER": "True"},
+        "every hook asked": {"FIRST": "True"},
+        "one message for each": {
+            "PACK": "[dist.all_reduce(grad) for grad in grads]; flat = torch.cat("
+                    "[grad.flatten() for grad in grads])"},
+        "every rank holds its own": {"WRITE": "pass"},
+        "this is the sum": {"MEAN": "pass"},
+        "this is divided by": {"MEAN": "flat /= dist.get_world_size() ** 2"},
+        "these numbers stand": {
+            "PACK": "flat = torch.cat([grad.flatten() for grad in grads[::-1]]); "
+                    "dist.all_reduce(flat)"},
+        "write the mean into": {"WRITE": "p.grad = part.view_as(p)"}}),
     "ddp_program/evaluate": ("""
 @torch.no_grad()
 def evaluate(model, X, y):
