@@ -70,14 +70,14 @@ def forward(random, forward):
         class Noted(nn.Linear):
             def forward(self, X, calls=calls, own=own):
                 bare = self is own[0] and self.weight is own[1]
-                calls.append((bare, len(X)))  # these lists, in replicas too
+                calls.append((bare, len(X), self.weight))  # these, in replicas too
                 return super().forward(X)
         devices = try_devices(k)
         module = Noted(3, 4, dtype=torch.float64, device=devices[0])
         module.load_state_dict(dict(zip(("weight", "bias"), layer)))
         own.extend([module, module.weight])
         outputs = forward(module, devices, X.clone().to(devices[0]))
-        bare, replicas = (sorted((rows for is_bare, rows in calls if is_bare == which),
+        bare, replicas = (sorted((call[1] for call in calls if call[0] == which),
                                  reverse=True) for which in (True, False))
         if isinstance(outputs, torch.Tensor) and outputs.requires_grad:
             (outputs * outputs).sum().backward()
@@ -91,12 +91,16 @@ def forward(random, forward):
             "these are parts: torch.cat puts them together": list(parts)})
         if len(shards) > 1 or bare != shards:  # on one device either will do
             yield say("rows in each call with the module's own weights", bare, [], {
+                "the whole minibatch went through the module: cut it": bare == [n],
                 "the module itself was called: each shard needs a copy of the weights, "
                 "on its device; on the same device only copy=True makes one": True})
             yield say("rows in each call with copied weights", replicas, shards, {
                 "a device without rows takes no part: leave out its shard, and copy "
                 "no weights for it": 0 in replicas,
                 "each copy of the weights works on its own shard, once": True})
+            yield say("copies of the weights", len({id(w) for *_, w in calls}),
+                      len(shards), {
+                "one copy is used for several shards: each device needs its own": True})
         grad = [p.grad for p in module.parameters()]
         yield say("the gradient in the module, of the sum of the squared outputs",
                   grad, list(grads), {

@@ -79,7 +79,10 @@ def forward(module, devices, X):
     return <<RESULT: torch.cat(outputs)>>
 """, {
         "these are parts": {"RESULT": "outputs"},
+        "the whole minibatch went through": {"RESULT": "module(X)", "SOME": "False"},
         "the module itself was called": {"CALL": "module(shard)"},
+        "one copy is used for several shards": {
+            "COPY": "module.__dict__.setdefault('kept', {}).setdefault(name, p.clone())"},
         "on the same device only copy=True makes one": {"COPY": "p.to(device)"},
         "a device without rows": {"SOME": "True"},
         "each copy of the weights works on its own shard": {
