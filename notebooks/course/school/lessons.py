@@ -232,7 +232,7 @@ def one_step_test(random, one_step_test):
     say = about("7 rows, a linear layer")
     yield say("was `step` called outside of run_ranks?", bool(outside), False, {
         "it needs a group, on one device too: run_ranks(..., 1)": True})
-    yield say("a right step on 3 ranks, which returns nan as its loss", right, 0, {
+    yield say("a right step on 3 ranks (it returns nan as its loss)", right, 0, {
         "the loss is older than the new weights: compare weights": right != right,
         "all must begin with equal weights: load one state_dict everywhere": True})
     yield say("a step twice too long, alike on n = 2 ranks", long, 1, {
