@@ -1,7 +1,7 @@
 """Calls as if each were made in a process of its own: nothing is remembered."""
 
 import random
-from functools import lru_cache, partial
+from functools import partial
 
 import pytest
 
@@ -9,8 +9,6 @@ from course.school.ranks import Afresh
 
 CELLS = {
     "a global dict": "cache = {}\ndef answer(x): return cache.setdefault(x, draw())",
-    "a default": "def answer(x, cache={}): return cache.setdefault(x, draw())",
-    "an attribute": "def answer(x): return answer.cache.setdefault(x, draw())\nanswer.cache = {}",
     "a new global name": """
 def answer(x):
     global cache
@@ -18,14 +16,6 @@ def answer(x):
         cache = draw()
     return cache
 """,
-    "a global number": """
-cache = None
-def answer(x):
-    global cache
-    cache = draw() if cache is None else cache
-    return cache
-""",
-    "lru_cache": "@lru_cache\ndef answer(x): return draw()",
     "a closure": "answer = (lambda cache: lambda x: cache.setdefault(x, draw()))({})",
     "an object": """
 class Memory:
@@ -37,7 +27,7 @@ def answer(x): return memory.cache.setdefault(x, draw())
 
 
 def define(source):
-    space = {"lru_cache": lru_cache, "draw": partial(random.Random(0).random),
+    space = {"draw": partial(random.Random(0).random),
              "__name__": "__main__"}
     exec(source, space)
     return space["answer"]

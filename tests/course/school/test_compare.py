@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from course.school.checks import ROUNDED, about, close, flat, numbers, shorten, unequal
+from course.school.checks import ROUNDED, about, close, numbers, shorten
 
 ONE = torch.tensor([1.0, 2.0])
 
@@ -72,15 +72,6 @@ def test_the_first_hint_that_fits_is_said_and_no_other(hints, said):
     assert lines[3:] == ([f"perhaps {said}"] if said else [])
 
 
-def test_hints_that_cost_much_are_worked_out_for_wrong_numbers_alone():
-    def dear():
-        raise KeyError("worked out")
-        yield
-    assert about("x")("y", 5.0, 5.0, dear()) is None
-    with pytest.raises(KeyError):
-        about("x")("y", 5.0, 6.0, dear())
-
-
 PARTS = {"the part": [1.0], "the whole": [1.0, 5.0]}
 THIRD = torch.tensor([1 / 3])  # rounded to float32
 
@@ -132,12 +123,6 @@ def test_a_number_that_says_that_it_is_what_is_wanted_becomes_pythons_own():
     assert about("x")("y", [Sly(9)], [1.0]) is not None
 
 
-def test_nested_lists_become_one_and_a_rank_that_differs_is_noticed():
-    assert flat([[1, (2, [])], 3]) == [1, 2, 3] and flat(4) == [4]
-    assert not unequal([[1.0], [1.0]]) and not unequal([ONE, ONE])
-    assert unequal([[1.0], [1.0], [1.1]]) and unequal([[1.0], None])
-
-
 # shorten
 
 @pytest.mark.parametrize("value, text", [
@@ -156,12 +141,3 @@ def test_values_are_written_short(value, text):
 def test_a_text_is_never_longer_than_its_width(value):
     assert len(shorten(value)) <= 300 and len(shorten(value, 20)) <= 20
     assert shorten("x" * 11, 10) == "xxxxxx ..." and shorten("x" * 10, 10) == "x" * 10
-
-
-def test_anything_can_be_compared_with_anything():
-    wanted = [None, True, 0, -1, 1.5, "", [], [[]], [None], {}, {"": None}, ONE]
-    for got in [*wanted, 10**400, math.nan, math.inf, "\ud800\0", [math.nan] * 4, 1j,
-                object(), nested(99)]:
-        for wish in wanted:
-            message = about("x")("y", got, wish, {"no": False})
-            assert message is None or len(message) < 1000

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from course.school.draws import (
     META,
-    forms,
     images,
     moved,
     rand,
@@ -30,12 +29,6 @@ def test_numbers_are_distinct_of_both_signs_and_follow_the_generator_alone():
     assert rand(random.Random(0)).shape == () and rand(random.Random(0), 0).numel() == 0
 
 
-def test_images_are_distinct_and_have_labels():
-    X, y = images(random.Random(3), 5)
-    assert (X.shape, X.dtype, y.shape) == ((5, 1, 28, 28), torch.float64, (5,))
-    assert X.unique().numel() == X.numel() and set(y.tolist()) <= set(range(10))
-
-
 @pytest.mark.parametrize("value, message", [
     (torch.ones(2), "f must return a list of tensors, got Tensor"),
     ([torch.ones(1), 2.0], r"f returned a float at \[1\], not a tensor"),
@@ -43,11 +36,6 @@ def test_images_are_distinct_and_have_labels():
 def test_what_is_no_list_of_so_many_tensors_is_refused(value, message):
     with pytest.raises(TypeError, match=message):
         tensors(value, 2, "f")
-
-
-def test_dtype_and_shape_are_told_and_what_is_no_tensor():
-    assert forms([torch.ones(0, 2), torch.tensor(1), [3]]) == [
-        "torch.float32 of shape (0, 2)", "torch.int64 of shape ()", "a list"]
 
 
 def test_each_call_of_lenet_is_noted_with_its_weights_first_pixels_and_gradients():
@@ -107,11 +95,3 @@ def test_it_is_told_whose_numbers_stand_where_the_sum_should(after, handed, retu
     message = next(filter(None, messages), None)
     assert (message is None) == (hint is None)
     assert hint is None or message.partition("\nperhaps ")[2].startswith(hint)
-
-
-def test_other_memory_under_a_tensor_is_told():
-    tensor = torch.ones(2)
-    view = tensor.detach()
-    tensor.data = torch.full((2,), 3.0)
-    *_, message = summed([[1.0, 1.0], [2.0, 2.0]], [tensor] * 2, views=[view] * 2)
-    assert "perhaps its memory is as it was" in message

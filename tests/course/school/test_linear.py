@@ -14,7 +14,6 @@ from course.school.linear import (
     draw_batch,
     draw_layer,
     gradients,
-    loss,
     optimizer,
 )
 
@@ -22,18 +21,6 @@ DRAWS = random.Random(0)
 PARAMS = draw_layer(DRAWS)
 BATCHES = [draw_batch(DRAWS, rows) for rows in (3, 1, 5)]
 X, Y = (torch.cat(parts) for parts in zip(*BATCHES))
-
-
-def test_factors_of_one_over_all_rows_make_the_mean_loss_of_all_rows():
-    whole = F.cross_entropy(X @ PARAMS[0].T + PARAMS[1], Y)
-    assert loss(PARAMS, BATCHES, [1 / 9] * 3).item() == pytest.approx(whole.item())
-
-
-def test_without_factors_every_batch_counts_alike():
-    means = [loss(PARAMS, [batch]).item() for batch in BATCHES]
-    assert loss(PARAMS, BATCHES).item() == pytest.approx(sum(means) / 3)
-    with pytest.raises(ValueError, match="zip"):
-        loss(PARAMS, BATCHES, [1.0])
 
 
 def test_tanh_stands_between_two_layers():
@@ -55,13 +42,6 @@ def test_steps_are_those_of_a_model_with_that_optimizer_and_write_into_nothing(k
         rule.step()
         torch.testing.assert_close(after, [p.data for p in model.parameters()])
     torch.testing.assert_close(PARAMS, before, rtol=0, atol=0)
-
-
-def test_each_kind_is_what_it_says():
-    found = {kind: optimizer(kind, PARAMS, 0.1) for kind in KINDS}
-    assert type(found["Adam"]) is torch.optim.Adam
-    assert [found[kind].defaults["momentum"] for kind in ("SGD", "SGD with momentum")
-            ] == [0, 0.9]
 
 
 @pytest.mark.parametrize("keep", [True, False])
