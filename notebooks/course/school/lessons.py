@@ -40,6 +40,7 @@ def by_data(random, by_data):
             "device": len(replicas) == k})
         seen = sorted(flat(rows_seen(calls, replicas, X)[:-1]))
         yield say("images that went through the replicas", seen, list(range(n)), {
+            "nothing went through what came back: return the replicas": not seen,
             "each image belongs to one device: split_batch cuts the minibatch": True})
         own = []
         for images_, labels in zip(X.split(rows), y.split(rows)):

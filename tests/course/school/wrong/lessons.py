@@ -50,8 +50,9 @@ def by_data(X, y, params, devices):
     for grads in zip(*[[p.grad for p in replica] for replica in replicas]):
         <<SUM: allreduce(grads)>>
     <<AFTER: pass>>
-    return replicas
+    return <<RESULT: replicas>>
 """, {
+        "nothing went through": {"RESULT": "[[p.grad for p in replica] for replica in replicas]"},
         "these share memory": {"COPIES": "[get_params(params, devices[0])] * len(devices)",
                                "SUM": "pass"},
         "each image belongs to one device": {"SHARDS": "[X] * len(devices), [y] * len(devices)"},
