@@ -218,13 +218,13 @@ def stepwise(random, stepwise):
     """Hand over a step that is right, one that is halved, and some that fail once."""
     params = init_params("he", draws.generator(random), torch.float64)
     (X, y), lr, w = draws.images(random, 4), random.uniform(0.05, 0.1), torch.ones(4)
+    say = about(f"4 rows, 3 devices, lr {lr:.3f}, 3 steps")
 
-    def apart(rate, other, anew=True):
-        """Return how far two devices are apart after each of three steps."""
+    def apart(anew):  # half a step and a whole one, after each of three
         found, one, two = [], params, params
         for _ in range(3):
             one, two = ([p - by * g for p, g in zip(old, _grads(old, X, y, w))]
-                        for old, by in ((one, rate), (one if anew else two, other)))
+                        for old, by in ((one, lr / 2), (one if anew else two, lr)))
             found.append(float(max((p - q).abs().max() for p, q in zip(one, two))))
         return found
 
@@ -237,23 +237,20 @@ def stepwise(random, stepwise):
             for rank in ranks if len(calls) == at else ():
                 device_params[rank][2].data += 0.5
         return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
-    given = f"4 rows, 3 devices, lr {lr:.3f}, 3 steps; step: "
-    got, found = far(), apart(lr / 2, lr)
-    yield about(f"{given}a right one")("the largest difference", got, 0.0, {
+    yield say("the step is right; the largest difference", got := far(), 0.0, {
         "return one number, the largest": isinstance(got, list),
         "let the single device start from a copy of the replicas' weights, made "
         "before they move, and take train_batch": True}, 1e-12)
-    yield about(f"{given}with half the rate")("the largest difference", far(1 / 2),
-                                              max(found), {
+    halves = apart(anew=True)
+    yield say("the step is halved; the largest difference", far(0.5), max(halves), {
         "the single device took the step that is tested: it takes train_batch": 0.0,
         "these are two runs: let the single device start from the replicas, at each "
-        "step anew": max(apart(lr / 2, lr, anew=False)),
-        "this is the last step's: keep the largest of all steps": found[-1]}, 1e-6)
+        "step anew": max(apart(anew=False)),
+        "this is the last step's: keep the largest of all steps": halves[-1]}, 1e-6)
     for at, ranks in (1, (0, 1, 2)), (3, (0,)), (3, (1,)), (3, (2,)):
-        yield about(f"{given}right, but that step {at} adds 0.5 to weights of "
-                    f"{so_many(len(ranks), 'replica')}: {shorten(ranks)}")(
-            "the largest difference", far(at=at, ranks=ranks), 0.5, {
-                "look at every replica, after every step, and keep the largest": True})
+        yield say(f"step {at} adds 0.5 on ranks {ranks}; the largest difference",
+                  far(1, at, ranks), 0.5, {
+            "look at every replica, after every step, and keep the largest": True})
 
 
 @exercise("ps1/weighted_train_batch", points=5, seconds=90)
