@@ -150,7 +150,7 @@ class _Box:
     """Stand for a bucket, which notes in `log` that it is sent."""
 
     def __init__(self, params, number, log):
-        self.missing, self.work = set(params), None
+        self.params, self.missing, self.work = params, set(params), None
         self.number, self.log = number, log
 
     def send(self):
