@@ -160,22 +160,15 @@ class _Box:
 
 @exercise("ddp_program/sampler")
 def sampler(random, indices):
-    """Ask for the rows of every rank; note if torch's own generator begins anew."""
+    """Ask for the rows of every rank."""
     for n, k in (10, 4), (7, 3), (12, 3), (2, 5), (5, 1):
         epoch, seed = random.randint(2, 9), random.randint(10, 999)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(2**40)  # which no answer asks for
-            got = numbers([indices(n, k, rank, epoch, seed) for rank in range(k)])
-            seeded = torch.initial_seed() != 2**40
+        got = numbers([indices(n, k, rank, epoch, seed) for rank in range(k)])
         wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
         for own in wanted:
             own.set_epoch(epoch)
         say = about(f"length {n}, world_size {k}, epoch {epoch}, seed {seed}")
         yield _sampled(say, got, list(map(list, wanted)), n, epoch, seed)
-        yield say("was torch's own generator given a new seed?", seeded, False, {
-            "whatever draws next, such as dropout, would begin with the same numbers "
-            "in each epoch: give randperm a generator of its own, "
-            "torch.Generator().manual_seed(...)": True})
 
 
 def _sampled(say, got, wanted, n, epoch, seed):
@@ -247,19 +240,16 @@ def one_step_test(random, one_step_test):
 
 @exercise("predict_before_you_pay/seconds")
 def seconds(random, seconds):
-    """Ask for the price of steps over a link; see whether they are changed."""
+    """Ask for the price of steps over a link."""
     for lengths in [], [1], [1, 1, 1], [4], [3, 1, 2], [2, 2, 2, 2]:
         steps = [[random.randint(1, 99) for _ in range(length)] for length in lengths]
         if len(lengths) == 3:
             steps[0] = [0] * lengths[0]  # a message may be empty
         a, b = random.randint(2, 9) / 2, random.choice([4.0, 5.0, 8.0, 10.0])
-        handed = [list(step) for step in steps]
-        price = seconds(handed, SimpleNamespace(alpha=a, bandwidth=b))
+        price = seconds(steps, SimpleNamespace(alpha=a, bandwidth=b))
         count, messages = len(steps), sum(steps, [])
         longest = sum(map(max, steps))
         say = about(f"steps {steps}, alpha {a}, bandwidth {b}")
-        yield say("the steps afterwards", handed, steps, {
-            "the lists are the caller's: leave them as they are": True})
         yield say("seconds", price, count * a + longest / b, {
             "a step's messages travel at the same time: the longest counts, not their "
             "sum": count * a + sum(messages) / b,
@@ -282,9 +272,7 @@ def amdahl(random, amdahl):
                 "this is the time of a step, as a part of one device's: the speed-up "
                 "is 1 divided by it": [1 / value for value in wanted],
                 "the serial part is divided, too: it takes as long on any number of "
-                "ranks": sizes,
-                "the parts have changed places: `serial` is the one that does not get "
-                "shorter": [1 / (1 - s + s / n) for n in sizes]})
+                "ranks": sizes})
 
 
 @exercise("keep_only_a_part/zero_bytes")
@@ -322,23 +310,20 @@ def rows_to_go(random, rows_to_go):
     for n, seen, k in ((12, 4, 2), (23, 8, 3), (10, 0, 2), (9, 9, 2),
                        (random.randint(30, 60), 12, 4), (17, 15, 4)):
         order = random.sample(range(n), n)
-        handed, ranks = list(order), range(k)
-        got = [rows_to_go(handed, seen, rank, k) for rank in ranks]
+        got = [rows_to_go(list(order), seen, rank, k) for rank in range(k)]
         left = order[seen:]
         block, full = -(-len(left) // k), left + (left * k)[:-len(left) % k]
         say = about(f"order {order}, seen {seen}, {so_many(k, 'rank')}")
-        yield say("the order afterwards", handed, order, {
-            "the order is the caller's: leave it as it is": True})
-        yield say("one list a rank", got, [left[rank::k] for rank in ranks], {
+        yield say("one list a rank", got, [left[rank::k] for rank in range(k)], {
             "these begin at the front again: the first `seen` rows have been read":
-                [order[rank::k] for rank in ranks],
+                [order[rank::k] for rank in range(k)],
             "`seen` counts the rows of all ranks together, not of each":
-                [order[seen * k:][rank::k] for rank in ranks],
+                [order[seen * k:][rank::k] for rank in range(k)],
             "every rank gets all that is left: each row is read several times":
                 [left] * k,
             "no row is lost or read twice, but these are blocks: deal them in turn":
-                [left[rank * block:(rank + 1) * block] for rank in ranks],
+                [left[rank * block:][:block] for rank in range(k)],
             "the last rows are lost where they do not divide by the ranks":
-                [left[:len(left) // k * k][rank::k] for rank in ranks],
+                [left[:len(left) // k * k][rank::k] for rank in range(k)],
             "some rows are read twice, to give each rank as many: deal out only what "
-            "is left": [full[rank::k] for rank in ranks]})
+            "is left": [full[rank::k] for rank in range(k)]})

@@ -135,24 +135,6 @@ def weighted_allreduce(random, weighted_allreduce):
         yield memory(given, views, kept)
 
 
-@exercise("one_step/sgd")
-def sgd(random, sgd):
-    """Take a step on parameters that hold gradients."""
-    for number, size in enumerate(random.sample(range(2, 50), 4)):
-        # first a rate that // size does not make 0
-        lr = random.uniform(0.1, 1) if number else 1.5 * size + 0.25
-        params, old, grads, views = _with_gradients(random)
-        sgd(params, lr, size)
-
-        def stepped(rate, old=old, grads=grads):
-            return [p - rate * grad for p, grad in zip(old, grads)]
-        given = (f"lr {lr:.3f}, batch_size {size}, parameters {shorten(old, 100)}, "
-                 f"gradients {shorten(grads, 100)}")
-        yield from _stepped(given, params, old, views, stepped(lr / size), {
-            "// rounds down: one / divides": stepped(lr // size),
-            "the gradient is a sum over the batch: divide by batch_size": stepped(lr)})
-
-
 @exercise("ps1/clipped_sgd", points=2)
 def clipped_sgd(random, clipped_sgd):
     """Take steps with gradients that are too long, and with some that are not."""

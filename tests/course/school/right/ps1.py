@@ -46,12 +46,6 @@ def split_batch(X, y, devices):
              for rank, device in enumerate(devices)]
     return tuple(zip(*pairs))
 """},
-    "one_step/sgd": {"torch's own SGD": """
-def sgd(params, lr, batch_size):
-    optimizer = torch.optim.SGD(params, lr=lr / batch_size)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-"""},
     "one_step/stepwise": {
         "the course's order of things": changed(
             "one_step/stepwise", START="get_params(replicas[-1], devices[-1])",

@@ -110,7 +110,7 @@ def send_full(buckets, p):
         "a bucket that was full early": {"AFTER": "break"}}),
     "ddp_program/sampler": ("""
 def indices(length, world_size, rank, epoch, seed):
-    generator = <<GENERATOR: torch.Generator().manual_seed(<<NUMBER: seed + epoch>>)>>
+    generator = torch.Generator().manual_seed(<<NUMBER: seed + epoch>>)
     order = torch.randperm(length, generator=generator).tolist()
     <<BEFORE: pass>>
     while len(order) % world_size:
@@ -124,14 +124,12 @@ def indices(length, world_size, rank, epoch, seed):
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "the tail is dropped": {"BEFORE": "order = order[:length // world_size * world_size]"},
-        "each rank draws an order": {"NUMBER": "seed + epoch + rank"},
-        "whatever draws next": {"GENERATOR": "torch.manual_seed(NUMBER)"}}),
+        "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
     "predict_before_you_pay/seconds": ("""
 def seconds(steps, link):
     return <<RESULT: sum(<<TIME: link.alpha + <<MOST: max(step)>> / link.bandwidth>>
                          for step in steps)>>
 """, {
-        "the lists are the caller's": {"MOST": "(step.sort() or step[-1])"},
         "a step's messages travel": {"MOST": "sum(step)"},
         "every message is counted": {
             "TIME": "sum(link.alpha + size / link.bandwidth for size in step)"},
@@ -144,8 +142,7 @@ def amdahl(serial, world_size):
     return <<RESULT: 1 / time>>
 """, {
         "this is the time": {"RESULT": "time"},
-        "the serial part is divided": {"RESULT": "world_size"},
-        "the parts have changed places": {"RESULT": "1 / (1 - serial + serial / world_size)"}}),
+        "the serial part is divided": {"RESULT": "world_size"}}),
     "keep_only_a_part/zero_bytes": ("""
 def zero_bytes(params, world_size, stage):
     weights, gradients, adam = <<BYTES: 2, 2, 12>>
@@ -165,8 +162,6 @@ def rows_to_go(order, seen, rank, world_size):
     left = order[seen:]
     return <<ROWS: left[rank::world_size]>>
 """, {
-        "the order is the caller's": {
-            "ROWS": "order.__delitem__(slice(seen)) or order[rank::world_size]"},
         "these begin at the front": {"ROWS": "order[rank::world_size]"},
         "`seen` counts the rows": {"ROWS": "order[seen * world_size:][rank::world_size]"},
         "every rank gets all": {"ROWS": "left"},

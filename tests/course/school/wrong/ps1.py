@@ -94,21 +94,6 @@ def weighted_allreduce(data, weights):
         "0 times nan is nan": {"KEEP": "True"},
         "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
         "divide by the sum of the weights": {"WHOLE": "1"}}),
-    "one_step/sgd": ("""
-@torch.no_grad()
-def sgd(params, lr, batch_size):
-    for p in params:
-        <<BEFORE: pass>>
-        <<STEP: p -= <<RATE: lr / batch_size>> * p.grad>>
-        p.grad.zero_()
-        <<AFTER: pass>>
-""", {
-        "the gradient is a sum": {"RATE": "lr"},
-        "// rounds down": {"RATE": "(lr // batch_size)"},
-        "the parameters have not moved": {"STEP": "p = p - RATE * p.grad; p.grad = 0 * p"},
-        "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
-        "gradients must be zeroed": {"AFTER": "p.grad += 1"},
-        "requires_grad_(False) stays": {"AFTER": "p.requires_grad_(False)"}}),
     "ps1/clipped_sgd": ("""
 @torch.no_grad()
 def clipped_sgd(params, lr, batch_size, max_norm):
