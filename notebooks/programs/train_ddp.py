@@ -126,7 +126,7 @@ def train(args):
         dist.all_reduce(total)  # for the line below alone
         for buffer in model.buffers():  # batch norm's: rank 0's, as saved
             dist.broadcast(buffer, 0)
-        # not `model`, whose forward may wait for ranks that have more rows
+        # not `model`: its forward may wait for one on every other rank
         accuracy = evaluate(model.module, *test)
         if rank == 0:
             print(f"epoch {epoch}: loss {total.item() / len(data):.4f}, "
