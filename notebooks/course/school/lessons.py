@@ -271,8 +271,7 @@ def amdahl(random, amdahl):
             [amdahl(s, n) for n in sizes], wanted, {
                 "this is the time of a step, as a part of one device's: the speed-up "
                 "is 1 divided by it": [1 / value for value in wanted],
-                "the serial part is divided, too: it takes as long on any number of "
-                "ranks": sizes})
+                "the serial part is divided, too: it is as long on N ranks": sizes})
 
 
 @exercise("keep_only_a_part/zero_bytes")

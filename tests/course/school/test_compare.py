@@ -115,14 +115,6 @@ def test_numbers_of_other_kinds_become_pythons_own(value, plain):
     assert numbers(value) == plain and type(numbers(value)) is type(plain)
 
 
-def test_a_number_that_says_that_it_is_what_is_wanted_becomes_pythons_own():
-    class Sly(float):
-        __le__ = __ge__ = __eq__ = lambda *_: True
-        __hash__ = None
-    assert type(numbers(Sly(9))) is float
-    assert about("x")("y", [Sly(9)], [1.0]) is not None
-
-
 # shorten
 
 @pytest.mark.parametrize("value, text", [

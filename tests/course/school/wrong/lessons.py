@@ -84,7 +84,7 @@ def forward(module, devices, X):
         "the module itself was called": {"CALL": "module(shard)"},
         "one copy is used for several shards": {
             "COPY": "module.__dict__.setdefault('kept', {}).setdefault(name, p.clone())"},
-        "on the same device only copy=True makes one": {"COPY": "p.to(device)"},
+        "the module itself was called: each": {"COPY": "p.to(device)"},
         "a device without rows": {"SOME": "True"},
         "each copy of the weights works on its own shard": {
             "CALL": "functional_call(module, weights, (X,))[:len(shard)]",

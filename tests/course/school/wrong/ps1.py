@@ -99,10 +99,15 @@ def weighted_allreduce(data, weights):
 def clipped_sgd(params, lr, batch_size, max_norm):
     norm = torch.cat([p.grad.flatten() for p in params]).norm() / <<SIZE: batch_size>>
     for p in params:
-        p -= lr / batch_size * <<FACTOR: min(1, max_norm / norm)>> * p.grad
-        p.grad.zero_()
+        <<BEFORE: pass>>
+        <<STEP: p -= lr / batch_size * <<FACTOR: min(1, max_norm / norm)>> * p.grad>>
+        <<AFTER: p.grad.zero_()>>
     return <<RESULT: norm>>
 """, {
+        "the parameters have not moved": {"STEP": "p = p - lr * p.grad; p.grad = 0 * p"},
+        "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
+        "gradients must be zeroed": {"AFTER": "p.grad += 1"},
+        "requires_grad_(False) stays": {"AFTER": "p.grad.zero_(); p.requires_grad_(False)"},
         "divide by batch_size before": {"SIZE": "1"},
         "there is one norm": {"FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"},
         "a gradient that is short": {"FACTOR": "max_norm / norm"},
