@@ -62,7 +62,7 @@ def evaluate(model, X, y):
 
 
 def save(path, model, optimizer, epoch, settings):
-    """Let rank 0 write the file: under another name first, so it is never half."""
+    """Let rank 0 write the file, first under another name: never half."""
     if dist.get_rank() == 0:
         state = {"model": model.module.state_dict(), "epoch": epoch,
                  "optimizer": optimizer.state_dict(), "settings": settings}
@@ -71,15 +71,17 @@ def save(path, model, optimizer, epoch, settings):
 
 
 def resume(path, model, optimizer, settings):
-    """Put back what `save` wrote; return the next epoch, 0 if there is no file."""
+    """Put back what `save` wrote; return the next epoch, 0 without a file."""
     if not path or not os.path.exists(path):
         return 0
     device = next(model.parameters()).device
     state = torch.load(path, map_location=device, weights_only=True)
-    for name, value in settings.items():  # load_state_dict takes the file's, silently
+    # load_state_dict would take the file's settings, silently
+    for name, value in settings.items():
         saved = state["settings"].get(name, value)
         if saved != value:
-            raise ValueError(f"{path} is of a run with {name} {saved}, not {value}")
+            raise ValueError(f"{path} is of a run with {name} {saved}, "
+                             f"not {value}")
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["epoch"] + 1
@@ -87,8 +89,7 @@ def resume(path, model, optimizer, settings):
 
 def train(args):
     """Train on this rank; rank 0 prints a line for each epoch."""
-    device = join()
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+    device, rank, world_size = join(), dist.get_rank(), dist.get_world_size()
     dtype = torch.float64 if args.float64 else torch.float32
     data, *test = digits(dtype)
     test = [part[rank::world_size].to(device) for part in test]
