@@ -230,8 +230,9 @@ def make(folder, *words, python="./stub"):
 
 
 VENV = "-m venv --clear .venv"
-PIP_INSTALL = "-m pip install --quiet --constraint constraints.txt --editable .[course]"
-PIP_D2L = "-m pip install --quiet --constraint constraints.txt --no-deps d2l"
+PIP = "-m pip install --quiet --no-compile --constraint constraints.txt"
+PIP_INSTALL = f"{PIP} --editable .[course]"
+PIP_D2L = f"{PIP} --no-deps d2l"
 LINT = ["-m ruff check --output-format=concise .",
         ".venv/bin/lint-imports --no-cache --no-logo"]
 

@@ -13,7 +13,7 @@ import nbformat
 
 from course.lab import price, replay
 from course.lab.figures import bars, boxes, clocks, graph, player, step
-from course.lab.timeline import Event, Pace, predict
+from course.lab.timeline import Pace, predict
 from course.lab.wire import Sent
 from manual_dp.allreduce import WAYS
 
@@ -34,17 +34,6 @@ def schedule(stages, micro_batches, backward=True):
             for stage in range(stages) for i in range(micro_batches)] + [
         (slots + i + stages - 1 - stage, stage, i + 1, "backward")
         for stage in range(stages) for i in range(micro_batches) if backward]
-
-
-def backward(layers, overlap):
-    """Return a backward's events in ticks: a layer takes two, a bucket one."""
-    events = [Event(2 * i + 2, "ready", f"layer {layers - i}.weight", i)
-              for i in range(layers)] + [Event(2 * layers, "wait", "", None)]
-    for i in range(layers):
-        start = 2 * i + 2 if overlap else 2 * layers + i
-        events += [Event(start, "start", "", i), Event(start + 1, "arrive", "", i)]
-    end = max(event.time for event in events)
-    return [*sorted(events, key=lambda event: event.time), Event(end, "end", "", None)]
 
 
 def star(ranks):
@@ -86,10 +75,6 @@ def pictures():
             made[f"{function.__name__} {n}"] = player.play(function, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([*WAYS.values()], n)
-    for layers in (2, 4, 8):
-        made[f"clock of {layers}"] = clocks.clock(
-            {"after backward": backward(layers, False), "during": backward(layers, True)},
-            "ticks")
     sizes = [("b4", 10), ("W4", 1280), ("b3", 128), ("W3", 102_400), ("b2", 50),
              ("W2", 25_000), ("b1", 20), ("W1", 500)]
     made["buckets"] = bars.buckets({

@@ -57,25 +57,3 @@ def test_the_parts_of_a_step_lie_end_to_end():
                     "two": {"load": 0.004, "forward": 0.008}})
     assert [(bar.get_x(), bar.get_width()) for bar in ax.patches] == [
         (0, 1), (0, 4), (1, 2), (4, 8)]
-
-
-def mask(rows):
-    """Return a mask for rows: "#" is inside."""
-    return torch.tensor([[[c == "#" for c in row] for row in rows.split()]]).long()
-
-
-@pytest.mark.parametrize("true, found, edges, words", [
-    ("... .## ...", "... ##. ...", 6, "IoU 0.33"),
-    ("### #.# ###", "### #.# ###", 16, "IoU 1.00"),
-    ("#.. .#. ..#", "... ... ...", 12, "IoU 0.00"), ("... ...", "... ...", 0, "both empty")])
-def test_masks_are_outlined_between_pixels_and_say_how_well_they_fit(true, found, edges,
-                                                                     words):
-    y, found = mask(true), mask(found)
-    ax = plot.masks(y.float(), y, {"found": found})[0][0]
-    lines, = ax.collections
-    segments = torch.tensor([line.tolist() for line in lines.get_segments()])
-    assert len(segments) == edges and ax.get_xlabel() == words
-    if edges:
-        assert set((segments % 1).flatten().tolist()) == {0.5}
-    shaded = torch.tensor(ax.images[1].get_alpha()) > 0
-    assert torch.equal(shaded.long(), found[0])

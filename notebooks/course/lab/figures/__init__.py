@@ -10,5 +10,5 @@ As SVG, with drawsvg: the same bytes on every machine, so that nbval compares th
     svg         the one look of all these
 
 As PNG, with matplotlib:
-    plot        charts in one look: lines, bars, bands, tables, masks over images
+    plot        charts in one look: lines, bars, bands, tables
 """

@@ -1,7 +1,6 @@
 """Who does what, and when: a row for each device, time to the right.
 
     pipeline    which device works on which micro-batch                 split_the_work
-    clock       when gradients were ready and buckets under way         ddp_by_hand
     loading     steps that wait for their minibatch                     resnet_cifar10
     turns       workers: who computes, who waits                        how_often
     timeline    what each rank does, and its all-reduces                the_clock
@@ -73,50 +72,6 @@ def _work(card, slots, y, kind, colour, written):
         for start, number in slots * written:
             card.text(f"{kind[0].upper()}{number}", card.at(start + 0.5), y,
                       12 if card.scale > 29 else 10.5)
-
-
-def clock(runs, unit, form="{:g}"):
-    """Draw for each label what `timeline.backward` saw of a backward.
-
-    runs: a dict from labels to events. unit: of their times, such as "ticks". form: how
-    a time is written. Gradients have the colour of their bucket.
-    """
-    ends = {label: f"{form.format(events[-1].time)} {unit}"
-            for label, events in runs.items()}
-    counts = {label: 1 + max(e.bucket for e in events if e.bucket is not None)
-              for label, events in runs.items()}
-    card = Lanes(sum(82 + 20 * count for count in counts.values()) + 34,
-                 f"Backward on one rank: {listed(ends, ', ')}",
-                 max(events[-1].time for events in runs.values()))
-    card.y = 4
-    for label, events in runs.items():
-        card.heading(f"{label}: {ends[label]}", 14, 16)
-        _backward(card, events, counts[label])
-        card.y += 82 + 20 * counts[label]
-    card.axis(f"time, in {unit} from the end of forward", 0)
-    return card.picture()
-
-
-def _backward(card, events, count):
-    at = {event.what: event.time for event in events}
-    card.bar(at["wait"], at["end"], 32, 30 + 20 * count, FAINT, rx=0)
-    if card.scale * (at["end"] - at["wait"]) > svg.wide("waits", 11):
-        card.text("waits", card.at((at["wait"] + at["end"]) / 2), 47, 11)
-    card.label("gradients", 47)
-    before = 0
-    for event in (e for e in events if e.what == "ready"):
-        name = event.name.removesuffix(".weight")
-        words = fitting(card.scale * (event.time - before), 11, 4, name,
-                        name.split(" ")[-1])
-        card.bar(before, event.time, 35, 24, rank_colour(event.bucket), words,
-                 less=1, least=1, size=11, rx=3)
-        before = event.time
-    for bucket in range(count):
-        y = 62 + 20 * bucket
-        start, end = [e.time for e in events
-                      if e.bucket == bucket and e.what in ("start", "arrive")]
-        card.label(f"bucket {bucket + 1}", y + 10)
-        card.bar(start, end, y + 3, 14, rank_colour(bucket), least=1.5, rx=3)
 
 
 def loading(waits, compute):

@@ -5,15 +5,12 @@
     bars        one bar a label, with its number on top
     band        the spread of several runs, and their mean
     tables      numbers as shades, one table beside the other
-    masks       masks over images: the true ones outlined, those found shaded
 
 Each draws and returns the axes; the lesson calls `plt.show()`. matplotlib is imported
 inside, so that importing this file costs nothing.
 """
 
 from itertools import cycle
-
-from torch.nn.functional import pad
 
 COLOURS = ["#3268a8", "#d9822b", "#3a9a6a", "#b5446e",
            "#7a5ea8", "#5b8f95", "#a08a2c", "#6b7078"]
@@ -93,54 +90,6 @@ def tables(values_by_label, xlabel, ylabel):
         ax.spines[:].set_visible(False)
         ax.grid(False)
         ax.figure.colorbar(image, ax=ax, label="score")
-
-
-def masks(X, y, found, title="", width=7.4):
-    """Draw images with the true masks outlined and the masks that were found shaded.
-
-    X: (n, h, w) or (n, 1, h, w), from 0 to 1. y: (n, h, w), 0 where nothing is.
-    found: a dict from label to such masks, a row of images for each. width: in inches.
-    Under each image stands its own IoU: their mean is not the IoU of all together.
-    """
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
-    X = X.squeeze(1) if X.dim() == 4 else X
-    height = len(found) * (width - 0.6) / len(X) * X.shape[1] / X.shape[2]
-    figure, grid = plt.subplots(len(found), len(X), dpi=110, squeeze=False,
-                                figsize=(width, height + 0.3 * len(found) + 0.6),
-                                layout="constrained")
-    for row, (label, shades) in zip(grid, found.items()):
-        row[0].set_ylabel(label, color=INK, fontsize=9)
-        for panel in zip(row, X, y.bool(), shades.bool()):
-            _mask(*panel)
-    figure.legend(handles=[
-        Patch(facecolor="none", edgecolor=COLOURS[1], lw=1.6, label="true"),
-        Patch(facecolor=COLOURS[0], alpha=0.55, label="found")],
-        loc="outside lower right", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
-    if title:
-        figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK)
-    return [list(row) for row in grid]
-
-
-def _mask(ax, image, true, found):
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import ListedColormap
-    ax.imshow(image.tolist(), cmap="gray", vmin=0, vmax=1)
-    ax.imshow(found.long().tolist(), cmap=ListedColormap([COLOURS[0]]),
-              alpha=(found * 0.55).tolist())
-    both, either = int((found & true).sum()), int((found | true).sum())
-    ax.set_xlabel(f"IoU {both / either:.2f}" if either else "both empty", color=INK,
-                  fontsize=8.5)
-    # between pixels: the one in row r and column c has its middle at (c, r)
-    edges = pad(true.long(), (1, 1, 1, 1))
-    lines = [((c - 0.5, r - 0.5), (c + 0.5, r - 0.5))
-             for r, c in edges.diff(dim=0)[:, 1:-1].nonzero().tolist()]
-    lines += [((c - 0.5, r - 0.5), (c - 0.5, r + 0.5))
-              for r, c in edges.diff(dim=1)[1:-1].nonzero().tolist()]
-    ax.add_collection(LineCollection(lines, colors=COLOURS[1], lw=1.3))
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.spines[:].set_visible(False)
 
 
 def _label_ends(ax, labels):
