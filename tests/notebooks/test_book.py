@@ -42,6 +42,8 @@ def write_lessons(folder):
     ]
     second = [new_markdown_cell("# 1. Second\n\n*You will learn:* little.\n\n"
                                 "Chunks travel around a ring.", id="title"),
+              new_code_cell(f"'{76 * 'c'}'", id="full", execution_count=1,
+                            outputs=[said(78 * "o" + "\n")]),  # as wide as a lesson may
               new_code_cell("6 * 7", id="run", execution_count=1, outputs=[new_output(
                   "execute_result", {"text/plain": "42"}, execution_count=1)])]
     folder.mkdir(parents=True)
@@ -241,6 +243,15 @@ def test_no_page_is_wider_than_a_phone(made, chromium):
             page.goto(path.as_uri())
             width = page.evaluate("document.documentElement.scrollWidth")
             assert (path.name, width) == (path.name, 390)
+
+
+@pytest.mark.parametrize("width, kinds", [(1200, ["ccc", "ooo"]), (400, ["ooo"])])
+def test_the_widest_line_of_a_lesson_is_seen_to_its_end(made, chromium, width, kinds):
+    with watched(chromium, viewport={"width": width, "height": 844}) as (page, _):
+        page.goto((made[0] / "01_second.html").as_uri())
+        for kind in kinds:
+            block = page.locator("pre", has_text=kind)
+            assert block.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
 
 
 def test_a_picture_keeps_within_a_phone_and_wide_code_has_its_own_scroll_bar(made, chromium):
