@@ -230,9 +230,9 @@ def make(folder, *words, python="./stub"):
 
 
 VENV = "-m venv --clear .venv"
-PIP = "-m pip install --quiet --no-compile --constraint constraints.txt"
-PIP_INSTALL = f"{PIP} --editable .[course]"
-PIP_D2L = f"{PIP} --no-deps d2l"
+INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
+PIP_INSTALL = f"{INSTALL} --editable .[course]"
+PIP_D2L = f"{INSTALL} --no-deps d2l"
 LINT = ["-m ruff check --output-format=concise .",
         ".venv/bin/lint-imports --no-cache --no-logo"]
 
@@ -374,7 +374,7 @@ def test_ci_runs_all_tests_then_the_settings_of_a_lesson_a_day():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     commands = [line.strip() for line in script.read_text().splitlines()]
-    settings = 'make settings LESSON="$(printf \'%02d\' $((10#$(date +%j) % 24)))"'
+    settings = 'make settings LESSON="$(printf \'%02d\' $((10#$(date +%j) % 26)))"'
     assert commands[-1] == settings
     assert commands.index("make test") < len(commands) - 1
     assert "set -euo pipefail" in commands

@@ -19,6 +19,7 @@ from stored import write_text
 
 NOTEBOOKS = Path(__file__).parents[1]
 FIRST = "00_start_here.ipynb"
+ALL = "[All lessons](../README.md#what-to-read) | "  # here they stand on the left
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
     "@jupyterlab/docmanager-extension:plugin": {
@@ -42,7 +43,7 @@ def copy_lessons(notebooks, folder):
             copy.parent.mkdir(parents=True, exist_ok=True)
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".ipynb":
-                text = _without_outputs(text)
+                text = _without_outputs(text.replace(ALL, ""))
             write_text(copy, text)
     return new, kept
 

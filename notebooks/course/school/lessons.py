@@ -196,8 +196,6 @@ def _sampled(say, got, wanted, n, epoch, seed):
             [filled[rank * rows:][:rows] for rank in range(k)],
         "some ranks have fewer rows: the order is filled up first, from its own start":
             [right[rank::k] for rank in range(k)],
-        "the tail is dropped: drop_last is False, so the order is filled up":
-            [right[:n // k * k][rank::k] for rank in range(k)],
         "each rank draws an order of its own: all must draw the same":
             [dealt(order(seed + epoch + rank))[rank] for rank in range(k)]})
 
@@ -271,7 +269,9 @@ def amdahl(random, amdahl):
             [amdahl(s, n) for n in sizes], wanted, {
                 "this is the time of a step, as a part of one device's: the speed-up "
                 "is 1 divided by it": [1 / value for value in wanted],
-                "the serial part is divided, too: it is as long on N ranks": sizes})
+                "the serial part is divided, too: it is as long on N ranks": sizes,
+                "the parts have changed places: `serial` is the one that does not get "
+                "shorter": [1 / (1 - s + s / n) for n in sizes]})
 
 
 @exercise("keep_only_a_part/zero_bytes")

@@ -123,7 +123,6 @@ def indices(length, world_size, rank, epoch, seed):
         "this is a block of neighbouring": {
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
-        "the tail is dropped": {"BEFORE": "order = order[:length // world_size * world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
     "predict_before_you_pay/seconds": ("""
 def seconds(steps, link):
@@ -142,7 +141,8 @@ def amdahl(serial, world_size):
     return <<RESULT: 1 / time>>
 """, {
         "this is the time": {"RESULT": "time"},
-        "the serial part is divided": {"RESULT": "world_size"}}),
+        "the serial part is divided": {"RESULT": "world_size"},
+        "the parts have changed places": {"RESULT": "1 / (1 - serial + serial / world_size)"}}),
     "keep_only_a_part/zero_bytes": ("""
 def zero_bytes(params, world_size, stage):
     weights, gradients, adam = <<BYTES: 2, 2, 12>>
