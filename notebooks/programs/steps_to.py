@@ -11,7 +11,6 @@ size of the minibatch, on however many ranks.
 """
 
 import argparse
-import json
 from statistics import median
 
 import torch
@@ -19,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from manual_dp.data import load_data
+from manual_dp.files import write_json
 
 SIZES = tuple(2**k for k in range(2, 11))
 RATES = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
@@ -71,7 +71,4 @@ if __name__ == "__main__":
     runs = [{"batch_size": size, "lr": lr, "seed": seed,
              "steps": steps_to(TARGET, size, lr, seed)}
             for size in SIZES for lr in RATES for seed in range(3)]
-    with open(out, "w", encoding="utf-8") as file:
-        json.dump({"settings": {"target": TARGET, "limit": LIMIT}, "runs": runs}, file,
-                  indent=1)
-        file.write("\n")
+    write_json(out, {"settings": {"target": TARGET, "limit": LIMIT}, "runs": runs})

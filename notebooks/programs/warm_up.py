@@ -10,12 +10,12 @@ with the same minibatches, eight would take the same steps.
 """
 
 import argparse
-import json
 from functools import partial
 
 import torch
 
 from manual_dp import get_params, init_params, load_data, train_batch
+from manual_dp.files import write_json
 
 WORLD_SIZE, ROWS, EPOCHS = 8, 16, 5
 BASES = (0.02, 0.04, 0.08, 0.16)
@@ -53,7 +53,5 @@ if __name__ == "__main__":
              "loss": losses(partial(learning_rate, base_lr=base, world_size=WORLD_SIZE,
                                     warmup_steps=steps), seed)}
             for seed in range(3) for base in BASES for steps in WARM_UPS]
-    with open(out, "w", encoding="utf-8") as file:
-        json.dump({"settings": {"rows": WORLD_SIZE * ROWS, "epochs": EPOCHS},
-                   "runs": runs}, file, indent=1)
-        file.write("\n")
+    write_json(out, {"settings": {"rows": WORLD_SIZE * ROWS, "epochs": EPOCHS},
+                     "runs": runs})

@@ -15,13 +15,13 @@ rank 0's step. So were the stored runs made: on one core, in about four minutes.
 """
 
 import argparse
-import json
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from manual_dp.files import write_json
 from manual_dp.models.blobs import blobs
 from manual_dp.models.segment import iou, overlap, pixel_loss
 from manual_dp.models.unet import UNet
@@ -122,6 +122,5 @@ if __name__ == "__main__":
     runs = [{"program": program, "rate": lr,
              "ends": [round(train(partial(counted, share), lr, seed)[-1], 3) for seed in SEEDS]}
             for program, share in shares([4, 4, 2]).items() for lr in RATES]
-    with open(out, "w") as file:
-        json.dump({"machine": f"one CPU core, torch {torch.__version__}",
-                   "seeds": [*SEEDS], "runs": runs}, file)
+    write_json(out, {"machine": f"one CPU core, torch {torch.__version__}",
+                     "seeds": [*SEEDS], "runs": runs})

@@ -87,7 +87,7 @@ def collect(notebooks):
 
 def contents(pages):
     """Return the book's table of contents: parts, and what belongs to each."""
-    parts, part = {}, "Lessons"
+    parts, part = {}, PARTS["start_here"]
     for page in (page for page in pages if page != "index.md"):
         entry = {"file": page.rpartition(".")[0]}
         if lesson := re.match(r"\d\d_(\w+)", page):
@@ -163,7 +163,7 @@ def _front(text, files, runs):
     """Put into the first page what is known only now: the lessons, how they ran."""
     lessons, rows, failed = [], [], []
     for part in contents(files)["parts"]:
-        if part["caption"] in ("Lessons", *PARTS.values()):
+        if part["caption"] in PARTS.values():
             lessons.append(f"### {part['caption']}\n")
             for chapter in part["chapters"]:
                 page = f"{chapter['file']}.ipynb"
@@ -185,8 +185,8 @@ def _front(text, files, runs):
 def _head(nb):
     text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
     title = re.search(r"^# +(.+)", text, re.M) or ["", "Untitled"]
-    learn = (re.search(r"\*You will learn\W*(.+)", text)
-             or re.search(r"\*You will\*:? (.+?)(?: \*You need|$)", text, re.M) or ["", ""])
+    learn = re.search(r"\*You will(?: learn:?)?\*:? (.+?)(?: \*You need|$)", text, re.M
+                      ) or ["", ""]
     return re.sub(r"[][]", "", title[1]), learn[1][:1].upper() + learn[1][1:]
 
 

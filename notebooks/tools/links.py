@@ -21,13 +21,12 @@ def mend(notebooks):
     numbers = {path.stem[3:]: path.stem[:2] for path in lessons}
     found = {path: re.search(TITLE, path.read_text(encoding="utf-8")) for path in lessons}
     titles = {path: title[1] for path, title in found.items() if title}
-    changed = []
+    way, changed = list(titles), []
     for path in (path for page in PAGES for path in sorted(notebooks.glob(page))):
         before = path.read_text(encoding="utf-8")
         after = _links(before, numbers)
         if path in titles:
             after = re.sub(TITLE, f"# {int(path.stem[:2])}. {titles[path]}", after, count=1)
-            way = list(titles)
             at = way.index(path)
             for word, other in (("Before", way[:at][-1:]), ("Next", way[at + 1:][:1])):
                 for lesson in other:

@@ -86,7 +86,7 @@ def by_slurm(first, here, number):
 
 def test_two_hosts_train_by_the_script_of_slurm(tmp_path, nothing_is_left):
     # two_hosts.sh has the same torchrun, and many_machines runs that
-    settings, checkpoint, name = by_slurm, tmp_path / "run.pt", "slurm.sbatch"
+    checkpoint = tmp_path / "run.pt"
 
     def train(made):
         first, port = made.meeting.split(":")
@@ -94,7 +94,7 @@ def test_two_hosts_train_by_the_script_of_slurm(tmp_path, nothing_is_left):
             (tmp_path / tool).write_text(text)
             (tmp_path / tool).chmod(0o755)
         for number, host in enumerate(made.hosts):
-            words = settings(first, host.address, number) | FAST | {
+            words = by_slurm(first, host.address, number) | FAST | {
                 "PORT": port, "PYTHON": sys.executable,
                 "CHECKPOINT": checkpoint, "PYTHONPATH": ROOT,
                 "PROGRAM": PROGRAMS / "train.py",
@@ -102,7 +102,7 @@ def test_two_hosts_train_by_the_script_of_slurm(tmp_path, nothing_is_left):
             made.run(number, os.execvp, "env", [
                 "env", f"--chdir={tmp_path}", "--unset=GLOO_SOCKET_IFNAME",
                 *(f"{key}={value}" for key, value in words.items()),
-                "bash", str(FOLDER / name)])
+                "bash", str(FOLDER / "slurm.sbatch")])
         return made.wait()
     first, second = on_hosts(2, train, timeout=LONG)
     assert (first.code, second.code) == (0, 0), first.err + second.err

@@ -41,7 +41,7 @@ from course.school.answers import (
 from manual_dp.ranks import RankError
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
-LESSONS = ("start_here", "split_the_work", "replicas", "allreduce", "split_the_batch",
+LESSONS = ("split_the_work", "replicas", "allreduce", "split_the_batch",
            "one_step", "train", "dataparallel", "processes", "ddp_by_hand", "buckets",
            "ddp_program", "together", "is_it_correct", "predict_before_you_pay",
            "the_clock", "keep_only_a_part", "many_machines")

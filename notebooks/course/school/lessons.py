@@ -244,7 +244,7 @@ def seconds(random, seconds):
         if len(lengths) == 3:
             steps[0] = [0] * lengths[0]  # a message may be empty
         a, b = random.randint(2, 9) / 2, random.choice([4.0, 5.0, 8.0, 10.0])
-        price = seconds(steps, SimpleNamespace(alpha=a, bandwidth=b))
+        price = seconds(list(map(list, steps)), SimpleNamespace(alpha=a, bandwidth=b))
         count, messages = len(steps), sum(steps, [])
         longest = sum(map(max, steps))
         say = about(f"steps {steps}, alpha {a}, bandwidth {b}")

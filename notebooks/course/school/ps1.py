@@ -172,7 +172,7 @@ def _with_gradients(random):
     return params, old, grads, [p.detach() for p in params]
 
 
-def _stepped(given, params, old, views, right, hints, tolerance=1e-9):
+def _stepped(given, params, old, views, right, hints, tolerance):
     """Compare the parameters after a step, their gradients and their memory."""
     left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
     say, now = about(given), numbers(params)
