@@ -1,4 +1,4 @@
-"""Real steps whose parts are made to last whole ticks: run by the_clock.
+"""Real steps whose parts are made to last whole ticks: run by count_price_look.
 
     run     steps of DDP by hand on ranks, at a pace; their spans in ticks
     train   the same on one rank, by `timeline.record` or by what else notes it

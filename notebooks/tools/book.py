@@ -27,7 +27,7 @@ from stored import write_text
 BOOK = Path(__file__).parents[1] / "book"
 # the first lesson of each part
 PARTS = {"start_here": "One process", "processes": "A process for each rank",
-         "precision_and_memory": "Memory and time", "resnet_cifar10": "Applications",
+         "memory": "Memory and time", "resnet_cifar10": "Applications",
          "claims_tested": "Claims and faults"}
 # in the side bar, where a page's own title would not say what it is
 TITLES = {"exercises/README.md": "About them", "module/index.md": "The module",

@@ -1,4 +1,4 @@
-"""The laws by hand; what is measured, with networks that sleep; the_clock's program."""
+"""The laws by hand; what is measured, with networks that sleep; count_price_look's program."""
 
 import json
 import time

@@ -43,8 +43,8 @@ from manual_dp.ranks import RankError
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
 LESSONS = ("split_the_work", "replicas", "allreduce", "split_the_batch",
            "one_step", "train", "dataparallel", "processes", "ddp_by_hand", "buckets",
-           "ddp_program", "together", "is_it_correct", "predict_before_you_pay",
-           "the_clock", "keep_only_a_part", "many_machines")
+           "ddp_program", "together", "is_it_correct", "memory", "sixteen_bits",
+           "keep_only_a_part", "how_often", "count_price_look", "many_machines")
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 LEFT = {"gradients": "gradients are switched off for whatever comes next: with "

@@ -236,7 +236,7 @@ def one_step_test(random, one_step_test):
         "some rank was not asked: take the largest difference of all": True})
 
 
-@exercise("predict_before_you_pay/seconds")
+@exercise("count_price_look/seconds")
 def seconds(random, seconds):
     """Ask for the price of steps over a link."""
     for lengths in [], [1], [1, 1, 1], [4], [3, 1, 2], [2, 2, 2, 2]:
@@ -258,7 +258,7 @@ def seconds(random, seconds):
             "bandwidth is bytes a second: divide by it": count * a + longest * b})
 
 
-@exercise("the_clock/amdahl")
+@exercise("count_price_look/amdahl")
 def amdahl(random, amdahl):
     """Ask for the speed-up of some world sizes."""
     for s in (round(random.uniform(0.05, 0.4), 3), 0.5, 0.0, 1.0):

@@ -1,4 +1,4 @@
-"""A slow wire, whole ticks, and the runs of the_clock, which are made of both."""
+"""A slow wire, whole ticks, and the runs of count_price_look, which are made of both."""
 
 import sys
 import time

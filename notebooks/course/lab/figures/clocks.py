@@ -3,7 +3,7 @@
     pipeline    which device works on which micro-batch                 split_the_work
     loading     steps that wait for their minibatch                     resnet_cifar10
     turns       workers: who computes, who waits                        how_often
-    timeline    what each rank does, and its all-reduces                the_clock
+    timeline    what each rank does, and its all-reduces                count_price_look
 """
 
 from course.lab.figures import svg

@@ -104,16 +104,16 @@ def indices(length, world_size, rank, epoch, seed):
             "ddp_program/sampler",
             BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
             "    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
-    "predict_before_you_pay/seconds": {
+    "count_price_look/seconds": {
         "the last of a sorted copy": changed(
-            "predict_before_you_pay/seconds", MOST="sorted(step)[-1]"),
+            "count_price_look/seconds", MOST="sorted(step)[-1]"),
         "all alphas, then all bytes, as a tensor": changed(
-            "predict_before_you_pay/seconds",
+            "count_price_look/seconds",
             RESULT="len(steps) * link.alpha + torch.tensor("
                    "[max(step) for step in steps]).double().sum() / link.bandwidth")},
-    "the_clock/amdahl": {
+    "count_price_look/amdahl": {
         "one fraction": changed(
-            "the_clock/amdahl", RESULT="world_size / (serial * world_size + 1 - serial)"),
+            "count_price_look/amdahl", RESULT="world_size / (serial * world_size + 1 - serial)"),
         "exact fractions": """
 from fractions import Fraction
 def amdahl(serial, world_size):

@@ -124,7 +124,7 @@ def indices(length, world_size, rank, epoch, seed):
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
-    "predict_before_you_pay/seconds": ("""
+    "count_price_look/seconds": ("""
 def seconds(steps, link):
     return <<RESULT: sum(<<TIME: link.alpha + <<MOST: max(step)>> / link.bandwidth>>
                          for step in steps)>>
@@ -135,7 +135,7 @@ def seconds(steps, link):
         "alpha is left out": {"TIME": "MOST / link.bandwidth"},
         "alpha is paid once": {"RESULT": "link.alpha + sum(map(max, steps)) / link.bandwidth"},
         "bandwidth is bytes a second": {"TIME": "link.alpha + MOST * link.bandwidth"}}),
-    "the_clock/amdahl": ("""
+    "count_price_look/amdahl": ("""
 def amdahl(serial, world_size):
     time = serial + (1 - serial) / world_size
     return <<RESULT: 1 / time>>
