@@ -5,15 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.lessons import LESSONS
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+BOOK = ROOT / "notebooks" / "book"
+MORE = (BOOK / "more.md").read_text()
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.S)
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README + MORE, re.S)
 
 
 def test_every_example_shows_what_it_prints():
-    assert len(EXAMPLES) == README.count("```python\n") == 3
+    assert len(EXAMPLES) == (README + MORE).count("```python\n") == 3
+
+
+def test_the_first_page_has_at_most_90_lines_and_names_every_lesson():
+    assert len(README.splitlines()) <= 90
+    assert re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M) == LESSONS
 
 
 @pytest.mark.parametrize("code, printed", EXAMPLES, ids=["start", "ranks", "audit"])
@@ -28,10 +37,12 @@ def test_the_first_example_has_twelve_lines():
     assert len(code.splitlines()) == 12
 
 
-def test_every_link_leads_to_a_file():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
-    assert len(links) > 10
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("text, folder", [(README, ROOT), (MORE, BOOK)],
+                         ids=["README", "more"])
+def test_every_link_leads_to_a_file(text, folder):
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert len(links) > 3
+    assert [link for link in links if not (folder / link).exists()] == []
 
 
 def test_every_make_target_that_is_named_exists():
@@ -42,6 +53,6 @@ def test_every_make_target_that_is_named_exists():
 
 def test_the_command_of_the_book_is_understood():
     from manual_dp.__main__ import _parser
-    line = re.search(r"python -m manual_dp (train .*)", README)[1]
+    line = re.search(r"python -m manual_dp (train .*)", MORE)[1]
     args = _parser().parse_args(line.split())
     assert args.world_size == [1, 2, 4] and args.epochs == 10

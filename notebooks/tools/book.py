@@ -79,7 +79,8 @@ def collect(notebooks):
             name = {"__init__": "index"}.get(file.stem, file.stem)
             if name != "__main__":
                 found[(Path("module") / folder / name).as_posix() + ".md"] = file
-    found["instructors.md"] = BOOK / "instructors.md"
+    for name in ("more.md", "instructors.md"):
+        found[name] = BOOK / name
     if (root / "README.md").exists():
         found["readme.md"] = root / "README.md"
     return found

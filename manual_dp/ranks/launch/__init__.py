@@ -35,7 +35,7 @@ from manual_dp.ranks.launch.verdict import RankError
 BACKENDS = ("gloo", "nccl")
 UNSENT = "function and args must be sent to other processes, but cloudpickle says"
 START = 60  # seconds for the nursery's first answer: a slow disk takes 20 to read torch
-LATE = 5    # seconds that an answer may come after its deadline
+LATE = 15   # seconds that an answer may come after its deadline
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):

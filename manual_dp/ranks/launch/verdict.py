@@ -23,7 +23,7 @@ import sys
 from manual_dp.ranks.launch.processes import signal_name
 
 PRINTED = 10**6  # bytes of a rank's output that reach the kernel
-STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
+STORED = 2**24   # bytes of it that are kept until then: a disk ends somewhere
 
 
 class RankError(RuntimeError):
@@ -194,9 +194,13 @@ def printed(folder, world_size, lost):
 
 
 def _end_of(folder, name, lost):
-    data = read(folder, name)
-    text = data[-PRINTED:].decode(errors="replace")
-    out = lost.get(name, 0) + max(0, len(data) - PRINTED)
+    size, data = 0, b""
+    with contextlib.suppress(OSError), open(f"{folder}/{name}", "rb") as file:
+        size = file.seek(0, os.SEEK_END)  # a rank may be printing still
+        file.seek(max(0, size - PRINTED))
+        data = file.read(PRINTED)
+    text = data.decode(errors="replace")
+    out = lost.get(name, 0) + max(0, size - PRINTED)
     return f"[{out} bytes left out]\n{text}" if out else text
 
 

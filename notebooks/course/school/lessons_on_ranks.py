@@ -19,7 +19,7 @@ from course.school.linear import (
 )
 from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
 
-SECONDS = 10  # that all ranks have: plenty, unless they wait for one another
+SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
 NO_EVAL = ("the test runs in training mode: dropout would be on, and batch norm takes "
            "in the test's rows. Begin with model.eval()")

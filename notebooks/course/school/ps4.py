@@ -15,7 +15,7 @@ from course.school.checks import about, close, exercise, numbers, so_many
 from course.school.draws import rand
 from course.school.ranks import COLLECTIVES, PAIRS, WAITED, attempt, failed, watched
 
-SECONDS = 6  # that all ranks have: plenty, unless they wait for one another
+SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 SENT = {*COLLECTIVES, *PAIRS} - {"barrier"}  # which sends no numbers
 UNNAMED = "nothing was sent: call dist.all_reduce, by this name"
 
