@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from stored import write_text
+from stored import cleared, write_text
 
 NOTEBOOKS = Path(__file__).parents[1]
 FIRST = "00_start_here.ipynb"
@@ -43,7 +43,7 @@ def copy_lessons(notebooks, folder):
             copy.parent.mkdir(parents=True, exist_ok=True)
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".ipynb":
-                text = _without_outputs(text.replace(ALL, ""))
+                text = _own(text)
             write_text(copy, text)
     return new, kept
 
@@ -56,11 +56,9 @@ def write_settings(folder):
     return place
 
 
-def _without_outputs(text):
-    nb = nbformat.reads(text, 4)
+def _own(text):
+    nb = cleared(nbformat.reads(text.replace(ALL, ""), 4))
     for cell in nb.cells:
-        if cell.cell_type == "code":
-            cell.update(outputs=[], execution_count=None)
         if "hide-input" in cell.metadata.get("tags", []):  # JupyterLab's word for it
             cell.metadata["jupyter"] = {"source_hidden": True}
     return nbformat.writes(nb) + "\n"

@@ -12,15 +12,13 @@ nothing is written unless every source is in order.
 """
 
 import argparse
-import logging
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
+from nbgrader.apps.api import capture_log
 from nbgrader.converters import GenerateAssignment
-from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from stored import write_text
 from traitlets.config import Config
@@ -110,25 +108,13 @@ def _not_for_learners(folder, names):
 def _run_nbgrader(place, name):
     config = Config(SaveCells={"enabled": False})  # that is into a gradebook
     course = CourseDirectory(root=place, assignment_id=name, config=config)
-    with _errors() as said:
-        try:
-            GenerateAssignment(course, no_database=True, config=config).start()
-        except NbGraderException:
-            lines = next(text for text in said if "Traceback" in text).splitlines()
-            what = said[0] if "Cell contents" in said[0] else ""
-            raise ValueError(f"{name}: {lines[-1].strip()}\n{what}".strip()) from None
-
-
-@contextmanager
-def _errors():  # of nbgrader, which logs what is wrong and raises what says nothing
-    log, said = get_logger(), []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: said.append(record.getMessage().strip())
-    before, log.handlers = log.handlers, [handler]
-    try:
-        yield said
-    finally:
-        log.handlers = before
+    get_logger().handlers = []  # it logs what is wrong, and raises what says nothing
+    done = capture_log(GenerateAssignment(course, no_database=True, config=config))
+    if not done["success"]:
+        said = done.get("log", "").replace("\n    ", "\n").split("[ERROR] ")[1:]
+        what = said[0].strip() if said and "Cell contents" in said[0] else ""
+        reason = next((text for text in said if "Traceback" in text), done["error"])
+        raise ValueError(f"{name}: {reason.strip().splitlines()[-1]}\n{what}".strip())
 
 
 if __name__ == "__main__":
