@@ -35,15 +35,13 @@ def generate(folder):
 
     Raises ValueError for a source that nbgrader refuses, and if there is none.
     """
-    made = {}
-    for source in sorted((folder / "source").glob("*/*.ipynb")):
-        with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place:
+        for source in sorted((folder / "source").glob("*/*.ipynb")):
             where = Path(place, "source", source.parent.name)
-            where.mkdir(parents=True)
+            where.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, where)
             _run_nbgrader(place, where.name)
-            path = Path(place, "release", where.name, source.name)
-            made[f"{where.name}/{source.name}"] = path.read_text(encoding="utf-8")
+        made = _texts(Path(place, "release"))
     if not made:
         raise ValueError(f"no problem set in {folder / 'source'}")
     return made
@@ -56,20 +54,25 @@ def release(folder):
     yet, or no longer, what the sources generate.
     """
     wanted, place, done = generate(folder), folder / "release", []
-    for name, text in wanted.items():
+    stored = _texts(place)
+    for name in sorted({*wanted, *stored}):
         path = place / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, text)
-            done.append(f"changed {name}")
-    for path in sorted(place.glob("*/*.ipynb")):
-        name = f"{path.parent.name}/{path.name}"
         if name not in wanted:
             path.unlink()
-            done.append(f"removed {name}")
             if not any(path.parent.iterdir()):
                 path.parent.rmdir()
+        elif wanted[name] != stored.get(name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, wanted[name])
+        else:
+            continue
+        done.append(f"{'changed' if name in wanted else 'removed'} {name}")
     return done
+
+
+def _texts(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+            for path in folder.glob("*/*.ipynb")}
 
 
 def pack(path):

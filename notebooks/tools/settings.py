@@ -89,22 +89,20 @@ def broken(stored, new):
     Lines are the same check if they differ in numbers alone.
     """
     for before, after in zip(code_cells(stored), code_cells(new)):
-        was, now = _checks(before), _checks(after)
-        for label, (line, true) in now.items():
-            if not true and was.get(label, (line, False))[1]:
+        held = {}
+        for label, _, true in _checks(before):
+            held[label] = true and held.get(label, True)
+        for label, line, true in _checks(after):
+            if held.get(label) and not true:
                 return f"FAILED in cell {before.id}: it prints {line!r}"
     return ""
 
 
 def _checks(cell):
-    """Return {text without numbers: (a line, whether all that it says is True)}."""
-    texts = [output.get("text", "") or output.get("data", {}).get("text/plain", "")
-             for output in cell.outputs]
-    found = {}
-    for line in "\n".join(texts).splitlines():
-        truths = re.findall(r"\b(?:True|False)\b", line)
-        label = re.sub(r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?", "", line)
-        label = re.sub(r"[\s,+-]+", " ", label).strip()
-        if truths and found.get(label, ("", True))[1]:  # the first line that says False
-            found[label] = line.strip(), "False" not in truths
-    return found
+    """Yield of each line that says True or False: its words, the line, whether all is True."""
+    for output in cell.outputs:
+        text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+        for line in map(str.strip, text.splitlines()):
+            if truths := re.findall(r"\b(?:True|False)\b", line):
+                label = re.sub(r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?", "", line)
+                yield re.sub(r"[\s,+-]+", " ", label).strip(), line, "False" not in truths
