@@ -10,7 +10,12 @@ from hypothesis import settings
 
 from manual_dp import get_params, init_params
 from manual_dp.ranks import launch
-from tests.support.launches import nothing_is_left  # noqa: F401, a fixture
+from tests.support.forked import (  # noqa: F401, fixtures
+    forked_audit,
+    forked_ranks,
+    forked_torchrun,
+)
+from tests.support.launches import nothing_is_left  # noqa: F401
 
 # Two threads on two busy cores wait for each other: a step took 20 times as long.
 torch.set_num_threads(1)

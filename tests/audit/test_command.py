@@ -13,7 +13,6 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from manual_dp.audit import audit_script, command
 from tests.audit.scripts import SCRIPT
@@ -45,27 +44,13 @@ def script(tmp_path):
     return write
 
 
-@pytest.fixture
-def forked(monkeypatch):
-    """Let the ranks of `run_ranks` themselves be the new pythons."""
-    def become(words, environ):
-        dist.destroy_process_group()
-        os.environ.update(environ)
-        dist.set_debug_level_from_env()  # a new torch asks for it
-        sys.argv = ["-c", *words]
-        sys.path.insert(0, "")
-        command.inside()
-        os._exit(0)  # a new python leaves no result
-    monkeypatch.setattr(command, "_become", become)
-
-
 def test_a_right_script_is_clean_and_needs_no_watch(script):
     report = audit_script([script()])
     assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's prec")
     assert report.findings == [] and report.unchecked == [] and report.steps == 3
 
 
-def test_a_broken_script_is_named_with_its_line(script, forked):
+def test_a_broken_script_is_named_with_its_line(script, forked_audit):
     report = audit_script([script(("model(X).transpose", "net(X).transpose"))], steps=2)
     assert [f.code for f in report.findings] == ["not-synchronised"]
     assert report.findings[0].place == "train.py, line 43" and report.steps == 2
@@ -78,7 +63,7 @@ def test_a_broken_script_is_named_with_its_line(script, forked):
     ([(LOOP, LOOP + "        if i == 3 and rank == 0:\n            model(X)\n")],
      ["rank 0: collective", "broadcast"]),
 ])
-def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, forked, edits, words):
+def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, forked_audit, edits, words):
     begin = time.monotonic()
     report = audit_script([script(*edits)], timeout=6)
     assert time.monotonic() < begin + 90
@@ -91,14 +76,14 @@ def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, forked, edit
     ("os.kill(os.getpid(), 9)", "rank 1 was killed by SIGKILL"),
     ("raise KeyError('of the script')", "rank 1 raised KeyError: 'of the script'"),
 ])
-def test_a_rank_that_dies_is_named(script, forked, line, words):
+def test_a_rank_that_dies_is_named(script, forked_audit, line, words):
     report = audit_script([script((LOOP, LOOP + f"        if i == 3 and rank:\n"
                                    f"            import os\n            {line}\n"))])
     assert [f.code for f in report.findings] == ["exception"], report
     assert words in report.findings[0].says
 
 
-def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(tmp_path, forked):
+def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(tmp_path, forked_audit):
     (tmp_path / "train.py").write_text("print('nothing to see')\n")
     with pytest.raises(RuntimeError, match="nothing was watched on rank .: say watch"):
         audit_script([tmp_path / "train.py"])
@@ -114,7 +99,7 @@ def test_what_is_no_script_is_refused(words, error, said):
         audit_script(words)
 
 
-def test_the_command_has_a_status_and_writes_json(script, forked, tmp_path, capsys):
+def test_the_command_has_a_status_and_writes_json(script, forked_audit, tmp_path, capsys):
     parser = ArgumentParser()
     command.add_parser(parser.add_subparsers(), int, Path)
     path = script(("sampler.set_epoch(epoch)", "pass"))

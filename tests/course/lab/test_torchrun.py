@@ -1,13 +1,11 @@
 """Programs under torchrun: what they print, how they fail, that nothing stays behind."""
 
 import os
-import sys
 import tempfile
 import threading
 import time
 
 import pytest
-import torch.distributed as dist
 
 from course.lab.torchrun import at_once, torchrun
 from manual_dp.ranks import RankError
@@ -25,22 +23,6 @@ def program(tmp_path):
         path.write_text(text)
         return path
     return write
-
-
-@pytest.fixture
-def forked(monkeypatch):
-    """Let the ranks of `run_ranks`, which have imported torch, be the torchruns."""
-    def start(commands):
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.run import main
-        words = commands[dist.get_rank()][3:]
-        dist.destroy_process_group()
-        try:
-            main(words)
-        except ChildFailedError as error:
-            return 1, str(error)
-        return 0, ""
-    monkeypatch.setattr(sys.modules["course.lab.torchrun"], "_start", start)
 
 
 def test_every_rank_runs_the_program_with_its_number_and_the_options(
@@ -79,7 +61,7 @@ time.sleep(200)
 
 
 def test_several_run_at_once_and_each_one_s_lines_come_in_order(
-        program, forked, tmp_path):
+        program, forked_torchrun, tmp_path):
     # each waits for the other's file: one after the other would never end
     path = program("import os, sys, time\nmine, other = sys.argv[1:]\n"
                    "open(mine, 'w').close()\n"
@@ -91,7 +73,7 @@ def test_several_run_at_once_and_each_one_s_lines_come_in_order(
         ["a 1"], ["b 2", "b 2"]]
 
 
-def test_of_several_the_one_that_fails_is_named(program, forked, tmp_path):
+def test_of_several_the_one_that_fails_is_named(program, forked_torchrun, tmp_path):
     right = tmp_path / "right.py"
     right.write_text("print('right')")
     with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):
@@ -112,7 +94,7 @@ time.sleep(200)
 
 
 def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
-        program, forked):
+        program, forked_torchrun):
     path, begin = program(STAYS), time.monotonic()
     with pytest.raises(RankError, match="still running after 12 s") as caught:
         torchrun(path, ranks=1, timeout=12)
@@ -120,7 +102,7 @@ def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     assert time.monotonic() - begin < 60
 
 
-def test_an_interrupt_ends_the_program_with_all_it_started(interruptible, forked, program):
+def test_an_interrupt_ends_the_program_with_all_it_started(interruptible, forked_torchrun, program):
     path = program(STAYS)
 
     def interrupt():
