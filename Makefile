@@ -13,10 +13,8 @@ STAMP := .venv/.installed
 LESSONS := $(PY) notebooks/tools/lessons.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
-# the address of a public copy: the book then has buttons for Binder and Colab
-REPOSITORY_FLAG := $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 # Three workers, also on two cores: a test of a hang or a deadline mostly waits.
-PYTEST := $(PY) -m pytest -n 3 --dist loadfile
+PYTEST := $(PY) -m pytest -n 3 --dist loadgroup
 
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
@@ -36,7 +34,7 @@ help:
 	@echo 'make bench    the figures of the course, as ratios'
 
 course: $(STAMP)
-	@$(LESSONS) $(LESSON_FLAG) $(REPOSITORY_FLAG)
+	@$(LESSONS) $(LESSON_FLAG)
 
 lab: $(STAMP)
 	@$(PY) notebooks/tools/lab.py

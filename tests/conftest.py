@@ -10,13 +10,30 @@ from hypothesis import settings
 
 from manual_dp import get_params, init_params
 from manual_dp.ranks import launch
-from tests.support.launches import nothing_is_left  # noqa: F401, a fixture
+from tests.support.forked import (  # noqa: F401, fixtures
+    forked_audit,
+    forked_ranks,
+    forked_torchrun,
+)
+from tests.support.launches import nothing_is_left  # noqa: F401
 
 # Two threads on two busy cores wait for each other: a step took 20 times as long.
 torch.set_num_threads(1)
 settings.register_profile("course", database=None, deadline=None, derandomize=True,
                           max_examples=60)
 settings.load_profile("course")
+
+
+# Files whose cases share nothing, and are too many for one worker.
+SPREAD = ["course/school/test_exercises.py"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Let xdist give a file to one worker, so that what it shares is made once."""
+    for item in items:
+        if not item.path.as_posix().endswith(tuple(SPREAD)):
+            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
 
 
 def _surroundings():

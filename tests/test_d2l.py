@@ -40,17 +40,6 @@ def test_accuracy_on_all_devices_is_the_books_on_one(d2l, batch, replicas, world
     assert ours == theirs >= 14 / 40
 
 
-@pytest.mark.parametrize("rows, world_size", [
-    (1, 1), (4, 2), (5, 2), (10, 4), (13, 3), (256, 3), (256, 7)])
-def test_shards_are_cut_where_torch_cuts_chunks(rows, world_size):
-    X, y = torch.arange(rows * 2).view(rows, 2), torch.arange(rows)
-    assert len(X.chunk(world_size)) == world_size
-    split = manual_dp.split_batch(X, y, ["cpu"] * world_size)
-    for shards, tensor in zip(split, (X, y)):
-        assert [s.tolist() for s in shards] == [
-            chunk.tolist() for chunk in tensor.chunk(world_size)]
-
-
 def test_the_books_split_batch_needs_gpus(d2l):
     X, y = torch.rand(4, 5), torch.arange(4)
     with pytest.raises(ValueError, match="Expected a non cpu device"):
@@ -66,21 +55,6 @@ def test_the_books_split_batch_asserts_without_a_word(d2l):
 
 # the book's cells, as printed, with our functions under their names. Where a cell says
 # d2l.try_gpu(i) a machine without GPUs gets the CPU.
-
-def test_cell_get_params(d2l):
-    params, get_params = init_params(), manual_dp.get_params
-    new_params = get_params(params, d2l.try_gpu(0))
-    assert new_params[1].tolist() == [0.0] * 20
-    assert new_params[1].requires_grad and new_params[1].grad is None
-
-
-@pytest.mark.parametrize("allreduce", [manual_dp.allreduce, manual_dp.ring_allreduce,
-                                       manual_dp.tree_allreduce])
-def test_cell_allreduce(d2l, allreduce):
-    data = [torch.ones((1, 2), device=d2l.try_gpu(i)) * (i + 1) for i in range(2)]
-    allreduce(data)
-    assert [data[0].tolist(), data[1].tolist()] == [[[3, 3]], [[3, 3]]]
-
 
 def test_cell_lenet_and_loss(batch):
     # the book's network, line by line

@@ -32,8 +32,10 @@ def length(*folders):
 
 
 @pytest.mark.parametrize("folder, most", [
-    ("manual_dp", 6_650), ("notebooks/course", 8_900), ("notebooks/course/lab", 3_800),
-    ("notebooks/tools", 1_200), ("tests", 22_300)])  # audit, school: in their test_size
+    ("manual_dp", 6_650), ("manual_dp/audit", 2_350), ("notebooks/course", 8_900),
+    ("notebooks/course/lab", 3_800), ("notebooks/course/lab/figures", 1_750),
+    ("notebooks/course/school", 5_000), ("notebooks/tools", 1_200), ("tests", 22_300),
+    ("tests/course/school", 3_860)])
 def test_a_folder_does_not_grow(folder, most):
     assert length(folder) <= most
 
@@ -48,6 +50,12 @@ def test_the_instruments_are_35_files_of_a_page_or_more():
     assert len(lab) <= 35
     short = [name for name, text in lab.items() if len(text.splitlines()) < 40]
     assert [name for name in short if not name.endswith("__init__.py")] == []
+
+
+def test_a_set_is_a_file_of_at_most_400_lines():
+    school = files("notebooks/course/school")
+    assert len(school) <= 20
+    assert [name for name, text in school.items() if len(text.splitlines()) > 400] == []
 
 
 def test_a_file_is_plain_text_of_at_most_300_lines():

@@ -39,11 +39,10 @@ class BookError(Exception):
     """No book was made, and why."""
 
 
-def build(notebooks, out, runs=(), repository="", progress=lambda share: None):
+def build(notebooks, out, runs=(), progress=lambda share: None):
     """Write the book of the folder `notebooks` to `out`; return pages and warnings.
 
-    `runs` has the lessons that were run just now. `repository`, the address of a public
-    copy, adds buttons that open a lesson there. `progress` is told shares from 0 to 1.
+    `runs` has the lessons that were run just now. `progress` is told shares from 0 to 1.
     Raises BookError; then `out` stays as it was.
     """
     if out.is_dir() and any(out.iterdir()) and not (out / "index.html").exists():
@@ -58,7 +57,7 @@ def build(notebooks, out, runs=(), repository="", progress=lambda share: None):
         (source / "_static").mkdir()
         shutil.copy(BOOK / "style.css", source / "_static")
         write_text(source / "_toc.yml", yaml.safe_dump(contents(files), sort_keys=False))
-        write_text(source / "_config.yml", yaml.safe_dump(_config(repository)))
+        shutil.copy(BOOK / "config.yml", source / "_config.yml")
         said = _run_jupyter_book(source, place, progress)
         if out.exists():  # the old book goes with `place`, when the new one is there
             out.rename(Path(place, "old"))
@@ -161,26 +160,20 @@ def _source(file):
 
 
 def _front(text, files, runs):
-    """Put into the first page what is known only now: the lessons, how they ran."""
-    lessons, rows, failed = [], [], []
+    """Put into the first page what is known only now: the lessons, which of them failed."""
+    lessons, failed = [], []
     for part in contents(files)["parts"]:
         if part["caption"] in PARTS.values():
             lessons.append(f"### {part['caption']}\n")
-            for chapter in part["chapters"]:
-                page = f"{chapter['file']}.ipynb"
+            for page in (f"{chapter['file']}.ipynb" for chapter in part["chapters"]):
                 run = runs.get(files[page])
                 title, learn = _head(run.nb if run else nbformat.read(files[page], 4))
                 lessons.append(f"- [{title}]({page})  \n  {learn}")
-                rows.append(f"| [{title}]({page}) | {run.seconds:.1f} |" if run
-                            else f"| [{title}]({page}) | as stored |")
                 if run and run.failure:
                     failed.append(f"- [{title}]({page})\n  ```none\n  {run.failure}\n  ```")
     warning = ":::{warning}\nThese lessons failed:\n\n" + "\n".join(failed) + "\n:::"
-    table = "\n".join(["| lesson | seconds |", "|---|---|", *rows])
-    for mark, found in (("lessons", "\n".join(lessons)), ("runs", table),
-                        ("failures", warning if failed else "")):
-        text = text.replace(f"<!-- {mark} -->", found)
-    return text
+    text = text.replace("<!-- lessons -->", "\n".join(lessons))
+    return text.replace("<!-- failures -->", warning if failed else "")
 
 
 def _head(nb):
@@ -191,40 +184,22 @@ def _head(nb):
     return re.sub(r"[][]", "", title[1]), learn[1][:1].upper() + learn[1][1:]
 
 
-def _config(repository):
-    config = yaml.safe_load((BOOK / "config.yml").read_text(encoding="utf-8"))
-    if repository:
-        config["repository"] = {"url": repository.rstrip("/"), "branch": "main",
-                                "path_to_book": "notebooks"}
-        config["launch_buttons"] = {"binderhub_url": "https://mybinder.org",
-                                    "colab_url": "https://colab.research.google.com",
-                                    "notebook_interface": "jupyterlab"}
-    return config
-
-
 def _run_jupyter_book(source, place, progress):
     """Build `source` into `place`; return the lines that warn."""
-    command = [sys.executable, "-c", MAIN, "build", str(source),
-               "--path-output", str(place)]
-    with (open(Path(place, "said"), "w+", encoding="utf-8") as said,
-          subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True,
-                           encoding="utf-8", start_new_session=True,
-                           env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process):
+    command = [sys.executable, "-c", MAIN, "build", str(source), "--path-output", place]
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, encoding="utf-8", start_new_session=True,
+                          env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
         try:
             for line in process.stdout:
-                if step := re.match(r"(reading|writing) .*\[ *(\d+)%\]", _plain(line)):
+                lines.append(re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line).strip())  # no colours
+                if step := re.match(r"(reading|writing) .*\[ *(\d+)%\]", lines[-1]):
                     progress(int(step[2]) / 200 + (step[1] == "writing") / 2)
         except BaseException:  # Ctrl-C: it is in a session of its own
             process.kill()
             raise
-        status = process.wait()
-        said.seek(0)
-        lines = _plain(said.read()).splitlines()
-    if status:
-        said = [line.strip() for line in lines if re.search("error|not import", line, re.I)]
-        raise BookError("\n".join(said[:3]) or f"jupyter-book ended with {status}")
+    if process.returncode:
+        said = [line for line in lines if re.search("error|not import", line, re.I)]
+        raise BookError("\n".join(said[:3]) or f"jupyter-book ended with {process.returncode}")
     return [line for line in lines if "WARNING" in line or "ERROR" in line]
-
-
-def _plain(text):
-    return re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", text).lstrip("\r")  # no colours

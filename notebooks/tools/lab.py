@@ -2,10 +2,8 @@
 
     python notebooks/tools/lab.py [--folder build/lab] [-- what JupyterLab takes]
 
-    copy_lessons   into a folder; a notebook or program stays as the learner left it
-    write_settings for this JupyterLab alone: no question about news, texts as pages
-
-So an edit never touches git, and no answer stands below its question.
+A notebook or program that is there stays as the learner left it. So an edit never
+touches git, and no answer stands below its question.
 """
 
 import argparse
@@ -15,12 +13,12 @@ import sys
 from pathlib import Path
 
 import nbformat
-from stored import write_text
+from stored import cleared, write_text
 
 NOTEBOOKS = Path(__file__).parents[1]
 FIRST = "00_start_here.ipynb"
 ALL = "[All lessons](../README.md#what-to-read) | "  # here they stand on the left
-SETTINGS = {
+SETTINGS = {  # of this JupyterLab alone: no question about news, texts as pages
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
     "@jupyterlab/docmanager-extension:plugin": {
         "defaultViewers": {"markdown": "Markdown Preview"}},
@@ -43,24 +41,14 @@ def copy_lessons(notebooks, folder):
             copy.parent.mkdir(parents=True, exist_ok=True)
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".ipynb":
-                text = _without_outputs(text.replace(ALL, ""))
+                text = _own(text)
             write_text(copy, text)
     return new, kept
 
 
-def write_settings(folder):
-    """Write JupyterLab's settings into `folder`; return where they are."""
-    place = folder / ".settings"
-    place.mkdir(parents=True, exist_ok=True)
-    write_text(place / "overrides.json", json.dumps(SETTINGS, indent=1) + "\n")
-    return place
-
-
-def _without_outputs(text):
-    nb = nbformat.reads(text, 4)
+def _own(text):
+    nb = cleared(nbformat.reads(text.replace(ALL, ""), 4))
     for cell in nb.cells:
-        if cell.cell_type == "code":
-            cell.update(outputs=[], execution_count=None)
         if "hide-input" in cell.metadata.get("tags", []):  # JupyterLab's word for it
             cell.metadata["jupyter"] = {"source_hidden": True}
     return nbformat.writes(nb) + "\n"
@@ -76,9 +64,12 @@ def main(argv=None):
     print(f"Your copies, without outputs, are in {args.folder}: {new} new, {kept} kept as "
           "you left them. To begin one afresh, delete it and say make lab again.",
           flush=True)
+    place = args.folder / ".settings"
+    place.mkdir(exist_ok=True)
+    write_text(place / "overrides.json", json.dumps(SETTINGS, indent=1) + "\n")
     command = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=lab/tree/{FIRST}",
                f"--ServerApp.root_dir={args.folder.resolve()}",
-               f"--LabApp.app_settings_dir={write_settings(args.folder).resolve()}"]
+               f"--LabApp.app_settings_dir={place.resolve()}"]
     os.execv(sys.executable, [*command, *args.options])
 
 

@@ -12,7 +12,6 @@ book has all lessons: those that were not run just now, with the outputs that ar
 
 import argparse
 import os
-import re
 import shutil
 import signal
 import sys
@@ -29,7 +28,6 @@ from stored import cleared, code_cells, differences, measures, refresh, tidy
 from tqdm import tqdm
 
 ROW = "{:<28} {:7.1f}  {}"
-ADDRESS = r"https://github\.com/[\w.-]+/[\w.-]+/?"
 SHOWN = 300  # characters of what a cell says
 
 
@@ -40,19 +38,17 @@ def run_notebooks(paths, args):
     that have a clock one after another.
     """
     notebooks = {path: nbformat.read(path, 4) for path in paths}
-    keeps = args.what in ("course", "refresh")
-    quiet = [path for path, nb in notebooks.items() if args.what == "refresh"
-             or keeps and any(map(measures, code_cells(nb)))]
-    cells = {path: len(code_cells(nb)) for path, nb in notebooks.items()}
-    with tqdm(total=sum(cells.values()), leave=False, disable=None) as bar:
-        done = {}
-
+    alone = [path for path, nb in notebooks.items() if args.what == "refresh" or
+             args.what == "course" and any(map(measures, code_cells(nb)))]
+    done = {}
+    with tqdm(total=sum(len(code_cells(nb)) for nb in notebooks.values()),
+              leave=False, disable=None) as bar:
         def heard(path, count):
             done[path] = count
             bar.set_description(path.stem, refresh=False)
             bar.update(sum(done.values()) - bar.n)
-        for some, at_once in (([path for path in paths if path not in quiet],
-                               os.cpu_count() or 1), (quiet, 1)):
+        for some, at_once in (([path for path in paths if path not in alone],
+                               os.cpu_count() or 1), (alone, 1)):
             jobs = [Job(path, cleared(notebooks[path]), path.parent) for path in some]
             for run in run_all(jobs, at_once, args.timeout, heard):
                 yield notebooks[run.job.path], run
@@ -69,7 +65,7 @@ def course(args):
     with tqdm(total=100, desc="the book", leave=False, disable=None) as bar:
         try:
             pages, warnings = book.build(
-                args.notebooks, args.out, runs, args.repository,
+                args.notebooks, args.out, runs,
                 lambda share: bar.update(round(100 * share) - bar.n))
         except book.BookError as error:
             pages, warnings = 0, [str(error)]
@@ -88,19 +84,11 @@ def check(args):
         say(run.job.path.stem, run.seconds, run.failure or (
             f"DIFFERS in {', '.join(found)}" if found else "as stored"))
         for name, said in found.items():
-            if said[0] == said[1]:
-                print(f"--- {name}: only its number has changed")
-                continue
-            for label, text in zip((f"{name}, stored", f"{name}, now"), said):
-                print(f"--- {label}:\n{_shown(text, said)}")
+            start = max(0, len(os.path.commonprefix(said)) - SHOWN // 3)
+            for when, text in zip(("stored", "now"), said):
+                print(f"--- {name}, {when}:\n{text[start:start + SHOWN]}")
         well = well and not run.failure and not found
     return well
-
-
-def _shown(text, said):
-    """Return the part of a text in which two texts differ."""
-    start = len(os.path.commonprefix(said))
-    return text[max(0, start - SHOWN // 3):start + SHOWN]
 
 
 def store(args):
@@ -119,21 +107,20 @@ def vary(args):
 
     They run in copies of their folder, so whatever their cells write is gone afterwards.
     """
-    lessons = [(path, nb, values) for path in args.paths
-               for nb in [nbformat.read(path, 4)]
-               for values in settings.plan(settings.read(path, nb))]
-    asked, well = {}, True
+    asked, well = [], True
+    for path in args.paths:
+        nb = nbformat.read(path, 4)
+        asked += [(path, nb, values) for values in settings.plan(settings.read(path, nb))]
     with tempfile.TemporaryDirectory(prefix="settings-") as place:
         def jobs():
-            for number, (path, nb, values) in enumerate(lessons):
+            for number, (path, nb, values) in enumerate(asked):
                 folder = Path(place, str(number), "notebooks")
                 shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns(
                     ".*", "__pycache__", "exercises"))
-                asked[folder] = nb, values
                 yield Job(path, settings.changed(cleared(nb), values), folder)
         for run in tqdm(run_all(jobs(), os.cpu_count() or 1, args.timeout),
-                        total=len(lessons), leave=False, disable=None):
-            nb, values = asked[run.job.folder]
+                        total=len(asked), leave=False, disable=None):
+            _, nb, values = asked[int(run.job.folder.parent.name)]
             failure = run.failure or settings.broken(nb, run.nb)
             said = ", ".join(f"{name}={value!r}" for name, value in values.items())
             say(run.job.path.stem, run.seconds, f"{failure or 'ok'}  {said}")
@@ -158,12 +145,8 @@ def arguments(argv):
     parser.add_argument("--lesson", nargs="+", help="numbers or names (default: all)")
     parser.add_argument("--notebooks", type=Path, default="notebooks")
     parser.add_argument("--out", type=Path, default="build/course")
-    parser.add_argument("--repository", default="", metavar="ADDRESS",
-                        help="of a public copy: adds buttons for Binder and Colab")
     parser.add_argument("--timeout", type=int, default=900, help="seconds a notebook")
     args = parser.parse_args(argv)
-    if args.repository and not re.fullmatch(ADDRESS, args.repository):
-        parser.error("--repository is no https://github.com/owner/name")
     sets = args.what in ("check", "refresh")
     patterns = ["[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"][:1 + sets]
     args.paths = [path for pattern in patterns
@@ -176,15 +159,10 @@ def arguments(argv):
     return args
 
 
-def stop(number, frame):
-    """End as Ctrl-C does."""
-    raise KeyboardInterrupt
-
-
 def main(argv=None):
     """Do what the command line asks for; return the exit status."""
     args = arguments(argv)
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
     print(f"{'lesson':<28} {'seconds':>7}  result", flush=True)
     try:
         return int(not WHAT[args.what](args))

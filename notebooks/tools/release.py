@@ -12,15 +12,13 @@ nothing is written unless every source is in order.
 """
 
 import argparse
-import logging
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
+from nbgrader.apps.api import capture_log
 from nbgrader.converters import GenerateAssignment
-from nbgrader.converters.base import NbGraderException
 from nbgrader.coursedir import CourseDirectory
 from stored import write_text
 from traitlets.config import Config
@@ -37,15 +35,13 @@ def generate(folder):
 
     Raises ValueError for a source that nbgrader refuses, and if there is none.
     """
-    made = {}
-    for source in sorted((folder / "source").glob("*/*.ipynb")):
-        with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place:
+        for source in sorted((folder / "source").glob("*/*.ipynb")):
             where = Path(place, "source", source.parent.name)
-            where.mkdir(parents=True)
+            where.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, where)
             _run_nbgrader(place, where.name)
-            path = Path(place, "release", where.name, source.name)
-            made[f"{where.name}/{source.name}"] = path.read_text(encoding="utf-8")
+        made = _texts(Path(place, "release"))
     if not made:
         raise ValueError(f"no problem set in {folder / 'source'}")
     return made
@@ -58,20 +54,25 @@ def release(folder):
     yet, or no longer, what the sources generate.
     """
     wanted, place, done = generate(folder), folder / "release", []
-    for name, text in wanted.items():
+    stored = _texts(place)
+    for name in sorted({*wanted, *stored}):
         path = place / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, text)
-            done.append(f"changed {name}")
-    for path in sorted(place.glob("*/*.ipynb")):
-        name = f"{path.parent.name}/{path.name}"
         if name not in wanted:
             path.unlink()
-            done.append(f"removed {name}")
             if not any(path.parent.iterdir()):
                 path.parent.rmdir()
+        elif wanted[name] != stored.get(name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, wanted[name])
+        else:
+            continue
+        done.append(f"{'changed' if name in wanted else 'removed'} {name}")
     return done
+
+
+def _texts(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+            for path in folder.glob("*/*.ipynb")}
 
 
 def pack(path):
@@ -110,25 +111,13 @@ def _not_for_learners(folder, names):
 def _run_nbgrader(place, name):
     config = Config(SaveCells={"enabled": False})  # that is into a gradebook
     course = CourseDirectory(root=place, assignment_id=name, config=config)
-    with _errors() as said:
-        try:
-            GenerateAssignment(course, no_database=True, config=config).start()
-        except NbGraderException:
-            lines = next(text for text in said if "Traceback" in text).splitlines()
-            what = said[0] if "Cell contents" in said[0] else ""
-            raise ValueError(f"{name}: {lines[-1].strip()}\n{what}".strip()) from None
-
-
-@contextmanager
-def _errors():  # of nbgrader, which logs what is wrong and raises what says nothing
-    log, said = get_logger(), []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: said.append(record.getMessage().strip())
-    before, log.handlers = log.handlers, [handler]
-    try:
-        yield said
-    finally:
-        log.handlers = before
+    get_logger().handlers = []  # it logs what is wrong, and raises what says nothing
+    done = capture_log(GenerateAssignment(course, no_database=True, config=config))
+    if not done["success"]:
+        said = done.get("log", "").replace("\n    ", "\n").split("[ERROR] ")[1:]
+        what = said[0].strip() if said and "Cell contents" in said[0] else ""
+        reason = next((text for text in said if "Traceback" in text), done["error"])
+        raise ValueError(f"{name}: {reason.strip().splitlines()[-1]}\n{what}".strip())
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ may be, and after a comma what it means:
 
 import ast
 import copy
-import io
 import re
-import tokenize
 from collections import namedtuple
 
 from stored import code_cells
@@ -25,7 +23,7 @@ Setting = namedtuple("Setting", "name stored values")  # the least first, or as 
 
 WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d[\d.e+-]*"
 CHOICES = rf"(?:{WORD})(?:, (?:{WORD}))* or (?:{WORD})"
-RANGE = re.compile(rf"# (?:({WORD}) to ({WORD})|({CHOICES}))(?:, \S.*)?")
+LINE = re.compile(rf"(\w+) = ({WORD}) +# (?:({WORD}) to ({WORD})|({CHOICES}))(?:, \S.*)?")
 
 
 def read(path, nb):
@@ -33,39 +31,35 @@ def read(path, nb):
     cell = _parameters(nb)
     if cell is None:
         raise ValueError(f"{path.name}: no cell is tagged parameters")
-    comments = {token.start[0]: token.string for token in tokenize.generate_tokens(
-        io.StringIO(cell.source).readline) if token.type == tokenize.COMMENT}
     settings = []
-    for node in ast.parse(cell.source).body:
+    for number, line in enumerate(cell.source.splitlines(), 1):
         try:
-            settings.append(_setting(node, comments.get(node.lineno, "")))
+            settings += [_setting(line)] if line else []
         except (ValueError, SyntaxError) as error:
-            line = cell.source.splitlines()[node.lineno - 1]
-            raise ValueError(f"{path.name}, cell {cell.id}, line {node.lineno}: "
+            raise ValueError(f"{path.name}, cell {cell.id}, line {number}: "
                              f"{line}\n    {error}") from None
     return settings
 
 
 def _parameters(nb):
-    tagged = [cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", [])]
-    return tagged[0] if tagged else None
+    return next((cell for cell in nb.cells
+                 if "parameters" in cell.metadata.get("tags", [])), None)
 
 
-def _setting(node, comment):
-    found = RANGE.fullmatch(comment)
-    if not isinstance(node, ast.Assign) or not found:
+def _setting(line):
+    if not (found := LINE.fullmatch(line)):
         raise ValueError('a setting is a name, its value, and a range such as "# 2 to 8" '
                          'or "# 4 or 8", and after a comma what it means')
-    least, greatest, choices = found.groups()
-    stored = ast.literal_eval(node.value)
-    words = re.findall(WORD, choices) if choices else [least, greatest]
-    values = [ast.literal_eval(word) for word in words]
+    name, value, *ends, choices = found.groups()
+    stored = ast.literal_eval(value)
+    values = [ast.literal_eval(word) for word in (
+        re.findall(WORD, choices) if choices else ends)]
     if isinstance(stored, float):
         values = [float(value) for value in values]
     alike = {type(value) for value in values} == {type(stored)}
     if not alike or not (stored in values if choices else values[0] <= stored <= values[1]):
         raise ValueError("its value is not in its range, or of another kind")
-    return Setting(node.targets[0].id, stored, values)
+    return Setting(name, stored, values)
 
 
 def plan(settings):
@@ -95,22 +89,20 @@ def broken(stored, new):
     Lines are the same check if they differ in numbers alone.
     """
     for before, after in zip(code_cells(stored), code_cells(new)):
-        was, now = _checks(before), _checks(after)
-        for label, (line, true) in now.items():
-            if not true and was.get(label, (line, False))[1]:
+        held = {}
+        for label, _, true in _checks(before):
+            held[label] = true and held.get(label, True)
+        for label, line, true in _checks(after):
+            if held.get(label) and not true:
                 return f"FAILED in cell {before.id}: it prints {line!r}"
     return ""
 
 
 def _checks(cell):
-    """Return {text without numbers: (a line, whether all that it says is True)}."""
-    texts = [output.get("text", "") or output.get("data", {}).get("text/plain", "")
-             for output in cell.outputs]
-    found = {}
-    for line in "\n".join(texts).splitlines():
-        truths = re.findall(r"\b(?:True|False)\b", line)
-        label = re.sub(r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?", "", line)
-        label = re.sub(r"[\s,+-]+", " ", label).strip()
-        if truths and found.get(label, ("", True))[1]:  # the first line that says False
-            found[label] = line.strip(), "False" not in truths
-    return found
+    """Yield of each line that says True or False: its words, the line, whether all is True."""
+    for output in cell.outputs:
+        text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+        for line in map(str.strip, text.splitlines()):
+            if truths := re.findall(r"\b(?:True|False)\b", line):
+                label = re.sub(r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?", "", line)
+                yield re.sub(r"[\s,+-]+", " ", label).strip(), line, "False" not in truths

@@ -1,6 +1,7 @@
 """`python -m manual_dp audit -- train.py`: scripts as they are, on ranks.
 
-Each test takes more than 3 s: only in new pythons is a script started as it will be.
+New pythons run the right script and the one that is interrupted; the others are run by
+ranks that have imported torch. Two wait for a hang's deadline.
 """
 
 import os
@@ -13,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from manual_dp.audit import audit_script
-from manual_dp.audit.command import add_parser
+from manual_dp.audit import audit_script, command
 from tests.audit.scripts import SCRIPT
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_a_right_script_is_clean_and_needs_no_watch(script):
     assert report.findings == [] and report.unchecked == [] and report.steps == 3
 
 
-def test_a_broken_script_is_named_with_its_line(script):
+def test_a_broken_script_is_named_with_its_line(script, forked_audit):
     report = audit_script([script(("model(X).transpose", "net(X).transpose"))], steps=2)
     assert [f.code for f in report.findings] == ["not-synchronised"]
     assert report.findings[0].place == "train.py, line 43" and report.steps == 2
@@ -63,7 +63,7 @@ def test_a_broken_script_is_named_with_its_line(script):
     ([(LOOP, LOOP + "        if i == 3 and rank == 0:\n            model(X)\n")],
      ["rank 0: collective", "broadcast"]),
 ])
-def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, edits, words):
+def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, forked_audit, edits, words):
     begin = time.monotonic()
     report = audit_script([script(*edits)], timeout=6)
     assert time.monotonic() < begin + 90
@@ -76,14 +76,14 @@ def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, edits, words
     ("os.kill(os.getpid(), 9)", "rank 1 was killed by SIGKILL"),
     ("raise KeyError('of the script')", "rank 1 raised KeyError: 'of the script'"),
 ])
-def test_a_rank_that_dies_is_named(script, line, words):
+def test_a_rank_that_dies_is_named(script, forked_audit, line, words):
     report = audit_script([script((LOOP, LOOP + f"        if i == 3 and rank:\n"
                                    f"            import os\n            {line}\n"))])
     assert [f.code for f in report.findings] == ["exception"], report
     assert words in report.findings[0].says
 
 
-def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(tmp_path):
+def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(tmp_path, forked_audit):
     (tmp_path / "train.py").write_text("print('nothing to see')\n")
     with pytest.raises(RuntimeError, match="nothing was watched on rank .: say watch"):
         audit_script([tmp_path / "train.py"])
@@ -99,9 +99,9 @@ def test_what_is_no_script_is_refused(words, error, said):
         audit_script(words)
 
 
-def test_the_command_has_a_status_and_writes_json(script, tmp_path, capsys):
+def test_the_command_has_a_status_and_writes_json(script, forked_audit, tmp_path, capsys):
     parser = ArgumentParser()
-    add_parser(parser.add_subparsers(), int, Path)
+    command.add_parser(parser.add_subparsers(), int, Path)
     path = script(("sampler.set_epoch(epoch)", "pass"))
     args = parser.parse_args(["audit", "--steps", "1", "--out",
                               f"{tmp_path}/report.json", "--", str(path)])

@@ -245,33 +245,40 @@ def test_wrong_arguments_are_refused_with_their_name_and_value(alone):
 
 # the command line
 
-def command(folder, *words):
-    """Run the command in an empty folder; return its status, lines and errors."""
+def python(folder, *words):
+    """Run Python in an empty folder; return its status, lines and errors."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-m", "manual_dp.models.lightning", *words],
-                          cwd=folder, env=environ, capture_output=True, text=True,
-                          timeout=DEADLINE)
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environ,
+                          capture_output=True, text=True, timeout=DEADLINE)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_fit_on_two_devices_says_what_runs_and_leaves_nothing(tmp_path):
-    code, out, err = command(tmp_path, "fit", "-c", str(CONFIG), "--trainer.max_epochs",
-                             "1", "--trainer.precision", "64-true")
+    code, out, err = python(tmp_path, "-m", "manual_dp.models.lightning", "fit", "-c",
+                            str(CONFIG), "--trainer.max_epochs", "1",
+                            "--trainer.precision", "64-true")
     assert (code, err, list(tmp_path.iterdir())) == (0, "", [])
     assert out == ("accelerator CPUAccelerator, devices 2, strategy DDPStrategy, "
                    "2 x 24 rows a minibatch\nloss 1.8204, val_acc 0.5983\n")
 
 
+KEPT = """
+import sys
+from pathlib import Path
+from manual_dp.models.command import main
+one = ["-c", sys.argv[1], "--trainer.devices", "1"]
+main(["fit", *one, "--trainer.max_epochs", "2", "--trainer.enable_checkpointing", "true",
+      "--trainer.default_root_dir", "kept"])
+[saved] = Path().rglob("*.ckpt")
+main(["test", *one, "--ckpt_path", str(saved)])
+"""
+
+
 def test_what_is_asked_for_is_kept_and_read_again(tmp_path):
-    one = ["-c", str(CONFIG), "--trainer.devices", "1"]
-    code, *_ = command(tmp_path, "fit", *one, "--trainer.max_epochs", "2",
-                       "--trainer.enable_checkpointing", "true",
-                       "--trainer.default_root_dir", "kept")
+    code, out, _ = python(tmp_path, "-c", KEPT, str(CONFIG))
     [saved] = tmp_path.rglob("*.ckpt")
     assert code == 0 and saved.name == "epoch=1-step=48.ckpt"
-    code, out, _ = command(tmp_path, "test", *one, "--ckpt_path", str(saved))
-    accuracy = float(re.search(r"test_acc\D+([\d.]+)", out)[1])
-    assert code == 0 and accuracy > 0.5  # untrained: 0.1
+    assert float(re.search(r"test_acc\D+([\d.]+)", out)[1]) > 0.5  # untrained: 0.1
 
 
 WRONG = [

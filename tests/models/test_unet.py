@@ -1,22 +1,14 @@
 import math
-import sys
 
-import cloudpickle
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp import allreduce, pack_grads, sgd, split_batch, try_devices
-from manual_dp.models.blobs import blobs, load_blobs
+from manual_dp import allreduce, pack_grads, split_batch, try_devices
+from manual_dp.models.blobs import load_blobs
 from manual_dp.models.segment import iou, overlap, pixel_loss
 from manual_dp.models.unet import UNet, double_conv
-from manual_dp.ranks import DDP, run_ranks
-
-# A rank has no tests to import from: send this file's functions whole.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def seeded(seed=0):
@@ -182,78 +174,10 @@ def test_refuses_a_norm_that_it_cannot_make(norm):
         UNet(norm=norm)
 
 
-# training in step
-
-LR = 1e-3
-
-
-def batches(steps=10, rows=6):
-    X, y = blobs(steps * rows, size=16)
-    return list(zip((4 * (X - 0.4)).unsqueeze(1).split(rows), y.split(rows)))
-
-
-def train_by_hand(nets, data, allreduce=allreduce):
-    """Train replicas of any module on sums, as `train_batch` trains LeNet's."""
-    params = [list(net.parameters()) for net in nets]
-    for X, y in data:
-        X_shards, y_shards = split_batch(X, y, try_devices(len(nets)))
-        grads = [pack_grads(replica) for replica in params]
-        for net, X_shard, y_shard in zip(nets, X_shards, y_shards):
-            pixel_loss(net(X_shard), y_shard).sum().backward()
-        allreduce(grads)
-        for replica in params:
-            sgd(replica, LR, len(X))
-    return [[p.detach() for p in replica] for replica in params]
-
-
-def on_one_device():
-    """Return the weights that torch's SGD gives one network on whole minibatches."""
-    net = unet(width=4).double()
-    optimizer = torch.optim.SGD(net.parameters(), LR)
-    for X, y in batches():
-        optimizer.zero_grad()
-        pixel_loss(net(X), y).mean().backward()
-        optimizer.step()
-    return [p.detach() for p in net.parameters()]
-
+# training
 
 def apart(weights, others):
     return max((p - q).abs().max().item() for p, q in zip(weights, others))
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
-def test_replicas_by_hand_have_one_devices_weights_after_ten_steps(world_size):
-    # 6 rows over 4 are 2, 2, 2, 0; over 7 the last rank has none
-    expected = on_one_device()
-    start = list(unet(width=4).double().parameters())
-    assert apart(start, expected) > 1e-2
-    nets = [unet(width=4).double() for _ in range(world_size)]
-    for weights in train_by_hand(nets, batches()):
-        assert apart(weights, expected) < 1e-12
-
-
-def test_without_the_allreduce_replicas_part():
-    nets = [unet(width=4).double() for _ in range(2)]
-    first, second = train_by_hand(nets, batches(), allreduce=lambda grads: None)
-    assert apart(first, second) > 1e-3 and apart(first, on_one_device()) > 1e-3
-
-
-@pytest.mark.parametrize("wrap", [DDP, DistributedDataParallel])
-def test_ddp_has_one_devices_weights_after_ten_steps(wrap):
-    def rank_function():
-        rank, net = dist.get_rank(), unet(width=4, seed=dist.get_rank()).double()
-        model = wrap(net)
-        optimizer = torch.optim.SGD(model.parameters(), LR)
-        for X, y in batches():
-            X, y = X.tensor_split(2)[rank], y.tensor_split(2)[rank]
-            optimizer.zero_grad()
-            pixel_loss(model(X), y).mean().backward()  # the ranks' means are averaged
-            optimizer.step()
-        return [p.detach() for p in net.parameters()]
-
-    expected = on_one_device()
-    for weights in run_ranks(rank_function, 2):
-        assert apart(weights, expected) < 1e-12
 
 
 def test_two_replicas_learn_to_find_blobs():

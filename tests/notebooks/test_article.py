@@ -63,20 +63,20 @@ def test_example_2_does_not_start_without_torchrun():
     assert done.returncode and "MASTER_ADDR expected" in done.stderr.splitlines()[-1]
 
 
-def test_the_audit_hears_no_fault_between_the_ranks_of_example_2():
+def test_the_audit_hears_no_fault_between_the_ranks_of_example_2(forked_audit):
     report = audit_script([HARNESS, EXAMPLES[1]], 2, timeout=LONG)
     assert report.findings == [] and report.unchecked == []
 
 
 # repaired
 
-def test_the_repaired_program_reads_95_of_100_new_digits():
+def test_the_repaired_program_reads_95_of_100_new_digits(forked_ranks):
     lines = torchrun(REPAIRED, ranks=2, timeout=LONG)
     assert [line.partition(":")[0] for line in lines] == [f"epoch {i}" for i in range(10)]
     assert float(lines[-1].split()[-1]) >= 0.95
 
 
-def test_it_is_audited_as_it_is_started():
+def test_it_is_audited_as_it_is_started(forked_audit):
     report = audit_script([REPAIRED, "--epochs", "1"], 2, timeout=LONG)
     assert report.findings == [] and report.unchecked == []
 

@@ -106,17 +106,6 @@ def test_there_is_no_button_that_leads_away_without_an_address(made):
     assert not re.search("mybinder|colab", (made[0] / "00_first.html").read_text())
 
 
-def test_an_address_adds_buttons_for_lessons(tmp_path):
-    write_lessons(tmp_path / "notebooks")
-    book.build(tmp_path / "notebooks", tmp_path / "out",
-               repository="https://github.com/somebody/course/")
-    page = (tmp_path / "out" / "00_first.html").read_text()
-    assert ("https://mybinder.org/v2/gh/somebody/course/main"
-            "?urlpath=lab/tree/notebooks/00_first.ipynb") in page
-    assert ("https://colab.research.google.com/github/somebody/course/blob/main/"
-            "notebooks/00_first.ipynb") in page
-
-
 def test_a_book_is_small_and_leaves_nothing_beside_it(made):
     out = made[0]
     assert sum(path.stat().st_size for path in out.rglob("*")) < 15e6
@@ -133,20 +122,18 @@ def test_a_folder_of_other_files_is_not_replaced(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
-def test_a_lesson_that_cannot_be_built_leaves_the_old_book(tmp_path):
+def test_a_book_that_cannot_be_built_leaves_the_old_one(tmp_path, monkeypatch):
     write_lessons(tmp_path / "notebooks")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "index.html").write_text("old")
-    config = book._config
-    try:
-        book._config = lambda repository: config(repository) | {
-            "sphinx": {"extra_extensions": ["no_such_extension"]}}
-        with pytest.raises(book.BookError, match="no_such_extension"):
-            book.build(tmp_path / "notebooks", tmp_path / "out")
-    finally:
-        book._config = config
+    monkeypatch.setattr(book, "BOOK", tmp_path / "book")
+    shutil.copytree(ROOT / "notebooks/book", tmp_path / "book")
+    with open(tmp_path / "book/config.yml", "a") as config:
+        config.write("    extensions: [no_such_extension]\n")  # the last of a key counts
+    with pytest.raises(book.BookError, match="no_such_extension"):
+        book.build(tmp_path / "notebooks", tmp_path / "out")
     assert (tmp_path / "out" / "index.html").read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_progress_goes_from_reading_to_the_end(tmp_path):

@@ -17,7 +17,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from course.lab.torchrun import torchrun
 from manual_dp.params import largest_difference
 from manual_dp.ranks import run_ranks
 from tests.support.loaded import PROGRAMS, loaded
@@ -31,14 +30,12 @@ def train_ddp():
     return loaded(PROGRAM)
 
 
-def run(ranks, epochs, checkpoint):
-    return torchrun(PROGRAM, "--float64", "--epochs", epochs, "--checkpoint", checkpoint,
-                    ranks=ranks, timeout=LONG)
-
-
 def test_two_ranks_that_are_stopped_and_go_on_end_where_one_ends_that_does_not(tmp_path):
-    one = run(1, 2, tmp_path / "one")
-    first, then = run(2, 1, tmp_path / "two"), run(2, 2, tmp_path / "two")
+    def run(ranks, epochs, name):
+        (_, said), *_ = run_ranks(partial(trained, batch_size=96), ranks, PROGRAM,
+                                  tmp_path / name, epochs, timeout=LONG)
+        return said.splitlines()
+    one, first, then = run(1, 2, "one"), run(2, 1, "two"), run(2, 2, "two")
     assert [line.partition(":")[0] for line in one] == ["epoch 0", "epoch 1"]
     assert first + then == one  # losses and accuracies too
     states = [torch.load(tmp_path / name) for name in ("one", "two")]

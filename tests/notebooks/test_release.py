@@ -1,20 +1,24 @@
 """notebooks/tools/release.py: what learners get is what the sources generate.
 
-No cell runs here. nbgrader is imported in a process of its own: it changes the folder
-it works in, and what it logs.
+No cell runs here. nbgrader runs in a process of its own: it changes the folder it works
+in, and what it logs. The first one is a new python, as `make` starts it; others are forks.
 """
 
 import copy
 import json
+import multiprocessing
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import nbformat
 import pytest
+import release as program  # notebooks/tools, which pyproject.toml puts on the path
 
 ROOT = Path(__file__).parents[2]
 EXERCISES = ROOT / "notebooks" / "exercises"
@@ -22,11 +26,19 @@ SETS = sorted(path.stem for path in (EXERCISES / "source").glob("*/*.ipynb"))
 
 
 def release(folder, *options):
-    """Run the program; return its exit status, what it said, and its complaint."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "notebooks" / "tools" / "release.py",
-         "--folder", folder, *options], capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+    """Run the program in a fork; return its exit status, what it said, its complaint."""
+    with tempfile.TemporaryDirectory() as place:
+        out, err = Path(place, "out"), Path(place, "err")
+
+        def run():
+            with (open(out, "w") as said, open(err, "w") as complaint,
+                  redirect_stdout(said), redirect_stderr(complaint)):
+                status = program.main(["--folder", str(folder), *map(str, options)])
+            sys.exit(status)
+        fork = multiprocessing.get_context("fork").Process(target=run)
+        fork.start()
+        fork.join(300)
+        return fork.exitcode, out.read_text(), err.read_text()
 
 
 def files(folder):
@@ -51,7 +63,11 @@ def made(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("course")
     shutil.copytree(EXERCISES / "source", folder / "source")
-    return folder, release(folder, "--zip", folder.parent / "for_learners.zip")
+    done = subprocess.run(
+        [sys.executable, ROOT / "notebooks" / "tools" / "release.py", "--folder", folder,
+         "--zip", folder.parent / "for_learners.zip"],
+        capture_output=True, text=True, timeout=300)
+    return folder, (done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

@@ -71,11 +71,6 @@ def close(ours, theirs):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-def differ(ours, theirs):
-    """Return for every tensor whether it is another, by more than rounding."""
-    return [(one - other).abs().max().item() > 1e-6 for one, other in zip(ours, theirs)]
-
-
 # training
 
 OPTIMIZERS = {"SGD": lambda params: torch.optim.SGD(params, lr=0.2, momentum=0.9),
@@ -206,13 +201,6 @@ def evaluation_between_forward_and_backward(wrap):
     return seen + grads(model)
 
 
-def forward_without_backward_before_no_sync(wrap):
-    model = wrap(net())
-    model(rows(1))
-    with model.no_sync():
-        return backward(model, 2) + backward(model, 3)
-
-
 def sum_of_a_forward_outside_and_one_inside(wrap):
     model = wrap(net())
     loss = model(rows(1)).sum()
@@ -220,46 +208,6 @@ def sum_of_a_forward_outside_and_one_inside(wrap):
         loss = loss + model(rows(2)).square().sum()
     loss.backward()
     return grads(model)
-
-
-def a_forward_outside_and_one_inside_one_by_one(wrap):
-    model = wrap(net())
-    first = model(rows(1)).sum()
-    with model.no_sync():
-        second = model(rows(2)).square().sum()
-    second.backward()
-    seen = grads(model)
-    first.backward()
-    return seen + grads(model)
-
-
-def two_forwards_one_backward(wrap):
-    model = wrap(net())
-    (model(rows(1)).sum() + model(rows(2)).square().sum()).backward()
-    return grads(model)
-
-
-def two_forwards_two_backwards(wrap):
-    model = wrap(net())
-    first, second = model(rows(1)).sum(), model(rows(2)).square().sum()
-    first.backward()
-    seen = grads(model)
-    second.backward()
-    return seen + grads(model) + backward(model, 3)
-
-
-def the_same_backward_twice(wrap):
-    model = wrap(net())
-    loss = model(rows(1)).sum()
-    loss.backward(retain_graph=True)
-    seen = grads(model)
-    loss.backward()
-    return seen + grads(model)
-
-
-def synced_gradients_add_up(wrap):
-    model = wrap(net())
-    return backward(model, 1) + backward(model, 2) + backward(model, 3)
 
 
 def accumulation(wrap, set_to_none=True):
@@ -298,17 +246,6 @@ def a_hook_of_the_learners(wrap):
     model = wrap(layers)
     layers[2].weight.register_hook(lambda grad: grad * 3)
     return backward(model, 1)
-
-
-def tied_weights(wrap):
-    layers = filled(nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5)))
-    layers[2].weight = layers[0].weight
-    model, seen = wrap(layers), []
-    for number in range(2):
-        words = torch.tensor([0, 1, 1 + 2 * dist.get_rank()]) + number
-        model(words).square().sum().backward()
-        seen += grads(model)
-    return seen
 
 
 def one_layer_three_times(wrap):
@@ -412,9 +349,9 @@ def batch_norm(wrap):
 SCENARIOS = [
     no_sync_then_sync, only_backward_in_no_sync, only_forward_in_no_sync, nested_no_sync,
     no_sync_left_by_an_error, evaluation_between_forward_and_backward,
-    sum_of_a_forward_outside_and_one_inside, two_forwards_one_backward, synced_gradients_add_up,
+    sum_of_a_forward_outside_and_one_inside,
     accumulation, accumulation_into_zeros, clipped_gradients, a_hook_of_the_learners,
-    tied_weights, one_layer_three_times, frozen_layers, channels_last, two_dtypes,
+    one_layer_three_times, frozen_layers, channels_last, two_dtypes,
     another_order_than_registered, another_order_on_each_rank, batch_norm]
 
 
@@ -427,46 +364,6 @@ def test_gradients_and_buffers_are_torchs(scenario):
 @pytest.mark.parametrize("scenario", [accumulation, another_order_on_each_rank, batch_norm])
 def test_gradients_and_buffers_are_torchs_with_three_ranks(scenario):
     as_torch(scenario, world_size=3)
-
-
-@pytest.mark.parametrize("scenario, synced", [
-    (no_sync_then_sync, [False, False, True, True]),
-    (only_backward_in_no_sync, [True]),
-    (only_forward_in_no_sync, [False]),
-    (nested_no_sync, [False, False, True]),
-    # here torch's, whose forward arms the next backward, does otherwise
-    (forward_without_backward_before_no_sync, [False, False]),
-    (a_forward_outside_and_one_inside_one_by_one, [False, True]),
-    (two_forwards_two_backwards, [True, True, True]),
-    (the_same_backward_twice, [True, True]),
-])
-def test_forward_decides_whether_the_ranks_end_with_the_same(scenario, synced):
-    # in words, what the scenarios above say in torch's numbers
-    def rank_function():
-        return scenario(DDP)
-    first, second = run_ranks(rank_function, 2)
-    for i, same in enumerate(synced):
-        seen = slice(4 * i, 4 * i + 4)
-        assert differ(first[seen], second[seen])[0] != same
-
-
-def test_accumulation_equals_one_large_minibatch():
-    def rank_function():
-        results = []
-        for wrap in WRAPS:
-            model = wrap(net())
-            with model.no_sync():
-                (model(rows(1)).square().mean() / 2).backward()
-            (model(rows(2)).square().mean() / 2).backward()
-            results.append(grads(model))
-        return results, torch.cat([rows(1), rows(2)])
-
-    by_rank = run_ranks(rank_function, 3)
-    whole = net()
-    whole(torch.cat([X for _, X in by_rank])).square().mean().backward()
-    for results, _ in by_rank:
-        for ours in results:
-            close(ours, grads(whole))
 
 
 def test_gradients_that_lie_otherwise_in_memory_on_one_rank_are_averaged_by_place():

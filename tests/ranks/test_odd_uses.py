@@ -30,7 +30,7 @@ ALL = {**KINDS, "torch's": DistributedDataParallel}
 
 
 @pytest.fixture(scope="module")
-def two_ranks(one_nursery_for_this_file):
+def two_ranks():
     with Ranks(2) as ranks:
         yield ranks
 
@@ -84,345 +84,117 @@ def failed_half_way(model, module):
     assert text == "ZeroDivisionError: division by zero"
 
 
-# an old wrapper
+# programs: `loss` and `back` are of a model's row, `see` notes the gradient of `linear`
 
-def wrapped_again(wrap):
-    linear = layer()
-    model = wrap(linear)
-    model(row())  # only looked at
-    model = wrap(linear)  # the cell is run again
-    model(row()).sum().backward()
-    return gradient(linear)
-
-
-def wrapped_three_times(wrap):
-    linear = layer()
-    for _ in range(3):
-        model = wrap(linear)
-        model(row())
-    model(row()).sum().backward()
-    return gradient(linear)
-
-
-def after_another_kind(wrap):
-    seen = []
-    for first in ALL.values():
-        linear = layer()
-        first(linear)(row())
-        wrap(linear)(row()).sum().backward()
-        seen.append(gradient(linear))
-    return seen
-
-
-def before_torchs(wrap):
-    linear = layer()
-    wrap(linear)(row())
-    model = DistributedDataParallel(linear)  # kept: without a name, it is gone at once
-    model(row()).sum().backward()
-    return gradient(linear)
-
-
-def after_an_error_in_a_hook(wrap):
-    linear = layer()
-    failed_half_way(wrap(linear), linear)
-    linear.weight.grad = None
-    wrap(linear)(row()).sum().backward()
-    return gradient(linear)
-
-
-def old_one_deleted(wrap):
-    linear = layer()
-    model = wrap(linear)
-    model(row())
-    del model
-    model = wrap(linear)
-    model(row()).sum().backward()
-    return gradient(linear)
-
-
-def old_one_called(wrap):
-    linear = layer()
-    old = wrap(linear)
-    wrap(linear)(row())
-    old(row()).sum().backward()
-    return gradient(linear)
-
-
-def old_and_new_in_turns(wrap):
-    linear, seen = layer(), []
-    old, new = wrap(linear), wrap(linear)
-    for model in (old, new, new, old):
-        model(row()).sum().backward()
-        seen.append(gradient(linear))
-    return seen
-
-
-def old_loss_after_the_new_one_was_made(wrap):
-    linear = layer()
-    loss = wrap(linear)(row()).sum()
-    wrap(linear)(row())
-    loss.backward()
-    return gradient(linear)
-
-
-def made_in_no_sync_of_the_old_one(wrap):
-    linear = layer()
-    with wrap(linear).no_sync():
-        wrap(linear)(row()).sum().backward()
-    return gradient(linear)
-
-
-def a_copy(again):
+def of(program):
+    """Return the case that a program is: what it has seen, or else the last gradient."""
     def case(wrap):
-        linear = layer()
-        model = wrap(linear)
-        model(row())
-        other = again(model)
-        other(row()).sum().backward()
-        return gradient(other.module)
+        def loss(model, scale=1):
+            return scale * model(row()).sum()
+
+        def see(but=0):
+            names["seen"].append(gradient(names["linear"]) - but)
+        names = {"wrap": wrap, "linear": layer(), "rank": dist.get_rank(), "seen": [],
+                 "loss": loss, "back": lambda *of: loss(*of).backward(), "see": see,
+                 "row": row, "layer": layer, "gradient": gradient, "kinds": ALL,
+                 "failed_half_way": failed_half_way, "nn": nn, "torch": torch, "copy": copy,
+                 "pickle": pickle, "Torchs": DistributedDataParallel, "net": net,
+                 "gradients": gradients, "Heads": Heads, "Returns": Returns, "told": told,
+                 "checkpoint": checkpoint, "SimpleNamespace": SimpleNamespace}
+        exec(program, names)
+        found = names["seen"] or gradient(names["linear"])
+        names.clear()
+        return found
     return case
 
 
-def the_first_beside_its_copy(wrap):
-    model = wrap(layer())
-    copy.deepcopy(model)(row()).sum().backward()
-    assert model.module.weight.grad is None
-    model(row()).sum().backward()
-    return gradient(model.module)
-
-
-def a_copy_of_the_module(wrap):
-    linear = layer()
-    wrap(linear)(row())
-    linear = copy.deepcopy(linear)
-    wrap(linear)(row()).sum().backward()
-    return gradient(linear)
-
-
-def a_part_then_the_whole(wrap):
-    layers = nn.Sequential(layer())
-    wrap(layers[0])(row())
-    wrap(layers)(row()).sum().backward()
-    return gradient(layers[0])
-
-
-def the_whole_then_a_part(wrap):
-    layers = nn.Sequential(layer())
-    wrap(layers)(row())
-    wrap(layers[0])(row()).sum().backward()
-    return gradient(layers[0])
-
-
-OLD = {wrapped_again: 1.5, wrapped_three_times: 1.5, after_another_kind: [1.5] * 5,
-       before_torchs: 1.5, after_an_error_in_a_hook: 1.5, old_one_deleted: 1.5,
-       old_one_called: 1.5, old_and_new_in_turns: [1.5, 3, 4.5, 6],
-       old_loss_after_the_new_one_was_made: 1.5, made_in_no_sync_of_the_old_one: 1.5,
-       the_first_beside_its_copy: 1.5, a_copy_of_the_module: 1.5,
-       a_part_then_the_whole: 1.5, the_whole_then_a_part: 1.5}
-COPIES = {"deepcopy": copy.deepcopy, "copy": copy.copy,
-          "pickle": lambda model: pickle.loads(pickle.dumps(model))}
-
-
-# which backward is averaged
-
-def two_losses(first, second):
-    """Return the case of two forwards, then two backwards in an order."""
-    def case(wrap):
-        linear, seen = layer(), []
-        model = wrap(linear)
-        losses = model(row()).sum(), 10 * model(row()).sum()
-        for i in (first, second):
-            losses[i].backward()
-            seen.append(gradient(linear))
-        return seen
-    return case
-
-
-def three_losses_and_a_step(wrap):
-    linear = layer()
-    model = wrap(linear)
-    losses = [scale * model(row()).sum() for scale in (1, 10, 100)]
-    losses[0].backward()
-    linear.zero_grad()
-    losses[1].backward()
-    losses[2].backward()
-    return gradient(linear)
-
-
-def one_graph_twice(wrap):
-    linear, seen = layer(), []
-    loss = wrap(linear)(row()).sum()
-    for retain in (True, False):
-        loss.backward(retain_graph=retain)
-        seen.append(gradient(linear))
-    return seen
-
-
-def the_sum_of_two(wrap):
-    linear = layer()
-    model = wrap(linear)
-    (model(row()).sum() + model(row()).sum()).backward()
-    return gradient(linear)
-
-
-def through_itself(wrap):
+MADE = "model = wrap(linear)\n"
+LOOKED_AT = "model = wrap(linear); model(row())\n"
+PROGRAMS = {
+    # an old wrapper
+    "wrapped again": (LOOKED_AT + "model = wrap(linear); back(model)", 1.5),
+    "after another kind": ("""
+for first in kinds.values():
+    linear = layer(); first(linear)(row()); back(wrap(linear)); see()""", [1.5] * 5),
+    "before torch's": ("wrap(linear)(row()); model = Torchs(linear); back(model)", 1.5),
+    "after an error in a hook": (
+        "failed_half_way(wrap(linear), linear); linear.weight.grad = None\n"
+        "back(wrap(linear))", 1.5),
+    "old one deleted": (LOOKED_AT + "del model; model = wrap(linear); back(model)", 1.5),
+    "old one called": (MADE + "wrap(linear)(row()); back(model)", 1.5),
+    "old and new in turns": (MADE + """new = wrap(linear)
+for one in (model, new, new, model): back(one); see()""", [1.5, 3, 4.5, 6]),
+    "old loss after the new one was made": (
+        "one = loss(wrap(linear)); wrap(linear)(row()); one.backward()", 1.5),
+    "made in no_sync of the old one": (
+        "with wrap(linear).no_sync(): back(wrap(linear))", 1.5),
+    "the first beside its copy": (
+        MADE + "back(copy.deepcopy(model)); assert linear.weight.grad is None; back(model)",
+        1.5),
+    "a copy of the module": (
+        "wrap(linear)(row()); linear = copy.deepcopy(linear); back(wrap(linear))", 1.5),
+    "a part, then the whole": (
+        "whole = nn.Sequential(linear); wrap(linear)(row()); back(wrap(whole))", 1.5),
+    "the whole, then a part": (
+        "whole = nn.Sequential(linear); wrap(whole)(row()); back(wrap(linear))", 1.5),
+    **{f"a copy by {again}": (
+        LOOKED_AT + f"other = {again}; back(other); linear = other.module", 1.5)
+       for again in ("copy.deepcopy(model)", "copy.copy(model)",
+                     "pickle.loads(pickle.dumps(model))")},
+    # which backward is averaged
+    "two losses": (MADE + "one, ten = loss(model), loss(model, 10)\n"
+                   "one.backward(); see(); ten.backward(); see()", [1.5, 16.5]),
+    "two losses, the last first": (MADE + "one, ten = loss(model), loss(model, 10)\n"
+                                   "ten.backward(); see(); one.backward(); see()",
+                                   [15, 16.5]),
+    "three losses and a step": (MADE + """
+losses = [loss(model, scale) for scale in (1, 10, 100)]
+losses[0].backward(); linear.zero_grad(); losses[1].backward(); losses[2].backward()""", 165),
+    "one graph twice": ("one = loss(wrap(linear))\nfor again in (True, False): "
+                        "one.backward(retain_graph=again); see()", [1.5, 3]),
+    "the sum of two": (MADE + "(loss(model) + loss(model)).backward()", 3),
     # w x, then w w x: with w = 1, as one number, the gradient is 2 x
-    linear = nn.Linear(1, 1, bias=False).double()
-    nn.init.ones_(linear.weight)
-    model = wrap(linear)
-    model(model(row()[:, :1])).sum().backward()
-    return gradient(linear)
-
-
-def a_forward_in_no_grad_between(wrap):
-    linear = layer()
-    model = wrap(linear)
-    loss = model(row()).sum()
-    with torch.no_grad():
-        model(row())
-    with torch.inference_mode():
-        model(row())
-    loss.backward()
-    return gradient(linear)
-
-
-def an_eval_forward_between(wrap):
-    linear = layer()
-    model = wrap(linear)
-    loss = model(row()).sum()
-    model.eval()
-    model(row())
-    model.train()
-    loss.backward()
-    return gradient(linear)
-
-
-def a_look_before_each_step(wrap):
-    linear, seen = layer(), []
-    model = wrap(linear)
-    for _ in range(2):
-        model(row())
-        model(row()).sum().backward()
-        seen.append(gradient(linear))
-    return seen
-
-
-def forward_in_no_sync_first(wrap):
-    linear, seen = layer(), []
-    model = wrap(linear)
-    with model.no_sync():
-        model(row()).sum().backward()
-    seen.append(gradient(linear) - dist.get_rank())
-    model(row()).sum().backward()
-    return [*seen, gradient(linear)]
-
-
-def a_look_before_no_sync(wrap):
-    linear = layer()
-    model = wrap(linear)
-    model(row())  # torch's averages the next backward: this armed it
-    with model.no_sync():
-        model(row()).sum().backward()
-    mine = gradient(linear) - dist.get_rank()
-    model(row()).sum().backward()
-    return [mine, gradient(linear)]
-
-
-def the_one_inside_first(wrap):
-    linear = layer()
-    model = wrap(linear)
-    outside = model(row()).sum()
-    with model.no_sync():
-        inside = 10 * model(row()).sum()
-    inside.backward()
-    mine = gradient(linear) - 10 * dist.get_rank()
-    outside.backward()
-    return [mine, gradient(linear)]
-
-
-def the_one_outside_first(wrap):
-    linear = layer()
-    model = wrap(linear)
-    with model.no_sync():
-        inside = 10 * model(row()).sum()
-    model(row()).sum().backward()
-    mean = gradient(linear)
-    inside.backward()
-    mine = gradient(linear) - 10 * dist.get_rank()
-    model(row()).sum().backward()
-    return [mean, mine, gradient(linear)]
-
-
-def three_micro_batches(wrap, set_to_none=True):
-    linear, seen = layer(), []
-    model = wrap(linear)
-    for _ in range(2):
-        for _ in range(2):
-            with model.no_sync():
-                (model(row()).sum() / 3).backward()
-        (model(row()).sum() / 3).backward()
-        seen.append(gradient(linear))
-        model.zero_grad(set_to_none=set_to_none)
-    return seen
-
-
-def three_micro_batches_into_zeros(wrap):
-    return three_micro_batches(wrap, set_to_none=False)
-
-
-def steps_without_zero_grad(wrap):
-    linear, seen = layer(), []
-    model = wrap(linear)
-    for _ in range(3):
-        model(row()).sum().backward()
-        seen.append(gradient(linear))
-    return seen
-
-
-def changed_in_place(wrap):
-    linear = layer()
-    wrap(linear)(row()).mul_(2).sum().backward()
-    return gradient(linear)
-
-
-def cut_and_carried_on(wrap):
-    linear = layer()
-    output = wrap(linear)(row())
-    cut = output.detach().requires_grad_()
-    (3 * cut).sum().backward()
-    output.backward(cut.grad)
-    return gradient(linear)
-
-
-def a_critic_that_is_frozen_for_a_while(wrap):
-    maker, critic, seen = layer(), nn.Linear(1, 1, bias=False).double(), []
-    nn.init.ones_(critic.weight)
-    make, judge = wrap(maker), wrap(critic)
-    for frozen in (False, True):
-        critic.requires_grad_(not frozen)
-        judge(make(row())).sum().backward()
-        seen.append(gradient(maker))
-    return [*seen, gradient(critic)]
-
-
-def a_new_model_for_each_step(wrap):
-    seen = []
-    for _ in range(3):
-        linear = layer()
-        loss = wrap(linear)(row()).sum()  # the wrapper itself is not kept
-        loss.backward()
-        seen.append(gradient(linear))
-    return seen
-
-
-WHICH = {three_losses_and_a_step: 165, one_graph_twice: [1.5, 3], the_sum_of_two: 3,
-         through_itself: 3, a_forward_in_no_grad_between: 1.5, an_eval_forward_between: 1.5,
-         a_look_before_each_step: [1.5, 3], forward_in_no_sync_first: [1, 3],
-         a_look_before_no_sync: [1, 3], the_one_inside_first: [10, 16.5],
-         the_one_outside_first: [1.5, 11.5, 18], three_micro_batches: [1.5, 1.5],
-         three_micro_batches_into_zeros: [1.5, 1.5],
-         steps_without_zero_grad: [1.5, 3, 4.5], changed_in_place: 3, cut_and_carried_on: 4.5,
-         a_critic_that_is_frozen_for_a_while: [1.5, 3, 3], a_new_model_for_each_step: [1.5] * 3}
+    "through itself": ("linear = nn.Linear(1, 1, bias=False).double()\n"
+                       "nn.init.ones_(linear.weight)\n" + MADE
+                       + "model(model(row()[:, :1])).sum().backward()", 3),
+    "a forward in no_grad between": (MADE + """one = loss(model)
+with torch.no_grad(): model(row())
+with torch.inference_mode(): model(row())
+one.backward()""", 1.5),
+    "an eval forward between": (MADE + "one = loss(model)\n"
+                                "model.eval(); model(row()); model.train(); one.backward()",
+                                1.5),
+    "a look before each step": (
+        MADE + "for _ in range(2): model(row()); back(model); see()", [1.5, 3]),
+    "forward in no_sync first": (MADE + "with model.no_sync(): back(model)\n"
+                                 "see(rank); back(model); see()", [1, 3]),
+    # torch's averages the next backward: the look armed it
+    "a look before no_sync": (LOOKED_AT + "with model.no_sync(): back(model)\n"
+                              "see(rank); back(model); see()", [1, 3]),
+    "the one inside first": (MADE + """outside = loss(model)
+with model.no_sync(): inside = loss(model, 10)
+inside.backward(); see(10 * rank); outside.backward(); see()""", [10, 16.5]),
+    "the one outside first": (MADE + """with model.no_sync(): inside = loss(model, 10)
+back(model); see(); inside.backward(); see(10 * rank); back(model); see()""",
+                              [1.5, 11.5, 18]),
+    "three micro-batches": (MADE + """for _ in range(2):
+    with model.no_sync(): back(model, 1 / 3); back(model, 1 / 3)
+    back(model, 1 / 3); see(); model.zero_grad()""", [1.5, 1.5]),
+    "steps without zero_grad": (
+        MADE + "for _ in range(3): back(model); see()", [1.5, 3, 4.5]),
+    "changed in place": ("wrap(linear)(row()).mul_(2).sum().backward()", 3),
+    "cut and carried on": ("""output = wrap(linear)(row())
+cut = output.detach().requires_grad_()
+(3 * cut).sum().backward(); output.backward(cut.grad)""", 4.5),
+    "a critic that is frozen for a while": ("""
+critic = nn.Linear(1, 1, bias=False).double(); nn.init.ones_(critic.weight)
+make, judge = wrap(linear), wrap(critic)
+for learns in (True, False):
+    critic.requires_grad_(learns); judge(make(row())).sum().backward(); see()
+seen.append(gradient(critic))""", [1.5, 3, 3]),
+    "a new model for each step": (  # the wrapper itself is not kept
+        "for _ in range(3): linear = layer(); back(wrap(linear)); see()", [1.5] * 3),
+}
 
 
 # what forward returns, and what the loss is made of
@@ -544,44 +316,12 @@ def losses_then_a_penalty(wrap):
     return seen
 
 
-def create_graph_in_backward(wrap):
-    layers = net()
-    model = wrap(layers)
-    model(row()).square().sum().backward(create_graph=True)
-    return gradients(layers)
-
-
 def hessian_times_vector(wrap):
     layers = net()
     params, model = [*layers.parameters()], wrap(layers)
     loss = model(row()).square().sum()
     grads = torch.autograd.grad(loss, params, create_graph=True)
     sum(grad.sum() for grad in grads).backward()
-    return gradients(layers)
-
-
-def autograd_grad_then_backward(wrap):
-    layers = net()
-    model = wrap(layers)
-    loss = model(row()).square().sum()
-    torch.autograd.grad(loss, [*layers.parameters()], retain_graph=True)
-    loss.backward()
-    return gradients(layers)
-
-
-def a_checkpoint(wrap):
-    layers = net()
-    first, *rest = layers
-    layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=False)
-    model = wrap(layers)
-    model(row()).square().sum().backward()
-    return gradients(layers)
-
-
-def the_model_in_a_checkpoint(wrap):
-    layers = net()
-    model = wrap(layers)
-    checkpoint(model, row(), use_reentrant=False).square().sum().backward()
     return gradients(layers)
 
 
@@ -595,34 +335,6 @@ def tied_weights(wrap):
     return gradients(layers)
 
 
-def frozen_and_unfrozen_later(wrap):
-    # what is frozen when the module is wrapped is left alone, as torch's leaves it
-    layers = net()
-    layers[0].requires_grad_(False)
-    model = wrap(layers)
-    model(row()).sum().backward()
-    layers[0].requires_grad_(True)
-    model(row()).sum().backward()
-    return gradients(layers)
-
-
-def through_module(wrap):
-    # no averaging: this backward comes through no output of the wrapper
-    layers = net()
-    model = wrap(layers)
-    model.module(row()).sum().backward()
-    return gradients(layers)
-
-
-def after_a_forward_through_module(wrap):
-    layers = net()
-    model = wrap(layers)
-    with torch.no_grad():
-        model.module(row())
-    model(row()).sum().backward()
-    return gradients(layers)
-
-
 class Heads(nn.Module):
     def __init__(self):
         super().__init__()
@@ -630,15 +342,6 @@ class Heads(nn.Module):
 
     def forward(self, X, which):
         return sum(self.heads[i](X) for i in which)
-
-
-def a_head_that_one_rank_skips(wrap):
-    heads = Heads()
-    model, seen = wrap(heads, find_unused_parameters=True), []
-    for _ in range(2):
-        model(row(), [0, 1] if dist.get_rank() else [0]).sum().backward()
-        seen += [None if h.weight.grad is None else gradient(h) for h in heads.heads]
-    return seen
 
 
 def steps_and_buffers_after_wrapping_again(wrap):
@@ -656,23 +359,6 @@ def steps_and_buffers_after_wrapping_again(wrap):
     return [t.double().flatten().tolist() for t in layers.state_dict().values()]
 
 
-def a_sparse_embedding(wrap):
-    embed = nn.Embedding(3, 1, sparse=True).double()
-    model = wrap(embed)
-    for _ in range(2):
-        model(torch.tensor([0, dist.get_rank()])).sum().backward()
-    return embed.weight.grad.to_dense().flatten().tolist()
-
-
-def a_sparse_embedding_in_no_sync(wrap):
-    embed = nn.Embedding(3, 1, sparse=True).double()
-    model = wrap(embed)
-    with model.no_sync():
-        model(torch.tensor([0, dist.get_rank()])).sum().backward()
-    model(torch.tensor([0, dist.get_rank()])).sum().backward()
-    return embed.weight.grad.to_dense().flatten().tolist()
-
-
 def of_dtype(dtype):
     def case(wrap):
         linear = nn.Linear(2, 1, bias=False).to(dtype)
@@ -683,22 +369,50 @@ def of_dtype(dtype):
     return case
 
 
+NET = "layers = net(); model = wrap(layers)\n"
+SQUARES = "model(row()).square().sum().backward"
+SEEN = "\nseen += gradients(layers)"
+SPARSE = """
+embed = nn.Embedding(3, 1, sparse=True).double(); model = wrap(embed)
+def back(): model(torch.tensor([0, rank])).sum().backward()
+{}
+back(); seen += embed.weight.grad.to_dense().flatten().tolist()"""
+LIKE_ONE_DEVICE = {
+    "create_graph in backward": NET + f"{SQUARES}(create_graph=True)" + SEEN,
+    "autograd.grad, then backward": NET + """
+loss = model(row()).square().sum()
+torch.autograd.grad(loss, [*layers.parameters()], retain_graph=True)
+loss.backward()""" + SEEN,
+    "a checkpoint": """
+layers = net(); first, *rest = layers
+layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=False)
+model = wrap(layers)
+""" + f"{SQUARES}()" + SEEN,
+    "the model in a checkpoint": NET + (
+        "checkpoint(model, row(), use_reentrant=False).square().sum().backward()") + SEEN}
+LIKE_TORCHS = {
+    # what is frozen when the module is wrapped is left alone, as torch's leaves it
+    "frozen and unfrozen later": """
+layers = net(); layers[0].requires_grad_(False); model = wrap(layers); back(model)
+layers[0].requires_grad_(True); back(model)""" + SEEN,
+    # no averaging: this backward comes through no output of the wrapper
+    "through module": NET + "back(model.module)" + SEEN,
+    "after a forward through module": NET + (
+        "with torch.no_grad(): model.module(row())\nback(model)") + SEEN,
+    "a sparse embedding": SPARSE.format("back()"),
+    "a sparse embedding in no_sync": SPARSE.format("with model.no_sync(): back()")}
 ONE_DEVICE = [penalty_in_the_loss, penalty_alone, penalty_alone_of_one_layer,
-              losses_then_a_penalty, create_graph_in_backward, hessian_times_vector,
-              autograd_grad_then_backward, a_checkpoint, the_model_in_a_checkpoint,
-              tied_weights]
-TORCHS = [frozen_and_unfrozen_later, through_module, after_a_forward_through_module,
-          a_sparse_embedding, a_sparse_embedding_in_no_sync, a_head_that_one_rank_skips,
-          steps_and_buffers_after_wrapping_again]
+              losses_then_a_penalty, hessian_times_vector, tied_weights]
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64,
           torch.complex128]
 
-CASES = {**{case.__name__: (case, right) for case, right in [
-             *OLD.items(), *WHICH.items(), *RETURNS.items(),
-             *((case, None) for case in TORCHS), *((case, "one device") for case in ONE_DEVICE)]},
-         **{f"a copy by {name}": (a_copy(again), 1.5) for name, again in COPIES.items()},
-         "two losses": (two_losses(0, 1), [1.5, 16.5]),
-         "two losses, the last first": (two_losses(1, 0), [15, 16.5]),
+CASES = {**{name: (of(program), right) for name, (program, right) in PROGRAMS.items()},
+         **{name: (of(program), None) for name, program in LIKE_TORCHS.items()},
+         **{name: (of(program), "one device") for name, program in LIKE_ONE_DEVICE.items()},
+         **{case.__name__: (case, right) for case, right in RETURNS.items()},
+         **{case.__name__: (case, "one device") for case in ONE_DEVICE},
+         "steps and buffers after wrapping again": (
+             steps_and_buffers_after_wrapping_again, None),
          **{f"returns {name}": (returning(*pair), [1.5, 3]) for name, pair in OUTPUTS.items()},
          **{str(dtype): (of_dtype(dtype), None) for dtype in DTYPES}}
 
@@ -736,77 +450,6 @@ def test_the_gradient_is_right(two_ranks, name):
 
 # one error, on every rank
 
-def goes_on_after_an_error(wrap):
-    linear = layer()
-    model = wrap(linear)
-    failed_half_way(model, linear)
-    linear.weight.grad = None
-    model(row()).sum().backward()
-
-
-def goes_on_after_parameters_were_missing(wrap):
-    heads = Heads()
-    model = wrap(heads)
-    told(model(row(), [0]).sum().backward)
-    model(row(), [0, 1, 2]).sum().backward()
-
-
-def frozen_later(wrap):
-    heads = Heads()
-    model = wrap(heads)
-    heads.heads[1].requires_grad_(False)
-    model(row(), [0, 1, 2]).sum().backward()
-
-
-def a_head_that_all_skip(wrap):
-    wrap(Heads())(row(), [0, 2]).sum().backward()
-
-
-def only_one_parameter_asked_for(wrap):
-    heads = Heads()
-    wrap(heads)(row(), [0, 1, 2]).sum().backward(inputs=[heads.heads[0].weight])
-
-
-def a_reentrant_checkpoint(wrap):
-    layers = net()
-    first, *rest = layers
-    layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=True)
-    wrap(layers)(row()).sum().backward()
-
-
-def itself_in_a_reentrant_checkpoint(wrap):
-    linear = nn.Linear(1, 1, bias=False).double()
-    model = wrap(linear)
-    X = row()[:, :1].requires_grad_()
-    model(checkpoint(model, X, use_reentrant=True)).sum().backward()
-
-
-def an_object(wrap):
-    wrap(Returns(lambda y: SimpleNamespace(y_hat=y)))(row())
-
-
-def an_object_in_a_list(wrap):
-    wrap(Returns(lambda y: [y, object()]))(row())
-
-
-def a_parameter_itself(wrap):
-    linear = layer()
-    linear.forward = lambda X: (X, linear.weight)
-    wrap(linear)(row())
-
-
-def wrapped_in_itself(wrap):
-    wrap(nn.Sequential(wrap(layer())))
-
-
-def wrapped_in_another(wrap):
-    wrap(DistributedDataParallel(layer()))
-
-
-def wrapped_in_torchs(wrap):
-    DistributedDataParallel(wrap(layer()))
-
-
 def two_wrappers_in_one_loss(wrap):
     seen = []
     for other in KINDS.values():
@@ -834,24 +477,46 @@ RETURNED = ("TypeError: the module returned a {}: return new tensors, alone or i
             "tuples, dicts or a dataclass")
 TWICE = ("ValueError: the module or a part of it is wrapped already: wrap what is inside, its "
          ".module")
-ERRORS = {goes_on_after_an_error: NOT_ENDED, goes_on_after_parameters_were_missing: NOT_ENDED,
-          frozen_later: NOT_REACHED.format("heads.1.weight"),
-          a_head_that_all_skip: NOT_REACHED.format("heads.1.weight"),
-          only_one_parameter_asked_for: NOT_REACHED.format("heads.1.weight, heads.2.weight"),
-          a_reentrant_checkpoint: NOT_ENDED, itself_in_a_reentrant_checkpoint: NOT_ENDED,
-          an_object: RETURNED.format("SimpleNamespace"),
-          an_object_in_a_list: RETURNED.format("object"),
-          a_parameter_itself: RETURNED.format("Parameter"),
-          wrapped_in_itself: TWICE,
-          wrapped_in_another: TWICE,
-          wrapped_in_torchs: "RuntimeError: DistributedDataParallel is not needed when a module "
-                             "doesn't have any parameter that requires a gradient."}
+HEADS = "heads = Heads(); model = wrap(heads)\n"
+ERRORS = {
+    "it goes on after an error": (MADE + """failed_half_way(model, linear)
+linear.weight.grad = None; back(model)""", NOT_ENDED),
+    "it goes on after parameters were missing": (HEADS + """
+told(model(row(), [0]).sum().backward); model(row(), [0, 1, 2]).sum().backward()""",
+                                                 NOT_ENDED),
+    "frozen later": (HEADS + """
+heads.heads[1].requires_grad_(False); model(row(), [0, 1, 2]).sum().backward()""",
+                     NOT_REACHED.format("heads.1.weight")),
+    "a head that all skip": (HEADS + "model(row(), [0, 2]).sum().backward()",
+                             NOT_REACHED.format("heads.1.weight")),
+    "only one parameter asked for": (HEADS + """
+model(row(), [0, 1, 2]).sum().backward(inputs=[heads.heads[0].weight])""",
+                                     NOT_REACHED.format("heads.1.weight, heads.2.weight")),
+    "a re-entrant checkpoint": ("""
+layers = net(); first, *rest = layers
+layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=True)
+back(wrap(layers))""", NOT_ENDED),
+    "itself in a re-entrant checkpoint": ("""
+model = wrap(nn.Linear(1, 1, bias=False).double()); X = row()[:, :1].requires_grad_()
+model(checkpoint(model, X, use_reentrant=True)).sum().backward()""", NOT_ENDED),
+    "an object": ("wrap(Returns(lambda y: SimpleNamespace(y_hat=y)))(row())",
+                  RETURNED.format("SimpleNamespace")),
+    "an object in a list": ("wrap(Returns(lambda y: [y, object()]))(row())",
+                            RETURNED.format("object")),
+    "a parameter itself": ("linear.forward = lambda X: (X, linear.weight)\n"
+                           "wrap(linear)(row())", RETURNED.format("Parameter")),
+    "wrapped in itself": ("wrap(nn.Sequential(wrap(linear)))", TWICE),
+    "wrapped in another": ("wrap(Torchs(linear))", TWICE),
+    "wrapped in torch's": ("Torchs(wrap(linear))",
+                           "RuntimeError: DistributedDataParallel is not needed when a module "
+                           "doesn't have any parameter that requires a gradient.")}
 
 
-@pytest.mark.parametrize("case", ERRORS)
-def test_an_error_says_what_to_do(two_ranks, case):
-    for results in on_both(two_ranks, with_each_kind, case):
-        assert [results[kind] for kind in KINDS] == [ERRORS[case]] * len(KINDS)
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_says_what_to_do(two_ranks, name):
+    program, error = ERRORS[name]
+    for results in on_both(two_ranks, with_each_kind, of(program)):
+        assert [results[kind] for kind in KINDS] == [error] * len(KINDS)
 
 
 def test_two_wrappers_in_one_loss_are_right_or_an_error(two_ranks):

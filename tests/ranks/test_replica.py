@@ -1,6 +1,3 @@
-import copy
-import io
-import pickle
 import sys
 
 import cloudpickle
@@ -17,8 +14,6 @@ from manual_dp.ranks.replica import Replica
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 KINDS = [NaiveDDP, BucketDDP, DDP]
-NOT_ENDED = ("RuntimeError: a backward has not ended: after an error, set gradients to None and "
-             "wrap the module again; in torch.utils.checkpoint, say use_reentrant=False")
 CAP = {NaiveDDP: {}, BucketDDP: {"bucket_cap_mb": 1e-6}, DDP: {"bucket_cap_mb": 1e-6}}
 
 
@@ -243,22 +238,6 @@ def skipping(layers):
     return layers
 
 
-def test_unused_parameters_are_named_in_the_first_iteration():
-    def rank_function():
-        texts = []
-        for kind in KINDS:
-            model = kind(skipping(net()), **CAP[kind])
-            for _ in range(2):  # nor does it go on as if nothing were
-                texts.append(told(model(rows(0)).sum().backward))
-        return texts
-
-    for texts in run_ranks(rank_function, 2):
-        assert texts == [
-            "RuntimeError: backward did not reach 0.weight, 0.bias; if that is meant, "
-            "pass find_unused_parameters=True",
-            NOT_ENDED] * 3
-
-
 def test_a_rank_that_alone_leaves_parameters_out_is_named():
     def rank_function():
         layers = net()
@@ -267,28 +246,6 @@ def test_a_rank_that_alone_leaves_parameters_out_is_named():
     with pytest.raises(RankError, match="rank 1 raised RuntimeError: backward did not reach "
                                         "0.weight, 0.bias"):
         run_ranks(rank_function, 2, timeout=20)
-
-
-def test_a_backward_that_failed_half_way_is_not_gone_over():
-    def rank_function():
-        texts = []
-        for kind in KINDS:
-            layers = net()
-            model = kind(layers, **CAP[kind])
-            hidden = layers[1].register_forward_hook(
-                lambda module, args, out: out.register_hook(lambda grad: 1 / 0) and None)
-            texts.append(told(model(rows(0)).sum().backward))
-            hidden.remove()
-            texts.append(layers[2].weight.grad is not None and layers[0].weight.grad is None)
-            texts.append(told(model(rows(0)).sum().backward))
-            with torch.no_grad():
-                model(rows(0))
-            texts.append(told(model(rows(0)).sum().backward))
-        return texts
-
-    for texts in run_ranks(rank_function, 2):
-        assert texts == ["ZeroDivisionError: division by zero", True, NOT_ENDED,
-                         NOT_ENDED] * 3
 
 
 def test_a_backward_that_failed_before_any_gradient_can_be_done_again():
@@ -311,80 +268,7 @@ def test_a_backward_that_failed_before_any_gradient_can_be_done_again():
 
 # torch.utils.checkpoint
 
-def test_gradients_of_a_checkpoint_are_averaged():
-    def rank_function():
-        class Saving(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.first, self.rest = nn.Linear(3, 3).double(), net()
-                self.first.weight.data = torch.eye(3).double()
-                self.first.bias.data.zero_()
-
-            def forward(self, X):
-                from torch.utils.checkpoint import checkpoint
-                return checkpoint(self.rest, self.first(X), use_reentrant=False)
-        results = []
-        for kind in KINDS:
-            model = kind(Saving(), **CAP[kind])
-            model(rows(dist.get_rank())).sum().backward()
-            results.append((grads(model.module.rest), grads(model.module.first)))
-        return results
-
-    by_rank = run_ranks(rank_function, 2)
-    for results in by_rank:
-        for rest, first in results:
-            close(rest, means(2))
-            close(first, by_rank[0][0][1])
-            assert first[0].abs().min() > 0
-
-
-def test_a_reentrant_checkpoint_is_an_error():
-    def rank_function():
-        from torch.utils.checkpoint import checkpoint
-        texts = []
-        for kind in KINDS:
-            model = kind(net(), **CAP[kind])
-            layers = list(model.module)
-            model.module.forward = lambda X, layers=layers: checkpoint(
-                layers[2], layers[1](layers[0](X)), use_reentrant=True)
-            texts.append(told(model(rows(0)).sum().backward))
-        return texts
-    assert run_ranks(rank_function, 2) == [[NOT_ENDED] * 3] * 2
-
-
 # copies
-
-def by_torch_save(model):
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
-
-
-def test_a_copy_averages_as_the_first_does_and_leaves_it_alone():
-    def rank_function():
-        results = []
-        for kind in KINDS:
-            for again in (copy.deepcopy, by_torch_save,
-                          lambda model: pickle.loads(pickle.dumps(model))):
-                for used in (False, True):
-                    model = kind(net(), **CAP[kind])
-                    if used:
-                        model(rows(7)).sum().backward()
-                        model.zero_grad()
-                    other = again(model)
-                    other(rows(dist.get_rank())).sum().backward()
-                    results.append((grads(other), grads(model)))
-                    model(rows(dist.get_rank())).sum().backward()
-                    results.append((grads(model), [None] * 4))
-        return results
-
-    for results in run_ranks(rank_function, 2):
-        assert len(results) == 3 * 3 * 2 * 2
-        for averaged, untouched in results:
-            close(averaged, means(2))
-            assert untouched == [None] * 4
-
 
 def test_the_state_dict_has_torchs_keys_and_goes_to_and_fro():
     def rank_function():

@@ -185,16 +185,6 @@ def test_a_shuffling_generator_goes_on_where_it_was(path):
     assert orders(resumed) == second != first
 
 
-def test_a_loader_without_a_generator_of_its_own_draws_from_torchs():
-    # what the docstring of `resume` warns of
-    data = TensorDataset(torch.zeros(4))
-    for generator, draws in (None, True), (torch.Generator(), False):
-        before = torch.get_rng_state()
-        list(DataLoader(data, sampler=DistributedSampler(data, 1, 0),
-                        generator=generator))
-        assert torch.equal(torch.get_rng_state(), before) != draws
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_snapshot_is_a_copy_and_serves_twice(optimizer):
     run = Run(optimizer)
@@ -375,13 +365,6 @@ def test_another_rate_is_set_after_resume():
     resume(kept, model, optimizer)
     optimizer.param_groups[0]["lr"] = 0.02
     assert kept["optimizer"]["param_groups"][0]["lr"] == 0.1
-
-
-def test_a_generator_on_one_side_only_is_refused():
-    run = Run()
-    kept = snapshot(run.model, run.optimizer, 0, 0)
-    with pytest.raises(CheckpointError, match="must both have a generator, or none"):
-        resume(kept, run.model, run.optimizer, torch.Generator())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

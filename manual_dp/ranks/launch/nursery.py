@@ -32,11 +32,13 @@ import torch.distributed  # noqa: F401
 from manual_dp.ranks.launch import processes, verdict
 from manual_dp.ranks.launch.rank import run
 
-# What torch imports when the first DistributedDataParallel is made, in pieces of at
-# most 0.4 s each: a launch never waits for more than one. The order cuts the pieces.
+# What torch imports when the first DistributedDataParallel is made, and what gives the
+# digits: each rank would take 4 s. In pieces of at most 0.4 s: a launch never waits for
+# more than one. The order cuts the pieces.
 LATER = ["sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor",
          "torch.distributed.fsdp", "torch._inductor.cpp_builder",
-         "torch._dynamo.variables", "torch._dynamo"]
+         "torch._dynamo.variables", "torch._dynamo", "scipy.linalg", "scipy.optimize",
+         "scipy.stats", "pandas", "sklearn.datasets"]
 GRACE = 0.5   # seconds from the first failure to the end of the other ranks
 LOOKS = 10    # at a rank that seems to run
 
@@ -52,7 +54,7 @@ def serve():
     later = list(LATER)
     while True:
         if later and not wait([control], 0):
-            with contextlib.suppress(Exception):  # another torch: ranks import theirs
+            with contextlib.suppress(Exception):  # another torch, or none of it here
                 importlib.import_module(later.pop(0))
             continue
         message, lines, *_ = socket.recv_fds(control, 1, 1)

@@ -60,7 +60,8 @@ time.sleep(200)
         torchrun(path, ranks=2, timeout=LONG)
 
 
-def test_several_run_at_once_and_each_one_s_lines_come_in_order(program, tmp_path):
+def test_several_run_at_once_and_each_one_s_lines_come_in_order(
+        program, forked_torchrun, tmp_path):
     # each waits for the other's file: one after the other would never end
     path = program("import os, sys, time\nmine, other = sys.argv[1:]\n"
                    "open(mine, 'w').close()\n"
@@ -72,7 +73,7 @@ def test_several_run_at_once_and_each_one_s_lines_come_in_order(program, tmp_pat
         ["a 1"], ["b 2", "b 2"]]
 
 
-def test_of_several_the_one_that_fails_is_named(program, tmp_path):
+def test_of_several_the_one_that_fails_is_named(program, forked_torchrun, tmp_path):
     right = tmp_path / "right.py"
     right.write_text("print('right')")
     with pytest.raises(RuntimeError, match=r"program\.py failed: ValueError: boom$"):
@@ -92,7 +93,8 @@ time.sleep(200)
 """
 
 
-def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(program):
+def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
+        program, forked_torchrun):
     path, begin = program(STAYS), time.monotonic()
     with pytest.raises(RankError, match="still running after 12 s") as caught:
         torchrun(path, ranks=1, timeout=12)
@@ -100,7 +102,7 @@ def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(progr
     assert time.monotonic() - begin < 60
 
 
-def test_an_interrupt_ends_the_program_with_all_it_started(interruptible, program):
+def test_an_interrupt_ends_the_program_with_all_it_started(interruptible, forked_torchrun, program):
     path = program(STAYS)
 
     def interrupt():

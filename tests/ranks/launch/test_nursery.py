@@ -126,7 +126,7 @@ assert files[0].fileno() == 0
     assert interrupted.stdout.readline() == "[0, 1]\n"  # the next call works
     ends_with_all_its_ranks(interrupted, signal.SIGTERM, folder)
     ends_with_all_its_ranks(killed, signal.SIGKILL, other_folder)
-    assert until(lambda: alive() == [])  # a nursery ends when it has done an import
+    assert until(lambda: not alive())  # a nursery ends when it has done an import
 
 
 def test_a_launch_inside_a_rank_leaves_nothing_either(tmp_path):

@@ -170,7 +170,7 @@ def test_closed_ranks_say_so_and_can_be_closed_again():
     ranks = Ranks(2)
     ranks.close()
     ranks.close()
-    assert until(lambda: alive() == [])
+    assert until(lambda: not alive())
     with pytest.raises(RankError, match="these ranks are closed"):
         ranks.run("rank")
 
@@ -179,7 +179,7 @@ def test_ranks_that_nobody_holds_any_more_are_gone():
     ranks = Ranks(2)
     del ranks
     gc.collect()
-    assert until(lambda: alive() == [])
+    assert until(lambda: not alive())
 
 
 def test_several_ranks_run_side_by_side():
@@ -195,7 +195,7 @@ def test_what_the_ranks_leave_running_is_gone_when_they_are_closed():
         assert all(map(psutil.pid_exists, pids))  # it is there for the next cell
         ranks.run("subprocess.run(['sh', '-c', '(setsid sleep 50 &)'])")
     assert not any(map(psutil.pid_exists, pids))
-    assert until(lambda: alive() == [])  # a warden hangs up before it ends
+    assert until(lambda: not alive())  # a warden hangs up before it ends
 
 
 def test_a_forked_copy_of_this_process_leaves_the_ranks_alone():

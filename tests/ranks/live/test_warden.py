@@ -162,7 +162,7 @@ STUCK = {
 
 
 @pytest.fixture(scope="module")
-def hung(one_nursery_for_this_file):
+def hung():
     """Run all that hangs at once; return (error, seconds) of each."""
     def run(code):
         with Ranks(2) as ranks:
