@@ -98,7 +98,9 @@ def of(program):
                  "loss": loss, "back": lambda *of: loss(*of).backward(), "see": see,
                  "row": row, "layer": layer, "gradient": gradient, "kinds": ALL,
                  "failed_half_way": failed_half_way, "nn": nn, "torch": torch, "copy": copy,
-                 "pickle": pickle, "Torchs": DistributedDataParallel}
+                 "pickle": pickle, "Torchs": DistributedDataParallel, "net": net,
+                 "gradients": gradients, "Heads": Heads, "Returns": Returns, "told": told,
+                 "checkpoint": checkpoint, "SimpleNamespace": SimpleNamespace}
         exec(program, names)
         found = names["seen"] or gradient(names["linear"])
         names.clear()
@@ -314,44 +316,12 @@ def losses_then_a_penalty(wrap):
     return seen
 
 
-def create_graph_in_backward(wrap):
-    layers = net()
-    model = wrap(layers)
-    model(row()).square().sum().backward(create_graph=True)
-    return gradients(layers)
-
-
 def hessian_times_vector(wrap):
     layers = net()
     params, model = [*layers.parameters()], wrap(layers)
     loss = model(row()).square().sum()
     grads = torch.autograd.grad(loss, params, create_graph=True)
     sum(grad.sum() for grad in grads).backward()
-    return gradients(layers)
-
-
-def autograd_grad_then_backward(wrap):
-    layers = net()
-    model = wrap(layers)
-    loss = model(row()).square().sum()
-    torch.autograd.grad(loss, [*layers.parameters()], retain_graph=True)
-    loss.backward()
-    return gradients(layers)
-
-
-def a_checkpoint(wrap):
-    layers = net()
-    first, *rest = layers
-    layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=False)
-    model = wrap(layers)
-    model(row()).square().sum().backward()
-    return gradients(layers)
-
-
-def the_model_in_a_checkpoint(wrap):
-    layers = net()
-    model = wrap(layers)
-    checkpoint(model, row(), use_reentrant=False).square().sum().backward()
     return gradients(layers)
 
 
@@ -362,34 +332,6 @@ def tied_weights(wrap):
     layers[2].weight = layers[0].weight
     model = wrap(layers)
     model(row()).square().sum().backward()
-    return gradients(layers)
-
-
-def frozen_and_unfrozen_later(wrap):
-    # what is frozen when the module is wrapped is left alone, as torch's leaves it
-    layers = net()
-    layers[0].requires_grad_(False)
-    model = wrap(layers)
-    model(row()).sum().backward()
-    layers[0].requires_grad_(True)
-    model(row()).sum().backward()
-    return gradients(layers)
-
-
-def through_module(wrap):
-    # no averaging: this backward comes through no output of the wrapper
-    layers = net()
-    model = wrap(layers)
-    model.module(row()).sum().backward()
-    return gradients(layers)
-
-
-def after_a_forward_through_module(wrap):
-    layers = net()
-    model = wrap(layers)
-    with torch.no_grad():
-        model.module(row())
-    model(row()).sum().backward()
     return gradients(layers)
 
 
@@ -417,23 +359,6 @@ def steps_and_buffers_after_wrapping_again(wrap):
     return [t.double().flatten().tolist() for t in layers.state_dict().values()]
 
 
-def a_sparse_embedding(wrap):
-    embed = nn.Embedding(3, 1, sparse=True).double()
-    model = wrap(embed)
-    for _ in range(2):
-        model(torch.tensor([0, dist.get_rank()])).sum().backward()
-    return embed.weight.grad.to_dense().flatten().tolist()
-
-
-def a_sparse_embedding_in_no_sync(wrap):
-    embed = nn.Embedding(3, 1, sparse=True).double()
-    model = wrap(embed)
-    with model.no_sync():
-        model(torch.tensor([0, dist.get_rank()])).sum().backward()
-    model(torch.tensor([0, dist.get_rank()])).sum().backward()
-    return embed.weight.grad.to_dense().flatten().tolist()
-
-
 def of_dtype(dtype):
     def case(wrap):
         linear = nn.Linear(2, 1, bias=False).to(dtype)
@@ -444,20 +369,50 @@ def of_dtype(dtype):
     return case
 
 
+NET = "layers = net(); model = wrap(layers)\n"
+SQUARES = "model(row()).square().sum().backward"
+SEEN = "\nseen += gradients(layers)"
+SPARSE = """
+embed = nn.Embedding(3, 1, sparse=True).double(); model = wrap(embed)
+def back(): model(torch.tensor([0, rank])).sum().backward()
+{}
+back(); seen += embed.weight.grad.to_dense().flatten().tolist()"""
+LIKE_ONE_DEVICE = {
+    "create_graph in backward": NET + f"{SQUARES}(create_graph=True)" + SEEN,
+    "autograd.grad, then backward": NET + """
+loss = model(row()).square().sum()
+torch.autograd.grad(loss, [*layers.parameters()], retain_graph=True)
+loss.backward()""" + SEEN,
+    "a checkpoint": """
+layers = net(); first, *rest = layers
+layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=False)
+model = wrap(layers)
+""" + f"{SQUARES}()" + SEEN,
+    "the model in a checkpoint": NET + (
+        "checkpoint(model, row(), use_reentrant=False).square().sum().backward()") + SEEN}
+LIKE_TORCHS = {
+    # what is frozen when the module is wrapped is left alone, as torch's leaves it
+    "frozen and unfrozen later": """
+layers = net(); layers[0].requires_grad_(False); model = wrap(layers); back(model)
+layers[0].requires_grad_(True); back(model)""" + SEEN,
+    # no averaging: this backward comes through no output of the wrapper
+    "through module": NET + "back(model.module)" + SEEN,
+    "after a forward through module": NET + (
+        "with torch.no_grad(): model.module(row())\nback(model)") + SEEN,
+    "a sparse embedding": SPARSE.format("back()"),
+    "a sparse embedding in no_sync": SPARSE.format("with model.no_sync(): back()")}
 ONE_DEVICE = [penalty_in_the_loss, penalty_alone, penalty_alone_of_one_layer,
-              losses_then_a_penalty, create_graph_in_backward, hessian_times_vector,
-              autograd_grad_then_backward, a_checkpoint, the_model_in_a_checkpoint,
-              tied_weights]
-TORCHS = [frozen_and_unfrozen_later, through_module, after_a_forward_through_module,
-          a_sparse_embedding, a_sparse_embedding_in_no_sync,
-          steps_and_buffers_after_wrapping_again]
+              losses_then_a_penalty, hessian_times_vector, tied_weights]
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64,
           torch.complex128]
 
 CASES = {**{name: (of(program), right) for name, (program, right) in PROGRAMS.items()},
-         **{case.__name__: (case, right) for case, right in [
-             *RETURNS.items(),
-             *((case, None) for case in TORCHS), *((case, "one device") for case in ONE_DEVICE)]},
+         **{name: (of(program), None) for name, program in LIKE_TORCHS.items()},
+         **{name: (of(program), "one device") for name, program in LIKE_ONE_DEVICE.items()},
+         **{case.__name__: (case, right) for case, right in RETURNS.items()},
+         **{case.__name__: (case, "one device") for case in ONE_DEVICE},
+         "steps and buffers after wrapping again": (
+             steps_and_buffers_after_wrapping_again, None),
          **{f"returns {name}": (returning(*pair), [1.5, 3]) for name, pair in OUTPUTS.items()},
          **{str(dtype): (of_dtype(dtype), None) for dtype in DTYPES}}
 
@@ -495,77 +450,6 @@ def test_the_gradient_is_right(two_ranks, name):
 
 # one error, on every rank
 
-def goes_on_after_an_error(wrap):
-    linear = layer()
-    model = wrap(linear)
-    failed_half_way(model, linear)
-    linear.weight.grad = None
-    model(row()).sum().backward()
-
-
-def goes_on_after_parameters_were_missing(wrap):
-    heads = Heads()
-    model = wrap(heads)
-    told(model(row(), [0]).sum().backward)
-    model(row(), [0, 1, 2]).sum().backward()
-
-
-def frozen_later(wrap):
-    heads = Heads()
-    model = wrap(heads)
-    heads.heads[1].requires_grad_(False)
-    model(row(), [0, 1, 2]).sum().backward()
-
-
-def a_head_that_all_skip(wrap):
-    wrap(Heads())(row(), [0, 2]).sum().backward()
-
-
-def only_one_parameter_asked_for(wrap):
-    heads = Heads()
-    wrap(heads)(row(), [0, 1, 2]).sum().backward(inputs=[heads.heads[0].weight])
-
-
-def a_reentrant_checkpoint(wrap):
-    layers = net()
-    first, *rest = layers
-    layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=True)
-    wrap(layers)(row()).sum().backward()
-
-
-def itself_in_a_reentrant_checkpoint(wrap):
-    linear = nn.Linear(1, 1, bias=False).double()
-    model = wrap(linear)
-    X = row()[:, :1].requires_grad_()
-    model(checkpoint(model, X, use_reentrant=True)).sum().backward()
-
-
-def an_object(wrap):
-    wrap(Returns(lambda y: SimpleNamespace(y_hat=y)))(row())
-
-
-def an_object_in_a_list(wrap):
-    wrap(Returns(lambda y: [y, object()]))(row())
-
-
-def a_parameter_itself(wrap):
-    linear = layer()
-    linear.forward = lambda X: (X, linear.weight)
-    wrap(linear)(row())
-
-
-def wrapped_in_itself(wrap):
-    wrap(nn.Sequential(wrap(layer())))
-
-
-def wrapped_in_another(wrap):
-    wrap(DistributedDataParallel(layer()))
-
-
-def wrapped_in_torchs(wrap):
-    DistributedDataParallel(wrap(layer()))
-
-
 def two_wrappers_in_one_loss(wrap):
     seen = []
     for other in KINDS.values():
@@ -593,24 +477,46 @@ RETURNED = ("TypeError: the module returned a {}: return new tensors, alone or i
             "tuples, dicts or a dataclass")
 TWICE = ("ValueError: the module or a part of it is wrapped already: wrap what is inside, its "
          ".module")
-ERRORS = {goes_on_after_an_error: NOT_ENDED, goes_on_after_parameters_were_missing: NOT_ENDED,
-          frozen_later: NOT_REACHED.format("heads.1.weight"),
-          a_head_that_all_skip: NOT_REACHED.format("heads.1.weight"),
-          only_one_parameter_asked_for: NOT_REACHED.format("heads.1.weight, heads.2.weight"),
-          a_reentrant_checkpoint: NOT_ENDED, itself_in_a_reentrant_checkpoint: NOT_ENDED,
-          an_object: RETURNED.format("SimpleNamespace"),
-          an_object_in_a_list: RETURNED.format("object"),
-          a_parameter_itself: RETURNED.format("Parameter"),
-          wrapped_in_itself: TWICE,
-          wrapped_in_another: TWICE,
-          wrapped_in_torchs: "RuntimeError: DistributedDataParallel is not needed when a module "
-                             "doesn't have any parameter that requires a gradient."}
+HEADS = "heads = Heads(); model = wrap(heads)\n"
+ERRORS = {
+    "it goes on after an error": (MADE + """failed_half_way(model, linear)
+linear.weight.grad = None; back(model)""", NOT_ENDED),
+    "it goes on after parameters were missing": (HEADS + """
+told(model(row(), [0]).sum().backward); model(row(), [0, 1, 2]).sum().backward()""",
+                                                 NOT_ENDED),
+    "frozen later": (HEADS + """
+heads.heads[1].requires_grad_(False); model(row(), [0, 1, 2]).sum().backward()""",
+                     NOT_REACHED.format("heads.1.weight")),
+    "a head that all skip": (HEADS + "model(row(), [0, 2]).sum().backward()",
+                             NOT_REACHED.format("heads.1.weight")),
+    "only one parameter asked for": (HEADS + """
+model(row(), [0, 1, 2]).sum().backward(inputs=[heads.heads[0].weight])""",
+                                     NOT_REACHED.format("heads.1.weight, heads.2.weight")),
+    "a re-entrant checkpoint": ("""
+layers = net(); first, *rest = layers
+layers.forward = lambda X: checkpoint(nn.Sequential(*rest), first(X), use_reentrant=True)
+back(wrap(layers))""", NOT_ENDED),
+    "itself in a re-entrant checkpoint": ("""
+model = wrap(nn.Linear(1, 1, bias=False).double()); X = row()[:, :1].requires_grad_()
+model(checkpoint(model, X, use_reentrant=True)).sum().backward()""", NOT_ENDED),
+    "an object": ("wrap(Returns(lambda y: SimpleNamespace(y_hat=y)))(row())",
+                  RETURNED.format("SimpleNamespace")),
+    "an object in a list": ("wrap(Returns(lambda y: [y, object()]))(row())",
+                            RETURNED.format("object")),
+    "a parameter itself": ("linear.forward = lambda X: (X, linear.weight)\n"
+                           "wrap(linear)(row())", RETURNED.format("Parameter")),
+    "wrapped in itself": ("wrap(nn.Sequential(wrap(linear)))", TWICE),
+    "wrapped in another": ("wrap(Torchs(linear))", TWICE),
+    "wrapped in torch's": ("Torchs(wrap(linear))",
+                           "RuntimeError: DistributedDataParallel is not needed when a module "
+                           "doesn't have any parameter that requires a gradient.")}
 
 
-@pytest.mark.parametrize("case", ERRORS)
-def test_an_error_says_what_to_do(two_ranks, case):
-    for results in on_both(two_ranks, with_each_kind, case):
-        assert [results[kind] for kind in KINDS] == [ERRORS[case]] * len(KINDS)
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_says_what_to_do(two_ranks, name):
+    program, error = ERRORS[name]
+    for results in on_both(two_ranks, with_each_kind, of(program)):
+        assert [results[kind] for kind in KINDS] == [error] * len(KINDS)
 
 
 def test_two_wrappers_in_one_loss_are_right_or_an_error(two_ranks):
