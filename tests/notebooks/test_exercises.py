@@ -233,12 +233,6 @@ def test_the_readme_has_a_row_with_the_points(name):
                                           points(cells, ["markdown"]))
 
 
-def test_every_link_of_the_readme_leads_to_a_file():
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
-    assert len(links) >= len(SETS)
-    assert [link for link in links if not (EXERCISES / link).exists()] == []
-
-
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_names_its_exercises(lesson):
     nb = json.loads((FOLDER / f"{lesson}.ipynb").read_text(encoding="utf-8"))

@@ -63,11 +63,6 @@ def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
             (c.id, c.source.replace(lab.ALL, ""), c.metadata) for c in stored]
 
 
-def test_the_imports_of_a_revised_lesson_are_folded(copies):
-    first = nbformat.read(copies[0] / "00_start_here.ipynb", 4).cells[1]
-    assert "import" in first.source and first.metadata["jupyter"] == {"source_hidden": True}
-
-
 def test_what_a_learner_wrote_stays_and_what_was_deleted_comes_back(tmp_path):
     folder = tmp_path / "lab"
     new, _ = lab.copy_lessons(NOTEBOOKS, folder)

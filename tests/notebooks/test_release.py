@@ -184,18 +184,6 @@ def test_a_learner_can_open_it_and_cannot_delete_or_edit_what_is_not_hers(name):
         assert re.fullmatch("[0-9a-f]{32}", meta["nbgrader"]["checksum"])
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_what_is_handed_out_stands_as_deep_as_its_source(name):
-    # so the same links lead on from both
-    prose = "\n".join(text(cell) for cell in load("release", name)["cells"]
-                      if cell["cell_type"] == "markdown")
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
-    assert links
-    for kind in ("source", "release"):
-        assert [link for link in links
-                if not (EXERCISES / kind / name / link).exists()] == []
-
-
 @pytest.mark.parametrize("old, new, words", [
     ("### END SOLUTION", "###", "ps1: RuntimeError: no end solution"),
     ("### END HIDDEN TESTS", "###", "ps1: RuntimeError: No end hidden tests"),
