@@ -267,8 +267,10 @@ def two_levels(random, two_levels):
             "all rings of a node share its link: it carries the bytes of all of them":
                 inside + _ring(size / g, m, *slow),
             "a ring over all GPUs is one level": _ring(size, m * g, *slow),
-            "first each node adds up, inside": between,
-            "the nodes work at the same time: pay for one": m * inside + between,
+            "half of the inner ring comes first, half last: pay for it once":
+                2 * inside + between,
+            "each ring carries 1 / each of the tensor": inside + g * between - 2 * (
+                m - 1) * (g - 1) * slow[0],
             "the links have changed places: `inside` joins the GPUs of a node":
                 _ring(size, g, *slow) + _ring(size, m, *fast)})
 

@@ -145,8 +145,8 @@ def two_levels(size, nodes, each, inside, between):
 """, {
         "all rings of a node share": {"BYTES": "size / each, nodes"},
         "a ring over all GPUs": {"INSIDE": "0", "BYTES": "size, nodes * each"},
-        "first each node adds up": {"INSIDE": "0"},
-        "the nodes work at the same time": {"INSIDE": "nodes * ring(size, each, *inside)"},
+        "half of the inner ring": {"INSIDE": "2 * ring(size, each, *inside)"},
+        "each ring carries": {"BYTES": "size * each, nodes"},
         "the links have changed places": {
             "INSIDE": "(b := between, between := inside, ring(size, each, *b))[2]"}}),
     "count_price_look/sends": ("""
