@@ -5,7 +5,7 @@
     predict   seconds of any size, by this alpha and beta
     once      measure, fit by three sizes, predict five others
 
-    python notebooks/programs/alpha_beta.py --times 20 --out fits.json
+    python notebooks/programs/alpha_beta.py --times 20 --out notebooks/results/fits.json
 """
 
 import argparse
@@ -16,7 +16,6 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from course.lab.price import counts
 from manual_dp.files import write_json
 from manual_dp.ranks import run_ranks
 
@@ -73,24 +72,28 @@ def predict(fitted, world_size, size):
 
 
 def _ring(world_size, size):
-    """Return (steps, bytes in a row) of a ring."""
-    [(steps, _, numbers)] = counts("ring", world_size, size // 4)
-    return steps, 4 * steps * numbers
+    """Return (rounds, bytes in a row) of a ring."""
+    rounds = 2 * (world_size - 1)
+    return rounds, rounds * size / world_size
 
 
 def once(world_size):
-    """Return {size: seconds}, the fit by KNOWN, its error on OTHERS in the median."""
+    """Return {size: seconds}, the fit by KNOWN, {size of OTHERS: predicted / took}."""
     took = measure(world_size, sorted(KNOWN + OTHERS))
     found = fit({size: took[size] for size in KNOWN}, world_size)
-    return took, found, median(abs(predict(found, world_size, size) / took[size] - 1)
-                               for size in OTHERS)
+    return took, found, {size: predict(found, world_size, size) / took[size]
+                         for size in OTHERS}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=20, help="for each world size")
     parser.add_argument("--out", type=Path, required=True, help="write JSON here")
-    args, errors = parser.parse_args(), []
+    args, fits = parser.parse_args(), []
     for _ in range(args.times):
-        errors.append({f"{n} ranks": round(once(n)[2], 3) for n in (2, 4)})
-        write_json(args.out, {"known": KNOWN, "others": OTHERS, "errors": errors})
+        for n in (2, 4):
+            _, (alpha, beta), ratios = once(n)
+            fits.append({"ranks": n, "alpha": float(f"{alpha:.3g}"),
+                         "beta": float(f"{beta:.3g}"),
+                         "ratios": [round(ratio, 3) for ratio in ratios.values()]})
+            write_json(args.out, {"known": KNOWN, "others": OTHERS, "fits": fits})

@@ -12,7 +12,7 @@ gradient, and what Adam keeps), a number that is sent or kept takes 4.
 
 from collections import namedtuple
 
-from course.lab.price import message, of_way
+from course.lab.price import message, ring
 
 Layer = namedtuple("Layer", "flops weights outputs")
 Device = namedtuple("Device", "speed launch memory link")
@@ -43,7 +43,7 @@ NETWORKS = {
 def by_data(layers, rows, world_size, device):
     """Return the `Cost` of cutting the minibatch: each device has all layers."""
     shard = -(-rows // world_size)
-    sends = of_way("ring", world_size, _sum(layers, "weights") * NUMBER, device.link)
+    sends = ring(world_size, _sum(layers, "weights") * NUMBER, device.link)
     return _cost(*_compute(layers, shard, device), sends, 0.0, _memory(layers, shard))
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import nbformat
 
-from course.lab import price, replay
+from course.lab import replay
 from course.lab.figures import bars, boxes, clocks, graph, player, step
-from course.lab.timeline import Pace, predict
 from course.lab.wire import Sent
 from manual_dp.allreduce import WAYS
 
@@ -91,17 +90,6 @@ def pictures():
         made[f"turns of {workers}, {slow}"] = clocks.turns({
             "all wait": replay.together(paces, ticks),
             "nobody waits": replay.alone(paces, ticks)}, workers, ticks)
-    for wire in (5, 8):
-        pace = Pace(1, 1, 1, 1, wire)
-        made[f"timeline, wire {wire}"] = clocks.timeline({
-            "one device, 4 rows": predict(pace, 1, 4),
-            "two ranks, 2 rows each": predict(pace, 2, 2)}, "ticks")
-    for n, slow in ((2, 2), (4, 4)):
-        made[f"timeline of {n}, slow"] = clocks.timeline({
-            "equal ranks": predict(Pace(), n, 2),
-            "the last one is slow": predict(Pace(), n, 2, slow={n - 1: slow})}, "ticks")
-    made["timeline of buckets"] = clocks.timeline(
-        {"three": predict(Pace(1, 1, 2, 1, 6), 2, 3, 2, layers=3)}, "ticks")
     made["budget"] = bars.budget({
         "256 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
                      "kept for backward": 22_000_000},
@@ -133,10 +121,6 @@ def processes():
     made["hosts, unequal"] = boxes.hosts([[(1, 7), (0, 0)], [(0, 2)]])
     made["loading"] = clocks.loading({"0 workers": [3] * 5, "1 worker": [3, 1, 1, 1, 1],
                                     "2 workers": [3, 0, 0, 0, 0]}, 2)
-    for link in ("eth25", "nvlink4"):
-        made[f"plan over {link}"] = bars.plan(
-            [price.step(3 * 4e9 * 32 / 1e13, 100e6, n, price.LINKS[link])
-             for n in (1, 8, 4096)])
     return made
 
 

@@ -5,17 +5,17 @@ look at training
     wire        what devices send one another in a step, as a log
     weigh       what a network computes, sends, and keeps for backward
     same        are two ways of training the same? step by step, or over a run
-    timeline    what each rank does, and when: watched, recorded, predicted
+    timeline    what each rank does, and when: watched while it runs
     ticks       a slow wire and slow layers; runs in whole ticks
     replay      workers of different pace, waiting or not, on a clock of ticks
     turns       seconds of two sides that take turns
-    price       seconds of an all-reduce and of a step, from the numbers of a link
+    price       seconds of a message and of a ring, from the numbers of a link
 
 compare with, build on
     book        the code of d2l.ai 12.5, to compare with
     claims      what is said about the subject, and what a run says of it
     quiet       Lightning without a word, in a notebook and on its ranks
-    notebook    a function's source, a progress bar, the files beside a lesson
+    notebook    a function's source, a picture with sliders, the files beside a lesson
     torchrun    run a program under torchrun, with a deadline
     hosts       several hosts made of one machine, a torchrun on each
     figures     every picture of the course

@@ -1,7 +1,6 @@
 """Who sends what to whom, and in which step: seen in a run of the function itself.
 
     record      call an all-reduce over tensors, one a rank; list its transfers
-    sized       the same, on tensors of any size that take no memory
     states      the same, and what every rank holds after each step
 
     traffic     bytes from every rank to every other in a run
@@ -16,9 +15,7 @@ nothing else and has what it sends, and its target receives nothing else and has
 what is overwritten. Transfers are taken in the order of the program.
 """
 
-import importlib
 from collections import namedtuple
-from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -38,19 +35,6 @@ def record(allreduce, tensors):
     with _Recorder(tensors) as recorder:
         allreduce(tensors)
     return recorder.log
-
-
-def sized(allreduce, world_size, numbers, dtype=torch.float32):
-    """Record `allreduce` on tensors of so many numbers: 10 GB a rank cost nothing.
-
-    Of tensors on the device "meta" torch knows the shape and keeps no numbers. The
-    core's `_check` refuses them. It is left out here; all else runs as it stands.
-    """
-    core = importlib.import_module("manual_dp.allreduce")
-    with (patch.object(core, "_check", lambda *_: None),
-          patch.object(core, "_check_memory", lambda *_: None)):
-        return record(allreduce, [torch.empty(numbers, dtype=dtype, device="meta")
-                                  for _ in range(world_size)])
 
 
 def states(allreduce, world_size):

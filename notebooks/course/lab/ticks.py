@@ -3,7 +3,7 @@
     slow_wire      let each all-reduce of this rank take as long as its bytes would
     slow_network   layers whose forward and backward take so long each
     in_ticks       what was noted in seconds, in whole numbers that a run can repeat
-    agreed         runs, until one is as expected or two are alike
+    agreed         runs, until two are alike
 """
 
 import time
@@ -14,8 +14,6 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import nn
-
-from course.lab.timeline import ORDER
 
 EARLY = 0.1  # of a tick: what a clock may be ahead of a sleep
 
@@ -75,29 +73,22 @@ def slow_network(layers, seconds, width=64, forward=0):
 
 
 def in_ticks(seen, tick):
-    """Return events or spans with their seconds in whole ticks, rounded down.
+    """Return events with their seconds in whole ticks, rounded down.
 
     What is made of sleeps is late, and never early: it keeps its numbers as long as all
-    delays together are below nine tenths of a tick. Spans of no tick are left out.
+    delays together are below nine tenths of a tick.
     """
-    def whole(seconds):
-        return int(seconds / tick + EARLY)
-    if hasattr(seen[0], "time"):
-        return [event._replace(time=whole(event.time)) for event in seen]
-    spans = (s._replace(start=whole(s.start), end=whole(s.end)) for s in seen)
-    return sorted((span for span in spans if span.end > span.start), key=ORDER)
+    return [event._replace(time=int(event.time / tick + EARLY)) for event in seen]
 
 
-def agreed(run, tick, known=None, tries=9):
-    """Repeat `run()`, which returns events or spans, until two agree in ticks.
+def agreed(run, tick, tries=9):
+    """Repeat `run()`, which returns events, until two agree in ticks.
 
-    known: what is expected: a run that is as expected needs no second one; of others
-    three in a row must agree. On a busy machine a run may be late, but hardly alike.
+    On a busy machine a run may be late, but hardly alike.
     """
     seen = []
     for _ in range(tries):
         seen.append(in_ticks(run(), tick))
-        late, enough = (seen, 2) if known is None else (seen[-3:], 3)
-        if seen[-1] == known or late.count(seen[-1]) == enough:
+        if seen.count(seen[-1]) == 2:
             return seen[-1]
     raise RuntimeError(f"no two of {tries} runs agree: take a longer tick than {tick}")

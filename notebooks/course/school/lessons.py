@@ -5,7 +5,6 @@ Those on ranks stand in a file of their own. Here: the others, and a test of one
 """
 
 from math import nan
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -236,42 +235,73 @@ def one_step_test(random, one_step_test):
         "some rank was not asked: take the largest difference of all": True})
 
 
-@exercise("count_price_look/seconds")
-def seconds(random, seconds):
-    """Ask for the price of steps over a link."""
-    for lengths in [], [1], [1, 1, 1], [4], [3, 1, 2], [2, 2, 2, 2]:
-        steps = [[random.randint(1, 99) for _ in range(length)] for length in lengths]
-        if len(lengths) == 3:
-            steps[0] = [0] * lengths[0]  # a message may be empty
-        a, b = random.randint(2, 9) / 2, random.choice([4.0, 5.0, 8.0, 10.0])
-        price = seconds(list(map(list, steps)), SimpleNamespace(alpha=a, bandwidth=b))
-        count, messages = len(steps), sum(steps, [])
-        longest = sum(map(max, steps))
-        say = about(f"steps {steps}, alpha {a}, bandwidth {b}")
-        yield say("seconds", price, count * a + longest / b, {
-            "a step's messages travel at the same time: the longest counts, not their "
-            "sum": count * a + sum(messages) / b,
-            "every message is counted as a step of its own: those of one step travel "
-            "at the same time": len(messages) * a + sum(messages) / b,
-            "alpha is left out: each step costs it once": longest / b,
-            "alpha is paid once in each step, not once in all": a + longest / b,
-            "bandwidth is bytes a second: divide by it": count * a + longest * b})
+def _ring(size, n, a, b):
+    return 2 * (n - 1) * (a + size / n / b)
 
 
-@exercise("count_price_look/amdahl")
-def amdahl(random, amdahl):
-    """Ask for the speed-up of some world sizes."""
-    for s in (round(random.uniform(0.05, 0.4), 3), 0.5, 0.0, 1.0):
-        sizes = [1, 2, 4, random.randint(5, 1000)]
-        wanted = [1 / (s + (1 - s) / n) for n in sizes]
-        yield about(f"serial {s}")(
-            f"the speed-ups of world_size {', '.join(map(str, sizes))}",
-            [amdahl(s, n) for n in sizes], wanted, {
-                "this is the time of a step, as a part of one device's: the speed-up "
-                "is 1 divided by it": [1 / value for value in wanted],
-                "the serial part is divided, too: it is as long on N ranks": sizes,
-                "the parts have changed places: `serial` is the one that does not get "
-                "shorter": [1 / (1 - s + s / n) for n in sizes]})
+@exercise("count_price_look/allreduce")
+def allreduce(random, allreduce):
+    """Ask for the seconds of some rings."""
+    for size, n, a, b in (10, 4, 0.5, 4), (1000, 3, 2, 8), (7, 2, 0.25, 10):
+        say = about(f"size {size}, ranks {n}, alpha {a}, bandwidth {b}")
+        yield say("seconds", allreduce(size, n, a, b), _ring(size, n, a, b), {
+            "a round sends one chunk: cut the tensor into `ranks` chunks":
+                _ring(size * n, n, a, b),
+            "this is one message: a ring sends one in every round": a + size / b,
+            "a rank keeps one chunk of N, and rounds cost alphas": 2 * size / b,
+            "this is half: the sums must reach every rank": _ring(size, n, a, b) / 2,
+            "alpha is paid in every round, not once": a + _ring(size, n, 0, b),
+            "a message costs alpha, too": _ring(size, n, 0, b),
+            "// drops the rest: divide with /": _ring(size // n * n, n, a, b),
+            "a ring of N ranks has 2 (N - 1) rounds": 2 * n * (a + size / n / b)})
+
+
+@exercise("count_price_look/two_levels")
+def two_levels(random, two_levels):
+    """Ask for the seconds of nodes, where each link differs."""
+    fast, slow = (0.25, 16), (1.5, 2)
+    for size, m, g in (24, 4, 8), (60, 3, 2), (7, 16, 4):
+        inside, between = _ring(size, g, *fast), _ring(size, m, *slow)
+        say = about(f"size {size}, {m} nodes of {g}, inside {fast}, between {slow}")
+        yield say("seconds", two_levels(size, m, g, fast, slow), inside + between, {
+            "all rings of a node share its link: it carries the bytes of all of them":
+                inside + _ring(size / g, m, *slow),
+            "a ring over all GPUs is one level": _ring(size, m * g, *slow),
+            "half of the inner ring comes first, half last: pay for it once":
+                2 * inside + between,
+            "each ring carries 1 / each of the tensor": inside + g * between - 2 * (
+                m - 1) * (g - 1) * slow[0],
+            "the links have changed places: `inside` joins the GPUs of a node":
+                _ring(size, g, *slow) + _ring(size, m, *fast)})
+
+
+@exercise("count_price_look/sends")
+def sends(random, sends):
+    """Ask when each bucket travels, on a slow wire and on a fast one."""
+    for f, w, size, k, a, b in ((1, 2, 8, 4, 1, 4),
+                                (2, 3, 9, 1, 1, 2), (3, 6, 9, 3, 2, 1)):
+        def price(part, a=a, b=b):
+            return a + part / b
+
+        def times(long, first=1, late=False, one=True, apart=0, f=f, w=w, k=k):
+            free, bars = 0, []
+            for i in range(k):
+                full = f + w * (1 if late else (i + first) / k) + apart * i * long
+                start = max(full, free) if one else full
+                free = start + long
+                bars.append([start, free])
+            return bars
+        long, bars = price(size / k), [*map(list, sends(f, w, size, k, price))]
+        say = about(f"forward {f}, backward {w}, size {size} in {k}, {a} + bytes / {b}")
+        yield say("start and end of each", numbers(bars), times(long), {
+            "all wait for the end of backward: a bucket leaves when it is full":
+                times(long, late=True) if k > 1 else False,
+            "these travel at the same time: there is one wire": times(long, one=False),
+            "the first is full after 1 / B of backward": times(long, first=0),
+            "backward waits for each send: it need not": times(long, apart=1),
+            "the clock starts with forward": times(long, f=0),
+            "every bucket sends all bytes: divide the size": times(price(size)),
+            "divide the bytes, not the price": times(price(size) / k)})
 
 
 @exercise("keep_only_a_part/zero_bytes")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from course.lab import sends
-from course.lab.sends import busiest, longest, record, rounds, sized, states, traffic
+from course.lab.sends import busiest, longest, record, rounds, states, traffic
 from manual_dp import (
     allgather,
     allreduce,
@@ -94,7 +94,6 @@ def test_what_is_sent_at_once_leaves_what_the_program_leaves(program):
     log, held = states(run, ranks)
     assert [transfer[1:6] for transfer in log] == wanted
     assert [transfer.size for transfer in log] == [8 * (s[3] - s[2]) for s in wanted]
-    assert sized(run, ranks, ranks**2, torch.float64) == log
     now = torch.tensor(held[0]).flatten(1)
     for step in range(len(longest(log))):
         together = [transfer for transfer in log if transfer.step == step]
@@ -158,7 +157,6 @@ def stacked(tensors):
 def test_who_sends_to_whom_in_which_step(function, ranks, expected):
     log = record(function, [torch.rand(4) for _ in range(ranks)])
     assert [transfer[:3] for transfer in log] == expected
-    assert sized(function, ranks, 4) == log
 
 
 def test_a_part_that_was_computed_first_is_known_by_where_it_goes():
@@ -190,7 +188,6 @@ def test_a_measured_function_does_its_work_and_the_core_checks_again_afterwards(
     tensors = [torch.full((2,), 10.0**rank) for rank in range(3)]
     record(ring_allreduce, tensors)
     assert [tensor.tolist() for tensor in tensors] == [[111, 111]] * 3
-    assert sum(t.size for t in sized(ring_allreduce, 4, 10**15)) == 6 * 4 * 10**15
     with pytest.raises(TypeError, match="without numbers"):
         ring_allreduce([torch.empty(4, device="meta")] * 2)
 

@@ -6,14 +6,13 @@
     sampler     which rank sees which example, epoch by epoch           ddp_program
     laps        where the time of a step goes, with matplotlib          resnet_cifar10
     budget      what memory is made of                              keep_only_a_part
-    plan        what a step on more devices is predicted to take
 """
 
 from fractions import Fraction
 
 from course.lab.figures import plot, svg
 from course.lab.figures.lanes import Lanes, listed, plural
-from course.lab.figures.plot import COLOURS, FAINT, INK
+from course.lab.figures.plot import COLOURS, INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
 NEAREST = 1e-12  # what is nearer is rounding
@@ -190,37 +189,3 @@ def budget(cases):
         card.y += 46
     card.legend(colours, 18)
     return card.picture()
-
-
-def plan(rows):
-    """Draw the `Row`s of a plan: what computes, what waits, how much is used."""
-    said = {row: f"{_say(row.step)}, {row.efficiency:.0%}" for row in rows}
-    card = Lanes(92 + 30 * len(rows), "A step on so many devices: " + ", ".join(
-        f"{row.world_size}: {words}" for row, words in said.items()),
-        max(row.step for row in rows), 76, 118)
-    for x, colour, what in ((76, COLOURS[0], "arithmetic"),
-                            (186, COLOURS[1], "waits for the all-reduce")):
-        card.box(x, 14, 14, 14, colour=colour, rx=2)
-        card.text(what, x + 20, 21, 12, INK, "start")
-    card.text("devices", 66, 45, 11.5, svg.SOFT, "end")
-    card.text("step, efficiency", card.right + 8, 45, 11.5, svg.SOFT, "start")
-    card.y = 58
-    for row, words in said.items():
-        card.label(f"{row.world_size:,}", 11, 10, 12.5)
-        card.box(76, 0, card.right - 76, 22, colour=FAINT, rx=3)
-        for begin, part, colour in ((0, row.compute, COLOURS[0]),
-                                    (row.compute, row.exposed, COLOURS[1])):
-            if part * card.scale >= 0.1:
-                card.bar(begin, begin + part, 0, 22, colour, rx=0)
-        card.text(words, card.right + 8, 11, 12, INK, "start")
-        card.y += 30
-    card.text("A prediction: no loading, no update, no slower ranks.", 14, 16, 11.5,
-              svg.SOFT, "start")
-    return card.picture()
-
-
-def _say(seconds):
-    """Say seconds with three digits, in microseconds, milliseconds or seconds."""
-    for factor, unit in ((1e6, "us"), (1e3, "ms"), (1, "s")):
-        if seconds * factor < 999.5 or unit == "s":
-            return f"{seconds * factor:.3g} {unit}"

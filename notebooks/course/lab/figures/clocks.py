@@ -3,19 +3,13 @@
     pipeline    which device works on which micro-batch                 split_the_work
     loading     steps that wait for their minibatch                     resnet_cifar10
     turns       workers: who computes, who waits                        how_often
-    timeline    what each rank does, and its all-reduces                count_price_look
 """
 
 from course.lab.figures import svg
-from course.lab.figures.lanes import Lanes, fitting, hand, listed
+from course.lab.figures.lanes import Lanes, hand, listed
 from course.lab.figures.plot import FAINT, INK
 from course.lab.figures.svg import WIDTH, rank_colour
 from course.lab.replay import idle
-from course.lab.timeline import COMPUTE, PHASES, buckets, length
-
-PHASE = {"load": rank_colour(6), "forward": rank_colour(0),
-         "backward": rank_colour(2), "wait": FAINT, "update": rank_colour(4)}
-SENT = rank_colour(1)  # all-reduces under way
 
 
 def pipeline(schedule, stages):
@@ -130,49 +124,3 @@ def _worker(card, worker, turns, ticks):
     for turn, begin in zip(turns, [turn.start for turn in turns[1:]] + [ticks]):
         if card.scale * (begin - turn.end) > svg.wide("waits", 11):
             card.text("waits", card.at((turn.end + begin) / 2), 45, 11)
-
-
-def timeline(runs, unit, form="{:g}"):
-    """Draw for each label the spans of a run, one panel below the other.
-
-    unit: of their times, such as "ticks". form: how a time is written. A thin bar
-    below a rank is an all-reduce that is under way.
-    """
-    ends = {label: f"{form.format(length(spans))} {unit}"
-            for label, spans in runs.items()}
-    ranks = {label: [[span for span in spans if span.rank == rank]
-                     for rank in sorted({span.rank for span in spans})]
-             for label, spans in runs.items()}
-    high = sum(32 + sum(30 + 9 * len(buckets(spans)) for spans in mine)
-               for mine in ranks.values())
-    card = Lanes(high + 50, f"Timeline: {listed(ends, ', ')}",
-                 max(map(length, runs.values())), 62)
-    for label, spans in runs.items():
-        card.heading(f"{label}: {ends[label]}", 14, 16)
-        for mine in ranks[label]:
-            _rank(card, mine, min(span.start for span in spans))
-        card.y += 32
-    card.axis(f"time, in {unit}", 4, 12)
-    every = [span for spans in runs.values() for span in spans]
-    seen = {span.name for span in every if span.lane == COMPUTE}
-    names = {name: PHASE[name] for name in PHASES if name in seen}
-    if any(span.lane != COMPUTE for span in every):
-        names["all-reduce"] = SENT
-    card.legend(names, 36, 27)
-    return card.picture()
-
-
-def _rank(card, spans, begin):
-    card.label(f"rank {spans[0].rank}", 41)
-    lanes = buckets(spans)
-    for lane in (COMPUTE, *lanes):
-        for span in (span for span in spans if span.lane == lane):
-            start, end = span.start - begin, span.end - begin
-            if lane == COMPUTE:
-                words = fitting(max(card.scale * (end - start), 1), 10.5, 2, span.name)
-                card.bar(start, end, 29, 24, PHASE[span.name], words, least=1,
-                         size=10.5, ink=INK if span.name == "wait" else "#ffffff",
-                         rx=0, stroke="#ffffff", stroke_width=0.6)
-            else:
-                card.bar(start, end, 55 + 9 * lanes.index(lane), 6, SENT, least=1, rx=2)
-    card.y += 30 + 9 * len(lanes)

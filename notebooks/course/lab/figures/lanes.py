@@ -4,7 +4,6 @@
     hand        a line that moves from left to right, as time does
     plural      "1 bucket", "2 buckets"
     listed      what a title says of several things
-    fitting     the first of some words that fits
 """
 
 from course.lab.figures import svg
@@ -71,8 +70,3 @@ def plural(count, word):
 def listed(said, sign=": "):
     """Say {thing: words} in one line."""
     return "; ".join(f"{thing}{sign}{words}" for thing, words in said.items())
-
-
-def fitting(width, size, margin, *words):
-    """Return the first of some words that fits into a width, or none."""
-    return next((w for w in words if width > svg.wide(w, size) + margin), "")

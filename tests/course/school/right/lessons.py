@@ -104,22 +104,37 @@ def indices(length, world_size, rank, epoch, seed):
             "ddp_program/sampler",
             BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
             "    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
-    "count_price_look/seconds": {
-        "the last of a sorted copy": changed(
-            "count_price_look/seconds", MOST="sorted(step)[-1]"),
-        "all alphas, then all bytes, as a tensor": changed(
-            "count_price_look/seconds",
-            RESULT="len(steps) * link.alpha + torch.tensor("
-                   "[max(step) for step in steps]).double().sum() / link.bandwidth")},
-    "count_price_look/amdahl": {
-        "one fraction": changed(
-            "count_price_look/amdahl", RESULT="world_size / (serial * world_size + 1 - serial)"),
-        "exact fractions": """
-from fractions import Fraction
-def amdahl(serial, world_size):
-    s = Fraction(serial)
-    return 1 / (s + (1 - s) / world_size)
+    "count_price_look/allreduce": {
+        "all alphas, then all bytes": changed(
+            "count_price_look/allreduce",
+            RESULT="rounds * alpha + rounds / ranks * size / bandwidth"),
+        "round by round": """
+def allreduce(size, ranks, alpha, bandwidth):
+    seconds = 0
+    for phase in "reduce-scatter", "all-gather":
+        for step in range(ranks - 1):
+            seconds += alpha + size / ranks / bandwidth
+    return seconds
 """},
+    "count_price_look/two_levels": {
+        "shared links": """
+def two_levels(size, nodes, each, inside, between):
+    def ring(size, n, alpha, bandwidth):
+        return 2 * (n - 1) * (alpha + size / n / bandwidth)
+    alpha, bandwidth = between
+    return ring(size, each, *inside) + ring(size / each, nodes, alpha, bandwidth / each)
+"""},
+    "count_price_look/sends": {
+        "lists, without a variable for the wire": """
+def sends(forward, backward, size, buckets, price):
+    bars = []
+    for i in range(1, buckets + 1):
+        start = max([forward + i * backward / buckets, *(end for _, end in bars)])
+        bars.append([start, start + price(size / buckets)])
+    return bars
+""",
+        "a generator": changed("count_price_look/sends", ("bars.append((start, free))",
+                               "yield start, free"), ("    return bars\n", ""))},
     "keep_only_a_part/zero_bytes": {
         "the paper's fractions": changed(
             "keep_only_a_part/zero_bytes", RESULT="params * ["

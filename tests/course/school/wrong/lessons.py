@@ -124,25 +124,48 @@ def indices(length, world_size, rank, epoch, seed):
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
-    "count_price_look/seconds": ("""
-def seconds(steps, link):
-    return <<RESULT: sum(<<TIME: link.alpha + <<MOST: max(step)>> / link.bandwidth>>
-                         for step in steps)>>
+    "count_price_look/allreduce": ("""
+def allreduce(size, ranks, alpha, bandwidth):
+    rounds = <<ROUNDS: 2 * (ranks - 1)>>
+    return <<RESULT: rounds * (alpha + <<CHUNK: size / ranks>> / bandwidth)>>
 """, {
-        "a step's messages travel": {"MOST": "sum(step)"},
-        "every message is counted": {
-            "TIME": "sum(link.alpha + size / link.bandwidth for size in step)"},
-        "alpha is left out": {"TIME": "MOST / link.bandwidth"},
-        "alpha is paid once": {"RESULT": "link.alpha + sum(map(max, steps)) / link.bandwidth"},
-        "bandwidth is bytes a second": {"TIME": "link.alpha + MOST * link.bandwidth"}}),
-    "count_price_look/amdahl": ("""
-def amdahl(serial, world_size):
-    time = serial + (1 - serial) / world_size
-    return <<RESULT: 1 / time>>
+        "a round sends one chunk": {"CHUNK": "size"},
+        "this is one message": {"RESULT": "alpha + size / bandwidth"},
+        "a rank keeps one chunk": {"RESULT": "2 * size / bandwidth"},
+        "this is half: the sums": {"ROUNDS": "ranks - 1"},
+        "alpha is paid in every round": {"RESULT": "alpha + rounds * size / ranks / bandwidth"},
+        "a message costs alpha": {"RESULT": "rounds * size / ranks / bandwidth"},
+        "// drops": {"CHUNK": "size // ranks"},
+        "a ring of N ranks": {"ROUNDS": "2 * ranks"}}),
+    "count_price_look/two_levels": ("""
+def ring(size, n, alpha, bandwidth):
+    return 2 * (n - 1) * (alpha + size / n / bandwidth)
+def two_levels(size, nodes, each, inside, between):
+    return <<INSIDE: ring(size, each, *inside)>> + ring(<<BYTES: size, nodes>>, *between)
 """, {
-        "this is the time": {"RESULT": "time"},
-        "the serial part is divided": {"RESULT": "world_size"},
-        "the parts have changed places": {"RESULT": "1 / (1 - serial + serial / world_size)"}}),
+        "all rings of a node share": {"BYTES": "size / each, nodes"},
+        "a ring over all GPUs": {"INSIDE": "0", "BYTES": "size, nodes * each"},
+        "half of the inner ring": {"INSIDE": "2 * ring(size, each, *inside)"},
+        "each ring carries": {"BYTES": "size * each, nodes"},
+        "the links have changed places": {
+            "INSIDE": "(b := between, between := inside, ring(size, each, *b))[2]"}}),
+    "count_price_look/sends": ("""
+def sends(forward, backward, size, buckets, price):
+    bars, free = [], 0
+    for i in range(buckets):
+        full = <<FULL: forward + backward * (i + 1) / buckets>>
+        start = <<START: max(full, free)>>
+        free = start + <<PRICE: price(size / buckets)>>
+        bars.append((start, free))
+    return bars
+""", {
+        "all wait for the end": {"FULL": "forward + backward"},
+        "these travel at the same time": {"START": "full"},
+        "the first is full": {"FULL": "forward + backward * i / buckets"},
+        "backward waits": {"START": "full + i * price(size / buckets)"},
+        "the clock starts": {"FULL": "backward * (i + 1) / buckets"},
+        "every bucket sends all": {"PRICE": "price(size)"},
+        "divide the bytes, not": {"PRICE": "price(size) / buckets"}}),
     "keep_only_a_part/zero_bytes": ("""
 def zero_bytes(params, world_size, stage):
     weights, gradients, adam = <<BYTES: 2, 2, 12>>
