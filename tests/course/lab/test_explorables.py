@@ -1,0 +1,158 @@
+"""Pictures with sliders: small, alone, and with a still picture where no script runs.
+
+`test_step...`: what the one of lesson 18 says is what the lesson's Python says.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from IPython.core.formatters import DisplayFormatter
+
+from course.lab import notebook
+from tests.support.browser import open_browser, watched
+
+FILES = sorted(Path(notebook.__file__).with_name("explorables").glob("*.html"))
+EACH = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+STEP = next(file for file in FILES if file.stem == "step")
+NAMES = "ranks megabytes latency bandwidth compute buckets".split()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with open_browser() as browser:
+        yield browser
+
+
+@EACH
+def test_an_explorable_is_one_file_of_at_most_100_lines_of_script(file):
+    text = file.read_text(encoding="utf-8")
+    [script] = re.findall(r"<script>\n(.*?)</script>", text, re.S)
+    assert script.count("\n") <= 100
+    assert not re.search(r"\b(src|href|action)=|url\(|\bimport\b|\bfetch\(|@import", text)
+
+
+@EACH
+def test_a_notebook_gets_a_page_with_an_image_and_the_image_alone(file):
+    found, _ = DisplayFormatter().format(notebook.explorable(file.stem))
+    assert found["image/svg+xml"].startswith("<svg xmlns=")
+    assert found["text/plain"] in found["image/svg+xml"]
+    # what is left of the page where scripts, styles and <svg> are taken out
+    safe = re.sub(r"<(script|style)>.*?</\1>", "", found["text/html"], flags=re.S)
+    assert re.search(r'<img alt="[^"]+" src="data:image/svg\+xml;base64,', safe)
+    assert "<svg" not in safe
+
+
+@EACH
+@pytest.mark.parametrize("width", (400, 900))
+def test_nothing_is_wider_than_the_page_and_nothing_is_loaded(chromium, file, width):
+    with watched(chromium, viewport={"width": width, "height": 700}) as (page, faults):
+        page.goto(file.as_uri())
+        for slider in page.locator("input[type=range]").all():
+            slider.fill(slider.get_attribute("max"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert faults == []
+
+
+@EACH
+def test_a_step_of_a_slider_changes_what_is_said_and_read_aloud(chromium, file):
+    with watched(chromium) as (page, _):
+        page.goto(file.as_uri())
+        for slider in page.locator("input[type=range]").all():
+            said = slider.evaluate("""slider => [...Array(+slider.max + 1).keys()].map(i => {
+                slider.value = i;
+                slider.dispatchEvent(new Event("input", {bubbles: true}));
+                return slider.ariaValueText;
+            })""")
+            assert len(set(said)) == len(said) > 1
+
+
+@EACH
+def test_without_a_script_there_is_the_picture_that_the_script_draws_first(chromium, file):
+    with watched(chromium, java_script_enabled=False) as (page, _):
+        page.goto(file.as_uri())
+        assert page.locator("svg rect").count() > 3 and page.locator("input").count() == 0
+        words = page.locator("svg text").all_inner_texts()
+        box = page.locator("svg").get_attribute("viewBox").split()
+    with watched(chromium, viewport={"width": int(box[2]) + 42, "height": 700}) as (page, _):
+        page.goto(file.as_uri())
+        assert page.locator("svg text").all_inner_texts() == words
+
+
+@EACH
+def test_on_paper_the_numbers_stay_and_the_sliders_go(chromium, file):
+    with watched(chromium) as (page, _):
+        page.goto(file.as_uri())
+        page.emulate_media(media="print")
+        assert page.locator("svg").is_visible()
+        assert not any(one.is_visible() for one in page.locator("input, button").all())
+
+
+def allreduce(size, ranks, alpha, bandwidth):
+    return 2 * (ranks - 1) * (alpha + size / ranks / bandwidth)
+
+
+def sends(forward, backward, size, ranks, alpha, bandwidth, buckets):
+    bars, free = [], 0
+    for i in range(buckets):
+        start = max(forward + backward * (i + 1) / buckets, free)
+        free = start + allreduce(size / buckets, ranks, alpha, bandwidth)
+        bars.append((start, free))
+    return bars
+
+
+SETTINGS = [
+    (8, 500, 14, 3.125, 210, 20), (8, 500, 14, 3.125, 210, 1),
+    (8, 500, 3.4, 450, 210, 20), (1, 500, 14, 3.125, 210, 20),
+    (2, 102, 14, 3.1, 100, 5), (1024, 500, 14, 3.125, 210, 20),
+    (64, 20000, 1000, 0.1, 1, 1000), (512, 554, 14, 3.125, 416, 9),
+    (16, 1, 1, 1000, 5000, 7), (3, 77, 250, 12.5, 33, 13)]
+
+
+def test_the_script_says_of_a_step_what_the_lesson_says(chromium):
+    with watched(chromium) as (page, _):
+        page.goto(STEP.as_uri())
+        said = page.evaluate(
+            "jobs => jobs.map(document.querySelector('.explorable').price)",
+            [dict(zip(NAMES, setting)) for setting in SETTINGS])
+    for setting, found in zip(SETTINGS, said, strict=True):
+        ranks, megabytes, latency, bandwidth, compute, buckets = setting
+        want = sends(compute / 3e3, compute / 1.5e3, megabytes * 1e6, ranks,
+                     latency * 1e-6, bandwidth * 1e9, buckets)
+        assert found["bars"] == [pytest.approx(pair, rel=1e-12) for pair in want]
+        assert found["step"] == pytest.approx(want[-1][1], rel=1e-12)
+        assert found["speedup"] == pytest.approx(ranks * compute / 1e3 / want[-1][1])
+
+
+def test_the_page_shows_a_step_as_its_sliders_say_with_the_last_one_as_a_ghost(chromium):
+    def number(text):
+        return float(re.match(r"[\d.e+]+", text)[0])
+
+    def wide(row):
+        return sum(float(box.get_attribute("width"))
+                   for box in page.locator(f"svg .{row} rect").all())
+
+    with watched(chromium) as (page, faults):
+        page.goto(STEP.as_uri())
+        assert wide("before") == 0
+        for place, name in enumerate(3 * NAMES):
+            slider = page.locator(f"[name={name}]")
+            slider.fill(str(7 * (place + 2) % int(slider.get_attribute("max"))))
+            said = {name: number(page.locator(f"[data-is={name}]").inner_text())
+                    for name in NAMES}
+            step = page.locator("[data-is=step]").inner_text()
+            found = page.evaluate(
+                "job => document.querySelector('.explorable').price(job)", said)
+            unit = 1e-3 if step.endswith("ms") else 1
+            assert number(step) * unit == pytest.approx(found["step"], rel=1e-3)
+            assert page.locator("svg .wire rect").count() == said["buckets"]
+        page.locator("[name=buckets]").fill("0")
+        for before, now in (("25 Gb/s Ethernet", "one bucket"), ("NVLink", "one bucket")):
+            seconds = []
+            for name in (before, now):
+                page.get_by_role("button", name=name).click()
+                seconds.append(number(page.locator("[data-is=step]").inner_text()))
+            # a bar that is twice as long is twice as wide, now and before
+            assert wide("before") / wide("now") == pytest.approx(
+                seconds[0] / seconds[1], rel=0.01)
+        assert faults == []
