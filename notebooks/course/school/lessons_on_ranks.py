@@ -367,8 +367,8 @@ def _means(random, work, what, whole, left):
         found, kept = zip(*results)
         yield say(what, found, every(means), {
             "shard.grad is None: this rank's chunk belongs there": [None] * k,
-            "no weight has moved: optimizer.step() updates shard from shard.grad":
-                [[0.0] * own.shape[1]] * k,
+            "all are zero: optimizer.step() updates shard from shard.grad; and make "
+            "the gradients flat, not the weights": every([0 * mean for mean in means]),
             "each rank's own chunk is new, the others are old: the ranks must give one "
             "another what is new, after the update": whole and [
                 torch.cat([mean * (i == rank) for i, mean in enumerate(means)])

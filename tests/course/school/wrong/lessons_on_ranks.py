@@ -154,7 +154,7 @@ def step(weights, grads, shard, optimizer):
 """, {
         "all ranks must call": {"GATHER": "rank and allgather(weights)"},
         "a sum is not a mean": {"MEAN": "pass"},
-        "no weight has moved": {"UPDATE": "pass"},
+        "all are zero": {"UPDATE": "pass"},
         "each rank's own chunk": {"UPDATE": "allgather(weights)", "GATHER": "optimizer.step()"},
         "each rank uses its own": {"ADD": "pass"},
         "rank r has": {"CHUNK": "0"},
@@ -164,7 +164,7 @@ from manual_dp.ranks.collectives import reduce_scatter
 
 def reduce(params, shard):
     rank, n = dist.get_rank(), dist.get_world_size()
-    flat = torch.cat([p.grad.flatten() for p in params])
+    flat = torch.cat([<<FLAT: p.grad>>.flatten() for p in params])
     grads = list(F.pad(flat, (0, -len(flat) % n)).chunk(n))
     for p in params:
         p.grad = <<FREE: None>>
@@ -172,6 +172,7 @@ def reduce(params, shard):
     shard.grad = <<RESULT: grads[<<CHUNK: rank>>] / n>>
 """, {
         "all ranks must call": {"ADD": "rank and reduce_scatter(grads)"},
+        "all are zero": {"FLAT": "p.detach().clone()"},
         "shard.grad is None": {"RESULT": "None"},
         "a sum is not a mean": {"RESULT": "grads[rank].clone()"},
         "each rank uses its own": {"ADD": "pass"},
