@@ -4,6 +4,7 @@ Those that a problem set has as well stand there, under two names or as a varian
 Those on ranks stand in a file of their own. Here: the others, and a test of one step.
 """
 
+from functools import partial
 from math import nan
 
 import torch
@@ -304,33 +305,32 @@ def sends(random, sends):
             "divide the bytes, not the price": times(price(size) / k)})
 
 
-@exercise("keep_only_a_part/zero_bytes")
-def zero_bytes(random, zero_bytes):
-    """Ask for the four stages at some world sizes, one after the other."""
-    for params in 1024, 256 * random.randint(10, 10**6), 7_500_000_000:
-        # all divide: whole bytes and shards of whole weights are right, too
-        sizes = [1, 2, 8, 2 ** random.randint(4, 8)]
-        asked = [(n, stage) for n in sizes for stage in range(4)]
+@exercise("keep_only_a_part/hooks")
+def hooks(random, hooks):
+    """Note in which order layers are gathered, used and freed."""
+    events, count = [], random.randint(2, 4)
+    layers = [nn.Tanh() for _ in range(count)]
+    for i, one in enumerate(layers):
+        def used(one, inputs, output, i=i):
+            events.append(f"use {i}")
+            output.grad_fn.register_hook(lambda *_: events.append(f"use {i}"))
+        one.register_forward_hook(used)
+        hooks(one, partial(events.append, f"gather {i}"),
+              partial(events.append, f"free {i}"))
+    nn.Sequential(*layers)(rand(random, 2).requires_grad_()).sum().backward()
 
-        def kept(weight, gradient, adam, begin=(3, 2, 1), asked=asked, params=params,
-                 shared=lambda stage, first: stage >= first):
-            return [params * sum(size / n if shared(stage, first) else size for
-                                 size, first in zip((weight, gradient, adam), begin))
-                    for n, stage in asked]
-        wanted = kept(2, 2, 12)
-        yield about(f"{params:,} weights")(
-            f"bytes for {', '.join(map(str, sizes))} ranks, 4 stages of each",
-            [zero_bytes(params, *one) for one in asked], wanted, {
-                "nothing is shared out: from stage 1 on, Adam's 12 bytes are divided "
-                "by the ranks": [16 * params] * len(asked),
-                "stage 1 shares out Adam's 12 bytes only: weights, gradients stay "
-                "whole": kept(2, 2, 12, (1, 1, 1)),
-                "each stage shares out one thing more, besides what was shared out "
-                "before": kept(2, 2, 12, shared=int.__eq__),
-                "Adam has 12 bytes for each weight: the weight in 32 bits counts, too":
-                    kept(2, 2, 8),
-                "this is the memory of all ranks together: what does one rank keep?":
-                    [n * value for (n, _), value in zip(asked, wanted)]})
+    def order(forward, backward="gather use"):
+        return [f"{does} {i}" for parts, way in ((forward, 1), (backward, -1))
+                for i in range(count)[::way] for does in parts.split()]
+    yield about(so_many(count, "layer"))(
+        "forward, then backward", events, order("gather use free"), {
+            "nothing is gathered for backward: ask the layer's output, with "
+            "output.register_hook": order("gather use free", "use"),
+            "nothing is freed after forward": order("gather use"),
+            "free after forward only: after backward, `reduce` does it":
+                order("gather use free", "gather use free"),
+            "gather in a forward_pre_hook: the layer must not begin without its "
+            "weights": events[:1] != ["gather 0"]})
 
 
 @exercise("many_machines/rows_to_go")

@@ -1,6 +1,7 @@
 """The exercises of lessons that run on ranks: messages, a DDP, decisions."""
 
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -316,3 +317,67 @@ def _agreed(say, answers, asked):
         "this is True only if all ranks say so: one is enough": all_say(all),
         "turn it round: True if some rank says so":
             all_say(lambda flags: not any(flags))})
+
+
+@exercise("keep_only_a_part/step", seconds=60)
+def stage1_step(random, step):
+    """Take a step of SGD with rate 1 from weights that are zero."""
+    def work(own):
+        grad, flat = own[dist.get_rank()].clone(), torch.zeros_like(own[0])
+        grads, weights = list(grad.chunk(len(own))), list(flat.chunk(len(own)))
+        shard = nn.Parameter(weights[dist.get_rank()])
+        step(weights, grads, shard, torch.optim.SGD([shard], lr=1.0))
+        left = (grad if shard.grad is None else shard.grad).untyped_storage()
+        return -flat, left.data_ptr() != grad.untyped_storage().data_ptr()
+    yield from _means(random, work, "how far the weights moved on each rank", True,
+                      "a copy of the chunk is left in shard.grad: divide in place")
+
+
+@exercise("keep_only_a_part/reduce", seconds=60)
+def stage2_reduce(random, reduce):
+    """Reduce the gradients of a weight and a bias; look at whose memory is left."""
+    def work(own):
+        grads = [part.view(-1, 2) for part in own[dist.get_rank(), :8].split((6, 2))]
+        params = [nn.Parameter(torch.zeros_like(grad)) for grad in grads]
+        for p, grad in zip(params, grads):
+            p.grad = grad.clone()
+        shard = nn.Parameter(torch.zeros_like(own[0].chunk(len(own))[0]))
+        reduce(params, shard)
+        left = any(p.grad is not None for p in params) or shard.grad is not None and (
+            shard.grad.untyped_storage().nbytes() > shard.nbytes)
+        return shard.grad, left
+    yield from _means(random, work, "shard.grad on each rank", False,
+                      "set each p.grad to None; and a view keeps the whole flat "
+                      "gradient in memory: grads[rank] / n is a tensor of its own")
+
+
+def _means(random, work, what, whole, left):
+    """Compare the chunks that ranks have with the mean, and ask what is left."""
+    for k in 3, 2:
+        own = rand(random, k, 8 + k % 2)
+        own[:, 8:] = 0  # with 3 ranks, what fills up the last chunk
+        results, error = attempt(partial(work, own), k, LONGER)
+        say, parts = about(so_many(k, "rank")), own.chunk(k, 1)
+        yield failed(so_many(k, "rank"), error, what, {
+            "all ranks must call the same collectives, in one order": WAITED})
+
+        def every(chunks, k=k):
+            return [torch.cat(chunks)] * k if whole else chunks
+        means = [part.mean(0) for part in parts]
+        found, kept = zip(*results)
+        yield say(what, found, every(means), {
+            "shard.grad is None: this rank's chunk belongs there": [None] * k,
+            "all are zero: optimizer.step() updates shard from shard.grad; and make "
+            "the gradients flat, not the weights": every([0 * mean for mean in means]),
+            "each rank's own chunk is new, the others are old: the ranks must give one "
+            "another what is new, after the update": whole and [
+                torch.cat([mean * (i == rank) for i, mean in enumerate(means)])
+                for rank in range(k)],
+            "a sum is not a mean: divide by the number of ranks":
+                every([part.sum(0) for part in parts]),
+            "each rank uses its own gradient: sum over the ranks first": any(
+                close(found, numbers(every([part[rank] / n for rank, part in
+                                            enumerate(parts)]))) for n in (1, k)),
+            "rank r has the finished sum of chunk r alone": True})
+        yield say("is more left in memory than was asked for?", kept, [False] * k, {
+            left: True})

@@ -135,16 +135,14 @@ def sends(forward, backward, size, buckets, price):
 """,
         "a generator": changed("count_price_look/sends", ("bars.append((start, free))",
                                "yield start, free"), ("    return bars\n", ""))},
-    "keep_only_a_part/zero_bytes": {
-        "the paper's fractions": changed(
-            "keep_only_a_part/zero_bytes", RESULT="params * ["
-            "16, 4 + 12 / world_size, 2 + 14 / world_size, 16 / world_size][stage]"),
-        "whole weights, rounded up": """
-def zero_bytes(params, world_size, stage):
-    share = -(-params // world_size)
-    adam, gradients, weights = [share] * stage + [params] * (3 - stage)
-    return 12 * adam + 2 * gradients + 2 * weights
-"""},
+    "keep_only_a_part/hooks": {
+        "a hook before backward": changed(
+            "keep_only_a_part/hooks", AFTER="free()",
+            MORE="layer.register_full_backward_pre_hook(lambda *_: gather())"),
+        "two hooks after forward, the gradient is handed back": changed(
+            "keep_only_a_part/hooks", AFTER="free()",
+            MORE="layer.register_forward_hook(lambda _, inputs, output: "
+                 "output.register_hook(lambda grad: (gather(), grad)[1]) and None)")},
     "many_machines/rows_to_go": {
         "a tensor's": changed(
             "many_machines/rows_to_go",

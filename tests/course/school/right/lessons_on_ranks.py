@@ -96,4 +96,19 @@ def any_rank(flag):
     torch.distributed.all_reduce(none, op=dist.ReduceOp.PRODUCT)
     return none[...] == 0
 """},
+    "keep_only_a_part/step": {
+        "divided first, and nothing is kept": changed(
+            "keep_only_a_part/step", MEAN="grads[rank].div_(n)",
+            ADD="[grad.div_(n) for grad in grads]; reduce_scatter(grads); grads[rank] *= n",
+            GATHER="shard.grad = None; allgather(weights)"),
+        "torch's own gather": changed(
+            "keep_only_a_part/step", GATHER="dist.all_gather(weights, weights[rank].clone())")},
+    "keep_only_a_part/reduce": {
+        "divided first, then copied": changed(
+            "keep_only_a_part/reduce", ADD="grads[0].div_(1); flat /= n; grads = list(F.pad("
+            "flat, (0, -len(flat) % n)).chunk(n)); reduce_scatter(grads)",
+            RESULT="grads[rank].clone()"),
+        "reduced whole, one chunk kept": changed(
+            "keep_only_a_part/reduce", ADD="[dist.all_reduce(grad) for grad in grads]",
+            RESULT="grads[rank].div_(n).clone()")},
 }

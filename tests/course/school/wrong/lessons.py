@@ -166,20 +166,26 @@ def sends(forward, backward, size, buckets, price):
         "the clock starts": {"FULL": "backward * (i + 1) / buckets"},
         "every bucket sends all": {"PRICE": "price(size)"},
         "divide the bytes, not": {"PRICE": "price(size) / buckets"}}),
-    "keep_only_a_part/zero_bytes": ("""
-def zero_bytes(params, world_size, stage):
-    weights, gradients, adam = <<BYTES: 2, 2, 12>>
-    adam /= world_size if stage <<ADAM: >= 1>> else 1
-    gradients /= world_size if stage <<GRADIENTS: >= 2>> else 1
-    weights /= world_size if stage <<WEIGHTS: >= 3>> else 1
-    return <<RESULT: params * (weights + gradients + adam)>>
+    "keep_only_a_part/hooks": ("""
+def hooks(layer, gather, free):
+    def before(layer, inputs):
+        <<BEFORE: gather()>>
+    def after(layer, inputs, output):
+        <<AFTER: free(); output.register_hook(lambda grad: gather())>>
+    layer.register_forward_pre_hook(before)
+    layer.register_forward_hook(after)
+    <<MORE: pass>>
 """, {
-        "nothing is shared out": {"RESULT": "16 * params"},
-        "stage 1 shares out": {"GRADIENTS": ">= 1", "WEIGHTS": ">= 1"},
-        "each stage shares out": {"ADAM": "== 1", "GRADIENTS": "== 2", "WEIGHTS": "== 3"},
-        "Adam has 12 bytes": {"BYTES": "2, 2, 8"},
-        "this is the memory of all": {
-            "RESULT": "world_size * params * (weights + gradients + adam)"}}),
+        "nothing is gathered": {"AFTER": "free()"},
+        "nothing is freed": {"AFTER": "output.register_hook(lambda grad: gather())"},
+        "free after forward only": {
+            "MORE": "layer.register_full_backward_hook(lambda *_: free())"},
+        "gather in a forward_pre_hook: the layer": {
+            "BEFORE": "free()",
+            "AFTER": "gather(); output.register_hook(lambda grad: gather())"},
+        "gather in a forward_pre_hook": {
+            "BEFORE": "pass",
+            "AFTER": "gather(); free(); output.register_hook(lambda grad: gather())"}}),
     "many_machines/rows_to_go": ("""
 def rows_to_go(order, seen, rank, world_size):
     left = order[seen:]

@@ -141,4 +141,42 @@ def any_rank(flag):
         "turn it round": {"RESULT": "flags.item() == 0"},
         "the flag that was handed over": {
             "AFTER": "flag = torch.as_tensor(flag).fill_(flags.item() > 0)"}}),
+    "keep_only_a_part/step": ("""
+from manual_dp.ranks.collectives import allgather, reduce_scatter
+
+def step(weights, grads, shard, optimizer):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    <<ADD: reduce_scatter(grads)>>
+    <<MEAN: grads[rank] /= n>>
+    shard.grad = grads[<<CHUNK: rank>>]
+    <<UPDATE: optimizer.step()>>
+    <<GATHER: allgather(weights)>>
+""", {
+        "all ranks must call": {"GATHER": "rank and allgather(weights)"},
+        "a sum is not a mean": {"MEAN": "pass"},
+        "all are zero": {"UPDATE": "pass"},
+        "each rank's own chunk": {"UPDATE": "allgather(weights)", "GATHER": "optimizer.step()"},
+        "each rank uses its own": {"ADD": "pass"},
+        "rank r has": {"CHUNK": "0"},
+        "a copy of the chunk": {"MEAN": "grads[rank] = grads[rank] / n"}}),
+    "keep_only_a_part/reduce": ("""
+from manual_dp.ranks.collectives import reduce_scatter
+
+def reduce(params, shard):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    flat = torch.cat([<<FLAT: p.grad>>.flatten() for p in params])
+    grads = list(F.pad(flat, (0, -len(flat) % n)).chunk(n))
+    for p in params:
+        p.grad = <<FREE: None>>
+    <<ADD: reduce_scatter(grads)>>
+    shard.grad = <<RESULT: grads[<<CHUNK: rank>>] / n>>
+""", {
+        "all ranks must call": {"ADD": "rank and reduce_scatter(grads)"},
+        "all are zero": {"FLAT": "p.detach().clone()"},
+        "shard.grad is None": {"RESULT": "None"},
+        "a sum is not a mean": {"RESULT": "grads[rank].clone()"},
+        "each rank uses its own": {"ADD": "pass"},
+        "rank r has": {"CHUNK": "0"},
+        "set each p.grad": {"FREE": "p.grad"},
+        "set each p.grad to None; and a view": {"RESULT": "grads[rank].div_(n)"}}),
 }
