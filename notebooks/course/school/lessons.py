@@ -6,6 +6,7 @@ Those on ranks stand in a file of their own. Here: the others, and a test of one
 
 from math import nan
 from types import SimpleNamespace
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -272,6 +273,33 @@ def amdahl(random, amdahl):
                 "the serial part is divided, too: it is as long on N ranks": sizes,
                 "the parts have changed places: `serial` is the one that does not get "
                 "shorter": [1 / (1 - s + s / n) for n in sizes]})
+
+
+@exercise("memory/count")
+def count(random, count):
+    """Hand it tensors that share memory, lie in lists, and go; compare the bytes."""
+    n, m, few = (random.randint(*ends) for ends in ((200, 300), (20, 40), (5, 15)))
+    alive, a, b = WeakSet(), torch.zeros(n), torch.zeros(m, dtype=torch.float64)
+    part, whole, both = a[:few], 4 * n, 4 * n + 8 * m
+    got = [count(alive, values) for values in (
+        ((a, few, None), {}, a), ((a, slice(few)), {}, part),
+        (([part, [part]], "sum"), {"out": (b,)}, (None, 2.0)), ((b,), None, b))]
+    del a, b
+    got += [count(alive, ((part, 3), {}, part)), count(WeakSet(), (part[:2],))]
+    seen = [size or 0 for size in got]
+    say = about(f"a has {n} numbers of 4 bytes, part = a[:{few}], b {m} of 8 bytes")
+    yield say("bytes after: a comes, part, b in a list, b again; a and b are deleted, "
+              "part; part[:2] and a new `alive`", got,
+              [whole, whole, both, both, whole, whole], {
+        "return the bytes": got == [None] * 6,
+        "this is how many are alive: add up their nbytes()": [1, 1, 2, 2, 1, 1],
+        "a view has no memory of its own: add its storage, and that storage's nbytes()":
+            seen[1] != whole,
+        "what is inside of lists or dicts was not found: tree_leaves": seen[2] < both,
+        "this is what the last operation touched: `alive` has what came before, too":
+            seen[3] == 8 * m,
+        "nobody holds b any more: keep tensors and storages in `alive` alone":
+            seen[4] > whole})
 
 
 @exercise("keep_only_a_part/zero_bytes")

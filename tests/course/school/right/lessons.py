@@ -120,6 +120,23 @@ def amdahl(serial, world_size):
     s = Fraction(serial)
     return 1 / (s + (1 - s) / world_size)
 """},
+    "memory/count": {
+        "lists and dicts by hand": """
+def count(alive, values):
+    if isinstance(values, torch.Tensor):
+        alive.add(values.untyped_storage())
+    elif isinstance(values, dict):
+        count(alive, list(values.values()))
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            count(alive, value)
+    return sum(map(torch.UntypedStorage.nbytes, alive))
+""",
+        "the tensors' storages, one for each place in memory": changed(
+            "memory/count", RESULT="sum({s.data_ptr(): s.nbytes() for s in alive}.values())"),
+        "a set, then added": changed(
+            "memory/count", NOTE="pass", BEFORE="alive |= {x.untyped_storage() for x in "
+            "tree_leaves(values) if torch.is_tensor(x)}")},
     "keep_only_a_part/zero_bytes": {
         "the paper's fractions": changed(
             "keep_only_a_part/zero_bytes", RESULT="params * ["

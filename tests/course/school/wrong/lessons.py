@@ -143,6 +143,23 @@ def amdahl(serial, world_size):
         "this is the time": {"RESULT": "time"},
         "the serial part is divided": {"RESULT": "world_size"},
         "the parts have changed places": {"RESULT": "1 / (1 - serial + serial / world_size)"}}),
+    "memory/count": ("""
+from torch.utils._pytree import tree_leaves
+kept = []
+def count(alive, values):
+    <<BEFORE: pass>>
+    for x in <<LEAVES: tree_leaves(values)>>:
+        if isinstance(x, torch.Tensor):
+            <<NOTE: alive.add(x.untyped_storage())>>
+    return <<RESULT: sum(storage.nbytes() for storage in alive)>>
+""", {
+        "return the bytes": {"RESULT": "None"},
+        "this is how many": {"RESULT": "len(alive)"},
+        "what is inside of lists": {"LEAVES": "sum(map(list, (values[0], values[2:])), [])"},
+        "this is what the last": {"BEFORE": "alive.clear()"},
+        "a view has no memory": {"RESULT": "sum({id(x): x.nbytes for x in tree_leaves(values) "
+                                           "if isinstance(x, torch.Tensor)}.values())"},
+        "nobody holds b": {"NOTE": "alive.add(x.untyped_storage()); kept.append(x)"}}),
     "keep_only_a_part/zero_bytes": ("""
 def zero_bytes(params, world_size, stage):
     weights, gradients, adam = <<BYTES: 2, 2, 12>>
