@@ -154,7 +154,8 @@ def count(alive, values):
     return <<RESULT: sum(storage.nbytes() for storage in alive)>>
 """, {
         "return the bytes": {"RESULT": "None"},
-        "this is how many": {"RESULT": "len(alive)"},
+        "`alive` is for storages": {"NOTE": "alive.add(x)",
+                                    "RESULT": "sum(x.nbytes for x in alive)"},
         "what is inside of lists": {"LEAVES": "sum(map(list, (values[0], values[2:])), [])"},
         "this is what the last": {"BEFORE": "alive.clear()"},
         "a view has no memory": {"RESULT": "sum({id(x): x.nbytes for x in tree_leaves(values) "
