@@ -6,6 +6,7 @@ Those on ranks stand in a file of their own. Here: the others, and a test of one
 
 from functools import partial
 from math import nan
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -238,6 +239,44 @@ def one_step_test(random, one_step_test):
 
 def _ring(size, n, a, b):
     return 2 * (n - 1) * (a + size / n / b)
+
+
+@exercise("memory/count")
+def count(random, count):
+    """Hand it tensors that share memory, lie in lists, and go; compare the bytes."""
+    n, m, few = (random.randint(*ends) for ends in ((200, 300), (20, 40), (5, 15)))
+    alive, a, b = _Storages(), torch.zeros(n), torch.zeros(m, dtype=torch.float64)
+    part, whole, both = a[:few], 4 * n, 4 * n + 8 * m
+    got = [count(alive, values) for values in (
+        ((a, few, None), {}, a), ((a, slice(few)), {}, part),
+        (([part, [part]], "sum"), {"out": (b,)}, (None, 2.0)), ((b,), None, b))]
+    del a, b
+    got += [count(alive, ((part, 3), {}, part)), count(_Storages(), (part[:2],))]
+    seen = [size or 0 for size in got]
+    say = about(f"a has {n} numbers of 4 bytes, part = a[:{few}], b {m} of 8 bytes")
+    yield say("bytes after a, part, b in a list, b; part, with a and b deleted; then "
+              "part[:2], and a new `alive`", got,
+              [whole, whole, both, both, whole, whole], {
+        "return the bytes": got == [None] * 6,
+        "`alive` is for storages, and this is a tensor: add x.untyped_storage()":
+            alive.tensors > 0,
+        "a view has no memory of its own: add its storage, and that storage's nbytes()":
+            seen[1] != whole,
+        "what is inside of lists or dicts was not found: tree_leaves": seen[2] < both,
+        "this is what the last operation touched: `alive` has what came before, too":
+            seen[3] == 8 * m,
+        "nobody holds b any more: keep tensors and storages in `alive` alone":
+            seen[4] > whole})
+
+
+class _Storages(WeakSet):
+    tensors = 0  # how often it was handed one; it leaves them out
+
+    def add(self, item):
+        if isinstance(item, torch.Tensor):
+            self.tensors += 1
+        else:
+            super().add(item)
 
 
 @exercise("count_price_look/allreduce")

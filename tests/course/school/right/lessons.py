@@ -104,6 +104,23 @@ def indices(length, world_size, rank, epoch, seed):
             "ddp_program/sampler",
             BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
             "    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
+    "memory/count": {
+        "lists and dicts by hand": """
+def count(alive, values):
+    if isinstance(values, torch.Tensor):
+        alive.add(values.untyped_storage())
+    elif isinstance(values, dict):
+        count(alive, list(values.values()))
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            count(alive, value)
+    return sum(map(torch.UntypedStorage.nbytes, alive))
+""",
+        "the tensors' storages, one for each place in memory": changed(
+            "memory/count", RESULT="sum({s.data_ptr(): s.nbytes() for s in alive}.values())"),
+        "a set, then added": changed(
+            "memory/count", NOTE="pass", BEFORE="alive |= {x.untyped_storage() for x in "
+            "tree_leaves(values) if torch.is_tensor(x)}")},
     "count_price_look/allreduce": {
         "all alphas, then all bytes": changed(
             "count_price_look/allreduce",

@@ -124,6 +124,24 @@ def indices(length, world_size, rank, epoch, seed):
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
+    "memory/count": ("""
+from torch.utils._pytree import tree_leaves
+kept = []
+def count(alive, values):
+    <<BEFORE: pass>>
+    for x in <<LEAVES: tree_leaves(values)>>:
+        if isinstance(x, torch.Tensor):
+            <<NOTE: alive.add(x.untyped_storage())>>
+    return <<RESULT: sum(storage.nbytes() for storage in alive)>>
+""", {
+        "return the bytes": {"RESULT": "None"},
+        "`alive` is for storages": {"NOTE": "alive.add(x)",
+                                    "RESULT": "sum(x.nbytes for x in alive)"},
+        "what is inside of lists": {"LEAVES": "sum(map(list, (values[0], values[2:])), [])"},
+        "this is what the last": {"BEFORE": "alive.clear()"},
+        "a view has no memory": {"RESULT": "sum({id(x): x.nbytes for x in tree_leaves(values) "
+                                           "if isinstance(x, torch.Tensor)}.values())"},
+        "nobody holds b": {"NOTE": "alive.add(x.untyped_storage()); kept.append(x)"}}),
     "count_price_look/allreduce": ("""
 def allreduce(size, ranks, alpha, bandwidth):
     rounds = <<ROUNDS: 2 * (ranks - 1)>>
