@@ -372,6 +372,32 @@ def hooks(random, hooks):
             "weights": events[:1] != ["gather 0"]})
 
 
+@exercise("sixteen_bits/scaler")
+def scaler(random, MyScaler):
+    """Take good steps, and such as must be skipped; look at scale and weights."""
+    every, scale, was, good = random.randint(2, 3), 2.0 ** random.randint(8, 12), 0, 0
+    a, b, unused = (nn.Parameter(rand(random, 2)) for _ in range(3))
+    rule, mine = torch.optim.SGD([unused, a, b], 0.1, 0, 0, 0.5), MyScaler(scale, every)
+    for step, bad in enumerate([0, 1e308, 0, 0, nan] + [0] * (2 * every + 1), 1):
+        say = about(f"every {every}, step {step}, a gradient{bool(bad) * f' of {bad}'}")
+        yield say("scale(1)", mine.scale(torch.ones(())), scale, {
+            "scale(loss) returns the loss times the factor": was == 0,
+            "a skipped step halves the scale, and never doubles it": scale < was,
+            "after `every` good steps in a row, double the scale": scale > was,
+            "count anew after a skipped step, and after doubling": True})
+        grad = rand(random, 2, 2) + bad * torch.eye(2)[:, [step % 2]]
+        old, was, a.grad, b.grad = torch.stack([a, b]).detach(), scale, None, None
+        mine.scale((torch.stack([a, b]) * grad).sum()).backward()
+        mine.step(rule)
+        good = 0 if bad else good % every + 1
+        scale *= 0.5 if bad else 2 if good == every else 1
+        right, got = old - 0.1 * (grad + 0.5 * old), torch.stack([a, b])
+        yield say("the weights after the step", got, old if bad else right, {
+            "skip, if any gradient is not isfinite()": not got.isfinite().all().item(),
+            "weight decay moves weights, too: to skip, do not call step()": bool(bad),
+            "divide the gradients by the factor, then let the optimizer step": True})
+
+
 @exercise("many_machines/rows_to_go")
 def rows_to_go(random, rows_to_go):
     """Ask each rank of the new number; all are given the same order."""

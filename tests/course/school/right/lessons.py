@@ -200,4 +200,35 @@ def one_step_test(step, make, X, y, n=3):
     one, = run_ranks(run, 1)
     return run_ranks(run, n, one)[0]
 """},
+    "sixteen_bits/scaler": {
+        "as torch does it": """
+class MyScaler:
+    def __init__(self, scale, every):
+        self.real = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=every)
+        self.scale = self.real.scale
+    def step(self, optimizer):
+        self.real.step(optimizer)
+        self.real.update()
+""",
+        "new gradients, and the last skip is noted": """
+class MyScaler:
+    def __init__(self, scale, every):
+        self.exponent, self.every, self.steps = torch.tensor(scale).log2().item(), every, 0
+    def scale(self, loss):
+        return 2 ** self.exponent * loss
+    def step(self, optimizer):
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        for p in params:
+            p.grad = None if p.grad is None else p.grad * 2 ** -self.exponent
+        total = sum(p.grad.sum() for p in params if p.grad is not None)
+        if total - total != 0:
+            self.exponent, self.steps = self.exponent - 1, 0
+            return
+        optimizer.step()
+        self.steps = (self.steps + 1) % self.every
+        self.exponent += self.steps == 0
+""",
+        "one long vector": changed(
+            "sixteen_bits/scaler", DIVIDE="grad.mul_(1 / self.factor)",
+            FINE="torch.cat([grad.flatten() for grad in grads]).isfinite().all()")},
 }

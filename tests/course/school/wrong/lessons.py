@@ -245,4 +245,33 @@ def one_step_test(step, make, X, y, n=3):
         "divide the largest difference": {"AFTER": "moved = 1"},
         "`n` says on how many": {"RANKS": "3"},
         "some rank was not asked": {"AFTER": "ranks = ranks[:1]"}}),
+    "sixteen_bits/scaler": ("""
+class MyScaler:
+    def __init__(self, scale, every):
+        self.factor, self.every, self.good = scale, every, 0
+
+    def scale(self, loss):
+        return <<LOSS: loss * self.factor>>
+
+    def step(self, optimizer):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"]
+                 if p.grad is not None]
+        for grad in grads:
+            <<DIVIDE: grad /= self.factor>>
+        if <<FINE: all(grad.isfinite().all() for grad in grads)>>:
+            <<STEP: optimizer.step()>>
+            self.good += 1
+        else:
+            <<SKIP: pass>>
+            self.factor /= <<HALF: 2>>
+            <<ANEW: self.good = 0>>
+        if <<GROW: self.good == self.every>>:
+            self.factor, self.good = 2 * self.factor, <<COUNT: 0>>
+""", {
+        "scale(loss) returns": {"LOSS": "loss"},
+        "a skipped step halves": {"HALF": "1"}, "after `every` good": {"GROW": "False"},
+        "count anew": {"ANEW": "pass"},
+        "skip, if any": {"FINE": "not any(grad.isinf().any() for grad in grads)"},
+        "weight decay moves": {"SKIP": "[grad.zero_() for grad in grads]; optimizer.step()"},
+        "divide the gradients": {"DIVIDE": "pass"}}),
 }
