@@ -9,15 +9,12 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from course.school.checks import about, close, exercise, numbers, so_many, unequal
 from course.school.draws import describe, rand, summed
-from course.school.linear import (
-    draw_batch,
-    draw_layer,
-    layer,
-)
+from course.school.linear import averaged, draw_batch, draw_layer, layer
 from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
 
 SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
@@ -274,6 +271,41 @@ def _accuracy(say, found, right, sizes, no_eval):
             [sum(right) / max(1, n) for n in sizes],
         "only rank 0 has the sums: all_reduce gives them to all":
             close(found[0], answer, 1e-6) and unequal(found)}, 1e-6)
+
+
+@exercise("how_often/local_sgd", seconds=60)
+def local_sgd(random, local_sgd):
+    """Train from equal weights on every rank; note what is sent before each step."""
+    for k, every, steps in (3, 3, 7), (1, 2, 3):
+        start, lr = draw_layer(random), random.uniform(0.2, 0.6)
+        batches = [[draw_batch(random, 4) for _ in range(steps)] for _ in range(k)]
+
+        def work(start=start, lr=lr, batches=batches, every=every):
+            model, before = layer(*start, grad=start[0]), []  # an old gradient
+            rule = torch.optim.SGD(model.parameters(), lr)
+            with watched() as calls:
+                model.register_forward_pre_hook(lambda *_: before.append(len(calls)))
+                local_sgd(model, rule, cross_entropy, batches[dist.get_rank()], every)
+            return list(model.parameters()), before
+        results, error = attempt(work, k, 2 * LONGER)
+        given = f"{so_many(k, 'rank')}, {steps} batches each, every = {every}"
+        yield failed(given, error, "trained weights on every rank")
+        got, before = zip(*results)
+        at = [averaged([start] * k, batches, lr, lambda i, r=r, h=every: i % h == r)
+              for r in range(every)]
+        yield about(given)("the weights on each rank", got, at[0], {
+            "this is an average in every step: that is DDP, here a rank takes steps of "
+            "its own": averaged([start] * k, batches, lr, lambda i: True),
+            "nothing is averaged: replace the weights by their mean when it is due":
+                averaged([start] * k, batches, lr, lambda i: False),
+            "steps are counted from 1: the first average is after step `every`": at[1],
+            "step first, then average: so all ranks are equal afterwards": at[-1],
+            "in each step: clear old gradients, go backward, step; when it is due, "
+            "replace each weight by its sum over ranks, divided by their number": True})
+        yield about(given)("steps before which a rank communicates, and need not", [
+            [i for i in range(1, steps) if i % every and own[i] > own[i - 1]]
+            for own in before], [[]] * k, {
+            "communicate only when an average is due: local SGD saves messages": True})
 
 
 @exercise("together/any_rank", seconds=60)

@@ -6,6 +6,7 @@
     gradients    of that, by autograd
     optimizer    one of a kind, by name; KINDS has one for each of four cases
     descend      the parameters after each of some steps
+    averaged     those of ranks that step alone, and average them now and then
     layer        a module with given numbers
     cloned, whole    copies of batches; the factors of the mean over their rows
     Forwards, one_by_one    what goes through a model at once: watch it, compare it
@@ -82,6 +83,15 @@ def descend(params, steps, lr, kind="SGD", factors=None):
         rule.step()
         after.append([p.detach().clone() for p in now])
     return after
+
+
+def averaged(params, batches, lr, due):
+    """Return every rank's parameters; after step i they are averaged if due(i)."""
+    for i, rows in enumerate(zip(*batches), 1):
+        params = [descend(own, [[batch]], lr)[-1] for own, batch in zip(params, rows)]
+        if due(i):
+            params = [[sum(same) / len(params) for same in zip(*params)]] * len(params)
+    return params
 
 
 def layer(weight, bias=None, grad=None):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from course.school.checks import about, exercise, numbers, shorten, unequal
 from course.school.draws import generator, rand
-from course.school.linear import descend, draw_batch, draw_layer, gradients, layer
+from course.school.linear import averaged, draw_batch, draw_layer, gradients, layer
 from course.school.ps6 import ddp_steps
 from course.school.ranks import Roll, on_ranks, watched
 
@@ -111,11 +111,8 @@ def local_sgd(random, local_sgd):
 
 def _trained(params, batches, lr, every):
     """Return every rank's parameters after its own steps and the averages."""
-    for first in range(0, len(batches[0]), every):
-        ends = [descend(own, [[batch] for batch in rows[first:first + every]], lr)[-1]
-                for own, rows in zip(params, batches)]
-        params = [[sum(same) / len(ends) for same in zip(*ends)]] * len(ends)
-    return params
+    last = len(batches[0])
+    return averaged(params, batches, lr, lambda i: i % every == 0 or i == last)
 
 
 @exercise("ps8/replay", points=3)

@@ -76,6 +76,28 @@ def evaluate(model, X, y):
         "a copy is tested": changed(
             "ddp_program/evaluate", BEFORE="import copy; model = copy.deepcopy(model).eval()",
             AFTER="pass")},
+    "how_often/local_sgd": {
+        "the mean by AVG": changed(
+            "how_often/local_sgd", COUNT="1", WHAT="data, op=dist.ReduceOp.AVG"),
+        "one flat tensor, counted by hand": """
+def local_sgd(model, optimizer, loss, batches, every):
+    alone = 0
+    for X, y in iter(batches):
+        loss(model(X), y).backward() if optimizer.zero_grad() is None else None
+        optimizer.step()
+        alone += 1
+        if alone == every:
+            flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+            dist.all_reduce(flat)
+            nn.utils.vector_to_parameters(flat / dist.get_world_size(), model.parameters())
+            alone = 0
+""",
+        "torch's averager": changed(
+            "how_often/local_sgd",
+            ("for step,", "from torch.distributed.algorithms.model_averaging.averagers "
+             "import PeriodicModelAverager as Averager\n"
+             "    averager = Averager(every, warmup_steps=every - 1)\n    for step,"),
+            DUE="averager.average_parameters(model.parameters())")},
     "together/any_rank": {
         "the largest of all": changed("together/any_rank", BEFORE="pass"),
         "counted": """

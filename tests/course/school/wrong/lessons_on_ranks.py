@@ -118,6 +118,26 @@ def evaluate(model, X, y):
             "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"},
         "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
         "only rank 0 has the sums": {"REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"}}),
+    "how_often/local_sgd": ("""
+def local_sgd(model, optimizer, loss, batches, every):
+    for step, (X, y) in enumerate(batches, <<FIRST: 1>>):
+        <<CLEAR: optimizer.zero_grad()>>
+        loss(model(X), y).backward()
+        <<MIDDLE: optimizer.step()>>
+        if <<DUE: step % every == 0>>:
+            for p in model.parameters():
+                dist.all_reduce(p.<<WHAT: data>>)
+                p.data /= <<COUNT: dist.get_world_size()>>
+        <<END: pass>>
+""", {
+        "this is an average in every step": {"DUE": "True"},
+        "nothing is averaged": {"DUE": "step > len(batches)"},
+        "steps are counted from 1": {"FIRST": "0"},
+        "step first, then average": {"MIDDLE": "pass", "END": "optimizer.step()"},
+        "in each step: clear": {"CLEAR": "pass"},
+        "replace each weight by its sum over ranks": {"COUNT": "1"},
+        "divided by their number": {"WHAT": "grad", "COUNT": "1"},
+        "communicate only when": {"DUE": "dist.barrier() or step % every == 0"}}),
     "together/any_rank": ("""
 def any_rank(flag):
     <<BEFORE: pass>>
