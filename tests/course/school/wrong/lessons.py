@@ -157,6 +157,29 @@ def zero_bytes(params, world_size, stage):
         "Adam has 12 bytes": {"BYTES": "2, 2, 8"},
         "this is the memory of all": {
             "RESULT": "world_size * params * (weights + gradients + adam)"}}),
+    "many_machines/finish": ("""
+def finish(work, every, cost, deaths):
+    clock, done = 0, 0
+    deaths = <<DEATHS: [*deaths]>>
+    while done < work:
+        part = min(every, work - done)
+        end = clock + part + <<SAVING: (cost if done + part < work else 0)>>
+        while deaths and deaths[0] < clock:
+            deaths.pop(0)
+        if deaths and deaths[0] < <<UNTIL: end>>:
+            clock = <<NOW: deaths.pop(0)>>
+            done = <<LEFT: done>>
+        else:
+            clock, done = end, done + part
+    return clock
+""", {
+        "nothing is saved at the very end": {"SAVING": "cost"},
+        "a save takes time": {"SAVING": "0"},
+        "a death costs the work": {"DEATHS": "[]"},
+        "what was saved before a death": {"LEFT": "0"},
+        "a save that is not finished": {"UNTIL": "clock + part"},
+        "there is more than one death": {"DEATHS": "deaths[:1]"},
+        "at a death the run goes on at once": {"NOW": "end"}}),
     "many_machines/rows_to_go": ("""
 def rows_to_go(order, seen, rank, world_size):
     left = order[seen:]
