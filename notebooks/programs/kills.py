@@ -1,78 +1,86 @@
-"""Kill a rank at a random step, again and again: does each run end as if nothing was?
+"""Kill a rank at a random moment, again and again: does each run end as if nothing was?
 
-    python kills.py --times 10 --out kills.json
+    python kills.py --times 5 --out kills.json
 
-Each run trains on two hosts of two ranks. Its weights are compared, bit for bit, with
-those of four ranks that nobody disturbed. The status is 0 if all are equal.
+Each run is train_ddp.py on two hosts of two ranks. Its weights are compared, bit for
+bit, with those of a run that nobody disturbed. The status is 0 if all are equal.
 """
 
 import argparse
 import random
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import torch
 
-from course.lab.hosts import on_hosts, until_saved
-from course.lab.notebook import bar
+from course.lab.hosts import on_hosts
 from manual_dp.files import write_json
-from manual_dp.ranks import load
 
-STEPS = 11  # of an epoch: 1,438 digits, 120 a step
-TRAIN = [str(Path(__file__).with_name("train.py")), "--float64", "--epochs", "1",
-         "--batch-size", "120", "--lr", "0.05", "--every", "1", "--checkpoint"]
+EPOCHS = 6
 
 
-def undisturbed(hosts, path):
-    """Train on four ranks of one host; return its final checkpoint."""
-    hosts.start(0, *TRAIN, path, ranks=4)
-    told, = hosts.wait()
-    if told.code:
-        raise RuntimeError(f"the run that nobody disturbs failed: {told.err}")
-    return load(path)
+def start(hosts, path):
+    """Start the program on two hosts; return their torchruns."""
+    program = Path(__file__).with_name("train_ddp.py")
+    return [hosts.type(
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nnodes 2 --nproc-per-node 2 "
+        "--max-restarts 3 --rdzv-backend c10d --rdzv-id kills "
+        f"--rdzv-endpoint 127.0.0.1:29400 --local-addr 127.0.0.{host + 1} "
+        f"--rdzv-conf is_host={int(host == 0)} '{program}' --float64 "
+        f"--epochs {EPOCHS} --checkpoint '{path}'") for host in (0, 1)]
 
 
-def killed(hosts, path, after, host, local_rank):
-    """Kill a rank of this host after a step; return which step, and both codes."""
-    for number in (0, 1):
-        hosts.start(number, *TRAIN, path, options=["--max-restarts=3"])
-    until_saved(path, after, hosts)
-    hosts.end_rank(host, local_rank)
-    found = load(path)
-    step = STEPS * found["epoch"] + found["step"]
-    return step, [told.code for told in hosts.wait()]
+def epochs(path):
+    """Return how many epochs the file is after."""
+    with suppress(FileNotFoundError):
+        return torch.load(path)["epoch"] + 1
+    return 0
 
 
-def kills(times, seed=0):
-    """Yield, for each run, when which rank died, and whether it ended all the same."""
-    draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        expected = on_hosts(1, undisturbed, Path(folder, "whole.pt"), own=False)
-        for number in range(times):
-            path = Path(folder, f"{number}.pt")
-            after = draw.randint(1, STEPS - 3)
-            host, local_rank = draw.randint(0, 1), draw.randint(0, 1)
-            step, codes = on_hosts(2, killed, path, after, host, local_rank)
-            ended = load(path)
-            yield {
-                "host": host, "rank": 2 * host + local_rank, "killed_after_step": step,
-                "finished": codes == [0, 0] and ended["epoch"] == 1,
-                "equal": all(map(torch.equal, ended["model"].values(),
-                                 expected["model"].values())),
-                "same_loss": ended["history"]["loss"] == expected["history"]["loss"]}
+def kill(hosts, path, draw):
+    """Kill one of four ranks, some time after some epoch; return what was so then."""
+    after, rank, pause = draw.randint(1, 4), draw.randint(0, 3), draw.uniform(0, 0.2)
+    torchruns = start(hosts, path)
+    while epochs(path) < after and all(run.is_alive() for run in torchruns):
+        time.sleep(0.02)
+    time.sleep(pause)
+    ranks = psutil.Process(torchruns[rank // 2].pid).children()
+    killed = {"rank": rank, "epochs_saved": epochs(path)}
+    sorted(ranks, key=lambda process: process.pid)[rank % 2].kill()
+    for run in torchruns:
+        run.join()
+    codes = [run.exitcode for run in torchruns]
+    return killed | {"finished": codes == [0, 0] and epochs(path) == EPOCHS}
+
+
+def kills(hosts, folder, times, seed):
+    """Return, for each run, when which rank died, and whether it ended all the same."""
+    draw, whole, runs = random.Random(seed), f"{folder}/whole.pt", []
+    for run in start(hosts, whole):
+        run.join()
+    expected = torch.load(whole)["model"]
+    for number in range(times):
+        path = f"{folder}/{number}.pt"
+        killed = kill(hosts, path, draw)
+        ended = torch.load(path)["model"]
+        runs.append(killed | {"equal": all(
+            torch.equal(ended[name], weight) for name, weight in expected.items())})
+    return runs
 
 
 def main():
     """Read the command line, run, and write what became of each run."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--times", type=int, default=10, help="runs")
-    parser.add_argument("--seed", type=int, default=0, help="of step, host and rank")
+    parser.add_argument("--times", type=int, default=5, help="runs")
+    parser.add_argument("--seed", type=int, default=0, help="of epoch, rank and moment")
     parser.add_argument("--out", type=Path, required=True, help="write JSON here")
     args = parser.parse_args()
-    runs = []
-    for run in bar(kills(args.times, args.seed), "kills", args.times):
-        runs.append(run)
-        write_json(args.out, {"seed": args.seed, "runs": runs})
+    with tempfile.TemporaryDirectory() as folder:
+        runs = on_hosts(kills, folder, args.times, args.seed, timeout=120 * args.times)
+    write_json(args.out, {"seed": args.seed, "runs": runs})
     return 0 if all(run["finished"] and run["equal"] for run in runs) else 1
 
 

@@ -1,200 +1,104 @@
-"""Several hosts made of one machine, with a torchrun on each: a cluster, in small.
+"""Several hosts made of one machine: torchruns that start, end, and leave nothing.
 
-    on_hosts      make hosts, let a function start and end what it wants on them
-    Hosts         start a torchrun on a host, end a rank or the host, wait for all
-    until_saved   wait until their run is so far: its checkpoint says it
+    on_hosts   call a function that starts torchruns; what still runs ends with it
+    Hosts      type a command on a host; read what it printed
 
-A host has a network of its own, and a switch joins them: network namespaces of Linux,
-each held by a process. Where the system refuses them, all hosts share loopback.
-A torchrun is a fork of a rank that has imported torch, and its own ranks are forks of
-it: they start in a second, not in ten. All ends with that rank, at `timeout` at last.
+A host is an address: 127.0.0.1, 127.0.0.2 and so on lead to this machine (on Linux). A
+torchrun is a fork of a rank that has imported torch, and its own ranks are forks of it:
+they start in a tenth of a second, not in ten. All ends with that rank, at `timeout` at
+last.
 """
 
-import collections
 import contextlib
-import ctypes
-import functools
-import itertools
 import multiprocessing
 import os
+import re
+import shlex
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch.distributed as dist
 
-from manual_dp.ranks import load, run_ranks
-from manual_dp.ranks.launch.processes import below, look
-
-PAUSE = 0.02  # seconds between two looks at a file or a process
-Host = collections.namedtuple("Host", "address holder")  # the process of its network
-Told = collections.namedtuple("Told", "code out err")  # what a torchrun's ranks printed
+from manual_dp.ranks import run_ranks
+from manual_dp.ranks.launch.processes import below
 
 
-def on_hosts(count, function, *args, own=True, timeout=600):
-    """Call function(hosts, *args) with `count` hosts; return what it returns.
-
-    hosts: a `Hosts`. own: each gets a network of its own, where this is allowed.
-    """
-    return run_ranks(_call, 1, count, function, args, own, timeout=timeout)[0]
-
-
-def until_saved(path, step, hosts):
-    """Wait until the checkpoint is of this step or a later one, or a torchrun ended."""
-    while all(process.is_alive() for process in hosts.running):
-        with contextlib.suppress(FileNotFoundError):
-            found = load(path)
-            if (found["epoch"], found["step"]) >= (0, step):
-                return
-        time.sleep(PAUSE)
+def on_hosts(function, *args, timeout=600):
+    """Call function(hosts, *args), in a process of its own; return what it returns."""
+    return run_ranks(_call, 1, function, args, timeout=timeout)[0]
 
 
 class Hosts:
-    """Know the hosts, and what was started on them, by number."""
+    """Start what is typed on a host, and read what it printed."""
 
-    def __init__(self, hosts, folder):
-        self.hosts, self.folder = hosts, folder
-        self.running, self.ports = [], itertools.count(29400)
-        self.meeting = self.place()
+    def __init__(self, folder):
+        self.folder, self.ports, self.torchruns = folder, {}, []
 
-    def start(self, host, *words, nnodes=None, ranks=2, job="job", conf=(), options=(),
-              endpoint=None, environ=()):
-        """Start torchrun on host number `host`; return its number among all started.
+    def type(self, command):
+        """Start "NAME=VALUE torchrun ...", return its process.
 
-        words: what it runs. nnodes: hosts. job: --rdzv-id. conf: more of --rdzv-conf.
-        options: more of torchrun's own. endpoint: where the hosts meet, by default a
-        free port of host 0. environ: (name, value) pairs, besides.
+        29400 to 29499 in an address stand for a port each that is free on this machine.
         """
         import torch.distributed.run  # here, and so in all forks
-        if words[0].endswith(".py"):
+        from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+        # torchrun notes who calls, and looks through all that is imported for it: where
+        # the processor is busy, a second for each message, and the hosts never meet
+        dynamic_rendezvous.get_method_name = lambda depth=2: ""
+        words = shlex.split(self.place(command.replace("\\\n", " ")))
+        at = words.index("torchrun")
+        options = [f"--log-dir={self.folder}"]  # its own folder would stay
+        if "--no-python" not in words:
             import sklearn.datasets  # noqa: F401, for the digits
             import torch._dynamo  # noqa: F401, for DistributedDataParallel
-            options = ["--run-path", "--start-method=fork", *options]
-        return self.run(host, torch.distributed.run.main, [
-            f"--nnodes={nnodes or len(self.hosts)}", f"--nproc-per-node={ranks}",
-            "--rdzv-backend=c10d", f"--rdzv-id={job}",
-            f"--rdzv-endpoint={endpoint or self.meeting}",
-            f"--local-addr={self.hosts[host].address}",
-            f"--rdzv-conf={','.join([f'is_host={int(host == 0)}', *conf])}",
-            f"--log-dir={self.folder}",  # its own folder would stay
-            *map(str, options), *map(str, words)], environ=environ)
-
-    def run(self, host, function, *args, environ=()):
-        """Call a function in a new process on this host; return its number."""
-        here, place = self.hosts[host], f"{self.folder}/{len(self.running)}"
+            options += ["--run-path", "--start-method=fork"]
         # no GPU: each host would take the first, and nccl refuses two ranks on one
-        environ = {"CUDA_VISIBLE_DEVICES": "", **dict(environ)}
-        if here.holder:
-            environ["GLOO_SOCKET_IFNAME"] = "eth0"
+        environ = {"CUDA_VISIBLE_DEVICES": ""} | dict(
+            word.split("=", 1) for word in words[:at])
+        return self.run(environ, torch.distributed.run.main, options + words[at + 1:])
+
+    def run(self, environ, function, *args):
+        """Call a function in a new process with these variables; return the process."""
+        place = f"{self.folder}/{len(self.torchruns)}"
         process = multiprocessing.get_context("fork").Process(
-            target=_begin, args=(here, environ, place, function, args))
+            target=_begin, args=(place, environ, function, args), name=place)
         process.start()
-        self.running.append(process)
-        return len(self.running) - 1
+        self.torchruns.append(process)
+        return process
 
-    def place(self):
-        """Return a meeting place, "ADDRESS:PORT": a free port of host 0, a new one."""
-        address = self.hosts[0].address
-        if self.hosts[0].holder:  # its network is new: all are free
-            return f"{address}:{next(self.ports)}"
-        with socket.socket() as probe:
-            probe.bind((address, 0))
-            return f"{address}:{probe.getsockname()[1]}"
+    def printed(self, process, stream="out"):
+        """Wait until it has ended; return what it and its ranks wrote to out or err."""
+        process.join()
+        return Path(f"{process.name}-{stream}").read_text(errors="replace")
 
-    def ranks(self, number):
-        """Return the processes of this torchrun's ranks, by local rank."""
-        agent = self.running[number].pid
-        return sorted(pid for pid in below(agent)
-                      if look(pid)[1] == agent and look(pid)[0] != "Z")
-
-    def end_rank(self, number, local_rank):
-        """Kill one of this torchrun's ranks; wait until it has any."""
-        while self.running[number].is_alive() and not self.ranks(number):
-            time.sleep(PAUSE)
-        os.kill(self.ranks(number)[local_rank], signal.SIGKILL)
-
-    def end_host(self, number):
-        """Kill this torchrun and all its ranks at once, as a power failure would."""
-        agent = self.running[number].pid
-        for pid in [agent, *below(agent)]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def wait(self, *numbers):
-        """Wait until these torchruns have ended, without a number all; a Told each."""
-        numbers = numbers or range(len(self.running))
-        for number in numbers:
-            self.running[number].join()
-        return [Told(self.running[number].exitcode, *(
-            Path(f"{self.folder}/{number}-{name}").read_text(errors="replace")
-            for name in ("out", "err"))) for number in numbers]
+    def place(self, text):
+        """Return a text with its ports 29400 to 29499 replaced, always by the same."""
+        for port in set(re.findall(r":(294\d\d)\b", text)) - self.ports.keys():
+            with socket.socket() as probe:
+                probe.bind(("", 0))
+                self.ports[port] = str(probe.getsockname()[1])
+        return re.sub(r"(?<=:)294\d\d\b", lambda port: self.ports[port[0]], text)
 
 
-def _call(count, function, args, own):
+def _call(function, args):
     dist.destroy_process_group()  # its threads would not be in a fork
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        hosts = [Host("127.0.0.1", None)] * count
-        with contextlib.suppress(OSError, subprocess.SubprocessError):  # refused
-            hosts = _networks(stack, count) if own else hosts
-        made = Hosts(hosts, folder)
+    with tempfile.TemporaryDirectory() as folder:
+        hosts = Hosts(folder)
         try:
-            return function(made, *args)
+            return function(hosts, *args)
         finally:
-            for number in range(len(made.running)):
-                made.end_host(number)
+            for process in hosts.torchruns:
+                for pid in [process.pid, *below(process.pid)]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                process.join()
 
 
-def _begin(host, environ, place, function, args):
+def _begin(place, environ, function, args):
     for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
         with open(f"{place}-{name}", "wb") as file:
             os.dup2(file.fileno(), stream.fileno())
     os.environ.update(environ)
-    if host.holder:
-        _enter(host)
     function(*args)
-
-
-def _enter(host):
-    """Move this process, which has one thread, into the host's network."""
-    for kind in ("net",) if os.geteuid() == 0 else ("user", "net"):
-        with open(f"/proc/{host.holder}/ns/{kind}") as file:
-            if ctypes.CDLL(None).setns(file.fileno(), 0):
-                raise OSError(f"no way into a host's {kind} namespace")
-
-
-def _networks(stack, count):
-    """Return hosts with networks of their own, joined by a switch."""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    switch = Host(None, _hold(stack, user))
-    hosts = [Host(f"10.0.0.{number}", _hold(stack, [], switch))
-             for number in range(1, count + 1)]
-    _ip(switch, "link add switch type bridge", "link set switch up", *(
-        line for number, host in enumerate(hosts) for line in (
-            f"link add port{number} type veth peer name eth0 netns {host.holder}",
-            f"link set port{number} master switch up")))
-    for host in hosts:
-        _ip(host, f"address add {host.address}/24 dev eth0", "link set lo up",
-            "link set eth0 up")
-    return hosts
-
-
-def _hold(stack, options, host=None):
-    """Start a process that does nothing in a new network; return its number."""
-    words = ["unshare", *options, "--net", "sh", "-c", "echo there; exec cat"]
-    process = stack.enter_context(subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        preexec_fn=host and functools.partial(_enter, host)))
-    stack.callback(process.kill)
-    if not process.stdout.readline():
-        raise OSError("a new network was refused")
-    return process.pid
-
-
-def _ip(host, *lines):
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True,
-                   capture_output=True, preexec_fn=functools.partial(_enter, host))

@@ -398,6 +398,39 @@ def scaler(random, MyScaler):
             "divide the gradients by the factor, then let the optimizer step": True})
 
 
+@exercise("many_machines/finish")
+def finish(random, finish):
+    """Give it no deaths, one while a file is written, and some that are drawn."""
+    drawn = sorted(random.randint(1, 40) + random.random() / 3 for _ in range(5))
+    some = random.randint(20, 30), random.randint(2, 4), 0.25, drawn
+    for case in ((10, 4, 0.5, []), (12, 5, 1, [3.3, 9.4, 99.5]),
+                 (9, 3, 1, [3.6, 7.2, 8.1]), some):
+        say = about("work {}, every {}, cost {}, deaths {}".format(*case))
+        yield say("hours", finish(*case[:3], [*case[3]]), _hours(*case), {
+            "nothing is saved at the very end": _hours(*case, "last"),
+            "a save takes time, too": _hours(*case, "free"),
+            "a death costs the work since the last save": _hours(*case[:3], []),
+            "what was saved before a death is kept": _hours(*case, "all"),
+            "a save that is not finished does not count": _hours(*case, "half"),
+            "there is more than one death": _hours(*case[:3], case[3][:1]),
+            "at a death the run goes on at once, not later": _hours(*case, "late")})
+
+
+def _hours(work, every, cost, deaths, slip=None):
+    clock, done, deaths = 0, 0, [*deaths]
+    while done < work:
+        part = min(every, work - done)
+        saves = (done + part < work or slip == "last") and slip != "free"
+        end = clock + part + cost * saves
+        deaths = [death for death in deaths if death >= clock]
+        if deaths and deaths[0] < (clock + part if slip == "half" else end):
+            clock = end if slip == "late" else deaths.pop(0)
+            done *= slip != "all"
+        else:
+            clock, done = end, done + part
+    return clock
+
+
 @exercise("many_machines/rows_to_go")
 def rows_to_go(random, rows_to_go):
     """Ask each rank of the new number; all are given the same order."""

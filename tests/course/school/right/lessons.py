@@ -104,6 +104,44 @@ def indices(length, world_size, rank, epoch, seed):
             "ddp_program/sampler",
             BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
             "    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
+    "many_machines/finish": {
+        "a death at a time, the saves before it counted": """
+import math
+def finish(work, every, cost, deaths):
+    start = done = 0
+    for death in [*deaths, math.inf]:
+        left = work - done
+        needed = left + cost * (math.ceil(left / every) - 1)
+        if start + needed <= death:
+            return start + needed
+        done += (death - start) // (every + cost) * every
+        start = death
+""",
+        "from a death on it is the same question": """
+def finish(work, every, cost, deaths, clock=0):
+    begin = clock
+    while work > every:
+        if deaths and deaths[0] < clock + every + cost:
+            return finish(work, every, cost, deaths[1:], deaths[0])
+        clock, work = clock + every + cost, work - every
+    if deaths and deaths[0] < clock + work:
+        return finish(work, every, cost, deaths[1:], deaths[0])
+    return clock + work
+""",
+        "a queue": """
+from collections import deque
+def finish(work, every, cost, deaths):
+    waiting, clock, saved = deque(deaths), 0.0, 0.0
+    while True:
+        last = saved + every >= work
+        end = clock + (work - saved if last else every + cost)
+        if not waiting or end <= waiting[0]:
+            if last:
+                return end
+            clock, saved = end, saved + every
+        else:
+            clock = waiting.popleft()
+"""},
     "memory/count": {
         "lists and dicts by hand": """
 def count(alive, values):

@@ -124,6 +124,29 @@ def indices(length, world_size, rank, epoch, seed):
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
         "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
+    "many_machines/finish": ("""
+def finish(work, every, cost, deaths):
+    clock, done = 0, 0
+    deaths = <<DEATHS: [*deaths]>>
+    while done < work:
+        part = min(every, work - done)
+        end = clock + part + <<SAVING: (cost if done + part < work else 0)>>
+        while deaths and deaths[0] < clock:
+            deaths.pop(0)
+        if deaths and deaths[0] < <<UNTIL: end>>:
+            clock = <<NOW: deaths.pop(0)>>
+            done = <<LEFT: done>>
+        else:
+            clock, done = end, done + part
+    return clock
+""", {
+        "nothing is saved at the very end": {"SAVING": "cost"},
+        "a save takes time": {"SAVING": "0"},
+        "a death costs the work": {"DEATHS": "[]"},
+        "what was saved before a death": {"LEFT": "0"},
+        "a save that is not finished": {"UNTIL": "clock + part"},
+        "there is more than one death": {"DEATHS": "deaths[:1]"},
+        "at a death the run goes on at once": {"NOW": "end"}}),
     "memory/count": ("""
 from torch.utils._pytree import tree_leaves
 kept = []
