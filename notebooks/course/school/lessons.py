@@ -407,11 +407,11 @@ def finish(random, finish):
                  (9, 3, 1, [3.6, 7.2, 8.1]), some):
         say = about("work {}, every {}, cost {}, deaths {}".format(*case))
         yield say("hours", finish(*case[:3], [*case[3]]), _hours(*case), {
+            "a save that is not finished does not count": _hours(*case, "half"),
             "nothing is saved at the very end": _hours(*case, "last"),
             "a save takes time, too": _hours(*case, "free"),
             "a death costs the work since the last save": _hours(*case[:3], []),
             "what was saved before a death is kept": _hours(*case, "all"),
-            "a save that is not finished does not count": _hours(*case, "half"),
             "there is more than one death": _hours(*case[:3], case[3][:1]),
             "at a death the run goes on at once, not later": _hours(*case, "late")})
 
