@@ -11,7 +11,6 @@ from pathlib import Path
 
 import nbformat
 
-from course.lab import replay
 from course.lab.figures import bars, boxes, clocks, graph, player, step
 from course.lab.wire import Sent
 from manual_dp.allreduce import WAYS
@@ -85,11 +84,6 @@ def pictures():
             "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
             "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
                          for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
-    for workers, slow in ((4, 4), (4, 8), (8, 4), (8, 8)):
-        paces, ticks = [1] * (workers - 1) + [slow], 4 * slow
-        made[f"turns of {workers}, {slow}"] = clocks.turns({
-            "all wait": replay.together(paces, ticks),
-            "nobody waits": replay.alone(paces, ticks)}, workers, ticks)
     made["budget"] = bars.budget({
         "256 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
                      "kept for backward": 22_000_000},

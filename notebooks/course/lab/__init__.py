@@ -7,7 +7,6 @@ look at training
     same        are two ways of training the same? step by step, or over a run
     timeline    what each rank does, and when: watched while it runs
     ticks       a slow wire and slow layers; runs in whole ticks
-    replay      workers of different pace, waiting or not, on a clock of ticks
     turns       seconds of two sides that take turns
     price       seconds of a message and of a ring, from the numbers of a link
 

@@ -2,14 +2,12 @@
 
     pipeline    which device works on which micro-batch                 split_the_work
     loading     steps that wait for their minibatch                     resnet_cifar10
-    turns       workers: who computes, who waits                        how_often
 """
 
 from course.lab.figures import svg
 from course.lab.figures.lanes import Lanes, hand, listed
 from course.lab.figures.plot import FAINT, INK
 from course.lab.figures.svg import WIDTH, rank_colour
-from course.lab.replay import idle
 
 
 def pipeline(schedule, stages):
@@ -89,38 +87,3 @@ def loading(waits, compute):
         card.y += 34
     card.axis("time, in ticks; in grey a step waits", 10, 13)
     return card.picture()
-
-
-def turns(runs, workers, ticks):
-    """Draw for each label its turns; what a worker waits is grey.
-
-    runs: a dict from labels to lists of `replay.Turn`. Every turn is one gradient.
-    """
-    titles = {label: f"{label}: {len(turns)} gradients, idle "
-                     f"{idle(turns, workers, ticks):.0%}"
-              for label, turns in runs.items()}
-    high = 44 + 26 * workers
-    card = Lanes(high * len(runs) + 30, f"{workers} workers. "
-                 + "; ".join(titles.values()), ticks)
-    for number, (label, turns) in enumerate(runs.items()):
-        card.y = 4 + high * number
-        card.heading(titles[label], 14, 16)
-        for worker in range(workers):
-            _worker(card, worker, [t for t in turns if t.worker == worker], ticks)
-            card.y += 26
-    card.y = high * len(runs)
-    card.axis(f"time, {ticks} ticks", 2)
-    hand(card, card.left, card.right, [(34 + high * i, high * (i + 1) - 10)
-                                       for i in range(len(runs))],
-         0.35 * ticks, 0.35 * ticks + 1)
-    return card.picture()
-
-
-def _worker(card, worker, turns, ticks):
-    card.label(f"worker {worker}", 45)
-    card.bar(0, ticks, 35, 20, FAINT, rx=0)
-    for turn in turns:
-        card.bar(turn.start, turn.end, 35, 20, rank_colour(worker), less=1, rx=3)
-    for turn, begin in zip(turns, [turn.start for turn in turns[1:]] + [ticks]):
-        if card.scale * (begin - turn.end) > svg.wide("waits", 11):
-            card.text("waits", card.at((turn.end + begin) / 2), 45, 11)
