@@ -10,7 +10,6 @@ import torch
 
 from course.school.checks import about, close, exercise, flat, numbers, so_many
 from course.school.draws import generator, images, rows_seen, together, watched
-from course.school.ranks import Afresh
 from manual_dp import init_params, lenet, try_devices
 
 MANY = 50  # rows: with fewer, two random orders may look alike by chance
@@ -88,12 +87,12 @@ def shard_indices(random, shard_indices):
     for k, n in [(3, many + 2), (2, many + 3), (1, many + 1), (4, many + 2), (4, many),
                  (4, 10), (4, 3), (2, 5)]:
         seed, epochs = random.randint(1, 10**6), [0, 1, random.randint(2, 99)]
-        answer, moved = Afresh(shard_indices), set()
+        moved = set()
 
-        def ask(rank, seed, epoch, n=n, k=k, answer=answer, moved=moved):
+        def ask(rank, seed, epoch, n=n, k=k, moved=moved):
             torch.rand(1), python.random(), np.random.rand()
             before = _states()
-            rows = numbers(answer(n, k, rank, seed, epoch))
+            rows = numbers(shard_indices(n, k, rank, seed, epoch))
             moved.update(name for name, state in _states().items()
                          if state != before[name])
             return rows
@@ -103,8 +102,7 @@ def shard_indices(random, shard_indices):
         for number, shards in (seed, mine), (seed + 1, others):
             for epoch, rows in zip(epochs, shards):
                 yield from _each_row_once(about(
-                    f"n {n}, world_size {k}, seed {number}, epoch {epoch}"), n, k,
-                    rows, answer.hashed)
+                    f"n {n}, world_size {k}, seed {number}, epoch {epoch}"), n, k, rows)
         say = about(f"n {n}, world_size {k}, seed {seed}")
         for epoch, rows, other in zip(epochs, mine, others):
             yield n > MANY and rows == other and say(
@@ -142,7 +140,7 @@ def _tally(shards, n):
             "no row": [row for row in counts if row not in range(n)]}
 
 
-def _each_row_once(say, n, k, shards, hashed):
+def _each_row_once(say, n, k, shards):
     for rank, rows in enumerate(shards):
         if not isinstance(rows, list) or any(type(row) is not int for row in rows):
             yield say(f"rank {rank}", rows, "a list of whole numbers")
@@ -155,8 +153,6 @@ def _each_row_once(say, n, k, shards, hashed):
         "sizes may differ by one: deal the rows out like cards": total == n})
     tally = _tally(shards, n)
     yield say("over all ranks", tally, dict.fromkeys(tally, []), {
-        "hash() of a text is another one in each process: Python salts it. Make a seed "
-        "of whole numbers": hashed,
         "ranks shuffle differently: the permutation must come from seed and epoch "
         "alone, not from the rank, nor from torch's shared generator": True})
     rising = sum(a < b for rows in shards for a, b in zip(rows, rows[1:]))
