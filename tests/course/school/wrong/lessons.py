@@ -17,10 +17,8 @@ def reduce_scatter(chunks):
         "the chunks are finished on other ranks, chunk 0 on rank 2": {"PLACE": "(rank - step)"},
         "this is the mean": {"BEFORE": "[c.div_(n) for row in chunks for c in row]"},
         "chunk 0 on rank 0 holds rank 1's": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i])"},
-        "numbers of another chunk": {"WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"},
-        "the numbers are right, but they did not go round": {
-            "BEFORE": "for r in range(n): chunks[r][r].copy_(sum(c[r] for c in chunks))",
-            "STEPS": "0"}}),
+        "numbers of another chunk": {
+            "WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"}}),
     "allreduce/allgather": ("""
 def allgather(chunks):
     n = len(chunks)
@@ -37,10 +35,7 @@ def allgather(chunks):
         "the list holds": {"WRITE": "chunks[peer][i] = chunks[rank][i]"},
         "the result is returned": {
             "BEFORE": "return [[chunks[i][i] for i in range(n)] for _ in chunks]"},
-        "numbers of another chunk": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"},
-        "the numbers are right, but they did not go round": {
-            "BEFORE": "[row[i].copy_(chunks[i][i]) for i in range(n) for row in chunks]",
-            "STEPS": "0"}}),
+        "numbers of another chunk": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"}}),
     "split_the_work/by_data": ("""
 def by_data(X, y, params, devices):
     replicas = <<COPIES: [get_params(params, device) for device in devices]>>

@@ -39,12 +39,7 @@ def ring_allreduce(tensor):
             "SEND": "dist.send(parcel, left) if rank == 0 else dist.recv(box, left)"},
         "the ring is yours to build": {"BEFORE": "return dist.all_reduce(tensor)"},
         "the tensor on rank 0 holds": {"NEXT": "parcel"},
-        "the result is returned": {"ADD": "tensor = tensor + box", "RESULT": "tensor"},
-        "in a ring each rank sends": {
-            "BEFORE": "if rank: dist.send(tensor, 0); dist.recv(tensor, 0); return\n"
-                      "    for r in range(1, n): dist.recv(parcel, r); tensor += parcel\n"
-                      "    for r in range(1, n): dist.send(tensor, r)\n"
-                      "    n = 1"}}),
+        "the result is returned": {"ADD": "tensor = tensor + box", "RESULT": "tensor"}}),
     "ddp_by_hand/ddp": ("""
 from torch.autograd import Variable
 
