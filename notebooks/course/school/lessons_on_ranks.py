@@ -2,7 +2,6 @@
 
 from functools import partial
 from math import prod
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -17,8 +16,6 @@ from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
 
 SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
-NO_EVAL = ("the test runs in training mode: dropout would be on, and batch norm takes "
-           "in the test's rows. Begin with model.eval()")
 
 
 @exercise("processes/exchange")
@@ -174,20 +171,21 @@ def _averaged(say, step, sent, grads, own):
 def evaluate(random, evaluate):
     """Ask every rank for the accuracy, each with rows of its own, perhaps none."""
     for sizes, training in ([5, 2], True), ([0, 6, 3], False):
-        case = _draw_test(random, sizes)
-        while sum(_right(case, True)) == sum(_right(case, False)):
-            case = _draw_test(random, sizes)  # no mode may pass for the other
+        mean, sizes = rand(random, 3), random.sample(sizes, len(sizes))
+        norm = nn.BatchNorm1d(3, dtype=torch.float64)
+        norm.running_mean.copy_(mean)
+        model = nn.Sequential(norm, layer(*draw_layer(random)))
+        right = [1 if size > 4 else size for size in sizes]
+        shards = [_labelled(random, model, *pair) for pair in zip(sizes, right)]
+        model.train(training)
 
-        def work(case=case, training=training):
-            X, y = (part.clone() for part in case.shards[dist.get_rank()])
-            model = _normed(case).train(training)
-            return (evaluate(model, X, y), model[0].running_mean,
-                    [module.training for module in model.modules()])
-        k, sizes = len(sizes), [len(y) for _, y in case.shards]
-        results, error = attempt(work, k, SECONDS)
-        right, mode = _right(case, False), "training" if training else "evaluation"
-        given = (f"{so_many(k, 'rank')} with {sizes} rows, of which {right} are given "
-                 f"their label; the model has batch norm, and is in {mode} mode")
+        def work(model=model, shards=shards):
+            X, y = shards[dist.get_rank()]
+            return evaluate(model, X, y), model[0].running_mean, model[0].training
+        results, error = attempt(work, len(sizes), SECONDS)
+        given = (f"{len(sizes)} ranks with {sizes} rows, of which {right} are given "
+                 "their label; the model has batch norm, and is in "
+                 f"{'training' if training else 'evaluation'} mode")
         yield failed(given, error, "the accuracy over all rows, on every rank", {
             "a rank can have no rows: divide once, by the rows of all ranks":
                 "ZeroDivisionError",
@@ -196,50 +194,28 @@ def evaluate(random, evaluate):
         found, means, modes = zip(*results)
         say = about(given)
         yield say("batch norm's running mean on each rank after the test", means,
-                  [case.mean] * k, {NO_EVAL: training})
-        yield _accuracy(say, found, right, sizes,
-                        training and [sum(_right(case, True)) / sum(sizes)] * k)
-        yield say("are the model, its batch norm and its linear layer in training mode "
-                  "afterwards?", modes, [[training] * 3] * k, {
-            "model.training is the mode of the outermost module alone: model.train() "
-            "sets that of all in it": training and modes[0][0],
+                  [mean] * len(sizes), {
+            "the test runs in training mode: dropout would be on, and batch norm takes "
+            "in the test's rows. Begin with model.eval()": True})
+        yield _accuracy(say, found, right, sizes)
+        yield say("is batch norm in training mode afterwards?", modes,
+                  [training] * len(sizes), {
             "dropout would stay off for the rest of training: after model.eval() say "
             "model.train()": training,
             "it was in eval mode before: leave it there": True})
 
 
-def _normed(case):
-    """Return a network whose scores in training mode are others."""
-    norm = nn.BatchNorm1d(3, dtype=torch.float64)
-    norm.running_mean.copy_(case.mean)
-    return nn.Sequential(norm, layer(*case.layer))
+def _labelled(random, model, size, right):
+    """Draw rows of which the model, in eval mode, has so many right."""
+    X, _ = draw_batch(random, size)
+    best = model.eval()(X).argmax(1)
+    return X, (best + (torch.arange(size) >= right)) % 4
 
 
-def _draw_test(random, sizes):
-    case = SimpleNamespace(layer=draw_layer(random), mean=rand(random, 3), shards=[])
-    for size in random.sample(sizes, len(sizes)):
-        X, y = draw_batch(random, size)
-        if size:  # so many are right: 1 of 5, 2 of 2; 1 of 6, 3 of 3
-            right = 1 if size > 4 else size
-            best = _normed(case).eval()(X).argmax(1)
-            y = (best + (torch.arange(size) >= right)) % 4
-        case.shards.append((X, y))
-    return case
-
-
-def _right(case, training):
-    """Return how many of each rank's rows the network, in this mode, has right."""
-    model = _normed(case).train(training)
-    return [int((model(X).argmax(1) == y).sum()) if len(y) else 0
-            for X, y in case.shards]
-
-
-def _accuracy(say, found, right, sizes, no_eval):
+def _accuracy(say, found, right, sizes):
     k, answer = len(sizes), sum(right) / sum(sizes)
     own = [r / max(1, n) for r, n in zip(right, sizes)]
     return say("the accuracy on each rank", found, [answer] * k, {
-        NO_EVAL: no_eval,
-        "every rank needs the answer: return it on all of them": None in found,
         "every rank has the accuracy of its own rows: add up over ranks": own,
         "this is the mean of the ranks' accuracies: a row of a rank with few counts "
         "more. Add up how many are right, and how many rows there are": any(
@@ -247,43 +223,38 @@ def _accuracy(say, found, right, sizes, no_eval):
             for count in (k, sum(n > 0 for n in sizes))),
         "the sum is that of all ranks, the number of rows is not":
             [sum(right) / max(1, n) for n in sizes],
-        "only rank 0 has the sums: all_reduce gives them to all":
+        "only rank 0 has the answer: all_reduce gives the sums to all":
             close(found[0], answer, 1e-6) and unequal(found)}, 1e-6)
 
 
 @exercise("how_often/local_sgd", seconds=60)
 def local_sgd(random, local_sgd):
-    """Train from equal weights on every rank; note what is sent before each step."""
+    """Train from equal weights on every rank."""
     for k, every, steps in (3, 3, 7), (1, 2, 3):
         start, lr = draw_layer(random), random.uniform(0.2, 0.6)
         batches = [[draw_batch(random, 4) for _ in range(steps)] for _ in range(k)]
 
         def work(start=start, lr=lr, batches=batches, every=every):
-            model, before = layer(*start, grad=start[0]), []  # an old gradient
+            model = layer(*start, grad=start[0])  # an old gradient
             rule = torch.optim.SGD(model.parameters(), lr)
-            with watched() as calls:
-                model.register_forward_pre_hook(lambda *_: before.append(len(calls)))
-                local_sgd(model, rule, cross_entropy, batches[dist.get_rank()], every)
-            return list(model.parameters()), before
-        results, error = attempt(work, k, 2 * LONGER)
+            local_sgd(model, rule, cross_entropy, batches[dist.get_rank()], every)
+            return list(model.parameters())
+        got, error = attempt(work, k, 2 * LONGER)
         given = f"{so_many(k, 'rank')}, {steps} batches each, every = {every}"
         yield failed(given, error, "trained weights on every rank")
-        got, before = zip(*results)
-        at = [averaged([start] * k, batches, lr, lambda i, r=r, h=every: i % h == r)
-              for r in range(every)]
-        yield about(given)("the weights on each rank", got, at[0], {
+
+        def after(due, start=start, lr=lr, batches=batches, k=k):
+            return averaged([start] * k, batches, lr, due)
+        right = after(lambda i, every=every: i % every == 0)
+        yield about(given)("the weights on each rank", got, right, {
             "this is an average in every step: that is DDP, here a rank takes steps of "
-            "its own": averaged([start] * k, batches, lr, lambda i: True),
+            "its own": after(lambda i: True),
             "nothing is averaged: replace the weights by their mean when it is due":
-                averaged([start] * k, batches, lr, lambda i: False),
-            "steps are counted from 1: the first average is after step `every`": at[1],
-            "step first, then average: so all ranks are equal afterwards": at[-1],
+                after(lambda i: False),
+            "steps are counted from 1: the first average is after step `every`":
+                after(lambda i, every=every: i % every == 1),
             "in each step: clear old gradients, go backward, step; when it is due, "
             "replace each weight by its sum over ranks, divided by their number": True})
-        yield about(given)("steps before which a rank communicates, and need not", [
-            [i for i in range(1, steps) if i % every and own[i] > own[i - 1]]
-            for own in before], [[]] * k, {
-            "communicate only when an average is due: local SGD saves messages": True})
 
 
 @exercise("together/any_rank", seconds=60)
@@ -297,17 +268,14 @@ def any_rank(random, any_rank):
         def work(asked=asked, as_tensors=as_tensors):
             flags = [case[dist.get_rank()] for case in asked]
             handed = [torch.tensor(flag) if as_tensors else flag for flag in flags]
-            return [numbers(any_rank(flag)) for flag in handed], numbers(handed)
+            return [numbers(any_rank(flag)) for flag in handed]
         results, error = attempt(work, k, SECONDS)
         kind = "tensors such as loss.isnan()" if as_tensors else "True or False"
         given = f"{so_many(k, 'rank')}, asked {len(asked)} times; the flags are {kind}"
         yield failed(given, error, "an answer on every rank", {
             "all ranks must call the same collective, also a rank whose flag is False":
                 WAITED})
-        answers, after = (list(zip(*part)) for part in zip(*results))
-        yield about(given)("the flags afterwards", after, asked, {
-            "the flag that was handed over has changed: reduce a copy": True})
-        yield _agreed(about(f"{given}: {asked}"), answers, asked)
+        yield _agreed(about(f"{given}: {asked}"), list(zip(*results)), asked)
 
 
 def _agreed(say, answers, asked):
@@ -320,13 +288,10 @@ def _agreed(say, answers, asked):
         "a list is true, whatever is in it: any(...) of it is the answer":
             isinstance(found[0][0], list),
         "this is rank 0's flag: ask all ranks": all_say(lambda flags: flags[0]),
-        "this is the last rank's flag: ask all ranks": all_say(lambda flags: flags[-1]),
         "only rank 0 has the answer: all_reduce gives it to all":
             [[any(flags), *flags[1:]] for flags in asked],
         "this is each rank's own flag: ask the others, too": asked,
-        "this is True only if all ranks say so: one is enough": all_say(all),
-        "turn it round: True if some rank says so":
-            all_say(lambda flags: not any(flags))})
+        "this is True only if all ranks say so: one is enough": all_say(all)})
 
 
 @exercise("keep_only_a_part/step", seconds=60)
