@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import DistributedSampler
 
 from course.school.checks import about, close, exercise, numbers, so_many, unequal
 from course.school.draws import describe, rand, summed
@@ -95,7 +96,7 @@ def ring(random, ring_allreduce):
 
 @exercise("ddp_by_hand/ddp", seconds=60)
 def ddp_by_hand(random, MyDDP):
-    """Wrap networks that differ; the last of three backwards adds to what is there."""
+    """Wrap networks that differ; look at the gradients after each of two backwards."""
     for k in 2, 3:
         starts, X = rand(random, k, 14), rand(random, k, 3, 3)
 
@@ -105,22 +106,20 @@ def ddp_by_hand(random, MyDDP):
             params = list(module.parameters())
             model = MyDDP(module)
             begun = parameters_to_vector(params)
-            for grads in [None] * 4, [None] * 4, [torch.full_like(p, rank)
-                                                  for p in params]:
-                for p, grad in zip(params, grads):
-                    p.grad = grad
+            for _ in range(2):
+                module.zero_grad()
                 with watched() as calls:
                     model(X[rank]).square().sum().backward()
                 steps.append(([list(calls)], torch.cat([p.grad.flatten()
                                                         for p in params])))
-            return begun, steps, [p.grad is grad for p, grad in zip(params, grads)]
+            return begun, steps
         results, error = attempt(work, k, SECONDS)
         yield failed(so_many(k, "rank"), error, "gradients on every rank", {
             "`finish` ran in the first hook, before other gradients came: hand over "
             "the function, queue_callback(self.finish)": "'NoneType'|callback",
             "all ranks must call the same collectives: broadcast stands on those that "
             "receive, too": WAITED})
-        say, (begun, steps, same) = about(so_many(k, "rank")), zip(*results)
+        say, (begun, steps) = about(so_many(k, "rank")), zip(*results)
         yield say("the weights on each rank when they are wrapped", begun,
                   [starts[0]] * k, {
             "every rank keeps its own: overwrite them with rank 0's": starts,
@@ -132,10 +131,6 @@ def ddp_by_hand(random, MyDDP):
         for step, found in enumerate(zip(*steps)):
             sent, grads = zip(*found)
             yield from _averaged(say, step, sent[0], grads, own)
-        yield say("is p.grad the tensor that it was before the third backward?", same,
-                  [[True] * 4] * k, {
-            "write the mean into p.grad, with copy_: whoever holds the old tensor must "
-            "find it there": True})
 
 
 def _two_layers(start):
@@ -146,8 +141,8 @@ def _two_layers(start):
 
 def _averaged(say, step, sent, grads, own):
     """Compare the messages of rank 0 in a backward, and all ranks' gradients."""
-    k, before = len(own), torch.arange(len(own)) * (step == 2)
-    mean = sum(own) / k + before.double().mean()
+    k = len(own)
+    mean = sum(own) / k
     yield say(f"numbers in each message of backward {step + 1}", sent, [[14]], {
         "nothing was sent: the first hook of each backward asks for `finish`, with "
         "queue_callback": [[]] if step == 0 else False,
@@ -158,13 +153,51 @@ def _averaged(say, step, sent, grads, own):
             len(sent[0]) == 4})
     yield say(f"the gradients on each rank after backward {step + 1}", grads,
               [mean] * k, {
-        "every rank holds its own: write the mean back into each p.grad": [
-            part + old for part, old in zip(own, before)],
+        "every rank holds its own: write the mean back into each p.grad": own,
         "this is the sum over ranks: the mean is wanted": [mean * k] * k,
         "this is divided by the number of ranks twice": [mean / k] * k,
         "these numbers stand at other places: unpack them in the order in which they "
         "were packed": close(sorted(grads[0].tolist() if isinstance(
             grads[0], torch.Tensor) else grads[0]), sorted(mean.tolist()))})
+
+
+@exercise("ddp_program/sampler")
+def sampler(random, indices):
+    """Ask for the rows of every rank."""
+    for n, k in (10, 4), (7, 3), (12, 3), (2, 5), (5, 1):
+        epoch, seed = random.randint(2, 9), random.randint(10, 999)
+        got = numbers([indices(n, k, rank, epoch, seed) for rank in range(k)])
+        wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
+        for own in wanted:
+            own.set_epoch(epoch)
+        say = about(f"length {n}, world_size {k}, epoch {epoch}, seed {seed}")
+        yield _sampled(say, got, list(map(list, wanted)), n, epoch, seed)
+
+
+def _sampled(say, got, wanted, n, epoch, seed):
+    """Compare the rows of each rank."""
+    k, rows = len(wanted), len(wanted[0])
+
+    def order(seed):
+        return torch.randperm(
+            n, generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def dealt(order, places=range(k)):
+        order = (order * k)[:rows * k]
+        return [order[place::k] for place in places]
+    right = order(seed + epoch)
+    filled = (right * k)[:rows * k]
+    return say(f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}", got,
+               wanted, {
+        "torch's seed for an epoch is seed + epoch": any(
+            got == dealt(order(other)) for other in (seed, epoch, seed * epoch)),
+        "every rank has all rows: its own are every world_size-th":
+            got in ([right] * k, [filled] * k),
+        "this is a block of neighbouring places for each rank: take every "
+        "world_size-th place, from place `rank` on":
+            [filled[rank * rows:][:rows] for rank in range(k)],
+        "each rank draws an order of its own: all must draw the same":
+            [dealt(order(seed + epoch + rank))[rank] for rank in range(k)]})
 
 
 @exercise("ddp_program/evaluate", seconds=60)

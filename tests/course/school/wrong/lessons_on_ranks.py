@@ -87,8 +87,7 @@ class MyDDP(nn.Module):
         "this is divided by": {"MEAN": "flat /= dist.get_world_size() ** 2"},
         "these numbers stand": {
             "PACK": "flat = torch.cat([grad.flatten() for grad in grads[::-1]]); "
-                    "dist.all_reduce(flat)"},
-        "write the mean into": {"WRITE": "p.grad = part.view_as(p)"}}),
+                    "dist.all_reduce(flat)"}}),
     "ddp_program/evaluate": ("""
 @torch.no_grad()
 def evaluate(model, X, y):

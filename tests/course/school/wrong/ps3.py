@@ -55,8 +55,6 @@ def shard_indices(n, world_size, rank, seed, epoch):
         "the seed is not used": {"SEED": "epoch"},
         "seed * epoch is 0": {"SEED": "seed * epoch"},
         "epoch is not used": {"SEED": "seed"},
-        "the old order is turned or moved": {
-            "SEED": "seed", "AFTER": "order = order[epoch % n:] + order[:epoch % n]"},
         "rows stay together": {
             "ORDER": "list(range(rank, n, world_size))",
             "AFTER": "random.Random(seed + epoch).shuffle(order)", "DEAL": "order"},
