@@ -1,4 +1,4 @@
-"""The exercises of lessons that run on ranks: messages, a DDP, decisions."""
+"""The exercises of lessons that run on ranks, or deal rows: messages, a DDP, decisions."""
 
 from functools import partial
 from math import prod
@@ -170,34 +170,25 @@ def sampler(random, indices):
         wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
         for own in wanted:
             own.set_epoch(epoch)
+        rows = -(-n // k)
+
+        def filled(seed, n=n, k=k, rows=rows):
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+            return (order.tolist() * k)[:rows * k]
+        right = filled(seed + epoch)
         say = about(f"length {n}, world_size {k}, epoch {epoch}, seed {seed}")
-        yield _sampled(say, got, list(map(list, wanted)), n, epoch, seed)
-
-
-def _sampled(say, got, wanted, n, epoch, seed):
-    """Compare the rows of each rank."""
-    k, rows = len(wanted), len(wanted[0])
-
-    def order(seed):
-        return torch.randperm(
-            n, generator=torch.Generator().manual_seed(seed)).tolist()
-
-    def dealt(order, places=range(k)):
-        order = (order * k)[:rows * k]
-        return [order[place::k] for place in places]
-    right = order(seed + epoch)
-    filled = (right * k)[:rows * k]
-    return say(f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}", got,
-               wanted, {
-        "torch's seed for an epoch is seed + epoch": any(
-            got == dealt(order(other)) for other in (seed, epoch, seed * epoch)),
-        "every rank has all rows: its own are every world_size-th":
-            got in ([right] * k, [filled] * k),
-        "this is a block of neighbouring places for each rank: take every "
-        "world_size-th place, from place `rank` on":
-            [filled[rank * rows:][:rows] for rank in range(k)],
-        "each rank draws an order of its own: all must draw the same":
-            [dealt(order(seed + epoch + rank))[rank] for rank in range(k)]})
+        yield say(f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}",
+                  got, list(map(list, wanted)), {
+            "torch's seed for an epoch is seed + epoch": any(
+                got == [filled(other)[rank::k] for rank in range(k)]
+                for other in (seed, epoch, seed * epoch)),
+            "every rank has all rows: its own are every world_size-th":
+                got in ([right[:n]] * k, [right] * k),
+            "this is a block of neighbouring places for each rank: take every "
+            "world_size-th place, from place `rank` on":
+                [right[rank * rows:][:rows] for rank in range(k)],
+            "each rank draws an order of its own: all must draw the same":
+                [filled(seed + epoch + rank)[rank::k] for rank in range(k)]})
 
 
 @exercise("ddp_program/evaluate", seconds=60)

@@ -98,7 +98,6 @@ def shard_indices(random, shard_indices):
             return rows
         mine, others = ([[ask(rank, number, epoch) for rank in range(k)]
                          for epoch in epochs] for number in (seed, seed + 1))
-        again = [ask(rank, seed, epochs[0]) for rank in range(k)[::-1]][::-1]
         for number, shards in (seed, mine), (seed + 1, others):
             for epoch, rows in zip(epochs, shards):
                 yield from _each_row_once(about(
@@ -110,8 +109,6 @@ def shard_indices(random, shard_indices):
                 _first(other), "another order for another seed", {
                     "the seed is not used": mine == others,
                     "seed * epoch is 0 in epoch 0, for every seed": True})
-        yield say("epoch 0, asked for a second time; the ranks begin with",
-                  _first(again), _first(mine[0]))
         for one, two in combinations(range(3) if n > MANY else (), 2):
             yield from _another_order(say, epochs[one], mine[one], epochs[two],
                                       mine[two])
