@@ -1,4 +1,4 @@
-"""The exercises of lessons that run on ranks, or deal rows: messages, a DDP, decisions."""
+"""The exercises of lessons on ranks: messages, a DDP, which rows, decisions."""
 
 from functools import partial
 from math import prod
