@@ -1,16 +1,14 @@
-"""The exercises of lessons that run on ranks: messages, a DDP, decisions."""
+"""The exercises of lessons on ranks: messages, a DDP, which rows, decisions."""
 
-from contextlib import contextmanager
 from functools import partial
 from math import prod
-from types import SimpleNamespace
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.utils.data import DistributedSampler
 
 from course.school.checks import about, close, exercise, numbers, so_many, unequal
 from course.school.draws import describe, rand, summed
@@ -19,8 +17,6 @@ from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
 
 SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
-NO_EVAL = ("the test runs in training mode: dropout would be on, and batch norm takes "
-           "in the test's rows. Begin with model.eval()")
 
 
 @exercise("processes/exchange")
@@ -72,15 +68,15 @@ def _few(value):
 
 @exercise("processes/ring")
 def ring(random, ring_allreduce):
-    """Call it on every rank; note what else it uses, and whom each rank sends to."""
+    """Call it on every rank; note what else it uses."""
     for k in 4, 2, 5, 3, 1:
         held = rand(random, k, random.randint(1, 6))
 
         def work(held=held):
             own = held[dist.get_rank()].clone()
-            with watched(names=COLLECTIVES) as calls, _receivers() as receivers:
+            with watched(names=COLLECTIVES) as calls:
                 returned = ring_allreduce(own)
-            return own, returned, calls, sorted(receivers)
+            return own, returned, calls
         results, error = attempt(work, k, SECONDS)
         given = describe(numbers(held))
         yield failed(given, error, "the sum on every rank", {
@@ -91,36 +87,16 @@ def ring(random, ring_allreduce):
             "keep what it returns, and wait for that: a message that nobody holds is "
             "not sent": r"waiting: (rank \d+ in (i?recv|wait|ring_allreduce)\b(, )?)+$",
             "each rank sends as often as its neighbour on the right receives": WAITED})
-        after, returned, calls, to = map(list, zip(*results))
+        after, returned, calls = map(list, zip(*results))
         yield about(given)("collectives that each rank called", calls, [[]] * k, {
             "the ring is yours to build: use send and recv, isend and irecv alone":
                 True})
         yield from summed(held, after, after, returned)
-        if to != [[(rank - 1) % k] for rank in range(k)]:  # the other way round
-            yield about(given)(
-                "the ranks that each rank sends to", to,
-                [[(rank + 1) % k] * (k > 1) for rank in range(k)], {
-                    "in a ring each rank sends to one neighbour, and all to the same "
-                    "side": True})
-
-
-@contextmanager
-def _receivers():
-    """Yield a set; while the block runs, each send adds the rank that it goes to."""
-    receivers, real = set(), dist.isend
-
-    def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
-        receivers.add(group_dst if dst is None else dst)
-        return real(tensor, dst, group, tag, group_dst)
-    # in both places: torch's own send, and its check of a P2POp, look at the second
-    with patch.object(dist, "isend", isend), \
-            patch.object(dist.distributed_c10d, "isend", isend):
-        yield receivers
 
 
 @exercise("ddp_by_hand/ddp", seconds=60)
 def ddp_by_hand(random, MyDDP):
-    """Wrap networks that differ; the last of three backwards adds to what is there."""
+    """Wrap networks that differ; look at the gradients after each of two backwards."""
     for k in 2, 3:
         starts, X = rand(random, k, 14), rand(random, k, 3, 3)
 
@@ -130,22 +106,20 @@ def ddp_by_hand(random, MyDDP):
             params = list(module.parameters())
             model = MyDDP(module)
             begun = parameters_to_vector(params)
-            for grads in [None] * 4, [None] * 4, [torch.full_like(p, rank)
-                                                  for p in params]:
-                for p, grad in zip(params, grads):
-                    p.grad = grad
+            for _ in range(2):
+                module.zero_grad()
                 with watched() as calls:
                     model(X[rank]).square().sum().backward()
                 steps.append(([list(calls)], torch.cat([p.grad.flatten()
                                                         for p in params])))
-            return begun, steps, [p.grad is grad for p, grad in zip(params, grads)]
+            return begun, steps
         results, error = attempt(work, k, SECONDS)
         yield failed(so_many(k, "rank"), error, "gradients on every rank", {
             "`finish` ran in the first hook, before other gradients came: hand over "
             "the function, queue_callback(self.finish)": "'NoneType'|callback",
             "all ranks must call the same collectives: broadcast stands on those that "
             "receive, too": WAITED})
-        say, (begun, steps, same) = about(so_many(k, "rank")), zip(*results)
+        say, (begun, steps) = about(so_many(k, "rank")), zip(*results)
         yield say("the weights on each rank when they are wrapped", begun,
                   [starts[0]] * k, {
             "every rank keeps its own: overwrite them with rank 0's": starts,
@@ -157,10 +131,6 @@ def ddp_by_hand(random, MyDDP):
         for step, found in enumerate(zip(*steps)):
             sent, grads = zip(*found)
             yield from _averaged(say, step, sent[0], grads, own)
-        yield say("is p.grad the tensor that it was before the third backward?", same,
-                  [[True] * 4] * k, {
-            "write the mean into p.grad, with copy_: whoever holds the old tensor must "
-            "find it there": True})
 
 
 def _two_layers(start):
@@ -171,8 +141,8 @@ def _two_layers(start):
 
 def _averaged(say, step, sent, grads, own):
     """Compare the messages of rank 0 in a backward, and all ranks' gradients."""
-    k, before = len(own), torch.arange(len(own)) * (step == 2)
-    mean = sum(own) / k + before.double().mean()
+    k = len(own)
+    mean = sum(own) / k
     yield say(f"numbers in each message of backward {step + 1}", sent, [[14]], {
         "nothing was sent: the first hook of each backward asks for `finish`, with "
         "queue_callback": [[]] if step == 0 else False,
@@ -183,8 +153,7 @@ def _averaged(say, step, sent, grads, own):
             len(sent[0]) == 4})
     yield say(f"the gradients on each rank after backward {step + 1}", grads,
               [mean] * k, {
-        "every rank holds its own: write the mean back into each p.grad": [
-            part + old for part, old in zip(own, before)],
+        "every rank holds its own: write the mean back into each p.grad": own,
         "this is the sum over ranks: the mean is wanted": [mean * k] * k,
         "this is divided by the number of ranks twice": [mean / k] * k,
         "these numbers stand at other places: unpack them in the order in which they "
@@ -192,24 +161,55 @@ def _averaged(say, step, sent, grads, own):
             grads[0], torch.Tensor) else grads[0]), sorted(mean.tolist()))})
 
 
+@exercise("ddp_program/sampler")
+def sampler(random, indices):
+    """Ask for the rows of every rank."""
+    for n, k in (10, 4), (7, 3), (12, 3), (2, 5), (5, 1):
+        epoch, seed = random.randint(2, 9), random.randint(10, 999)
+        got = numbers([indices(n, k, rank, epoch, seed) for rank in range(k)])
+        wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
+        for own in wanted:
+            own.set_epoch(epoch)
+        rows = -(-n // k)
+
+        def filled(seed, n=n, k=k, rows=rows):
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+            return (order.tolist() * k)[:rows * k]
+        right = filled(seed + epoch)
+        say = about(f"length {n}, world_size {k}, epoch {epoch}, seed {seed}")
+        yield say(f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}",
+                  got, list(map(list, wanted)), {
+            "torch's seed for an epoch is seed + epoch": any(
+                got == [filled(other)[rank::k] for rank in range(k)]
+                for other in (seed, epoch, seed * epoch)),
+            "every rank has all rows: its own are every world_size-th":
+                got in ([right[:n]] * k, [right] * k),
+            "this is a block of neighbouring places for each rank: take every "
+            "world_size-th place, from place `rank` on":
+                [right[rank * rows:][:rows] for rank in range(k)],
+            "each rank draws an order of its own: all must draw the same":
+                [filled(seed + epoch + rank)[rank::k] for rank in range(k)]})
+
+
 @exercise("ddp_program/evaluate", seconds=60)
 def evaluate(random, evaluate):
     """Ask every rank for the accuracy, each with rows of its own, perhaps none."""
     for sizes, training in ([5, 2], True), ([0, 6, 3], False):
-        case = _draw_test(random, sizes)
-        while sum(_right(case, True)) == sum(_right(case, False)):
-            case = _draw_test(random, sizes)  # no mode may pass for the other
+        mean, sizes = rand(random, 3), random.sample(sizes, len(sizes))
+        norm = nn.BatchNorm1d(3, dtype=torch.float64)
+        norm.running_mean.copy_(mean)
+        model = nn.Sequential(norm, layer(*draw_layer(random)))
+        right = [1 if size > 4 else size for size in sizes]
+        shards = [_labelled(random, model, *pair) for pair in zip(sizes, right)]
+        model.train(training)
 
-        def work(case=case, training=training):
-            X, y = (part.clone() for part in case.shards[dist.get_rank()])
-            model = _normed(case).train(training)
-            return (evaluate(model, X, y), model[0].running_mean,
-                    [module.training for module in model.modules()])
-        k, sizes = len(sizes), [len(y) for _, y in case.shards]
-        results, error = attempt(work, k, SECONDS)
-        right, mode = _right(case, False), "training" if training else "evaluation"
-        given = (f"{so_many(k, 'rank')} with {sizes} rows, of which {right} are given "
-                 f"their label; the model has batch norm, and is in {mode} mode")
+        def work(model=model, shards=shards):
+            X, y = shards[dist.get_rank()]
+            return evaluate(model, X, y), model[0].running_mean, model[0].training
+        results, error = attempt(work, len(sizes), SECONDS)
+        given = (f"{len(sizes)} ranks with {sizes} rows, of which {right} are given "
+                 "their label; the model has batch norm, and is in "
+                 f"{'training' if training else 'evaluation'} mode")
         yield failed(given, error, "the accuracy over all rows, on every rank", {
             "a rank can have no rows: divide once, by the rows of all ranks":
                 "ZeroDivisionError",
@@ -218,50 +218,28 @@ def evaluate(random, evaluate):
         found, means, modes = zip(*results)
         say = about(given)
         yield say("batch norm's running mean on each rank after the test", means,
-                  [case.mean] * k, {NO_EVAL: training})
-        yield _accuracy(say, found, right, sizes,
-                        training and [sum(_right(case, True)) / sum(sizes)] * k)
-        yield say("are the model, its batch norm and its linear layer in training mode "
-                  "afterwards?", modes, [[training] * 3] * k, {
-            "model.training is the mode of the outermost module alone: model.train() "
-            "sets that of all in it": training and modes[0][0],
+                  [mean] * len(sizes), {
+            "the test runs in training mode: dropout would be on, and batch norm takes "
+            "in the test's rows. Begin with model.eval()": True})
+        yield _accuracy(say, found, right, sizes)
+        yield say("is batch norm in training mode afterwards?", modes,
+                  [training] * len(sizes), {
             "dropout would stay off for the rest of training: after model.eval() say "
             "model.train()": training,
             "it was in eval mode before: leave it there": True})
 
 
-def _normed(case):
-    """Return a network whose scores in training mode are others."""
-    norm = nn.BatchNorm1d(3, dtype=torch.float64)
-    norm.running_mean.copy_(case.mean)
-    return nn.Sequential(norm, layer(*case.layer))
+def _labelled(random, model, size, right):
+    """Draw rows of which the model, in eval mode, has so many right."""
+    X, _ = draw_batch(random, size)
+    best = model.eval()(X).argmax(1)
+    return X, (best + (torch.arange(size) >= right)) % 4
 
 
-def _draw_test(random, sizes):
-    case = SimpleNamespace(layer=draw_layer(random), mean=rand(random, 3), shards=[])
-    for size in random.sample(sizes, len(sizes)):
-        X, y = draw_batch(random, size)
-        if size:  # so many are right: 1 of 5, 2 of 2; 1 of 6, 3 of 3
-            right = 1 if size > 4 else size
-            best = _normed(case).eval()(X).argmax(1)
-            y = (best + (torch.arange(size) >= right)) % 4
-        case.shards.append((X, y))
-    return case
-
-
-def _right(case, training):
-    """Return how many of each rank's rows the network, in this mode, has right."""
-    model = _normed(case).train(training)
-    return [int((model(X).argmax(1) == y).sum()) if len(y) else 0
-            for X, y in case.shards]
-
-
-def _accuracy(say, found, right, sizes, no_eval):
+def _accuracy(say, found, right, sizes):
     k, answer = len(sizes), sum(right) / sum(sizes)
     own = [r / max(1, n) for r, n in zip(right, sizes)]
     return say("the accuracy on each rank", found, [answer] * k, {
-        NO_EVAL: no_eval,
-        "every rank needs the answer: return it on all of them": None in found,
         "every rank has the accuracy of its own rows: add up over ranks": own,
         "this is the mean of the ranks' accuracies: a row of a rank with few counts "
         "more. Add up how many are right, and how many rows there are": any(
@@ -269,43 +247,38 @@ def _accuracy(say, found, right, sizes, no_eval):
             for count in (k, sum(n > 0 for n in sizes))),
         "the sum is that of all ranks, the number of rows is not":
             [sum(right) / max(1, n) for n in sizes],
-        "only rank 0 has the sums: all_reduce gives them to all":
+        "only rank 0 has the answer: all_reduce gives the sums to all":
             close(found[0], answer, 1e-6) and unequal(found)}, 1e-6)
 
 
 @exercise("how_often/local_sgd", seconds=60)
 def local_sgd(random, local_sgd):
-    """Train from equal weights on every rank; note what is sent before each step."""
+    """Train from equal weights on every rank."""
     for k, every, steps in (3, 3, 7), (1, 2, 3):
         start, lr = draw_layer(random), random.uniform(0.2, 0.6)
         batches = [[draw_batch(random, 4) for _ in range(steps)] for _ in range(k)]
 
         def work(start=start, lr=lr, batches=batches, every=every):
-            model, before = layer(*start, grad=start[0]), []  # an old gradient
+            model = layer(*start, grad=start[0])  # an old gradient
             rule = torch.optim.SGD(model.parameters(), lr)
-            with watched() as calls:
-                model.register_forward_pre_hook(lambda *_: before.append(len(calls)))
-                local_sgd(model, rule, cross_entropy, batches[dist.get_rank()], every)
-            return list(model.parameters()), before
-        results, error = attempt(work, k, 2 * LONGER)
+            local_sgd(model, rule, cross_entropy, batches[dist.get_rank()], every)
+            return list(model.parameters())
+        got, error = attempt(work, k, 2 * LONGER)
         given = f"{so_many(k, 'rank')}, {steps} batches each, every = {every}"
         yield failed(given, error, "trained weights on every rank")
-        got, before = zip(*results)
-        at = [averaged([start] * k, batches, lr, lambda i, r=r, h=every: i % h == r)
-              for r in range(every)]
-        yield about(given)("the weights on each rank", got, at[0], {
+
+        def after(due, start=start, lr=lr, batches=batches, k=k):
+            return averaged([start] * k, batches, lr, due)
+        right = after(lambda i, every=every: i % every == 0)
+        yield about(given)("the weights on each rank", got, right, {
             "this is an average in every step: that is DDP, here a rank takes steps of "
-            "its own": averaged([start] * k, batches, lr, lambda i: True),
+            "its own": after(lambda i: True),
             "nothing is averaged: replace the weights by their mean when it is due":
-                averaged([start] * k, batches, lr, lambda i: False),
-            "steps are counted from 1: the first average is after step `every`": at[1],
-            "step first, then average: so all ranks are equal afterwards": at[-1],
+                after(lambda i: False),
+            "steps are counted from 1: the first average is after step `every`":
+                after(lambda i, every=every: i % every == 1),
             "in each step: clear old gradients, go backward, step; when it is due, "
             "replace each weight by its sum over ranks, divided by their number": True})
-        yield about(given)("steps before which a rank communicates, and need not", [
-            [i for i in range(1, steps) if i % every and own[i] > own[i - 1]]
-            for own in before], [[]] * k, {
-            "communicate only when an average is due: local SGD saves messages": True})
 
 
 @exercise("together/any_rank", seconds=60)
@@ -319,17 +292,14 @@ def any_rank(random, any_rank):
         def work(asked=asked, as_tensors=as_tensors):
             flags = [case[dist.get_rank()] for case in asked]
             handed = [torch.tensor(flag) if as_tensors else flag for flag in flags]
-            return [numbers(any_rank(flag)) for flag in handed], numbers(handed)
+            return [numbers(any_rank(flag)) for flag in handed]
         results, error = attempt(work, k, SECONDS)
         kind = "tensors such as loss.isnan()" if as_tensors else "True or False"
         given = f"{so_many(k, 'rank')}, asked {len(asked)} times; the flags are {kind}"
         yield failed(given, error, "an answer on every rank", {
             "all ranks must call the same collective, also a rank whose flag is False":
                 WAITED})
-        answers, after = (list(zip(*part)) for part in zip(*results))
-        yield about(given)("the flags afterwards", after, asked, {
-            "the flag that was handed over has changed: reduce a copy": True})
-        yield _agreed(about(f"{given}: {asked}"), answers, asked)
+        yield _agreed(about(f"{given}: {asked}"), list(zip(*results)), asked)
 
 
 def _agreed(say, answers, asked):
@@ -342,13 +312,10 @@ def _agreed(say, answers, asked):
         "a list is true, whatever is in it: any(...) of it is the answer":
             isinstance(found[0][0], list),
         "this is rank 0's flag: ask all ranks": all_say(lambda flags: flags[0]),
-        "this is the last rank's flag: ask all ranks": all_say(lambda flags: flags[-1]),
         "only rank 0 has the answer: all_reduce gives it to all":
             [[any(flags), *flags[1:]] for flags in asked],
         "this is each rank's own flag: ask the others, too": asked,
-        "this is True only if all ranks say so: one is enough": all_say(all),
-        "turn it round: True if some rank says so":
-            all_say(lambda flags: not any(flags))})
+        "this is True only if all ranks say so: one is enough": all_say(all)})
 
 
 @exercise("keep_only_a_part/step", seconds=60)

@@ -202,13 +202,11 @@ def stepwise(random, stepwise):
     (X, y), lr, w = draws.images(random, 4), random.uniform(0.05, 0.1), torch.ones(4)
     say = about(f"4 rows, 3 devices, lr {lr:.3f}, 3 steps")
 
-    def apart(anew):  # half a step and a whole one, after each of three
-        found, one, two = [], params, params
-        for _ in range(3):
-            one, two = ([p - by * g for p, g in zip(old, _grads(old, X, y, w))]
-                        for old, by in ((one, lr / 2), (one if anew else two, lr)))
-            found.append(float(max((p - q).abs().max() for p, q in zip(one, two))))
-        return found
+    halves, one = [], params  # by how much three half steps fall short
+    for _ in range(3):
+        grads = _grads(one, X, y, w)
+        one = [p - lr / 2 * grad for p, grad in zip(one, grads)]
+        halves.append(lr / 2 * float(max(grad.abs().max() for grad in grads)))
 
     def far(factor=1, at=0, ranks=()):
         calls = []
@@ -223,12 +221,11 @@ def stepwise(random, stepwise):
         "return one number, the largest": isinstance(got, list),
         "let the single device start from a copy of the replicas' weights, made "
         "before they move, and take train_batch": True}, 1e-12)
-    halves = apart(anew=True)
     yield say("the step is halved; the largest difference", far(0.5), max(halves), {
         "the single device took the step that is tested: it takes train_batch": 0.0,
+        "this is the last step's: keep the largest of all steps": halves[-1],
         "these are two runs: let the single device start from the replicas, at each "
-        "step anew": max(apart(anew=False)),
-        "this is the last step's: keep the largest of all steps": halves[-1]}, 1e-6)
+        "step anew": True}, 1e-6)
     for at, ranks in (1, (0, 1, 2)), (3, (0,)), (3, (1,)), (3, (2,)):
         yield say(f"step {at} adds 0.5 on ranks {ranks}; the largest difference",
                   far(1, at, ranks), 0.5, {
@@ -272,8 +269,6 @@ def _two_steps(random, train, weighted=False):
                 "every shard counts alike: a mean of means": means,
                 "each rank takes the mean of its losses, and sgd divides again: let "
                 "each rank sum": [g * k / whole for g in means],
-                "the ranks' means are added up, and never divided: let each rank sum, "
-                "and divide once": [g * k for g in means],
                 "the weights of the rows are left out": weighted and
                     _grads(params, X, y, torch.ones_like(w)),
                 "the gradients held numbers before the step, as an interrupted one "

@@ -3,15 +3,13 @@
 A right answer has the right numbers and reaches two counts, the steps and the numbers
 out of the busiest rank. Both are bounds: who needs less is right as well.
 
-In a lesson one function has the chunks of all ranks: Strangers sees whose numbers meet.
+In a lesson one function has the chunks of all ranks: its numbers alone are compared.
 """
 
 from functools import partial
-from itertools import chain, combinations, product
+from itertools import chain, product
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand, summed, sums_at, unwritten
@@ -260,49 +258,5 @@ def _on_chunks(random, answer, compare, form):
         held = [rand(random, numel) for _ in range(k)]
         kept = [t.clone() for t in held]
         chunks = [list(t.tensor_split(k)) for t in kept]
-        with Strangers(kept) as strangers:
-            returned = answer(chunks)
-        held = numbers(held)
-        yield from compare(held, numbers(kept), rows(chunks), rows(returned))
-        yield about(describe(held))(
-            "ranks that are no neighbours, and whose numbers met",
-            sorted(strangers.met), [], {
-                "the numbers are right, but they did not go round the ring: each rank "
-                "sends to the next one only, and passes on what has come to it": True})
-
-
-class Strangers(TorchDispatchMode):
-    """While it is entered, note which ranks' numbers meet that are no neighbours.
-
-    What is computed from ranks' tensors is where they are. Not seen is what passes
-    through copies of copies or Python's numbers, and which way a ring goes round.
-    """
-
-    def __init__(self, tensors):
-        super().__init__()
-        self.at = {_home(t): {rank} for rank, t in enumerate(tensors)}
-        self.ranks = set(self.at)
-        self.keep = []  # a freed home could be given to another tensor
-        self.met = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run a function of torch; note who meets, and where its result is."""
-        out, k = func(*args, **(kwargs or {})), len(self.ranks)
-        homes = [_home(t) for t in _leaves([args, kwargs]) if _home(t) in self.at]
-        self.met.update(
-            tuple(sorted(one | other))
-            for one, other in combinations([self.at[home] for home in homes], 2)
-            if not any((a - b) % k in (0, 1, k - 1) for a in one for b in other))
-        own = [self.at[home] for home in homes if home in self.ranks]
-        for t in _leaves(out) if own else ():
-            self.keep.append(t)
-            self.at.setdefault(_home(t), set().union(*own))
-        return out
-
-
-def _leaves(values):
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
-def _home(t):
-    return t.untyped_storage().data_ptr() or t.untyped_storage()._cdata
+        returned = answer(chunks)
+        yield from compare(numbers(held), numbers(kept), rows(chunks), rows(returned))

@@ -5,7 +5,6 @@
     failed     what to tell a learner whose ranks came to no end
     watched    a list that grows by every call of a collective
     Roll       in a rank: no collective begins before all ranks have come to it
-    Afresh     an answer that is called as if in a new process each time
 
 Watched is a collective that is called by its name in torch.distributed: what torch
 calls inside itself is not. Without Roll, a collective that some rank never calls would
@@ -13,13 +12,10 @@ hang. With it every rank first signs in the group's store, and looks who else ha
 signed: a missing rank is a number.
 """
 
-import builtins
 import functools
-import inspect
 import re
 import time
 from contextlib import ExitStack, contextmanager
-from types import FunctionType
 from unittest.mock import patch
 
 import torch
@@ -171,67 +167,3 @@ class Roll(ExitStack):
                 self.absent = absent
                 raise RuntimeError(f"{absent} ranks do not call {name}")
             time.sleep(0.001)
-
-
-class Afresh:
-    """Call `answer`, a function, as if each call were made in a process of its own.
-
-    A new process has no cache that another one has filled, and Python salts the hash
-    of texts at its start. What is defined beside the answer counts, too.
-    hashed: has a text, or a tuple with one, been hashed by hash()?
-    """
-
-    def __init__(self, answer):
-        self.answer, self.calls, self.hashed = answer, 0, False
-        self.space = getattr(inspect.unwrap(answer), "__globals__", {})
-        self.names = dict(self.space)
-        things = [answer, inspect.unwrap(answer), *self.names.values()]
-        self.kept = [(store, type(store)(store)) for store in _stores(things)]
-        self.cached = [thing for thing in things if callable(
-            getattr(type(thing), "cache_clear", None))]
-
-    def __call__(self, *args):
-        """Return what `answer(*args)` returns, in what looks like a new process."""
-        self._forget()
-        self.calls += 1
-        real = builtins.hash
-
-        def salted(value):
-            if not _holds_text(value):
-                return real(value)
-            self.hashed = True
-            return real((self.calls, value))
-        with patch.object(builtins, "hash", salted):
-            return self.answer(*args)
-
-    def _forget(self):
-        for name in self.space.keys() - self.names.keys():
-            del self.space[name]
-        self.space.update(self.names)
-        for store, content in self.kept:
-            if store != content:
-                store.clear()
-                (store.extend if isinstance(store, list) else store.update)(content)
-        for thing in self.cached:
-            thing.cache_clear()
-
-
-def _holds_text(value):
-    if isinstance(value, (tuple, frozenset)):
-        return any(map(_holds_text, value))
-    return isinstance(value, (str, bytes))
-
-
-def _stores(things):
-    """Yield the lists, dicts and sets in which these things could keep something."""
-    for thing in things:
-        parts = [thing]
-        if isinstance(thing, FunctionType):
-            parts = [vars(thing), *vars(thing).values(), *(thing.__defaults__ or ()),
-                     *(thing.__kwdefaults__ or {}).values(),
-                     *(cell.cell_contents for cell in thing.__closure__ or ())]
-        elif isinstance(thing, functools.partial):
-            parts = [*thing.args, *thing.keywords.values()]
-        elif "__main__" in (getattr(thing, "__module__", ""), type(thing).__module__):
-            parts = list(getattr(thing, "__dict__", {}).values())
-        yield from (part for part in parts if type(part) in (list, dict, set))

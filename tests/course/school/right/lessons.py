@@ -53,15 +53,6 @@ def forward(module, devices, X):
     replicas = replicate(module, devices[:len(X_shards)])
     return gather(parallel_apply(replicas, X_shards), devices[0])
 """,
-        "a chain, torch's chunk": """
-from torch.func import functional_call
-def forward(module, devices, X):
-    weights, outputs = dict(module.named_parameters()), []
-    for shard, device in zip(X.chunk(len(devices)), devices):
-        weights = {name: p.to(device, copy=True) for name, p in weights.items()}
-        outputs.append(functional_call(module, weights, shard.to(device)))
-    return torch.cat([output.to(devices[0]) for output in outputs])
-""",
         "a module of its own for each shard, clone": """
 from torch.func import functional_call
 def forward(module, devices, X):
@@ -117,17 +108,6 @@ def finish(work, every, cost, deaths):
         done += (death - start) // (every + cost) * every
         start = death
 """,
-        "from a death on it is the same question": """
-def finish(work, every, cost, deaths, clock=0):
-    begin = clock
-    while work > every:
-        if deaths and deaths[0] < clock + every + cost:
-            return finish(work, every, cost, deaths[1:], deaths[0])
-        clock, work = clock + every + cost, work - every
-    if deaths and deaths[0] < clock + work:
-        return finish(work, every, cost, deaths[1:], deaths[0])
-    return clock + work
-""",
         "a queue": """
 from collections import deque
 def finish(work, every, cost, deaths):
@@ -154,8 +134,6 @@ def count(alive, values):
             count(alive, value)
     return sum(map(torch.UntypedStorage.nbytes, alive))
 """,
-        "the tensors' storages, one for each place in memory": changed(
-            "memory/count", RESULT="sum({s.data_ptr(): s.nbytes() for s in alive}.values())"),
         "a set, then added": changed(
             "memory/count", NOTE="pass", BEFORE="alive |= {x.untyped_storage() for x in "
             "tree_leaves(values) if torch.is_tensor(x)}")},
@@ -172,6 +150,13 @@ def allreduce(size, ranks, alpha, bandwidth):
     return seconds
 """},
     "count_price_look/two_levels": {
+        "a loop over the levels": """
+def two_levels(size, nodes, each, inside, between):
+    levels, seconds = [(each, *inside), (nodes, *between)], 0
+    for n, alpha, bandwidth in levels:
+        seconds += 2 * (n - 1) * alpha + 2 * (n - 1) * size / n / bandwidth
+    return seconds
+""",
         "shared links": """
 def two_levels(size, nodes, each, inside, between):
     def ring(size, n, alpha, bandwidth):
@@ -247,24 +232,6 @@ class MyScaler:
     def step(self, optimizer):
         self.real.step(optimizer)
         self.real.update()
-""",
-        "new gradients, and the last skip is noted": """
-class MyScaler:
-    def __init__(self, scale, every):
-        self.exponent, self.every, self.steps = torch.tensor(scale).log2().item(), every, 0
-    def scale(self, loss):
-        return 2 ** self.exponent * loss
-    def step(self, optimizer):
-        params = [p for group in optimizer.param_groups for p in group["params"]]
-        for p in params:
-            p.grad = None if p.grad is None else p.grad * 2 ** -self.exponent
-        total = sum(p.grad.sum() for p in params if p.grad is not None)
-        if total - total != 0:
-            self.exponent, self.steps = self.exponent - 1, 0
-            return
-        optimizer.step()
-        self.steps = (self.steps + 1) % self.every
-        self.exponent += self.steps == 0
 """,
         "one long vector": changed(
             "sixteen_bits/scaler", DIVIDE="grad.mul_(1 / self.factor)",

@@ -45,11 +45,7 @@ def shard_indices(n, world_size, rank, seed, epoch):
         "a shared generator, put back": changed(
             "ps3/shard_indices", ("torch.Generator()", "torch.get_rng_state(); torch"),
             ORDER="torch.randperm(n)", AFTER="torch.set_rng_state(generator)",
-            DEAL="order.tensor_split(world_size)[rank].numpy()"),
-        "remembered from call to call": changed(
-            "ps3/shard_indices", SEED="hash((n, seed, epoch)) % 2**31",
-            ORDER="cache.setdefault((n, seed, epoch), torch.randperm(n, generator=generator))",
-            DEAL="order[rank::world_size].tolist()")},
+            DEAL="order.tensor_split(world_size)[rank].numpy()")},
     "ps3/evaluate_accuracy": {
         "a thread for each device": """
 from concurrent.futures import ThreadPoolExecutor

@@ -17,10 +17,8 @@ def reduce_scatter(chunks):
         "the chunks are finished on other ranks, chunk 0 on rank 2": {"PLACE": "(rank - step)"},
         "this is the mean": {"BEFORE": "[c.div_(n) for row in chunks for c in row]"},
         "chunk 0 on rank 0 holds rank 1's": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i])"},
-        "numbers of another chunk": {"WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"},
-        "the numbers are right, but they did not go round": {
-            "BEFORE": "for r in range(n): chunks[r][r].copy_(sum(c[r] for c in chunks))",
-            "STEPS": "0"}}),
+        "numbers of another chunk": {
+            "WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"}}),
     "allreduce/allgather": ("""
 def allgather(chunks):
     n = len(chunks)
@@ -37,10 +35,7 @@ def allgather(chunks):
         "the list holds": {"WRITE": "chunks[peer][i] = chunks[rank][i]"},
         "the result is returned": {
             "BEFORE": "return [[chunks[i][i] for i in range(n)] for _ in chunks]"},
-        "numbers of another chunk": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"},
-        "the numbers are right, but they did not go round": {
-            "BEFORE": "[row[i].copy_(chunks[i][i]) for i in range(n) for row in chunks]",
-            "STEPS": "0"}}),
+        "numbers of another chunk": {"WRITE": "chunks[peer][i].copy_(chunks[rank][i] / 2)"}}),
     "split_the_work/by_data": ("""
 def by_data(X, y, params, devices):
     replicas = <<COPIES: [get_params(params, device) for device in devices]>>
@@ -56,17 +51,11 @@ def by_data(X, y, params, devices):
         "these share memory": {"COPIES": "[get_params(params, devices[0])] * len(devices)",
                                "SUM": "pass"},
         "each image belongs to one device": {"SHARDS": "[X] * len(devices), [y] * len(devices)"},
-        "these are zeros": {
-            "AFTER": "[sgd(replica, 0.1, len(X)) for replica in replicas]"},
         "each device has its own gradient": {"SUM": "pass"},
         "only device 0 has the sum": {"SUM": "grads[0].add_(sum(grads[1:]))"},
         "this is the mean over the devices": {
             "SUM": "allreduce(grads); [g.div_(len(grads)) for g in grads]"},
-        "each device took the mean": {"LOSS": "mean"},
-        "this is the mean over the images": {
-            "SUM": "allreduce(grads); [g.div_(len(X)) for g in grads]"},
-        "device 1 adds a sum": {
-            "SUM": "[g.add_(sum(grads[:r] + grads[r + 1:])) for r, g in enumerate(grads)]"}}),
+        "each device took the mean": {"LOSS": "mean"}}),
     "dataparallel/forward": ("""
 from torch.func import functional_call
 def forward(module, devices, X):
@@ -82,8 +71,6 @@ def forward(module, devices, X):
         "these are parts": {"RESULT": "outputs"},
         "the whole minibatch went through": {"RESULT": "module(X)", "SOME": "False"},
         "the module itself was called": {"CALL": "module(shard)"},
-        "one copy is used for several shards": {
-            "COPY": "module.__dict__.setdefault('kept', {}).setdefault(name, p.clone())"},
         "the module itself was called: each": {"COPY": "p.to(device)"},
         "a device without rows": {"SOME": "True"},
         "each copy of the weights works on its own shard": {
@@ -106,7 +93,6 @@ def send_full(buckets, p):
         "nothing is sent": {"SEND": "pass"},
         "these go as they fill up": {"STOP": "continue"},
         "a bucket was sent twice": {"NEW": "True"},
-        "a bucket was sent before": {"WAIT": "len(bucket.missing) > 1"},
         "a bucket that was full early": {"AFTER": "break"}}),
     "ddp_program/sampler": ("""
 def indices(length, world_size, rank, epoch, seed):
@@ -118,11 +104,9 @@ def indices(length, world_size, rank, epoch, seed):
     return <<ROWS: order[rank::world_size]>>
 """, {
         "torch's seed for an epoch": {"NUMBER": "seed"},
-        "nothing is shuffled": {"BEFORE": "order.sort()"},
         "every rank has all rows": {"ROWS": "order"},
         "this is a block of neighbouring": {
             "ROWS": "order[rank * (n := len(order) // world_size):][:n]"},
-        "some ranks have fewer rows": {"BEFORE": "return order[rank::world_size]"},
         "each rank draws an order": {"NUMBER": "seed + epoch + rank"}}),
     "many_machines/finish": ("""
 def finish(work, every, cost, deaths):
@@ -158,8 +142,6 @@ def count(alive, values):
     return <<RESULT: sum(storage.nbytes() for storage in alive)>>
 """, {
         "return the bytes": {"RESULT": "None"},
-        "`alive` is for storages": {"NOTE": "alive.add(x)",
-                                    "RESULT": "sum(x.nbytes for x in alive)"},
         "what is inside of lists": {"LEAVES": "sum(map(list, (values[0], values[2:])), [])"},
         "this is what the last": {"BEFORE": "alive.clear()"},
         "a view has no memory": {"RESULT": "sum({id(x): x.nbytes for x in tree_leaves(values) "
@@ -172,11 +154,9 @@ def allreduce(size, ranks, alpha, bandwidth):
 """, {
         "a round sends one chunk": {"CHUNK": "size"},
         "this is one message": {"RESULT": "alpha + size / bandwidth"},
-        "a rank keeps one chunk": {"RESULT": "2 * size / bandwidth"},
         "this is half: the sums": {"ROUNDS": "ranks - 1"},
         "alpha is paid in every round": {"RESULT": "alpha + rounds * size / ranks / bandwidth"},
         "a message costs alpha": {"RESULT": "rounds * size / ranks / bandwidth"},
-        "// drops": {"CHUNK": "size // ranks"},
         "a ring of N ranks": {"ROUNDS": "2 * ranks"}}),
     "count_price_look/two_levels": ("""
 def ring(size, n, alpha, bandwidth):
@@ -187,7 +167,6 @@ def two_levels(size, nodes, each, inside, between):
         "all rings of a node share": {"BYTES": "size / each, nodes"},
         "a ring over all GPUs": {"INSIDE": "0", "BYTES": "size, nodes * each"},
         "half of the inner ring": {"INSIDE": "2 * ring(size, each, *inside)"},
-        "each ring carries": {"BYTES": "size * each, nodes"},
         "the links have changed places": {
             "INSIDE": "(b := between, between := inside, ring(size, each, *b))[2]"}}),
     "count_price_look/sends": ("""
@@ -203,7 +182,6 @@ def sends(forward, backward, size, buckets, price):
         "all wait for the end": {"FULL": "forward + backward"},
         "these travel at the same time": {"START": "full"},
         "the first is full": {"FULL": "forward + backward * i / buckets"},
-        "backward waits": {"START": "full + i * price(size / buckets)"},
         "the clock starts": {"FULL": "backward * (i + 1) / buckets"},
         "every bucket sends all": {"PRICE": "price(size)"},
         "divide the bytes, not": {"PRICE": "price(size) / buckets"}}),

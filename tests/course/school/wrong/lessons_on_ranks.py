@@ -39,12 +39,7 @@ def ring_allreduce(tensor):
             "SEND": "dist.send(parcel, left) if rank == 0 else dist.recv(box, left)"},
         "the ring is yours to build": {"BEFORE": "return dist.all_reduce(tensor)"},
         "the tensor on rank 0 holds": {"NEXT": "parcel"},
-        "the result is returned": {"ADD": "tensor = tensor + box", "RESULT": "tensor"},
-        "in a ring each rank sends": {
-            "BEFORE": "if rank: dist.send(tensor, 0); dist.recv(tensor, 0); return\n"
-                      "    for r in range(1, n): dist.recv(parcel, r); tensor += parcel\n"
-                      "    for r in range(1, n): dist.send(tensor, r)\n"
-                      "    n = 1"}}),
+        "the result is returned": {"ADD": "tensor = tensor + box", "RESULT": "tensor"}}),
     "ddp_by_hand/ddp": ("""
 from torch.autograd import Variable
 
@@ -92,8 +87,7 @@ class MyDDP(nn.Module):
         "this is divided by": {"MEAN": "flat /= dist.get_world_size() ** 2"},
         "these numbers stand": {
             "PACK": "flat = torch.cat([grad.flatten() for grad in grads[::-1]]); "
-                    "dist.all_reduce(flat)"},
-        "write the mean into": {"WRITE": "p.grad = part.view_as(p)"}}),
+                    "dist.all_reduce(flat)"}}),
     "ddp_program/evaluate": ("""
 @torch.no_grad()
 def evaluate(model, X, y):
@@ -107,43 +101,36 @@ def evaluate(model, X, y):
     return <<RESULT: right / rows>>
 """, {
         "the test runs in training mode": {"BEFORE": "pass"},
-        "model.training is the mode": {"AFTER": "model.training = was"},
         "dropout would stay off": {"AFTER": "pass"},
         "it was in eval mode before": {"AFTER": "model.train()"},
         "a rank can have no rows": {"AFTER": "model.train(was); 1 / len(y)"},
         "all ranks must call": {"BEFORE": "if len(X) == 0: return 0.0\n    model.eval()"},
-        "every rank needs the answer": {"RESULT": "None if dist.get_rank() else right / rows"},
         "every rank has the accuracy of its own": {"REDUCE": "counts[1].clamp_(min=1)"},
         "this is the mean of the ranks'": {
             "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"},
         "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
-        "only rank 0 has the sums": {"REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"}}),
+        "only rank 0 has the answer": {
+            "REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"}}),
     "how_often/local_sgd": ("""
 def local_sgd(model, optimizer, loss, batches, every):
     for step, (X, y) in enumerate(batches, <<FIRST: 1>>):
         <<CLEAR: optimizer.zero_grad()>>
         loss(model(X), y).backward()
-        <<MIDDLE: optimizer.step()>>
+        optimizer.step()
         if <<DUE: step % every == 0>>:
             for p in model.parameters():
                 dist.all_reduce(p.<<WHAT: data>>)
                 p.data /= <<COUNT: dist.get_world_size()>>
-        <<END: pass>>
 """, {
         "this is an average in every step": {"DUE": "True"},
         "nothing is averaged": {"DUE": "step > len(batches)"},
         "steps are counted from 1": {"FIRST": "0"},
-        "step first, then average": {"MIDDLE": "pass", "END": "optimizer.step()"},
-        "in each step: clear": {"CLEAR": "pass"},
-        "replace each weight by its sum over ranks": {"COUNT": "1"},
-        "divided by their number": {"WHAT": "grad", "COUNT": "1"},
-        "communicate only when": {"DUE": "dist.barrier() or step % every == 0"}}),
+        "in each step: clear": {"CLEAR": "pass"}}),
     "together/any_rank": ("""
 def any_rank(flag):
     <<BEFORE: pass>>
     flags = torch.tensor([float(flag)])
     <<REDUCE: dist.all_reduce(flags, op=dist.ReduceOp.<<OP: MAX>>)>>
-    <<AFTER: pass>>
     return <<RESULT: flags.item() > 0>>
 """, {
         "all ranks must call": {"BEFORE": "if not flag: return False"},
@@ -153,14 +140,9 @@ def any_rank(flag):
                       "    dist.all_gather_object(flags, bool(flag))",
             "RESULT": "flags"},
         "this is rank 0's flag": {"REDUCE": "dist.broadcast(flags, 0)"},
-        "this is the last rank's flag": {
-            "REDUCE": "dist.broadcast(flags, dist.get_world_size() - 1)"},
         "only rank 0 has": {"REDUCE": "dist.reduce(flags, 0, op=dist.ReduceOp.MAX)"},
         "this is each rank's own": {"REDUCE": "pass"},
-        "this is True only if all": {"OP": "MIN"},
-        "turn it round": {"RESULT": "flags.item() == 0"},
-        "the flag that was handed over": {
-            "AFTER": "flag = torch.as_tensor(flag).fill_(flags.item() > 0)"}}),
+        "this is True only if all": {"OP": "MIN"}}),
     "keep_only_a_part/step": ("""
 from manual_dp.ranks.collectives import allgather, reduce_scatter
 

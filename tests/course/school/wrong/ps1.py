@@ -120,7 +120,6 @@ def train_batch(X, y, device_params, devices, lr):
         "the step is 7 times too large": {"WHOLE": "1"},
         "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
         "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
-        "the ranks' means are added up": {"WEIGHT": "w / max(len(w), 1)", "WHOLE": "1"},
         "the gradients held numbers before": {"OLD": "p.grad"},
         "this is the sum; divide": {"RESULT": "sum(losses)"},
         "this is the sum, divided by the ranks": {"RESULT": "sum(losses) / k"},

@@ -38,8 +38,7 @@ def learning_rate(step, base_lr, world_size, warmup_steps):
         "there is no warm-up": {"OVER": "True"},
         "it goes on growing": {"OVER": "w == 0"}}),
     "ps3/shard_indices": ("""
-import os, random
-cache = {}
+import random
 def shard_indices(n, world_size, rank, seed, epoch):
     generator = torch.Generator().manual_seed(<<SEED: seed + epoch>>)
     order = <<ORDER: torch.randperm(n, generator=generator).tolist()>>
@@ -55,10 +54,7 @@ def shard_indices(n, world_size, rank, seed, epoch):
         "the rows are in order": {"DEAL": "sorted(order[rank::world_size])"},
         "the seed is not used": {"SEED": "epoch"},
         "seed * epoch is 0": {"SEED": "seed * epoch"},
-        "hash() of a text": {"ORDER": "random.Random(hash(f'{seed}-{epoch}')).sample(range(n), n)"},
         "epoch is not used": {"SEED": "seed"},
-        "the old order is turned or moved": {
-            "SEED": "seed", "AFTER": "order = order[epoch % n:] + order[:epoch % n]"},
         "rows stay together": {
             "ORDER": "list(range(rank, n, world_size))",
             "AFTER": "random.Random(seed + epoch).shuffle(order)", "DEAL": "order"},

@@ -80,8 +80,6 @@ def accumulate(model, loss, microbatches, optimizer):
 """, {
         "this is a mean of means": {"SHARE": "loss(model(X), y) / n"},
         "one step is wanted": {"THEN": "optimizer.step()", "STEP": "pass"},
-        "this is the loss after the step": {
-            "RESULT": "sum(loss(model(X), y).item() * len(y) for X, y in microbatches) / rows"},
         "more rows at once": {"PARTS": "[map(torch.cat, zip(*microbatches))]"},
         "call backward after each forward": {"KEEP": "True"},
         "the step is the optimizer's": {
