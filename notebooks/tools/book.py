@@ -78,8 +78,7 @@ def collect(notebooks):
             name = {"__init__": "index"}.get(file.stem, file.stem)
             if name != "__main__":
                 found[(Path("module") / folder / name).as_posix() + ".md"] = file
-    for name in ("more.md", "instructors.md"):
-        found[name] = BOOK / name
+    found |= {name: BOOK / name for name in ("more.md", "instructors.md")}
     if (root / "README.md").exists():
         found["readme.md"] = root / "README.md"
     return found

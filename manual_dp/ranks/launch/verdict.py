@@ -194,14 +194,13 @@ def printed(folder, world_size, lost):
 
 
 def _end_of(folder, name, lost):
-    size, data = 0, b""
     with contextlib.suppress(OSError), open(f"{folder}/{name}", "rb") as file:
-        size = file.seek(0, os.SEEK_END)  # a rank may be printing still
-        file.seek(max(0, size - PRINTED))
-        data = file.read(PRINTED)
-    text = data.decode(errors="replace")
-    out = lost.get(name, 0) + max(0, size - PRINTED)
-    return f"[{out} bytes left out]\n{text}" if out else text
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - PRINTED))  # a rank may go on printing
+        text = file.read(PRINTED).decode(errors="replace")
+        out = lost.get(name, 0) + max(0, size - PRINTED)
+        return f"[{out} bytes left out]\n{text}" if out else text
+    return ""
 
 
 def trim(folder, ranks, lost):

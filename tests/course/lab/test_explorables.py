@@ -1,6 +1,6 @@
 """Pictures with sliders: small, alone, and with a still picture where no script runs.
 
-`test_step...`: what the one of lesson 18 says is what the lesson's Python says.
+What each says is what its lesson's Python says: of a step, and of a rank's memory.
 """
 
 import re
@@ -154,4 +154,58 @@ def test_the_page_shows_a_step_as_its_sliders_say_with_the_last_one_as_a_ghost(c
             # a bar that is twice as long is twice as wide, now and before
             assert wide("before") / wide("now") == pytest.approx(
                 seconds[0] / seconds[1], rel=0.01)
+        assert faults == []
+
+
+# a rank's memory
+
+MEMORY = next(file for file in FILES if file.stem == "memory")
+OF_MEMORY = [  # billions of weights, ranks, stage, precision
+    (5, 8, 0, "float32"), (5, 8, 1, "float32"), (5, 8, 2, "16 bits, float32 copy"),
+    (7.5, 64, 0, "16 bits, float32 copy"), (7.5, 64, 3, "16 bits, float32 copy"),
+    (70, 1024, 3, "16 bits only"), (0.5, 1, 3, "float32"), (1000, 3, 2, "16 bits only"),
+    (13, 7, 1, "16 bits, float32 copy"), (400, 2, 3, "float32")]
+SLIDERS = ("weights", "ranks", "stage", "precision")
+
+
+@pytest.fixture(scope="module")
+def zero_bytes():
+    """Return the lesson's own function, from the cell in which it stands."""
+    lesson = nbformat.read(LESSON.with_name("16_keep_only_a_part.ipynb"), 4)
+    [cell] = [cell for cell in lesson.cells if cell.id == "zero-bytes"]
+    names = {}
+    exec(cell.source, names)
+    return names["zero_bytes"]
+
+
+def test_the_script_says_of_a_ranks_memory_what_the_lesson_says(
+        chromium, zero_bytes):
+    with watched(chromium) as (page, faults):
+        page.goto(MEMORY.as_uri())
+        said = page.evaluate(
+            "jobs => jobs.map(document.querySelector('.explorable').price)",
+            [dict(zip(SLIDERS, setting)) for setting in OF_MEMORY])
+        assert faults == []
+    assert said == [pytest.approx(zero_bytes(*setting), rel=1e-12) for setting in OF_MEMORY]
+
+
+def test_the_bars_are_as_long_as_the_sliders_say(chromium, zero_bytes):
+    with watched(chromium) as (page, faults):
+        page.goto(MEMORY.as_uri())
+        for place in range(12):
+            for number, name in enumerate(SLIDERS):
+                slider = page.locator(f"[name={name}]")
+                most = 8 if name == "weights" else int(slider.get_attribute("max"))
+                slider.fill(str((7 * place + 3 * number) % (most + 1)))
+            weights, ranks, stage, precision = (
+                page.locator(f"[data-is={name}]").inner_text() for name in SLIDERS)
+            parts = zero_bytes(float(weights.split()[0]), int(ranks), int(stage), precision)
+            wide = [float(box.get_attribute("width"))
+                    for box in page.locator("svg .now rect").all()]
+            ticks = {one.text_content(): float(one.get_attribute("x"))
+                     for one in page.locator("svg text[y='192']").all()}
+            pixels = (ticks["160"] - ticks["0"]) / 160  # of one GB
+            assert wide == [pytest.approx(pixels * part, abs=0.21) for part in parts]
+            kept = page.locator("[data-is=kept]").inner_text().removesuffix(" GB")
+            assert float(kept) == pytest.approx(sum(parts), abs=0.5, rel=0.06)
         assert faults == []
