@@ -83,7 +83,7 @@ def test_every_file_has_its_page(made):
         "00_first.html", "01_second.html", "exercises/README.html", "glossary.html",
         "exercises/release/ps1/ps1.html", "index.html", "instructors.html",
         "module/allreduce.html", "module/index.html",
-        "module/ranks/ddp.html", "readme.html", "search.html"}
+        "module/ranks/ddp.html", "more.html", "readme.html", "search.html"}
     assert pages == len(names) - 1
 
 

@@ -23,7 +23,7 @@ import sys
 from manual_dp.ranks.launch.processes import signal_name
 
 PRINTED = 10**6  # bytes of a rank's output that reach the kernel
-STORED = 2**24   # bytes of it that are kept until then: a disk ends somewhere
+STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
 
 
 class RankError(RuntimeError):
