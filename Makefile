@@ -14,7 +14,7 @@ LESSONS := $(PY) notebooks/tools/lessons.py
 RELEASE := $(PY) notebooks/tools/release.py
 LESSON_FLAG := $(if $(LESSON),--lesson $(LESSON))
 # Three workers, also on two cores: a test of a hang or a deadline mostly waits.
-PYTEST := $(PY) -m pytest -n 3 --dist loadgroup
+PYTEST := $(PY) -m pytest -n 3 --dist loadfile
 
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of

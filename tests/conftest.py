@@ -24,18 +24,6 @@ settings.register_profile("course", database=None, deadline=None, derandomize=Tr
 settings.load_profile("course")
 
 
-# Files whose cases share nothing, and are too many for one worker.
-SPREAD = ["course/school/test_exercises.py"]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Let xdist give a file to one worker, so that what it shares is made once."""
-    for item in items:
-        if not item.path.as_posix().endswith(tuple(SPREAD)):
-            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
-
-
 def _surroundings():
     # torch and scikit-learn set variables of their own when first used
     environment = {name: value for name, value in os.environ.items()

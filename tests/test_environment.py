@@ -273,7 +273,7 @@ LESSONS = "notebooks/tools/lessons.py"
 RELEASE = "notebooks/tools/release.py"
 TARGETS = {  # what is run, with how many threads
     "course": ([LESSONS], "1"), "lab": (["notebooks/tools/lab.py"], "1"),
-    "test": ([*LINT, "-m pytest -n 3 --dist loadgroup tests", f"{LESSONS} check"], "1"),
+    "test": ([*LINT, "-m pytest -n 3 --dist loadfile tests", f"{LESSONS} check"], "1"),
     "refresh": ([f"{LESSONS} refresh", RELEASE], "1"),
     "release": ([f"{RELEASE} --zip build/manual_dp_course.zip"], None),
     "settings": ([f"{LESSONS} settings"], "1"), "lint": (LINT, None),

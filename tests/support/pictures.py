@@ -84,11 +84,6 @@ def pictures():
             "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
             "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
                          for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
-    made["budget"] = bars.budget({
-        "256 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
-                     "kept for backward": 22_000_000},
-        "8 times 32 rows": {"weights": 516_272, "gradients": 516_272, "Adam": 1_032_544,
-                            "kept for backward": 2_800_000}})
     made["traffic, one row"] = graph.traffic({"a star": [], "a ring": ring(8)}, 8)
     return [*made.items(), *processes().items()]
 

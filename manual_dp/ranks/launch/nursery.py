@@ -33,8 +33,8 @@ from manual_dp.ranks.launch import processes, verdict
 from manual_dp.ranks.launch.rank import run
 
 # What torch imports when the first DistributedDataParallel is made, and what gives the
-# digits: each rank would take 4 s. In pieces of at most 0.4 s: a launch never waits for
-# more than one. The order cuts the pieces.
+# digits: each rank would take 4 s. In pieces of 0.8 s at most, when nobody asks for a
+# launch, which never waits for more than one. The order cuts the pieces.
 LATER = ["sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor",
          "torch.distributed.fsdp", "torch._inductor.cpp_builder",
          "torch._dynamo.variables", "torch._dynamo", "scipy.linalg", "scipy.optimize",

@@ -15,7 +15,6 @@ from course.school.draws import describe, rand, summed
 from course.school.linear import averaged, draw_batch, draw_layer, layer
 from course.school.ranks import COLLECTIVES, WAITED, attempt, failed, watched
 
-SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 LONGER = 20  # their first optimizer imports torch's compiler
 
 
@@ -33,7 +32,7 @@ def exchange(random, exchange):
                 theirs = exchange(mine, sum(pair) - rank)
                 found.append([_few(theirs), _few(mine)])
             return found
-        results, error = attempt(work, k, SECONDS)
+        results, error = attempt(work, k)
         who = f"ranks {pair[0]} and {pair[1]} of {k}"
         yield failed(f"{who}, tensors of shape {shapes[0]} and others", error,
                      "the other's tensor on both", {
@@ -77,7 +76,7 @@ def ring(random, ring_allreduce):
             with watched(names=COLLECTIVES) as calls:
                 returned = ring_allreduce(own)
             return own, returned, calls
-        results, error = attempt(work, k, SECONDS)
+        results, error = attempt(work, k)
         given = describe(numbers(held))
         yield failed(given, error, "the sum on every rank", {
             "every rank waits in send, which ends when its neighbour receives: start "
@@ -113,7 +112,7 @@ def ddp_by_hand(random, MyDDP):
                 steps.append(([list(calls)], torch.cat([p.grad.flatten()
                                                         for p in params])))
             return begun, steps
-        results, error = attempt(work, k, SECONDS)
+        results, error = attempt(work, k)
         yield failed(so_many(k, "rank"), error, "gradients on every rank", {
             "`finish` ran in the first hook, before other gradients came: hand over "
             "the function, queue_callback(self.finish)": "'NoneType'|callback",
@@ -206,7 +205,7 @@ def evaluate(random, evaluate):
         def work(model=model, shards=shards):
             X, y = shards[dist.get_rank()]
             return evaluate(model, X, y), model[0].running_mean, model[0].training
-        results, error = attempt(work, len(sizes), SECONDS)
+        results, error = attempt(work, len(sizes))
         given = (f"{len(sizes)} ranks with {sizes} rows, of which {right} are given "
                  "their label; the model has batch norm, and is in "
                  f"{'training' if training else 'evaluation'} mode")
@@ -293,7 +292,7 @@ def any_rank(random, any_rank):
             flags = [case[dist.get_rank()] for case in asked]
             handed = [torch.tensor(flag) if as_tensors else flag for flag in flags]
             return [numbers(any_rank(flag)) for flag in handed]
-        results, error = attempt(work, k, SECONDS)
+        results, error = attempt(work, k)
         kind = "tensors such as loss.isnan()" if as_tensors else "True or False"
         given = f"{so_many(k, 'rank')}, asked {len(asked)} times; the flags are {kind}"
         yield failed(given, error, "an answer on every rank", {

@@ -15,7 +15,6 @@ from course.school.checks import about, close, exercise, numbers, so_many
 from course.school.draws import rand
 from course.school.ranks import COLLECTIVES, PAIRS, WAITED, attempt, failed, watched
 
-SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 SENT = {*COLLECTIVES, *PAIRS} - {"barrier"}  # which sends no numbers
 UNNAMED = "nothing was sent: call dist.all_reduce, by this name"
 
@@ -180,7 +179,7 @@ def ddp(random, DDP):
 def _trained(case, messages=None, before=lambda module: None,
              wrap=lambda module: module, after=lambda *_: None):
     """Compare start, messages(say, case, step, a rank's) and weights, step by step."""
-    ranks, error = attempt(partial(_train, case, before, wrap, after), case.k, SECONDS)
+    ranks, error = attempt(partial(_train, case, before, wrap, after), case.k)
     yield failed(so_many(case.k, "rank"), error, "weights from every rank", {
         "a parameter has gradient None on a rank whose rows did not use it: that "
         "counts as zero": "'NoneType'",

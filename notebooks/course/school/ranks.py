@@ -36,6 +36,7 @@ COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather", "ga
 PAIRS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 BLANK = "not written"
 WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others
+SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
 PATIENCE = 15  # seconds, for ranks that never come
 
 
@@ -59,7 +60,7 @@ def on_ranks(work, world_size, seconds):
     return [result for result, _ in results]
 
 
-def attempt(work, world_size, seconds):
+def attempt(work, world_size, seconds=SECONDS):
     """Return every rank's result and None, or None and the error, for `failed`."""
     try:
         return on_ranks(work, world_size, seconds), None

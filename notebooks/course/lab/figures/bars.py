@@ -5,7 +5,6 @@
     buckets     which gradients lie in which bucket                     ddp_by_hand
     sampler     which rank sees which example, epoch by epoch           ddp_program
     laps        where the time of a step goes, with matplotlib          resnet_cifar10
-    budget      what memory is made of                              keep_only_a_part
 """
 
 from fractions import Fraction
@@ -14,8 +13,6 @@ from course.lab.figures import plot, svg
 from course.lab.figures.lanes import Lanes, listed, plural
 from course.lab.figures.plot import COLOURS, INK
 from course.lab.figures.svg import WIDTH, rank_colour
-
-NEAREST = 1e-12  # what is nearer is rounding
 
 
 def shards(sizes_by_case):
@@ -169,23 +166,3 @@ def laps(runs, title="", **size):
     ax.legend(ncols=len(next(iter(runs.values()))), loc="lower center",
               bbox_to_anchor=(0.5, 1), fontsize=9, frameon=False)
     return ax
-
-
-def budget(cases):
-    """Draw for each label its parts, a dict from a part's name to bytes."""
-    sums = {label: sum(parts.values()) for label, parts in cases.items()}
-    said = {label: f"{size / 1e6:.2f} MB" for label, size in sums.items()}
-    names = list(dict.fromkeys(name for parts in cases.values() for name in parts))
-    colours = {name: rank_colour(i) for i, name in enumerate(names)}
-    card = Lanes(46 * len(cases) + 34, f"Memory of one step: {listed(said, ' ')}",
-                 max(sums.values()), 14, 96)
-    for label, parts in cases.items():
-        card.heading(label, 14, 16, 13)
-        so_far = 0
-        for name in filter(parts.get, names):
-            card.bar(so_far, so_far + parts[name], 26, 20, colours[name], rx=0)
-            so_far += parts[name]
-        card.text(said[label], card.at(so_far) + 6, 36, 12, INK, "start")
-        card.y += 46
-    card.legend(colours, 18)
-    return card.picture()
