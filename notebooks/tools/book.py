@@ -28,7 +28,7 @@ BOOK = Path(__file__).parents[1] / "book"
 # the first lesson of each part
 PARTS = {"start_here": "One process", "processes": "A process for each rank",
          "memory": "Memory and time", "resnet_cifar10": "Applications",
-         "claims_tested": "Claims and faults"}
+         "claims": "Claims and faults"}
 # in the side bar, where a page's own title would not say what it is
 TITLES = {"exercises/README.md": "About them", "module/index.md": "The module",
           "readme.md": "README"}

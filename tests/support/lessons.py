@@ -21,8 +21,8 @@ LESSONS = ["00_start_here", "01_split_the_work", "02_replicas", "03_allreduce",
            "08_processes", "09_ddp_by_hand", "10_buckets", "11_ddp_program",
            "12_together", "13_is_it_correct", "14_memory", "15_sixteen_bits",
            "16_keep_only_a_part", "17_how_often", "18_count_price_look",
-           "19_many_machines", "20_resnet_cifar10", "21_lightning", "22_claims_tested",
-           "23_promises_tested", "24_wrong_on_purpose", "25_your_own_script"]
+           "19_many_machines", "20_resnet_cifar10", "21_lightning", "22_claims",
+           "23_wrong_on_purpose", "24_your_own_script"]
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
