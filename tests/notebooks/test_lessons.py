@@ -89,6 +89,20 @@ def test_a_lesson_that_fails_is_named_with_its_cell_and_the_next_one_runs(tmp_pa
     assert code(folder / "01_raises.ipynb")[0].outputs == []  # a failed one stays as it was
 
 
+def test_the_book_gets_what_ran_and_its_warnings_are_said(tmp_path, capsys, monkeypatch):
+    folder, given = tmp_path / "notebooks", []
+    monkeypatch.setattr(program.book, "build", lambda notebooks, out, runs: (
+        given.extend([notebooks, out, *runs]) or ["page.md: WARNING: no link"]))
+    lesson(folder / "00_raises.ipynb", "1 / 0")
+    lesson(folder / "01_fine.ipynb", "print(1)", tags={"c0": "nbval-ignore-output"})
+    status, rows, out = run(folder, capsys)
+    assert status == 1 and rows[1] == ("01_fine", "ok")
+    assert given[:2] == [folder, tmp_path / "build" / "course"]
+    assert [(run.path.stem, run.failure[:6]) for run in given[2:]] == [
+        ("00_raises", "FAILED"), ("01_fine", "")]
+    assert "ok\npage.md: WARNING: no link\nOpen " in out
+
+
 def test_an_endless_cell_fails_by_its_time_limit(tmp_path, capsys):
     folder = tmp_path / "notebooks"
     lesson(folder / "00_endless.ipynb", "while True: pass")
