@@ -1,8 +1,7 @@
 """Run notebooks, each in a fork of one process that has imported what lessons import.
 
-    Job        a notebook to run: its path, its cells, the folder that it runs in
-    Run        what became of it: cells with outputs, seconds, failure
-    run_all    run jobs, so many at once; yield each one's run as it ends
+    Run        what became of a notebook: cells with outputs, seconds, failure
+    run_all    run notebooks, so many at once; yield each one's run as it ends
 
 A fork has no port and no kernel around it. The kernel's own shell runs the cells; what
 it would send to a notebook is kept. A fork leads a session of its own: when its time is
@@ -26,35 +25,31 @@ import nbformat
 from nbformat.v4 import output_from_msg
 from stored import code_cells
 
-Job = namedtuple("Job", "path nb folder")
-Run = namedtuple("Run", "job nb seconds failure")  # failure: "", or where and how it failed
+Run = namedtuple("Run", "path nb seconds failure")  # failure: "", or where and how it failed
 CHARTS = "module://matplotlib_inline.backend_inline"
 WARM = """torch manual_dp manual_dp.ranks matplotlib.pyplot matplotlib_inline.backend_inline
     ipykernel.zmqshell ipykernel.compiler nbconvert.preprocessors
     course.lab.figures.player course.lab.figures.plot""".split()
 
 
-def run_all(jobs, at_once=1, timeout=900, heard=lambda path, cells: None):
-    """Yield the Run of each job as it ends; so many run at once.
+def run_all(jobs, at_once=1, timeout=900, heard=lambda path: None):
+    """Yield the Run of each job, a notebook's path and its cells, as it ends.
 
-    jobs: asked for the next one when it can start. timeout: seconds for a notebook.
-    heard(path, cells) is told how many cells are done.
+    It runs in the folder of its path, `timeout` seconds at most. heard(path) is told of
+    each cell that is done.
     """
     for name in WARM:
         importlib.import_module(name)
-    waiting, running, more = iter(jobs), [], True
+    waiting, running = list(jobs), []
     with tempfile.TemporaryDirectory(prefix="lessons-") as place:
         try:
-            while more or running:
-                while more and len(running) < at_once:
-                    if more := next(waiting, None):
-                        running.append(_Fork(more, place, timeout))
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    running.append(_Fork(*waiting.pop(0), place, timeout))
                 wait([fork.line for fork in running], timeout=0.2)
-                for fork in list(running):
-                    if fork.ended():
-                        running.remove(fork)
-                        yield fork.run()
-                    heard(fork.job.path, len(fork.done))
+                for fork in [fork for fork in running if fork.ended(heard)]:
+                    running.remove(fork)
+                    yield fork.stop(patience=20)
         finally:
             for fork in running:
                 fork.stop()
@@ -63,53 +58,48 @@ def run_all(jobs, at_once=1, timeout=900, heard=lambda path, cells: None):
 class _Fork:
     """A notebook that runs in a process of its own."""
 
-    def __init__(self, job, place, timeout):
-        self.job, self.timeout, self.start = job, timeout, time.perf_counter()
-        self.done, self.failure = [], None  # each cell's outputs and number
+    def __init__(self, path, nb, place, timeout):
+        self.path, self.nb, self.left, self.failure = path, nb, code_cells(nb), ""
+        self.start, self.timeout = time.perf_counter(), timeout
         self.line, line = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
-            target=_run, args=(job, place, line))
+            target=_run, args=(path.parent, nb, place, line))
         self.process.start()
         line.close()
 
-    def ended(self):
+    def ended(self, heard):
         """Take what the fork has told; return whether it has finished."""
         alive = self.process.is_alive()  # asked first: what it told before it died counts
         try:
-            while self.failure is None and self.line.poll():
-                *cell, self.failure = self.line.recv()
-                self.done.append(cell)
+            while not self.failure and self.left and self.line.poll():
+                outputs, number, self.failure = self.line.recv()
+                self.left.pop(0).update(outputs=outputs, execution_count=number)
+                heard(self.path)
         except EOFError:
             alive = False
         late = time.perf_counter() - self.start > self.timeout
-        if self.failure is None and (late or not alive):
+        if not self.failure and self.left and (late or not alive):
             why = f"it took longer than {self.timeout} s" if late else "its process ended"
-            self.failure = f"FAILED in cell {code_cells(self.job.nb)[len(self.done)].id}: {why}"
-        return self.failure is not None
+            self.failure = f"FAILED in cell {self.left[0].id}: {why}"
+        return bool(self.failure or not self.left)
 
-    def run(self):
-        """Return the notebook with its outputs."""
-        if self.failure == "":
-            self.process.join(20)  # it removes its files
-        self.stop()
-        for cell, (outputs, number) in zip(code_cells(self.job.nb), self.done):
-            cell.update(outputs=outputs, execution_count=number)
-        return Run(self.job, self.job.nb, time.perf_counter() - self.start, self.failure)
-
-    def stop(self):
-        """End the fork and what it has started."""
+    def stop(self, patience=0):
+        """End the fork and what it has started; return its run."""
+        if not self.failure:
+            self.process.join(patience)  # it removes its files
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             self.process.kill()  # it leads no session yet
         self.process.join()
         self.line.close()
+        return Run(self.path, self.nb, time.perf_counter() - self.start, self.failure)
 
 
 # in the fork
 
-def _run(job, place, line):
-    """Run the cells; tell `line` each one's outputs, number, and None, "" or a failure."""
+def _run(folder, nb, place, line):
+    """Run the cells; tell `line` each one's outputs, number, and "" or a failure."""
     os.setsid()
     # what the parent does at its exit, such as removing its folders, is not for a fork
     atexit._clear()
@@ -117,17 +107,16 @@ def _run(job, place, line):
     weakref.finalize._registered_with_atexit = False
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a kernel has it
-    os.chdir(job.folder)
+    os.chdir(folder)
     sys.path.insert(0, "")
     os.environ["MPLBACKEND"] = CHARTS  # as a kernel does
     importlib.import_module("matplotlib").use(CHARTS)
-    shell, code = _shell(place), code_cells(job.nb)
-    for cell in code:
-        number, failure = None, ""
-        shell.cell.outputs = []
+    shell, failure = _shell(place), ""
+    for cell in code_cells(nb):
+        number, shell.cell.outputs = None, []
         if cell.source.strip():
             number, failure = shell.execution_count, _failure(shell, cell)
-        line.send((shell.outputs(), number, failure if failure or cell is code[-1] else None))
+        line.send((shell.outputs(), number, failure))
         if failure:
             break
     atexit._run_exitfuncs()  # temporary folders go, ranks that stay end
@@ -136,10 +125,10 @@ def _run(job, place, line):
 def _failure(shell, cell):
     done = shell.run_cell(cell.source, store_history=True)
     error = done.error_before_exec or done.error_in_exec
-    if error is None and not shell.left:
+    if error is None:
         return ""
-    said = f"{type(error).__name__}: {error}" if error else "exit() ends the lesson"
-    return f"FAILED in cell {cell.id}: {(said.strip().splitlines() or [''])[0]}"
+    said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    return f"FAILED in cell {cell.id}: {said}"
 
 
 def _shell(place):
@@ -172,16 +161,13 @@ def _shell(place):
             return len(text)
 
     class Shell(ZMQInteractiveShell):
-        cell, left = kept, False
+        cell = kept
 
         def outputs(self):
             return CoalesceStreamsPreprocessor().preprocess_cell(kept, {}, 0)[0].outputs
 
         def enable_gui(self, gui=None):
             pass
-
-        def ask_exit(self):
-            self.left = True
 
     nothing = os.open(os.devnull, os.O_RDWR)  # what programs write is not a cell's
     os.dup2(nothing, 1)

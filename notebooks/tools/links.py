@@ -8,47 +8,41 @@ in a link, such as [lesson 3](03_allreduce.ipynb), so that its number can follow
 
 import re
 
-from stored import write_text
+from stored import LESSONS, SETS
 
-PAGES = ["[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb", "glossary.md",
-         "book/*.md", "clusters/*.md", "exercises/*.md", "../README.md"]
+PAGES = [LESSONS, SETS, "glossary.md", "book/*.md", "book/*.yml", "clusters/*.md",
+         "exercises/*.md", "../README.md"]
 TITLE = r"# \d+\. ([^\"\\\n]+)"
+LABEL = r"\[([Ll]esson )?(\d+)(\.? [^\]\[]*)?(?=\]\([./a-z]*\d\d_(\w+)\.ipynb)"
 
 
 def mend(notebooks):
     """Write the lessons' numbers wherever they are named; return the files that changed."""
-    lessons = sorted(notebooks.glob("[0-9][0-9]_*.ipynb"))
+    lessons = sorted(notebooks.glob(LESSONS))
     numbers = {path.stem[3:]: path.stem[:2] for path in lessons}
-    found = {path: re.search(TITLE, path.read_text(encoding="utf-8")) for path in lessons}
-    titles = {path: title[1] for path, title in found.items() if title}
-    way, changed = list(titles), []
+    titles = {path: re.search(TITLE, path.read_text(encoding="utf-8"))[1] for path in lessons}
+    changed = []
+
+    def label(found):
+        lesson, old, title, name = (group or "" for group in found.groups())
+        new = numbers.get(name, old)
+        wide = re.match(r"0\d", old) or title.startswith(" ")
+        return f"[{lesson}{new if wide else int(new)}{title}"
+
+    def address(found):
+        return f"{numbers.get(found[2], found[1])}_{found[2]}.ipynb"
     for path in (path for page in PAGES for path in sorted(notebooks.glob(page))):
         before = path.read_text(encoding="utf-8")
-        after = _links(before, numbers)
+        after = re.sub(LABEL, label, before)
+        after = re.sub(r"\b(\d\d)_([a-z]\w*)\.ipynb", address, after)
         if path in titles:
-            after = re.sub(TITLE, f"# {int(path.stem[:2])}. {titles[path]}", after, count=1)
-            at = way.index(path)
-            for word, other in (("Before", way[:at][-1:]), ("Next", way[at + 1:][:1])):
-                for lesson in other:
+            number, at = int(path.stem[:2]), lessons.index(path)
+            after = re.sub(TITLE, f"# {number}. {titles[path]}", after, count=1)
+            for word, others in ("Before", lessons[:at][-1:]), ("Next", lessons[at + 1:][:1]):
+                for lesson in others:
                     link = f"{int(lesson.stem[:2])}. {titles[lesson]}]({lesson.name})"
                     after = re.sub(rf"\[{word}: [^\]]*\]\([^)]*\)", f"[{word}: {link}", after)
         if after != before:
-            write_text(path, after)
+            path.write_text(after, encoding="utf-8")
             changed.append(path)
     return changed
-
-
-def _links(text, numbers):
-    """Give each link to a lesson the lesson's number, in its label and in its address."""
-    def label(found):
-        before, old, after, folder, name = found.groups()
-        number = numbers.get(name)
-        if number is None:
-            return found[0]
-        wide = len(old) == 2 and old[0] == "0" or after.startswith(" ")
-        new = number if wide else str(int(number))
-        return f"[{before}{new}{after}]({folder}{number}_{name}.ipynb"
-    text = re.sub(r"\[((?:[Ll]esson )?)(\d+)((?:\.? [^\]\[]*)?)\]\(([./a-z]*)\d\d_(\w+)\.ipynb",
-                  label, text)
-    return re.sub(r"\b\d\d_([a-z]\w*)\.ipynb", lambda found: (
-        f"{numbers[found[1]]}_{found[1]}.ipynb" if found[1] in numbers else found[0]), text)

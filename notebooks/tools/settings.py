@@ -9,57 +9,50 @@ may be, and after a comma what it means:
     read      the settings of a lesson; refuses what is not written so
     plan      the values that a lesson is run with
     changed   the lesson with these values
+    said      these values, to print
     broken    the first line that said True and does not any more
 """
 
 import ast
-import copy
 import re
 from collections import namedtuple
 
-from stored import code_cells
+from stored import cleared, code_cells
 
 Setting = namedtuple("Setting", "name stored values")  # the least first, or as written
 
-WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d[\d.e+-]*"
-CHOICES = rf"(?:{WORD})(?:, (?:{WORD}))* or (?:{WORD})"
-LINE = re.compile(rf"(\w+) = ({WORD}) +# (?:({WORD}) to ({WORD})|({CHOICES}))(?:, \S.*)?")
+WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+RANGE = rf"(?:{WORD})(?:(?: to | or |, )(?:{WORD}))+"
+LINE = re.compile(rf"(\w+) = ({WORD}) +# ({RANGE})(?:, \S.*)?")
 
 
 def read(path, nb):
     """Return the settings of a lesson; ValueError names it and the line of one."""
-    cell = _parameters(nb)
-    if cell is None:
-        raise ValueError(f"{path.name}: no cell is tagged parameters")
-    settings = []
+    settings, cell = [], _parameters(nb)
     for number, line in enumerate(cell.source.splitlines(), 1):
-        try:
-            settings += [_setting(line)] if line else []
-        except (ValueError, SyntaxError) as error:
-            raise ValueError(f"{path.name}, cell {cell.id}, line {number}: "
-                             f"{line}\n    {error}") from None
+        setting = _setting(line)
+        if line and not setting:
+            raise ValueError(
+                f"{path.name}, cell {cell.id}, line {number}: {line}\n    a setting is a name, "
+                'its value, a range that has it, such as "# 2 to 8" or "# 4 or 8", '
+                "and after a comma what it means")
+        settings += [setting] if setting else []
     return settings
 
 
 def _parameters(nb):
-    return next((cell for cell in nb.cells
-                 if "parameters" in cell.metadata.get("tags", [])), None)
+    return next(cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", []))
 
 
 def _setting(line):
     if not (found := LINE.fullmatch(line)):
-        raise ValueError('a setting is a name, its value, and a range such as "# 2 to 8" '
-                         'or "# 4 or 8", and after a comma what it means')
-    name, value, *ends, choices = found.groups()
-    stored = ast.literal_eval(value)
-    values = [ast.literal_eval(word) for word in (
-        re.findall(WORD, choices) if choices else ends)]
-    if isinstance(stored, float):
-        values = [float(value) for value in values]
-    alike = {type(value) for value in values} == {type(stored)}
-    if not alike or not (stored in values if choices else values[0] <= stored <= values[1]):
-        raise ValueError("its value is not in its range, or of another kind")
-    return Setting(name, stored, values)
+        return None
+    stored, *said = map(ast.literal_eval, re.findall(WORD, f"{found[2]} {found[3]}"))
+    values = [float(value) for value in said] if isinstance(stored, float) else said
+    if {type(value) for value in values} != {type(stored)}:
+        return None
+    within = values[0] <= stored <= values[-1] if " to " in found[3] else stored in values
+    return Setting(found[1], stored, values) if within else None
 
 
 def plan(settings):
@@ -76,11 +69,15 @@ def plan(settings):
 
 
 def changed(nb, values):
-    """Return the lesson with these settings."""
-    nb = copy.deepcopy(nb)
-    cell = _parameters(nb)
-    cell.source = "\n".join(f"{name} = {value!r}" for name, value in values.items())
+    """Return the lesson with these settings, without outputs."""
+    nb = cleared(nb)
+    _parameters(nb).source = "\n".join(f"{name} = {value!r}" for name, value in values.items())
     return nb
+
+
+def said(nb):
+    """Return the settings of a lesson as a line to print."""
+    return "  " + _parameters(nb).source.replace("\n", ", ")
 
 
 def broken(stored, new):
@@ -89,20 +86,20 @@ def broken(stored, new):
     Lines are the same check if they differ in numbers alone.
     """
     for before, after in zip(code_cells(stored), code_cells(new)):
-        held = {}
-        for label, _, true in _checks(before):
-            held[label] = true and held.get(label, True)
-        for label, line, true in _checks(after):
-            if held.get(label) and not true:
+        checks = _checks(before)
+        true = {label for label, _ in checks} - {
+            label for label, line in checks if "False" in line}
+        for label, line in _checks(after):
+            if label in true and "False" in line:
                 return f"FAILED in cell {before.id}: it prints {line!r}"
     return ""
 
 
 def _checks(cell):
-    """Yield of each line that says True or False: its words, the line, whether all is True."""
-    for output in cell.outputs:
-        text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
-        for line in map(str.strip, text.splitlines()):
-            if truths := re.findall(r"\b(?:True|False)\b", line):
-                label = re.sub(r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?", "", line)
-                yield re.sub(r"[\s,+-]+", " ", label).strip(), line, "False" not in truths
+    """Return the lines that say True or False: each one's words, and the line."""
+    texts = [output.get("text", "") or output.get("data", {}).get("text/plain", "")
+             for output in cell.outputs]
+    lines = [line.strip() for text in texts for line in text.splitlines()
+             if re.search(r"\b(?:True|False)\b", line)]
+    numbers = r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?|[\s,+-]+"
+    return [(re.sub(r" +", " ", re.sub(numbers, " ", line)).strip(), line) for line in lines]

@@ -3,13 +3,12 @@
     tidy          nothing of this machine or run is kept; charts have 256 colours
     refresh       write what ran, where something changed
     differences   the cells that say something else than what is stored
-    write_text    a file that is written whole or not at all
+    GIVEN         what a learner reads and runs, in `make lab` and in the book
 """
 
 import base64
 import copy
 import io
-import os
 import re
 from pathlib import Path
 
@@ -17,10 +16,13 @@ import nbformat
 from nbval.plugin import get_sanitize_patterns
 from PIL import Image
 
+NOTEBOOKS = Path(__file__).parents[1]
+LESSONS, SETS = "[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"
+GIVEN = [LESSONS, "glossary.md", "exercises/README.md", "exercises/release/*/*.ipynb",
+         "results/*", "programs/**/*.py", "config/*.yaml", "clusters/*"]
 KERNEL = dict(name="python3", display_name="Python 3 (ipykernel)", language="python")
 # what is rounding, and the word for it; nbval takes the same file
-ROUNDING = get_sanitize_patterns(
-    (Path(__file__).parents[1] / "rounding.cfg").read_text(encoding="utf-8"))
+ROUNDING = get_sanitize_patterns((NOTEBOOKS / "rounding.cfg").read_text(encoding="utf-8"))
 
 
 def code_cells(nb):
@@ -65,8 +67,7 @@ def refresh(path, nb):
     if same and not differences(old, nb):
         nb = old
     after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
-    if after != before:
-        write_text(path, after)
+    path.write_text(after, encoding="utf-8")
     return after != before
 
 
@@ -77,9 +78,8 @@ def differences(old, new):
     """
     found = {}
     for before, after in zip(code_cells(old), code_cells(new)):
-        numbers = before.execution_count, after.execution_count
         said = ("", "") if measures(before) else (_said(before), _said(after))
-        if len(set(numbers)) > 1 or len(set(said)) > 1:
+        if said[0] != said[1] or before.execution_count != after.execution_count:
             found[before.id] = said
     return found
 
@@ -90,9 +90,8 @@ def _said(cell):
     for output in cell.outputs:
         texts = output.get("data", {output.get("name", "error"): output.get("text", "")})
         for kind, text in texts.items():
-            if not kind.startswith("image/png"):
-                kinds[kind] = kinds.get(kind, "") + (
-                    text if isinstance(text, str) else "".join(text))
+            if kind != "image/png":
+                kinds[kind] = kinds.get(kind, "") + str(text)
     said = "\n".join(f"{kind}: {text}" for kind, text in sorted(kinds.items()))
     for pattern, word in ROUNDING:
         said = re.sub(pattern, word, said)
@@ -104,20 +103,6 @@ def _few_colours(text):
     image = Image.open(io.BytesIO(base64.b64decode(text)))
     if image.mode == "P":
         return text
-    flat = Image.new("RGB", image.size, "white")
-    flat.paste(image, mask=image.convert("RGBA").getchannel("A"))
     file = io.BytesIO()
-    flat.quantize(256).save(file, "png", optimize=True)
-    if len(file.getvalue()) >= len(base64.b64decode(text)):
-        return text
+    image.convert("RGB").quantize(256).save(file, "png", optimize=True)
     return base64.b64encode(file.getvalue()).decode()
-
-
-def write_text(path, text):
-    """Write `text` to `path`, as UTF-8; if interrupted, the old file stays."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 import json
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +15,17 @@ import psutil
 import pytest
 from grading import JoinCells  # notebooks/exercises
 
-from tests.support.browser import SOON, open_browser, watched
+from tests.support.browser import open_browser, watched
+from tests.support.lessons import lost_links
 
-ROOT = Path(__file__).parents[2]
-NOTEBOOKS = ROOT / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LATE = 240  # seconds, for what takes ten
 
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("copies") / "lab"
-    return folder, lab.copy_lessons(NOTEBOOKS, folder)
+    folder = tmp_path_factory.mktemp("copies") / "build" / "lab"
+    return folder, lab.copy_lessons(folder)
 
 
 def test_every_lesson_and_what_it_links_to_is_copied(copies):
@@ -43,11 +43,7 @@ def test_every_lesson_and_what_it_links_to_is_copied(copies):
 
 
 def test_no_link_of_a_copy_leads_to_a_file_that_is_missing(copies):
-    for path in (path for path in copies[0].rglob("*.*") if path.suffix in (".ipynb", ".md")):
-        text = path.read_text() if path.suffix == ".md" else "\n".join(
-            cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown")
-        links = re.findall(r"\]\((?!http)([^)#\s]+)", text)
-        assert [link for link in links if not (path.parent / link).exists()] == [], path
+    assert lost_links(copies[0]) == []
 
 
 def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
@@ -63,25 +59,22 @@ def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
             (c.id, c.source.replace(lab.ALL, ""), c.metadata) for c in stored]
 
 
-def test_what_a_learner_wrote_stays_and_what_was_deleted_comes_back(tmp_path):
-    folder = tmp_path / "lab"
-    new, _ = lab.copy_lessons(NOTEBOOKS, folder)
-    mine = [folder / "03_allreduce.ipynb", folder / "programs/train_ddp.py"]
-    gone = folder / "04_split_the_batch.ipynb"
+def test_what_a_learner_wrote_stays_what_was_deleted_comes_back_and_it_is_said(
+        copies, tmp_path, monkeypatch, capsys):
+    folder, (new, _) = copies
+    shutil.copytree(folder, tmp_path / lab.FOLDER)
+    mine = [tmp_path / lab.FOLDER / name for name in ("03_allreduce.ipynb", "programs/train.py")]
+    gone = tmp_path / lab.FOLDER / "04_split_the_batch.ipynb"
     for path in mine:
         path.write_text("mine")
     gone.unlink()
-    assert lab.copy_lessons(NOTEBOOKS, folder) == (1, new - 1)
-    assert [path.read_text() for path in mine] == ["mine", "mine"] and gone.exists()
-
-
-def test_it_says_in_one_line_where_the_copies_are_and_how_to_begin_afresh(
-        tmp_path, monkeypatch, capsys):
     called = []
     monkeypatch.setattr(os, "execv", lambda *words: called.append(words))
-    lab.main(["--folder", str(tmp_path / "lab"), "--", "--no-browser"])
+    monkeypatch.chdir(tmp_path)
+    lab.main(["--no-browser"])
+    assert [path.read_text() for path in mine] == ["mine", "mine"] and gone.exists()
     [line] = capsys.readouterr().out.splitlines()
-    assert f"{tmp_path / 'lab'}: " in line and " 0 kept" in line and "afresh" in line
+    assert f"build/lab: 1 new, {new - 1} kept" in line and "afresh" in line
     [(program, command)] = called
     assert program == sys.executable and command[:3] == [sys.executable, "-m", "jupyterlab"]
     assert "--LabApp.default_url=lab/tree/00_start_here.ipynb" in command
@@ -89,18 +82,6 @@ def test_it_says_in_one_line_where_the_copies_are_and_how_to_begin_afresh(
 
 
 # JupyterLab
-
-def marked():
-    """Return the processes that were started with this test's mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("MANUAL_DP_LAB_TEST") == str(os.getpid()):
-                found.append(process)
-        except psutil.Error:
-            pass
-    return [process for process in found if process.pid != os.getpid()]
-
 
 def until(condition, seconds=LATE):
     end = time.monotonic() + seconds
@@ -117,36 +98,29 @@ def server(tmp_path):
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("JUPYTER", "PYTEST"))}
     running = subprocess.Popen(
-        [sys.executable, str(NOTEBOOKS / "tools" / "lab.py"), "--folder",
-         str(tmp_path / "lab"), "--", "--no-browser", "--ServerApp.port=0",
-         "--ServerApp.ip=127.0.0.1", *["--allow-root"] * (os.geteuid() == 0)],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env=kept | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(runtime),
-                    "MANUAL_DP_LAB_TEST": str(os.getpid()), "OMP_NUM_THREADS": "1"})
+        [sys.executable, str(NOTEBOOKS / "tools" / "lab.py"), "--no-browser",
+         "--ServerApp.port=0", "--ServerApp.ip=127.0.0.1",
+         *["--allow-root"] * (os.geteuid() == 0)], cwd=tmp_path,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=kept | {
+            "HOME": str(home), "JUPYTER_RUNTIME_DIR": str(runtime), "OMP_NUM_THREADS": "1"})
     try:
         [said] = until(lambda: list(runtime.glob("jpserver-*.json")))
-        yield tmp_path / "lab", json.loads(until(said.read_text))
+        yield tmp_path / lab.FOLDER, json.loads(until(said.read_text))
     finally:
+        kernels = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(signal.SIGTERM)
-        try:
-            running.wait(LATE)
-            until(lambda: not marked(), LATE)
-        finally:
-            left = marked()
-            for process in left:
-                process.kill()
-            running.wait()
+        running.wait(LATE)
+        _, left = psutil.wait_procs(kernels, timeout=LATE)
     assert left == [] == list(runtime.glob("*.json"))
 
 
 def ready(page):
-    """Wait until a notebook is open and has a kernel; return what says it is idle."""
-    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=2 * SOON)
+    """Wait until a notebook is open and has a kernel."""
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=LATE * 1000)
     # the status bar's; the toolbar says "Idle" before there is a kernel, and cells
     # that are run then open a dialog that asks for one
-    idle = page.get_by_text("Python 3 (ipykernel) | Idle").first
-    idle.wait_for(state="attached", timeout=2 * SOON)
-    return idle
+    page.get_by_text("Python 3 (ipykernel) | Idle").first.wait_for(
+        state="attached", timeout=LATE * 1000)
 
 
 ANSWER = """\
@@ -174,7 +148,7 @@ def test_a_learner_solves_1_1_splits_the_cell_saves_and_it_is_joined_again(serve
     notebook = folder / "exercises/release/ps1/ps1.ipynb"
     with open_browser() as browser, watched(browser, [said["url"], "ws:"]) as (page, faults):
         page.goto(f"{said['url']}lab/tree/exercises/release/ps1/ps1.ipynb"
-                  f"?token={said['token']}")
+                  f"?token={said['token']}", wait_until="commit")
         ready(page)
         page.locator(".jp-CodeCell", has_text="import torch").first.click()
         page.keyboard.press("Shift+Enter")

@@ -5,10 +5,10 @@ Small lessons are planted; the program runs here, as `make` calls it, and forks.
 
 import base64
 import io
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,9 +21,8 @@ import pytest
 import settings
 import stored
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from PIL import Image, ImageChops, ImageDraw, ImageStat
+from PIL import Image
 
-TOOLS = Path(__file__).parents[2] / "notebooks" / "tools"
 FIGURE = """%matplotlib inline
 import matplotlib.pyplot as plt
 plt.plot([1, 2])
@@ -46,15 +45,14 @@ def lesson(path, *cells, tags=None, outputs=None):
         if cell.id in (tags or {}):
             cell.metadata.tags = [tags[cell.id]]
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = new_markdown_cell("# A lesson\n\n*You will learn:* to count.", id="title")
+    head = new_markdown_cell("# 0. A lesson", id="title")
     nbformat.write(new_notebook(cells=[head, *code]), path)
     return path
 
 
 def run(folder, capsys, *words):
     """Run the program; return its exit status, and {lesson: result} of its table."""
-    status = program.main([*words, "--notebooks", str(folder),
-                           "--out", str(folder.parent / "out")])
+    status = program.main([*words, "--notebooks", str(folder)])
     out, err = capsys.readouterr()
     assert err == ""
     rows = [line.split(maxsplit=2) for line in out.splitlines()[1:]]
@@ -62,7 +60,7 @@ def run(folder, capsys, *words):
 
 
 def ran(path):
-    [done] = forks.run_all([forks.Job(path, nbformat.read(path, 4), path.parent)])
+    [done] = forks.run_all([(path, nbformat.read(path, 4))])
     return done
 
 
@@ -85,11 +83,24 @@ def test_a_lesson_that_fails_is_named_with_its_cell_and_the_next_one_runs(tmp_pa
     assert rows == [
         ("00_fine", "refreshed"), ("01_raises", "FAILED in cell c1: ValueError: bad"),
         ("02_dies", "FAILED in cell c1: its process ended"),
-        ("03_exits", "FAILED in cell c1: exit() ends the lesson"),
-        ("04_no_python", rows[4][1])]
-    assert rows[4][1].startswith("FAILED in cell c1: SyntaxError")
+        *rows[3:]]
+    assert [row[1].split()[:4] for row in rows[3:]] == 2 * ["FAILED in cell c1:".split()]
     assert [cell.execution_count for cell in code(folder / "00_fine.ipynb")] == [1, None]
     assert code(folder / "01_raises.ipynb")[0].outputs == []  # a failed one stays as it was
+
+
+def test_the_book_gets_what_ran_and_its_warnings_are_said(tmp_path, capsys, monkeypatch):
+    folder, given = tmp_path / "notebooks", []
+    monkeypatch.setattr(program.book, "build", lambda notebooks, out, runs: (
+        given.extend([notebooks, out, *runs]) or ["page.md: WARNING: no link"]))
+    lesson(folder / "00_raises.ipynb", "1 / 0")
+    lesson(folder / "01_fine.ipynb", "print(1)", tags={"c0": "nbval-ignore-output"})
+    status, rows, out = run(folder, capsys)
+    assert status == 1 and rows[1] == ("01_fine", "ok")
+    assert given[:2] == [folder, tmp_path / "build" / "course"]
+    assert [(run.path.stem, run.failure[:6]) for run in given[2:]] == [
+        ("00_raises", "FAILED"), ("01_fine", "")]
+    assert "ok\npage.md: WARNING: no link\nOpen " in out
 
 
 def test_an_endless_cell_fails_by_its_time_limit(tmp_path, capsys):
@@ -128,7 +139,6 @@ def test_a_lesson_starts_ranks_and_leaves_none_and_no_file(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(tmp_path, number):
-    # in a process of its own, which imports torch: what it gets is a signal
     folder = tmp_path / "notebooks"
     lesson(folder / "00_long.ipynb",
            "import subprocess, time\nsleeper = subprocess.Popen(['sleep', '60'])",
@@ -136,22 +146,21 @@ def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(tmp_path,
     lesson(folder / "01_next.ipynb", "open('next', 'w').close()",
            tags={"c0": "nbval-ignore-output"})
     (tmp_path / "tmp").mkdir()
-    running = subprocess.Popen(
-        [sys.executable, TOOLS / "lessons.py", "--notebooks", folder,
-         "--out", tmp_path / "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+
+    def course():  # in a process of its own: what it gets is a signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        tempfile.tempdir = str(tmp_path / "tmp")
+        os._exit(program.main(["--notebooks", str(folder)]))
+    running = multiprocessing.get_context("fork").Process(target=course)
+    running.start()
     deadline = time.monotonic() + 60
-    try:
-        while not (folder / "started").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        running.send_signal(number)
-        _, errors = running.communicate(timeout=20)
-    finally:
-        running.kill()
-        running.wait()
-    assert (running.returncode, errors) == (130, "")
-    assert not (folder / "next").exists() and not (tmp_path / "out").exists()
+    while not (folder / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(running.pid, number)
+    running.join(20)
+    running.kill()
+    assert running.exitcode == 130
+    assert not (folder / "next").exists() and not (tmp_path / "build").exists()
     assert list((tmp_path / "tmp").iterdir()) == []
     assert [process for process in psutil.process_iter(["cwd"])
             if process.info["cwd"] == str(folder)] == []
@@ -236,6 +245,8 @@ def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys)
         {}, {}, {"tags": ["nbval-ignore-output"]}, {"nbgrader": {"points": 2}}]
     assert [cell.execution_count for cell in nb.cells[1:]] == [1, 2, 3]
     assert nb.cells[3].outputs[0].data == {"text/plain": "42"}
+    chart = Image.open(io.BytesIO(base64.b64decode(nb.cells[1].outputs[0].data["image/png"])))
+    assert (chart.mode, chart.convert("RGB").getpixel((0, 0))) == ("P", (255, 255, 255))
     before = path.read_bytes()
     assert before.startswith(b'{\n "cells": [\n  {\n') and before.endswith(b"}\n")
     # a second run, with another time, leaves the same bytes
@@ -246,24 +257,6 @@ def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys)
     nbformat.write(nb, path)
     run(path.parent, capsys, "refresh")
     assert code(path)[2].source == "7 * 6"
-
-
-def test_a_chart_takes_fewer_bytes_and_looks_as_before():
-    large = Image.new("RGB", (1400, 600), "white")
-    for i, colour in enumerate(["#3268a8", "#d9822b", "#3a9a6a"]):
-        ImageDraw.Draw(large).line([(0, 150 * i), (1400, 600 - 100 * i)], colour, 8)
-    large = large.resize((700, 300), Image.Resampling.LANCZOS)  # with soft edges
-    file = io.BytesIO()
-    large.save(file, "png")
-    before = base64.b64encode(file.getvalue()).decode()
-    nb = stored.tidy(said(shown(png=before)))
-    [cell] = stored.code_cells(nb)
-    after = cell.outputs[0].data["image/png"]
-    assert len(after) < 0.6 * len(before)
-    again = Image.open(io.BytesIO(base64.b64decode(after))).convert("RGB")
-    apart = ImageStat.Stat(ImageChops.difference(large, again))
-    assert max(apart.mean) < 0.5 and again.size == large.size
-    assert stored.tidy(nb).cells[0].outputs[0].data["image/png"] == after
 
 
 # settings
@@ -285,7 +278,7 @@ def test_a_range_is_read(line, value, values):
 
 
 @pytest.mark.parametrize("line", [
-    "x = 4", "x = 4  # any", "x = 4  # 2 to", "x = 4  # 2 to 8: ranks", "x = 4  # 2, 4",
+    "x = 4", "x = 4  # any", "x = 4  # 2 to", "x = 4  # 2 to 8: ranks",
     "x = 4  # 2 to 8,", "x = '# 2 to 8'", "x = 9  # 2 to 8", "x = 5  # 4 or 6",
     "x = 4  # 0.5 to 8", "x = 'a'  # 2 to 8", "x = 4  # 1..2 to 8", "print(4)  # 2 to 8",
     "x = [1, 2]  # 1 to 8", "x = f(4)  # 1 to 8"])
@@ -314,22 +307,20 @@ def test_a_check_that_does_not_hold_any_more_is_told(before, after, line):
     assert failure == (line and f"FAILED in cell c0: it prints {line!r}")
 
 
-def test_lessons_run_at_their_extremes_in_copies(tmp_path, capsys):
+def test_lessons_run_at_their_extremes(tmp_path, capsys):
     folder = tmp_path / "notebooks"
-    for name, source, text in (("01_right", "open('left', 'w').close()\nprint(n < 9)", "True"),
+    for name, source, text in (("01_right", "print(n < 9)", "True"),
                                ("02_raises", "print(1 / n)", "0.25"),
                                ("03_false", "print('small', n > 0)", "small True")):
         lesson(folder / f"{name}.ipynb", "n = 4  # 0 to 8", source,
                tags={"c0": "parameters"}, outputs={"c1": [stream(text)]})
     status, rows, _ = run(folder, capsys, "settings")
     assert status == 1 and sorted(rows) == [
-        ("01_right", "ok  n=0"), ("01_right", "ok  n=8"),
-        ("02_raises", "FAILED in cell c1: ZeroDivisionError: division by zero  n=0"),
-        ("02_raises", "ok  n=8"),
-        ("03_false", "FAILED in cell c1: it prints 'small False'  n=0"),
-        ("03_false", "ok  n=8")]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "01_right.ipynb", "02_raises.ipynb", "03_false.ipynb"]
+        ("01_right", "ok  n = 0"), ("01_right", "ok  n = 8"),
+        ("02_raises", "FAILED in cell c1: ZeroDivisionError: division by zero  n = 0"),
+        ("02_raises", "ok  n = 8"),
+        ("03_false", "FAILED in cell c1: it prints 'small False'  n = 0"),
+        ("03_false", "ok  n = 8")]
     lesson(folder / "04_old.ipynb", "n = 4  # any", tags={"c0": "parameters"})
     assert program.main(["settings", "--notebooks", str(folder)]) == 1
     assert "04_old.ipynb, cell c0, line 1: n = 4  # any" in capsys.readouterr().err
@@ -344,10 +335,8 @@ def test_a_lesson_that_was_moved_is_renumbered_wherever_it_is_named(tmp_path):
             ("00_start", "# 0. Start\n[lesson 3](03_sum.ipynb), lessons [2](02_sum.ipynb)"),
             ("04_sum", f"# 3. The sum\n{way}\n[Map](00_start.ipynb)"),
             ("10_end", f"# 10. End\n{way}")):
-        lesson(folder / f"{name}.ipynb", "1")
-        nb = nbformat.read(folder / f"{name}.ipynb", 4)
-        nb.cells.insert(0, nbformat.v4.new_markdown_cell(text))
-        nbformat.write(nb, folder / f"{name}.ipynb")
+        folder.mkdir(exist_ok=True)
+        nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), folder / f"{name}.ipynb")
     (tmp_path / "README.md").write_text(
         "| [03 The sum](notebooks/03_sum.ipynb) | [3](3.md)\n")
     links.mend(folder)

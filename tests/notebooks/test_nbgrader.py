@@ -1,6 +1,6 @@
 """Problem set 1 goes through nbgrader, by the very commands of the exercises' README.
 
-Three learners hand in, and each exercise of theirs is a case of its own. It takes half a
+Two learners hand in, and each exercise of theirs is a case of its own. It takes half a
 minute on an idle machine: only nbgrader itself can say what it makes of a cell.
 """
 
@@ -98,29 +98,20 @@ def honest():
     return nb
 
 
-def careless():
-    """One mistake and a check that hides it, one syntax error, one check deleted."""
-    nb = solved()
-    cells(nb)[ONE].source = f"def {ONE}(*args):\n    return 'nothing'"
+def faulty():
+    """An own import whose check was edited, no Python, no check, tricks, nothing written."""
+    nb, blank = solved(), cells(notebook("release"))
+    patch = "import course.school.checks as checks\nchecks.check = lambda *a, **k: 0"
+    cells(nb)[ONE].source = f"%%time\nfrom manual_dp import {ONE}"
     cells(nb)[f"check_{ONE}"].source = f"print('ps1/{ONE}: right')"
     cells(nb)[TWO].source += "\nx = = 3"
     nb.cells.pop(place(nb, f"check_{THREE}"))
+    cells(nb)[FOUR].source = f"{FOUR} = None\n{patch}"
+    cells(nb)[FIVE].source = blank[FIVE].source
+    added(nb, place(nb, FIVE), f"check = lambda *args, **kwargs: None\n{patch}")
     added(nb, 0, "from elsewhere import what_is_not_there")
     nb.cells[0].metadata.nbgrader = {**cells(nb)[FOUR].metadata.nbgrader,
                                      "grade_id": "of_another_release"}
-    return nb
-
-
-def cheating():
-    """What the notebook itself takes for right, and is not."""
-    nb = notebook("release")
-    own = f"from manual_dp import {ONE}"
-    patch = "import course.school.checks as checks\nchecks.check = lambda *a, **k: 0"
-    cells(nb)[ONE].source = own
-    cells(nb)[TWO].source = f"%%time\n{own} as {TWO}"
-    cells(nb)[THREE].source = f"{THREE} = None\ncheck = lambda *args, **kwargs: None"
-    cells(nb)[FOUR].source = f"{FOUR} = None\n{patch}"
-    added(nb, place(nb, FIVE), f"check = lambda *args, **kwargs: None\n{patch}")
     return nb
 
 
@@ -134,7 +125,7 @@ def right_in_parts(path):
 
 
 HONEST = "Anna O'Neil"  # names of the learning platforms
-HANDED_IN = {HONEST: honest, "careless": careless, "cheating": cheating}
+HANDED_IN = {HONEST: honest, "faulty": faulty}
 
 
 def commands():
@@ -208,25 +199,15 @@ def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
     assert "ZeroDivisionError" not in said
 
 
-def test_a_mistake_and_a_syntax_error_cost_their_exercises_alone(course):
-    assert earned(course, "careless") == {**ALL, ONE: 0, TWO: 0}
-    assert f"ps1/{ONE}: right" not in page(course, "careless")
-    assert "SyntaxError" in page(course, "careless")
-
-
-@pytest.mark.parametrize("name, sentence", [
-    (ONE, "not graded: it imports more of manual_dp than the first cell does"),
-    (TWO, "not graded: it imports more of manual_dp than the first cell does"),
-    (THREE, "not graded: it defines check anew"),
-    (FOUR, "not graded: it imports more of course than the first cell does"),
-    (FIVE, "not run: this is not an answer cell")])  # and the answer is still blank
-def test_a_notebook_that_cheats_gets_nothing_and_a_sentence(course, name, sentence):
-    assert earned(course, "cheating")[name] == 0
-    folder, _ = course
-    nb = nbformat.read(folder / "autograded" / "cheating" / "ps1" / "ps1.ipynb", 4)
-    near = nb.cells[place(nb, name) - (name == FIVE)]
-    assert sentence in near.source and sentence in page(course, "cheating")
-    assert f"ps1/{FIVE} is not written yet" in page(course, "cheating")
+def test_what_is_wrong_gets_nothing_and_a_sentence_and_what_is_right_its_points(course):
+    assert earned(course, "faulty") == {**dict.fromkeys(ANSWERS, 0), THREE: ALL[THREE]}
+    said = page(course, "faulty")
+    for sentence in ("not graded: it imports more of manual_dp than the first cell does",
+                     "SyntaxError", f"ps1/{THREE}: right", f"ps1/{FIVE} is not written yet",
+                     "not graded: it imports more of course than the first cell does",
+                     "not run: this is not an answer cell"):
+        assert sentence in said
+    assert f"ps1/{ONE}: right" not in said
 
 
 def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
@@ -236,15 +217,10 @@ def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
 
 def test_what_to_teach_again_names_the_mistakes(course):
     said = course[1]["mistakes.py"]
-    assert re.search(rf"^1 of 3 +{TWO} +SyntaxError", said, re.M)
-    assert re.search(rf"^1 of 3 +{ONE} +not graded: it imports more", said, re.M)
+    assert re.search(rf"^1 of 2 +{TWO} +SyntaxError", said, re.M)
+    assert re.search(rf"^1 of 2 +{ONE} +not graded: it imports more", said, re.M)
     *_, last = said.splitlines()
     assert "not written yet" in last
-
-
-def test_nbgrader_hands_out_what_is_stored(course):
-    assert ((course[0] / "release" / "ps1" / "ps1.ipynb").read_bytes()
-            == (EXERCISES / "release" / "ps1" / "ps1.ipynb").read_bytes())
 
 
 def test_the_readme_says_the_commands():

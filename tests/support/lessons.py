@@ -76,6 +76,25 @@ def words(text):
     return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
+def lost_links(folder):
+    """Return the links of notebooks and texts to what is no file, or no heading of one."""
+    def prose(path):
+        text = path.read_text(encoding="utf-8")
+        return text if path.suffix == ".md" else "\n".join(
+            map(source, markdown_cells(json.loads(text))))
+    texts = {path.resolve(): re.sub("`[^`]*`", "x", prose(path))
+             for suffix in ("md", "ipynb") for path in folder.rglob(f"*.{suffix}")}
+    heads = {path: {re.sub(r"[^\w-]", "", head.lower().replace(" ", "-"))
+                    for head in re.findall(r"^#+ (.+)$", text, re.M)}
+             for path, text in texts.items()}
+    links = [(path, *link.partition("#")[::2]) for path, text in texts.items()
+             for link in re.findall(r"\[[^\[\]]*\]\((?!https?:|mailto:)([^()\s]+)\)", text)]
+    assert len(links) > 100
+    return [(path.name, name, anchor) for path, name, anchor in links
+            for target in [(path.parent / name).resolve() if name else path]
+            if not target.exists() or anchor and anchor not in heads.get(target, [anchor])]
+
+
 # rules: how it is stored
 
 def it_is_a_valid_notebook(nb):

@@ -10,7 +10,7 @@ import nbformat
 import psutil
 import pytest
 import torch
-from forks import Job, run_all  # notebooks/tools, which pyproject.toml puts on the path
+from forks import run_all  # notebooks/tools, which pyproject.toml puts on the path
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from nbformat.v4 import new_code_cell, new_notebook
@@ -199,7 +199,7 @@ def test_what_a_fork_has_stored_a_kernel_says_again(tmp_path):
     # what only this sees: that a kernel and the course's own way to run a lesson agree
     nb = new_notebook(cells=[new_code_cell(cell, id=f"cell-{i}")
                              for i, cell in enumerate(CELLS)])
-    [done] = run_all([Job(tmp_path, nb, tmp_path)], timeout=240)
+    [done] = run_all([(tmp_path / "stored.ipynb", nb)], timeout=240)
     assert done.failure == ""
     tidy(nb)
     assert nb.cells[-1].outputs[0].text.endswith("rank 2: new 2\nrank 2: 2\n")
