@@ -9,6 +9,7 @@
 import base64
 import copy
 import io
+import os
 import re
 from pathlib import Path
 
@@ -67,7 +68,9 @@ def refresh(path, nb):
     if same and not differences(old, nb):
         nb = old
     after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
-    path.write_text(after, encoding="utf-8")
+    part = path.with_name(f".{path.name}.part")  # if interrupted, the old file stays
+    part.write_text(after, encoding="utf-8")
+    os.replace(part, path)
     return after != before
 
 
