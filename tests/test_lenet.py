@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from manual_dp import init_params, lenet, loss
-from manual_dp.lenet import check_labels
 
 
 def seeded(seed=0):
@@ -146,17 +145,6 @@ def test_loss_by_hand():
 def test_refuses_scores_or_labels(y_hat, y, error, message):
     with pytest.raises(error, match=message):
         loss(y_hat, y)
-
-
-@pytest.mark.parametrize("y, error, message", [  # `loss` has tested some of it before
-    (torch.tensor([9, 10]), ValueError, r"y\[1\] is 10, not a label from 0 to 9"),
-    (torch.zeros(4), TypeError, "y must be int64 labels, got torch.float32"),
-    (zeros(4, 1), ValueError, r"one label an example, got shape \(4, 1\)"),
-    ([0], TypeError, "y must be a tensor, got list"),
-])
-def test_labels_are_checked_alone_too(y, error, message):
-    with pytest.raises(error, match=message):
-        check_labels(y)
 
 
 def test_labels_on_another_device_are_not_read():

@@ -2,9 +2,6 @@ import importlib
 import json
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,6 @@ from manual_dp.__main__ import main, table
 from manual_dp.files import fashion_mnist
 from tests.support.commands import refuses
 
-ROOT = Path(__file__).parents[1]
 train_module = importlib.import_module("manual_dp.train")
 NAMES = list(fashion_mnist.FILES)
 
@@ -76,23 +72,6 @@ def test_a_run_that_diverges_is_one_line(capsys):
     line = refuses(main, capsys, "train", "--world-size", "1", "--epochs", "1",
                    "--lr", "1e300")
     assert "the summed gradient on rank 0 is not finite" in line
-
-
-def test_wrong_arguments_of_the_real_command_leave_no_traceback():
-    run = subprocess.run([sys.executable, "-m", "manual_dp", "train", "--lr", "fast"],
-                         cwd=ROOT, timeout=300, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.endswith("python -m manual_dp train: error: argument --lr: "
-                               "'fast' is not a finite number >= 0\n")
-    assert "Traceback" not in run.stderr
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
-def test_help_is_printed(capsys, arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: python -m manual_dp")
 
 
 # runs

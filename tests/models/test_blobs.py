@@ -14,28 +14,6 @@ def test_images_are_fractions_and_masks_are_zeros_and_ones():
     assert blobs(2, size=8)[0].shape == (2, 8, 8)
 
 
-def pieces(mask):
-    """Count the connected parts of a mask, given as rows of 0 and 1."""
-    left = {(r, c) for r, row in enumerate(mask) for c, inside in enumerate(row)
-            if inside}
-    count = 0
-    while left:
-        count += 1
-        todo = [left.pop()]
-        while todo:
-            r, c = todo.pop()
-            near = {(r + i, c + j) for i in (-1, 0, 1) for j in (-1, 0, 1)} & left
-            left -= near
-            todo += near
-    return count
-
-
-def test_every_image_has_one_to_three_blobs():
-    # two that touch are one piece
-    counts = {pieces(mask) for mask in blobs(300)[1].tolist()}
-    assert counts == {1, 2, 3}
-
-
 def by_floats(rows, seed, size):
     """Generate the same blobs in Python's floats, a pixel at a time."""
     generator = torch.Generator().manual_seed(seed)

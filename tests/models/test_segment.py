@@ -101,14 +101,6 @@ def test_counts_add_up_over_any_shards(world_size):
     assert torch.equal(total, overlap(y_hat, y))
 
 
-def test_the_mean_of_the_ranks_scores_is_another_number():
-    y = torch.tensor([[[1, 1, 1, 1]], [[1, 0, 0, 0]]])
-    found = torch.tensor([[[1, 1, 1, 1]], [[0, 0, 0, 1]]])
-    counts = [overlap(scores(found[i:i + 1]), y[i:i + 1]) for i in range(2)]
-    assert [iou(one)[1].item() for one in counts] == [1, 0]  # the mean is 1/2
-    assert iou(sum(counts))[1].item() == 4 / 6
-
-
 # what is refused
 
 SCORES, MASKS = torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)

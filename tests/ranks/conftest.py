@@ -1,4 +1,4 @@
-"""For tests of ranks: nothing is left after each test, no file either."""
+"""For tests of ranks: nothing is left after each test; what tests of checkpoints share."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import manual_dp
 from manual_dp.ranks import run_ranks
@@ -44,3 +45,21 @@ def start_python(tmp_path):
     for process in started:
         process.kill()
         process.communicate()
+
+
+# checkpoints
+
+def same(a, b):
+    """Return whether two states are equal, bit for bit."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.pt"

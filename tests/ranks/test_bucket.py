@@ -43,11 +43,6 @@ def test_the_last_parameters_come_first_and_a_bucket_closes_at_the_cap(cap, expe
     assert indices(params, make_buckets(params, cap)) == expected
 
 
-def test_a_parameter_beyond_the_cap_goes_in_whole():
-    params = [param(MIB // 8), param(MIB // 2), param(8), param(8)]
-    assert indices(params, make_buckets(params, 1)) == [[3, 2, 1], [0]]
-
-
 def test_buckets_are_torchs_for_the_same_order_and_caps():
     generator = torch.Generator().manual_seed(0)
     many = 0
@@ -62,27 +57,22 @@ def test_buckets_are_torchs_for_the_same_order_and_caps():
     assert many > 20
 
 
-def test_a_bucket_holds_one_dtype():
-    dtypes = [torch.float64, torch.float32, torch.float32, torch.float64]
-    params = [param(2, dtype=dtype) for dtype in dtypes]
-    buckets = make_buckets(params, 25)
-    assert indices(params, buckets) == [[3], [2, 1], [0]]
-    assert [bucket.flat.dtype for bucket in buckets] == [
-        torch.float64, torch.float32, torch.float64]
+F32, F64 = torch.float32, torch.float64
 
 
-def test_a_bucket_holds_one_device():
-    params = [param(2), nn.Parameter(torch.ones(2, dtype=torch.float64, device="meta"))]
-    assert indices(params, make_buckets(params, 25)) == [[1], [0]]
-
-
-def test_the_size_begins_again_behind_a_border():
-    params = [param(MIB // 8), param(MIB // 16), param(MIB // 8, dtype=torch.float32)]
-    assert indices(params, make_buckets(params, 1)) == [[2], [1, 0]]
-
-
-def test_no_parameters_make_no_buckets():
-    assert make_buckets([], 25) == []
+@pytest.mark.parametrize("params, expected", [  # cap: 1 MiB
+    ([], []),
+    ([param(MIB // 8), param(MIB // 2), param(8), param(8)], [[3, 2, 1], [0]]),
+    ([param(2, dtype=dtype) for dtype in (F64, F32, F32, F64)], [[3], [2, 1], [0]]),
+    ([param(2), nn.Parameter(torch.ones(2, dtype=F64, device="meta"))], [[1], [0]]),
+    # the size begins again behind a border
+    ([param(MIB // 8), param(MIB // 16), param(MIB // 8, dtype=F32)], [[2], [1, 0]]),
+], ids=["no parameters", "beyond the cap", "dtypes", "devices", "border"])
+def test_a_bucket_holds_one_dtype_on_one_device_and_a_parameter_whole(params, expected):
+    buckets = make_buckets(params, 1)
+    assert indices(params, buckets) == expected
+    assert all(p.dtype == bucket.flat.dtype and p.device == bucket.flat.device
+               for bucket in buckets for p in bucket.params)
 
 
 # the flat tensor
@@ -177,20 +167,3 @@ def test_gradients_of_any_layout_are_put_where_they_belong():
         return ([p.grad.tolist() for p in params] == expected,
                 bucket.flat.tolist() == flat)
     assert run_ranks(rank_function, 2) == [(True, True)] * 2
-
-
-def test_a_gradient_that_is_the_view_already_is_put_again():
-    # zero_grad(set_to_none=False) leaves it there, and backward adds to it
-    def rank_function():
-        bucket = Bucket([p := param(2)])
-        steps = []
-        for _ in range(3):
-            p.grad = torch.ones(2, dtype=torch.float64) if p.grad is None else p.grad.zero_()
-            p.grad += 4 * dist.get_rank()
-            bucket.put(p)
-            bucket.start()
-            bucket.wait()
-            bucket.empty()
-            steps.append(p.grad.tolist())
-        return steps
-    assert run_ranks(rank_function, 2) == [[[3, 3], [2, 2], [2, 2]]] * 2

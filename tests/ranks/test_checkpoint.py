@@ -3,16 +3,25 @@ import hashlib
 import io
 import os
 import pickle
+import random
+import resource
+import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
+import time
 
+import cloudpickle
 import pytest
 import torch
+import torch.distributed as dist
 
 from manual_dp.ranks import RankError, run_ranks
 from manual_dp.ranks.checkpoint import CheckpointError, load, save
+from tests.ranks.conftest import same
+
+# A rank has no tests to import from: send this file's functions whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 KILLS = int(os.environ.get("MANUAL_DP_KILLS", 3))
 
@@ -28,26 +37,10 @@ def some_state(seed=0, rows=4):
             "epoch": 3, "loss": [0.5, None, True], "name": "a run"}
 
 
-def same(a, b):
-    """Return whether two states are equal, bit for bit."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[name], b[name]) for name in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
-
-
 def with_first_line(data):
     """Return `data` as a file of ours, with the right size and the right hash."""
     digest = hashlib.sha256(data).hexdigest()
     return f"manual_dp checkpoint 1 {len(data)} {digest}\n".encode() + data
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.pt"
 
 
 @pytest.fixture
@@ -123,69 +116,61 @@ def test_two_threads_may_save_at_once(path):
     assert os.listdir(path.parent) == ["model.pt"]
 
 
-KILLED = """
-import os, random, signal, sys, time
-import torch
-from manual_dp.ranks.checkpoint import load, save
-path, kills = sys.argv[1], int(sys.argv[2])
-state = {"count": 0, "W": torch.zeros(5, 1_000_000)}  # 20 MB
-save(path, state)
-count, temps = 0, 0
-for kill in range(kills):
-    hear, tell = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+def killed_in_the_middle_of_saves(path, kills):
+    """Let a copy of this process save again and again, kill it, and load what is there."""
+    def save_on(count):
         while True:
             count += 1
-            state["W"].fill_(count)
-            save(path, {"count": count, "W": state["W"]})
+            save(path, {"count": count, "W": W.fill_(count)})
             os.write(tell, b".")
-    os.read(hear, 1)
-    time.sleep(random.uniform(0, 0.4))
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(tell)
-    said = count + 1 + len(os.read(hear, 10**6))  # so many saves have returned
-    temps += len([name for name in os.listdir(os.path.dirname(path)) if ".ck" in name])
-    found = load(path)
-    assert (found["W"] == found["count"]).all()
-    assert found["count"] in (said, said + 1), (found["count"], said)
-    count = found["count"]
-    save(path, state | {"count": count, "W": state["W"].fill_(count)})
-    assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
-print(f"{kills} kills, {kills} loadable, {temps} left a temporary file")
-"""
+
+    W, count = torch.zeros(5, 1_000_000), 0  # 20 MB
+    save(path, {"count": count, "W": W})
+    for _ in range(kills):
+        hear, tell = os.pipe()
+        if (pid := os.fork()) == 0:
+            save_on(count)
+        os.read(hear, 1)
+        time.sleep(random.uniform(0, 0.4))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(tell)
+        said = count + 1 + len(os.read(hear, 10**6))  # so many saves have returned
+        found = load(path)
+        assert (found["W"] == found["count"]).all()
+        assert found["count"] in (said, said + 1), (found["count"], said)
+        count = found["count"]
+        save(path, {"count": count, "W": W.fill_(count)})
+        assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
 
 
 def test_a_kill_at_any_instant_leaves_the_old_file_or_the_new(path):
-    run = subprocess.run([sys.executable, "-c", KILLED, path, str(KILLS)], timeout=300,
-                         env={**os.environ, "OMP_NUM_THREADS": "1"},  # it forks
-                         cwd=Path(__file__).parents[2], capture_output=True, text=True)
-    print(run.stdout)
-    assert f"{KILLS} kills, {KILLS} loadable" in run.stdout, run.stderr
-    assert os.listdir(path.parent) == ["model.pt"]
+    def alone():
+        dist.destroy_process_group()  # its threads are not in a copy
+        killed_in_the_middle_of_saves(str(path), KILLS)
+    run_ranks(alone, 1, timeout=300)
 
 
-def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypatch):
+FULL = ": the disk may be full; .*pt is as it was"
+
+
+@pytest.mark.parametrize("call, code, more", [
+    ("fsync", errno.EIO, "$"), ("replace", errno.EIO, "$"),  # that is no full disk
+    ("fsync", errno.ENOSPC, FULL), ("fsync", errno.EDQUOT, FULL)])
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypatch, call,
+                                                                code, more):
     def fail(*_):
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(code, "no")
     save(path, some_state())
     old = path.read_bytes()
-    for name in "fsync", "replace":
-        with monkeypatch.context() as patch, pytest.raises(OSError) as caught:
-            patch.setattr(os, name, fail)
-            save(path, some_state(seed=1))
-        assert str(caught.value) == "[Errno 5] Input/output error"  # not a full disk
-        assert path.read_bytes() == old and os.listdir(path.parent) == ["model.pt"]
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match=rf"^\[Errno {code}\] no{more}"):
+        save(path, some_state(seed=1))
+    assert path.read_bytes() == old and os.listdir(path.parent) == ["model.pt"]
 
 
 def test_a_full_disk_says_so_and_leaves_the_old_file(path):
     def fill(path):
-        import resource
-
-        import torch
-
-        from manual_dp.ranks.checkpoint import save
         resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))  # SIGXFSZ is ignored
         try:
             save(path, {"W": torch.zeros(10**6)})
@@ -197,17 +182,6 @@ def test_a_full_disk_says_so_and_leaves_the_old_file(path):
                       f"be full; {path} is as it was")
     assert same(load(path), some_state())
     assert os.listdir(path.parent) == ["model.pt"]
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_may_be_a_full_quota(path, monkeypatch, code):
-    def fail(_):
-        raise OSError(code, os.strerror(code))
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match=f"Errno {code}.*: the disk may be full; .*pt is "
-                                      "as it was"):
-        save(path, {})
-    assert os.listdir(path.parent) == []
 
 
 def test_missing_files_and_folders_are_missing_as_usual(path):
@@ -274,33 +248,22 @@ def test_a_flipped_bit_is_seen_before_anything_is_unpacked(path, nothing_is_unpa
         good[place] ^= 1
 
 
-@pytest.mark.parametrize("change, seen", [
-    (lambda data: data[:-1], 999), (lambda data: data[:-999], 1),
-    (lambda data: data[:-1000], 0), (lambda data: data + b"x", 1001),
+SIZE = "model.pt should have 1000 bytes after its first line, has {}$"
+OTHER = "model.pt does not begin as a checkpoint of ours does, 'manual_dp checkpoint 1'"
+THOUSAND = with_first_line(bytes(1000))
+
+
+@pytest.mark.parametrize("data, message", [
+    (THOUSAND[:-1], SIZE.format(999)), (THOUSAND[:-1000], SIZE.format(0)),
+    (THOUSAND + b"x", SIZE.format(1001)), (b"", "model.pt is empty$"),
+    (THOUSAND[:40], OTHER), (with_first_line(b"")[:-1], OTHER), (bytes(1000), OTHER),
+    (b"manual_dp checkpoint 2 0 " + b"0" * 64 + b"\n", OTHER), (b"\n", OTHER),
+    (b"\xff\xfe\x80" * 100, OTHER), (b" " + THOUSAND, OTHER), (b"hello, world\n", OTHER),
 ])
-def test_a_file_of_the_wrong_size_says_both_sizes(path, nothing_is_unpacked, change,
-                                                  seen):
-    path.write_bytes(change(with_first_line(bytes(1000))))
-    with pytest.raises(CheckpointError, match="model.pt should have 1000 bytes after its "
-                                              f"first line, has {seen}$"):
-        load(path)
-
-
-def test_an_empty_file_is_empty(path, nothing_is_unpacked):
-    path.touch()
-    with pytest.raises(CheckpointError, match="model.pt is empty$"):
-        load(path)
-
-
-@pytest.mark.parametrize("data", [
-    with_first_line(bytes(9))[:40], with_first_line(b"")[:-1],
-    b"manual_dp checkpoint 2 0 " + b"0" * 64 + b"\n", b"\n", bytes(1000),
-    b"\xff\xfe\x80" * 100, b" " + with_first_line(bytes(9)), b"hello, world\n",
-])
-def test_another_programs_file_is_refused(path, nothing_is_unpacked, data):
+def test_a_file_of_another_size_or_program_is_refused(path, nothing_is_unpacked, data,
+                                                      message):
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="model.pt does not begin as a checkpoint "
-                                              "of ours does, 'manual_dp checkpoint 1'"):
+    with pytest.raises(CheckpointError, match=message):
         load(path)
 
 
@@ -361,14 +324,7 @@ def test_save_refuses_what_load_would_refuse(path):
 # several ranks
 
 def test_rank_0_saves_and_all_ranks_load_when_the_file_is_there(path):
-    def save_and_load(path):
-        import os
-        import time
-
-        import torch
-        import torch.distributed as dist
-
-        from manual_dp.ranks.checkpoint import load, save
+    def save_and_load():
         rank, replace, written = dist.get_rank(), os.replace, []
 
         def slow(*names):
@@ -377,62 +333,44 @@ def test_rank_0_saves_and_all_ranks_load_when_the_file_is_there(path):
             written.append(names)
         os.replace = slow
         save(path, {"W": torch.arange(3) + 10} if rank == 0 else None)
-        return len(written), os.path.exists(path), load(path)["W"].tolist()
-    assert run_ranks(save_and_load, 3, str(path)) == [
+        return len(written), path.exists(), load(path)["W"].tolist()
+    assert run_ranks(save_and_load, 3) == [
         (1, True, [10, 11, 12]), (0, True, [10, 11, 12]), (0, True, [10, 11, 12])]
 
 
-def test_an_error_of_rank_0_in_a_save_reaches_every_rank(path):
-    def save_in_no_folder(path, caught):
-        from manual_dp.ranks.checkpoint import CheckpointError, save
-        try:
-            save(path, {})
-        except (OSError, CheckpointError) as error:
-            if not caught:
-                raise
-            return type(error).__name__, str(error)
+def told(function, *args):
+    """Return the class and the text of what the call raises."""
+    with pytest.raises((OSError, CheckpointError)) as caught:
+        function(*args)
+    return type(caught.value).__name__, str(caught.value)
+
+
+def test_an_error_of_one_rank_reaches_every_rank(path):
     nowhere = str(path / "model.pt")
-    first, *others = run_ranks(save_in_no_folder, 3, nowhere, True, timeout=20)
-    assert first[0] == "FileNotFoundError" and ".ck-model.pt" in first[1]
-    assert others == [("CheckpointError", f"rank 0 could not save {nowhere}: "
-                       f"FileNotFoundError: {first[1]}")] * 2
-    with pytest.raises(RankError, match="rank 0 raised FileNotFoundError"):
-        run_ranks(save_in_no_folder, 3, nowhere, False, timeout=20)
 
-
-def test_an_error_of_one_rank_in_a_load_reaches_every_rank(path):
-    def load_its_own(path, caught):
-        import torch.distributed as dist
-
-        from manual_dp.ranks.checkpoint import CheckpointError, load
-        try:
-            load(f"{path}-{dist.get_rank()}")
-        except (OSError, CheckpointError) as error:
-            if not caught:
-                raise
-            return type(error).__name__, str(error)
+    def save_and_load():
+        return told(save, nowhere, {}), told(load, f"{path}-{dist.get_rank()}")
     for rank in 0, 2:
         save(f"{path}-{rank}", some_state())
-    before, own, after = run_ranks(load_its_own, 3, str(path), True, timeout=20)
-    assert own[0] == "FileNotFoundError"
-    for rank, (name, text) in zip((0, 2), (before, after)):
+    saved, loaded = zip(*run_ranks(save_and_load, 3, timeout=20))
+    name, text = saved[0]
+    assert name == "FileNotFoundError" and ".ck-model.pt" in text
+    assert saved[1:] == (("CheckpointError", f"rank 0 could not save {nowhere}: "
+                          f"FileNotFoundError: {text}"),) * 2
+    assert loaded[1][0] == "FileNotFoundError"
+    for rank in 0, 2:
+        name, text = loaded[rank]
         assert name == "CheckpointError"
         assert text.startswith(f"rank 1 could not load {path}-{rank}: FileNotFoundError")
+    with pytest.raises(RankError, match="rank 0 raised FileNotFoundError"):
+        run_ranks(save, 3, nowhere, {}, timeout=20)
     with pytest.raises(RankError, match="rank 1 raised FileNotFoundError"):
-        run_ranks(load_its_own, 3, str(path), False, timeout=20)
+        run_ranks(lambda: load(f"{path}-{dist.get_rank()}"), 3, timeout=20)
 
 
 def test_ranks_that_read_different_files_are_named(path):
-    def load_its_own(path):
-        import torch.distributed as dist
-
-        from manual_dp.ranks.checkpoint import CheckpointError, load
-        try:
-            load(f"{path}-{dist.get_rank()}")
-        except CheckpointError as error:
-            return str(error)
     for rank in range(4):
         save(f"{path}-{rank}", {"epoch": rank % 2})
-    assert run_ranks(load_its_own, 4, str(path), timeout=20) == [
-        f"could not load {path}-{rank}: ranks [1, 3] read another file than rank 0"
-        for rank in range(4)]
+    texts = run_ranks(lambda: told(load, f"{path}-{dist.get_rank()}"), 4, timeout=20)
+    assert texts == [("CheckpointError", f"could not load {path}-{rank}: ranks [1, 3] read "
+                      "another file than rank 0") for rank in range(4)]

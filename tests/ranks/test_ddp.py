@@ -90,7 +90,7 @@ def seeing():
                                 nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3)))
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_ten_steps_are_torchs_and_those_of_one_device(world_size, optimizer):
     def train(model, X, y, factor):
@@ -143,147 +143,6 @@ def test_the_gradient_is_the_mean_of_the_ranks_gradients(world_size):
 
 # scenarios: the rank does this with each kind, and sees what torch's sees
 
-def no_sync_then_sync(wrap):
-    model, seen = wrap(net()), []
-    with model.no_sync():
-        seen += backward(model, 1)
-        seen += backward(model, 2)
-    return seen + backward(model, 3) + backward(model, 4)
-
-
-def only_backward_in_no_sync(wrap):
-    model = wrap(net())
-    loss = model(rows(1)).sum()
-    with model.no_sync():
-        loss.backward()
-    return grads(model)
-
-
-def only_forward_in_no_sync(wrap):
-    model = wrap(net())
-    with model.no_sync():
-        loss = model(rows(1)).sum()
-    loss.backward()
-    return grads(model)
-
-
-def nested_no_sync(wrap):
-    model, seen = wrap(net()), []
-    with model.no_sync():
-        with model.no_sync():
-            seen += backward(model, 1)
-        seen += backward(model, 2)
-    return seen + backward(model, 3)
-
-
-def no_sync_left_by_an_error(wrap):
-    model = wrap(net())
-    try:
-        with model.no_sync():
-            model(rows(1)[:, :2])  # two columns, not three
-    except RuntimeError:
-        pass
-    return backward(model, 2)
-
-
-def evaluation_between_forward_and_backward(wrap):
-    model = wrap(net())
-    loss = model(rows(1)).sum()
-    with torch.no_grad():
-        seen = [model(rows(2))]
-    loss.backward()
-    seen += grads(model)
-    with model.no_sync():
-        loss = model(rows(3)).sum()
-    with torch.no_grad():
-        model(rows(4))
-    loss.backward()
-    return seen + grads(model)
-
-
-def sum_of_a_forward_outside_and_one_inside(wrap):
-    model = wrap(net())
-    loss = model(rows(1)).sum()
-    with model.no_sync():
-        loss = loss + model(rows(2)).square().sum()
-    loss.backward()
-    return grads(model)
-
-
-def accumulation(wrap, set_to_none=True):
-    model, seen = wrap(net()), []
-    step = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for number in range(0, 9, 3):
-        step.zero_grad(set_to_none=set_to_none)
-        with model.no_sync():
-            for part in (0, 1):
-                (model(rows(number + part)).square().mean() / 3).backward()
-        (model(rows(number + 2)).square().mean() / 3).backward()
-        seen += grads(model)
-        step.step()
-    return seen + [p.detach() for p in model.parameters()]
-
-
-def accumulation_into_zeros(wrap):
-    return accumulation(wrap, set_to_none=False)
-
-
-def clipped_gradients(wrap):
-    model, seen = wrap(net()), []
-    step = torch.optim.SGD(model.parameters(), lr=0.5)
-    for number in range(3):
-        step.zero_grad(set_to_none=number == 1)
-        backward(model, number)
-        seen.append(nn.utils.clip_grad_norm_(model.parameters(), 0.1))
-        seen += grads(model)
-        step.step()
-    return seen + grads(model)
-
-
-def a_hook_of_the_learners(wrap):
-    layers = net()
-    layers[0].weight.register_hook(lambda grad: grad * 2)
-    model = wrap(layers)
-    layers[2].weight.register_hook(lambda grad: grad * 3)
-    return backward(model, 1)
-
-
-def one_layer_three_times(wrap):
-    layer = filled(nn.Linear(3, 3))
-    return backward(wrap(nn.Sequential(layer, nn.Tanh(), layer, layer)), 1)
-
-
-def frozen_layers(wrap):
-    layers = filled(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2)))
-    layers[1].requires_grad_(False)
-    layers[2].bias.requires_grad_(False)
-    model = wrap(layers)
-    return backward(model, 1) + backward(model, 2)
-
-
-def channels_last(wrap):
-    layers = filled(nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 2)))
-    model, seen = wrap(layers.to(memory_format=torch.channels_last)), []
-    step = torch.optim.Adam(model.parameters(), lr=0.01)
-    for number in range(3):
-        X = rows(number, 3, 72).view(3, 2, 6, 6).to(memory_format=torch.channels_last)
-        step.zero_grad(set_to_none=number == 1)
-        model(X).square().sum().backward()
-        seen += grads(model)
-        step.step()
-    return seen + [p.detach() for p in model.parameters()]
-
-
-def two_dtypes(wrap):
-    layers = net()
-    layers.append(nn.Linear(2, 2).double())
-    layers[2].float()
-    layers[2].register_forward_pre_hook(lambda module, args: (args[0].float(),))
-    layers[2].register_forward_hook(lambda module, args, out: out.double())
-    layers[3].load_state_dict(dict(weight=torch.eye(2), bias=torch.ones(2)))
-    return [grad.double() for grad in backward(wrap(layers), 1)]
-
-
 class Odd(nn.Module):
     """A scalar, an empty parameter, and layers used in another order than registered."""
 
@@ -296,11 +155,6 @@ class Odd(nn.Module):
         for i in order:
             X = torch.tanh(self.layers[i](X))
         return X * self.scale + self.none.sum()
-
-
-def another_order_than_registered(wrap):
-    model = wrap(filled(Odd()))
-    return backward(model, 1) + backward(model, 2)
 
 
 def another_order_on_each_rank(wrap):
@@ -346,24 +200,10 @@ def batch_norm(wrap):
     return seen + grads(model)
 
 
-SCENARIOS = [
-    no_sync_then_sync, only_backward_in_no_sync, only_forward_in_no_sync, nested_no_sync,
-    no_sync_left_by_an_error, evaluation_between_forward_and_backward,
-    sum_of_a_forward_outside_and_one_inside,
-    accumulation, accumulation_into_zeros, clipped_gradients, a_hook_of_the_learners,
-    one_layer_three_times, frozen_layers, channels_last, two_dtypes,
-    another_order_than_registered, another_order_on_each_rank, batch_norm]
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", [another_order_on_each_rank, batch_norm])
 def test_gradients_and_buffers_are_torchs(scenario):
-    for theirs in as_torch(scenario):
+    for theirs in as_torch(scenario, world_size=3):
         assert any(tensor is not None and tensor.abs().max() > 1e-3 for tensor in theirs)
-
-
-@pytest.mark.parametrize("scenario", [accumulation, another_order_on_each_rank, batch_norm])
-def test_gradients_and_buffers_are_torchs_with_three_ranks(scenario):
-    as_torch(scenario, world_size=3)
 
 
 def test_gradients_that_lie_otherwise_in_memory_on_one_rank_are_averaged_by_place():
@@ -424,24 +264,6 @@ def test_unused_parameters_are_treated_as_torch_treats_them(clear):
     close(first, second)
 
 
-def test_a_parameter_that_one_rank_used_has_half_its_gradient_on_both():
-    def rank_function():
-        results = []
-        for wrap in WRAPS:
-            model = wrap(filled(Branches()), find_unused_parameters=True)
-            model(torch.ones(1, 3).double(), [dist.get_rank()]).sum().backward()
-            results.append(grads(model))
-        return results
-
-    expected = filled(Branches())
-    expected(torch.ones(1, 3).double(), [0, 1]).sum().backward()
-    halves = [None if grad is None else grad / 2 for grad in grads(expected)]
-    assert [half is None for half in halves] == [False] * 4 + [True] * 2
-    for results in run_ranks(rank_function, 2):
-        for ours in results:
-            close(ours, halves)
-
-
 def unused_after_no_sync(wrap):
     model = wrap(filled(Branches()), find_unused_parameters=True)
     with model.no_sync():
@@ -477,13 +299,6 @@ def test_the_gradient_of_what_no_rank_used_keeps_its_bits():
             results.append(all(map(torch.equal, seen[2:6], seen[-4:])))
         return results
     assert run_ranks(rank_function, 3) == [[True] * 5] * 3  # a third, three times, is not one
-
-
-def test_two_steps_without_unused_parameters_may_allow_them():
-    def scenario(wrap):
-        model = wrap(net(), find_unused_parameters=True)
-        return backward(model, 1) + backward(model, 2)
-    as_torch(scenario)
 
 
 # messages, buckets and overlap
@@ -550,27 +365,6 @@ def test_ddp_starts_a_bucket_while_backward_is_still_on_its_way():
                        "start 2.weight 1.weight 0.weight", over]
 
 
-def test_the_last_layers_sum_is_there_before_backward_reaches_the_first():
-    def rank_function():
-        import time
-        model, done = DDP(three_layers(), SMALL), []
-
-        def wait(grad):  # what backward does next is the first layer's weight
-            work, end = model.buckets[0].work, time.monotonic() + 10
-            while not work.is_completed() and time.monotonic() < end:
-                time.sleep(0.001)
-            done.append((work.is_completed(), model.buckets[-1].work,
-                         model.buckets[0].flat.clone()))
-        model.module[0].register_forward_hook(
-            lambda module, args, out: out.register_hook(wait) and None)
-        backward(model, 1)
-        return done, model.module[2].weight.grad.flatten()
-
-    for done, grad in run_ranks(rank_function, 2, timeout=30):
-        (completed, last_work, flat), = done
-        assert completed and last_work is None and torch.equal(flat, grad)
-
-
 def test_buckets_start_in_one_order_where_gradients_get_ready_in_another():
     def rank_function():
         events, start = [], Bucket.start
@@ -588,20 +382,6 @@ def test_buckets_start_in_one_order_where_gradients_get_ready_in_another():
     names = [name for name, _ in Odd().named_parameters()][::-1]
     assert names.pop() == "scale"  # shares the bucket of `none`, whose 0 bytes did not fill it
     assert first == second == 2 * names
-
-
-def test_gradients_are_parts_of_the_buckets():
-    # no second copy of the gradients, and nothing to copy back
-    def rank_function():
-        results = []
-        for kind in (BucketDDP, DDP):
-            model = kind(net(), 1e-4)
-            for _ in range(2):
-                backward(model, 1)
-                results.append(all(p.grad is bucket.views[p]
-                                   for bucket in model.buckets for p in bucket.params))
-        return results
-    assert run_ranks(rank_function, 2) == [[True] * 4] * 2
 
 
 @pytest.mark.parametrize("kind", [BucketDDP, DDP])

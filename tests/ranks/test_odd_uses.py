@@ -4,6 +4,7 @@ Rank r holds the row (1 + r, 1 + r) and the layer has no bias: the gradient of t
 its outputs is 1 on rank 0 and 2 on rank 1, and the mean is 1.5.
 """
 
+import contextlib
 import copy
 import pickle
 import sys
@@ -32,6 +33,9 @@ ALL = {**KINDS, "torch's": DistributedDataParallel}
 @pytest.fixture(scope="module")
 def two_ranks():
     with Ranks(2) as ranks:
+        # the first one imports torch's compiler: on a busy machine that takes long
+        ranks.run("nn = torch.nn\nnn.parallel.DistributedDataParallel(nn.Linear(1, 1))\n0",
+                  timeout=240)
         yield ranks
 
 
@@ -100,7 +104,8 @@ def of(program):
                  "failed_half_way": failed_half_way, "nn": nn, "torch": torch, "copy": copy,
                  "pickle": pickle, "Torchs": DistributedDataParallel, "net": net,
                  "gradients": gradients, "Heads": Heads, "Returns": Returns, "told": told,
-                 "checkpoint": checkpoint, "SimpleNamespace": SimpleNamespace}
+                 "checkpoint": checkpoint, "SimpleNamespace": SimpleNamespace,
+                 "suppress": contextlib.suppress, "penalty": penalty}
         exec(program, names)
         found = names["seen"] or gradient(names["linear"])
         names.clear()
@@ -120,6 +125,10 @@ for first in kinds.values():
     "after an error in a hook": (
         "failed_half_way(wrap(linear), linear); linear.weight.grad = None\n"
         "back(wrap(linear))", 1.5),
+    "after an error before any gradient": (MADE + """
+output = model(row()); output.register_hook(lambda grad: 1 / 0)
+with suppress(ZeroDivisionError): output.sum().backward()
+back(model)""", 1.5),
     "old one deleted": (LOOKED_AT + "del model; model = wrap(linear); back(model)", 1.5),
     "old one called": (MADE + "wrap(linear)(row()); back(model)", 1.5),
     "old and new in turns": (MADE + """new = wrap(linear)
@@ -177,9 +186,21 @@ inside.backward(); see(10 * rank); outside.backward(); see()""", [10, 16.5]),
     "the one outside first": (MADE + """with model.no_sync(): inside = loss(model, 10)
 back(model); see(); inside.backward(); see(10 * rank); back(model); see()""",
                               [1.5, 11.5, 18]),
-    "three micro-batches": (MADE + """for _ in range(2):
+    "only backward in no_sync": (MADE + "one = loss(model)\n"
+                                 "with model.no_sync(): one.backward()", 1.5),
+    "the sum of one outside and one inside": (MADE + """outside = loss(model)
+with model.no_sync(): both = outside + loss(model, 10)
+both.backward()""", 16.5),
+    "no_sync in no_sync": (MADE + """with model.no_sync():
+    with model.no_sync(): back(model)
+    back(model)
+see(2 * rank); back(model); see()""", [2, 4.5]),
+    "no_sync left by an error": (MADE + """
+with suppress(ZeroDivisionError), model.no_sync(): 1 / 0
+back(model)""", 1.5),
+    "three micro-batches": (MADE + """for set_to_none in (True, False, True):
     with model.no_sync(): back(model, 1 / 3); back(model, 1 / 3)
-    back(model, 1 / 3); see(); model.zero_grad()""", [1.5, 1.5]),
+    back(model, 1 / 3); see(); model.zero_grad(set_to_none)""", [1.5] * 3),
     "steps without zero_grad": (
         MADE + "for _ in range(3): back(model); see()", [1.5, 3, 4.5]),
     "changed in place": ("wrap(linear)(row()).mul_(2).sum().backward()", 3),
@@ -192,6 +213,10 @@ make, judge = wrap(linear), wrap(critic)
 for learns in (True, False):
     critic.requires_grad_(learns); judge(make(row())).sum().backward(); see()
 seen.append(gradient(critic))""", [1.5, 3, 3]),
+    "two dtypes": ("""
+after = nn.Linear(1, 1, bias=False); nn.init.ones_(after.weight)
+after.register_forward_pre_hook(lambda module, args: (args[0].float(),))
+back(wrap(nn.Sequential(linear, after))); see(); seen.append(gradient(after))""", [1.5, 3]),
     "a new model for each step": (  # the wrapper itself is not kept
         "for _ in range(3): linear = layer(); back(wrap(linear)); see()", [1.5] * 3),
 }
@@ -236,103 +261,30 @@ def returning(change, pick):
     return case
 
 
-def two_outputs_one_by_one(wrap):
-    module, seen = Returns(lambda y: (y, 10 * y)), []
-    one, ten = wrap(module)(row())
-    for output in (one, ten):
-        output.sum().backward(retain_graph=True)
-        seen.append(gradient(module))
-    return seen
-
-
-def a_parameter_beside_the_output(wrap):
-    linear = layer()
-    loss = wrap(linear)(row()).sum() + linear.weight.square().sum()  # adds 2 w
-    loss.backward()
-    return gradient(linear)
-
-
-def a_parameter_only_beside_the_output(wrap):
-    module = Returns(lambda y: y)
-    module.scale = nn.Parameter(torch.ones(1, dtype=torch.float64))
-    module.shift = nn.Parameter(torch.ones(1, dtype=torch.float64))
-    seen, model = [], wrap(module)
-    for _ in range(3):
-        loss = model(row()).sum() * module.scale + module.shift * (3 + dist.get_rank())
-        loss.backward()
-        seen += [gradient(module), module.scale.grad.item(), module.shift.grad.item()]
-    return seen
-
-
-def inputs_that_want_a_gradient(wrap):
-    linear, X = layer(), row().requires_grad_()
-    wrap(linear)(X).sum().backward()
-    return [gradient(linear), X.grad[0, 0].item()]
-
-
-RETURNS = {two_outputs_one_by_one: [1.5, 16.5], a_parameter_beside_the_output: 3.5,
-           # the sum of outputs is 2 and 4, the factor of `shift` 3 and 4
-           a_parameter_only_beside_the_output: [1.5, 3, 3.5, 3, 6, 7, 4.5, 9, 10.5],
-           inputs_that_want_a_gradient: [1.5, 1]}
+PROGRAMS |= {
+    "two outputs, one by one": ("""linear = Returns(lambda y: (y, 10 * y))
+for output in wrap(linear)(row()): output.sum().backward(retain_graph=True); see()""",
+                                [1.5, 16.5]),
+    # adds 2 w
+    "a parameter beside the output too": (
+        "(wrap(linear)(row()).sum() + linear.weight.square().sum()).backward()", 3.5),
+    # the sum of outputs is 2 and 4, the factor of `shift` 3 and 4
+    "parameters only beside the output": ("""linear = Returns(lambda y: y)
+linear.scale, linear.shift = (nn.Parameter(torch.ones(1).double()) for _ in range(2))
+model = wrap(linear)
+for _ in range(3):
+    (model(row()).sum() * linear.scale + linear.shift * (3 + rank)).backward()
+    see(); seen += [linear.scale.grad.item(), linear.shift.grad.item()]""",
+                                          [1.5, 3, 3.5, 3, 6, 7, 4.5, 9, 10.5]),
+    "inputs that want a gradient": ("""X = row().requires_grad_()
+wrap(linear)(X).sum().backward(); see(); seen.append(X.grad[0, 0].item())""", [1.5, 1])}
 
 
 # gradients of gradients, checkpoints and others: what torch's or one device gives
 
-def _penalty(model, X):
+def penalty(model, X):
     grad, = torch.autograd.grad(model(X).sum(), X, create_graph=True)
     return (grad.norm() - 1).square()
-
-
-def penalty_in_the_loss(wrap):
-    layers, X = net(), row().requires_grad_()
-    model = wrap(layers, find_unused_parameters=True)
-    (model(X).square().sum() + _penalty(model, X)).backward()
-    return gradients(layers)
-
-
-def penalty_alone(wrap):
-    # the last bias has no part in it
-    layers, X = net(), row().requires_grad_()
-    layers[2].bias.requires_grad_(False)
-    model = wrap(layers)
-    _penalty(model, X).backward()
-    return gradients(layers[:2]) + [layers[2].weight.grad.flatten().tolist()]
-
-
-def penalty_alone_of_one_layer(wrap):
-    linear, X = layer(), row().requires_grad_()
-    model = wrap(linear)
-    (_penalty(model, X) * (1 + dist.get_rank())).backward()
-    return gradients(linear)
-
-
-def losses_then_a_penalty(wrap):
-    layers, X = net(), row().requires_grad_()
-    model, seen = wrap(layers, find_unused_parameters=True), []
-    for _ in range(2):
-        model(X).square().sum().backward()
-        _penalty(model, X).backward()
-        seen += gradients(layers)
-    return seen
-
-
-def hessian_times_vector(wrap):
-    layers = net()
-    params, model = [*layers.parameters()], wrap(layers)
-    loss = model(row()).square().sum()
-    grads = torch.autograd.grad(loss, params, create_graph=True)
-    sum(grad.sum() for grad in grads).backward()
-    return gradients(layers)
-
-
-def tied_weights(wrap):
-    layers = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)).double()
-    for p in layers.parameters():
-        nn.init.constant_(p, 0.5)
-    layers[2].weight = layers[0].weight
-    model = wrap(layers)
-    model(row()).square().sum().backward()
-    return gradients(layers)
 
 
 class Heads(nn.Module):
@@ -342,21 +294,6 @@ class Heads(nn.Module):
 
     def forward(self, X, which):
         return sum(self.heads[i](X) for i in which)
-
-
-def steps_and_buffers_after_wrapping_again(wrap):
-    layers = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)).double()
-    for p in layers.parameters():
-        nn.init.constant_(p, 0.5)
-    X = torch.tensor([[1, 2], [0.5, 3], [2, -1]]).double() * (1 + dist.get_rank())
-    for _ in range(2):
-        model = wrap(layers)
-        step = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-        for _ in range(3):
-            step.zero_grad()
-            model(X).square().sum().backward()
-            step.step()
-    return [t.double().flatten().tolist() for t in layers.state_dict().values()]
 
 
 def of_dtype(dtype):
@@ -377,7 +314,30 @@ embed = nn.Embedding(3, 1, sparse=True).double(); model = wrap(embed)
 def back(): model(torch.tensor([0, rank])).sum().backward()
 {}
 back(); seen += embed.weight.grad.to_dense().flatten().tolist()"""
+PENALTY = """layers, X = net(), row().requires_grad_()
+model = wrap(layers, find_unused_parameters=True)
+"""
 LIKE_ONE_DEVICE = {
+    "a penalty in the loss": PENALTY + (
+        "(model(X).square().sum() + penalty(model, X)).backward()") + SEEN,
+    # the last bias has no part in it
+    "a penalty alone": """layers, X = net(), row().requires_grad_()
+layers[2].bias.requires_grad_(False); penalty(wrap(layers), X).backward()
+seen += gradients(layers[:2]) + [layers[2].weight.grad.flatten().tolist()]""",
+    "a penalty alone, of one layer": """X = row().requires_grad_(); model = wrap(linear)
+(penalty(model, X) * (1 + rank)).backward(); seen += gradients(linear)""",
+    "losses, then a penalty": PENALTY + """for _ in range(2):
+    model(X).square().sum().backward(); penalty(model, X).backward()
+    seen += gradients(layers)""",
+    "a Hessian times a vector": NET + """
+grads = torch.autograd.grad(model(row()).square().sum(), [*layers.parameters()],
+                            create_graph=True)
+sum(grad.sum() for grad in grads).backward()""" + SEEN,
+    "tied weights": """
+layers = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)).double()
+for p in layers.parameters(): nn.init.constant_(p, 0.5)
+layers[2].weight = layers[0].weight; model = wrap(layers)
+""" + f"{SQUARES}()" + SEEN,
     "create_graph in backward": NET + f"{SQUARES}(create_graph=True)" + SEEN,
     "autograd.grad, then backward": NET + """
 loss = model(row()).square().sum()
@@ -399,20 +359,19 @@ layers[0].requires_grad_(True); back(model)""" + SEEN,
     "through module": NET + "back(model.module)" + SEEN,
     "after a forward through module": NET + (
         "with torch.no_grad(): model.module(row())\nback(model)") + SEEN,
+    "clipped": MADE + """for scale in (1, 10):
+    back(model, scale); nn.utils.clip_grad_norm_(model.parameters(), 1); see()""",
+    "hooks of the learner's": """
+layers = net(); layers[0].weight.register_hook(lambda grad: grad * 2); model = wrap(layers)
+layers[2].weight.register_hook(lambda grad: grad * 3); back(model)""" + SEEN,
     "a sparse embedding": SPARSE.format("back()"),
     "a sparse embedding in no_sync": SPARSE.format("with model.no_sync(): back()")}
-ONE_DEVICE = [penalty_in_the_loss, penalty_alone, penalty_alone_of_one_layer,
-              losses_then_a_penalty, hessian_times_vector, tied_weights]
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64,
           torch.complex128]
 
 CASES = {**{name: (of(program), right) for name, (program, right) in PROGRAMS.items()},
          **{name: (of(program), None) for name, program in LIKE_TORCHS.items()},
          **{name: (of(program), "one device") for name, program in LIKE_ONE_DEVICE.items()},
-         **{case.__name__: (case, right) for case, right in RETURNS.items()},
-         **{case.__name__: (case, "one device") for case in ONE_DEVICE},
-         "steps and buffers after wrapping again": (
-             steps_and_buffers_after_wrapping_again, None),
          **{f"returns {name}": (returning(*pair), [1.5, 3]) for name, pair in OUTPUTS.items()},
          **{str(dtype): (of_dtype(dtype), None) for dtype in DTYPES}}
 

@@ -1,8 +1,11 @@
 import itertools
 import pickle
+import sys
 
+import cloudpickle
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -10,22 +13,10 @@ from manual_dp.data import Batches
 from manual_dp.ranks import run_ranks
 from manual_dp.ranks.checkpoint import CheckpointError, load, save
 from manual_dp.ranks.resume import load_model, resume, snapshot, strip_prefix
+from tests.ranks.conftest import same
 
-
-def same(a, b):
-    """Return whether two states are equal, bit for bit."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[name], b[name]) for name in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return type(a) is type(b) and a == b
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "model.pt"
+# A rank has no tests to import from: send this file's functions whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 # wrappers
@@ -58,9 +49,6 @@ def test_the_prefix_goes_if_all_names_have_it(names, bare):
     stripped = strip_prefix(state_dict)
     assert list(stripped) == bare and list(state_dict) == names
     assert all(a is b for a, b in zip(stripped.values(), state_dict.values()))
-
-
-def test_the_prefix_may_be_another_or_none():
     assert strip_prefix({"_orig_mod.W": 1}, "_orig_mod.") == {"W": 1}
     assert strip_prefix({"W": 1}, "") == {"W": 1}
 
@@ -246,25 +234,10 @@ def test_a_snapshot_that_does_not_fit_changes_nothing(change, error, message):
     assert same(other.bits(), before) and torch.equal(own.get_state(), state)
 
 
-@pytest.mark.parametrize("saved, given", [("Adam", "SGD"), ("SGD", "Adam"),
-                                          ("Adam", "Adagrad")])
-def test_a_snapshot_of_another_kind_of_optimizer_is_refused(saved, given):
-    def made(kind):
-        model = torch.nn.Linear(2, 2)
-        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-        return model, optimizer
-    kept, (model, optimizer) = snapshot(*made(saved), 1, 0), made(given)
-    before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
-    with pytest.raises(CheckpointError, match=f"the snapshot is not of {given}"):
-        resume(kept, model, optimizer)
-    assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
-
-
 MADE = {
     "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
     "Adam": (torch.optim.Adam, {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.0}),
+    "Adagrad": (torch.optim.Adagrad, {"lr": 0.1}),
 }
 
 
@@ -287,16 +260,16 @@ def trained(kind, *groups, schedule=None, steps=3, **options):
 @pytest.mark.parametrize("kind, other, message", [
     ("SGD", {"lr": 0.001}, "group 0: lr is 0.1 in the snapshot, 0.001 here"),
     ("SGD", {"momentum": 0.0}, "group 0: momentum is 0.9 in the snapshot, 0.0 here"),
-    ("SGD", {"weight_decay": 0.0}, "group 0: weight_decay is 0.01 in the snapshot, 0.0"),
     ("SGD", {"nesterov": True}, "group 0: nesterov is False in the snapshot, True here"),
     ("SGD", {"lr": torch.tensor(0.2)}, "group 0: lr is 0.1 in the snapshot, 0.2000"),
+    ("SGD", [{}, {"lr": 0.5}], "group 1: lr is 0.1 in the snapshot, 0.5 here"),
     ("Adam", {"betas": (0.9, 0.999)},
      r"group 0: betas is \(0.9, 0.99\) in the snapshot, \(0.9, 0.999\) here"),
-    ("Adam", {"amsgrad": True}, "group 0: amsgrad is False in the snapshot, True here"),
 ])
 def test_options_that_differ_are_named_and_nothing_changes(kind, other, message):
     kept = snapshot(*trained(kind), 1, 0)
-    model, optimizer = trained(kind, steps=1, **other)
+    groups, options = ([], other) if isinstance(other, dict) else (other, {})
+    model, optimizer = trained(kind, *groups, steps=1, **options)
     before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
     random = torch.get_rng_state()
     with pytest.raises(CheckpointError, match=message + ".* set another after resume"):
@@ -305,11 +278,14 @@ def test_options_that_differ_are_named_and_nothing_changes(kind, other, message)
     assert torch.equal(torch.get_rng_state(), random)
 
 
-def test_an_option_of_the_second_group_is_named_with_its_group():
-    kept = snapshot(*trained("SGD", {}, {"lr": 0.5}), 1, 0)
-    with pytest.raises(CheckpointError, match="group 1: lr is 0.5 in the snapshot, 0.1"):
-        resume(kept, *trained("SGD"))
-    assert resume(kept, *trained("SGD", {}, {"lr": 0.5})) == (1, 0)
+@pytest.mark.parametrize("saved, given", [("Adam", "SGD"), ("SGD", "Adam"),
+                                          ("Adam", "Adagrad")])
+def test_a_snapshot_of_another_kind_of_optimizer_is_refused(saved, given):
+    kept, (model, optimizer) = snapshot(*trained(saved), 1, 0), trained(given)
+    before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
+    with pytest.raises(CheckpointError, match=f"the snapshot is not of {given}"):
+        resume(kept, model, optimizer)
+    assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
 
 
 SCHEDULES = {
@@ -321,7 +297,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
 def test_what_a_schedule_has_changed_is_put_back_and_no_difference(kind, name):
     model, optimizer = trained(kind, schedule=SCHEDULES[name])
     kept = snapshot(model, optimizer, 1, 0)
@@ -340,11 +316,12 @@ def test_a_rate_from_which_a_schedule_began_is_compared():
         resume(kept, *trained("SGD", schedule=SCHEDULES["falls"], momentum=0.5))
 
 
-@pytest.mark.parametrize("saved, given", [(0.1, torch.tensor(0.1)), (torch.tensor(0.1), 0.1),
-                                          (torch.tensor(0.1), torch.tensor(0.1))])
-def test_a_rate_may_be_a_tensor(saved, given):
-    kept = snapshot(*trained("SGD", lr=saved), 1, 0)
-    assert resume(kept, *trained("SGD", lr=given)) == (1, 0)
+@pytest.mark.parametrize("saved, given", [
+    ([{"lr": 0.1}, {"lr": 0.5}], [{"lr": 0.1}, {"lr": 0.5}]),
+    ([{}, {}], [{"lr": torch.tensor(0.1)}, {}]), ([{"lr": torch.tensor(0.1)}, {}], [{}, {}])])
+def test_a_group_may_have_its_own_rate_and_a_rate_may_be_a_tensor(saved, given):
+    kept = snapshot(*trained("SGD", *saved), 1, 0)
+    assert resume(kept, *trained("SGD", *given)) == (1, 0)
 
 
 def test_a_schedule_by_hand_keeps_its_first_rate_in_the_group():
@@ -357,14 +334,6 @@ def test_a_schedule_by_hand_keeps_its_first_rate_in_the_group():
     again, other = trained("SGD", steps=0)
     resume(kept, again, other)
     assert [group["lr"] for group in other.param_groups] == [0.05, 0.1]
-
-
-def test_another_rate_is_set_after_resume():
-    kept = snapshot(*trained("SGD"), 1, 0)
-    model, optimizer = trained("SGD", steps=0)
-    resume(kept, model, optimizer)
-    optimizer.param_groups[0]["lr"] = 0.02
-    assert kept["optimizer"]["param_groups"][0]["lr"] == 0.1
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -383,14 +352,9 @@ def test_dropout_on_a_gpu_draws_the_same_again(path):
 
 def test_each_rank_gets_its_own_random_state_again(path):
     def draw_again(path):
-        import torch
-        import torch.distributed as dist
-
-        from manual_dp.ranks.checkpoint import load, save
-        from manual_dp.ranks.resume import resume, snapshot
         generator = torch.Generator().manual_seed(20 + dist.get_rank())
         torch.manual_seed(10 + dist.get_rank())
-        model = torch.nn.Linear(2, 2)
+        model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         save(path, snapshot(model, optimizer, 4, 2, generator))
         first = torch.rand(()).item(), torch.rand((), generator=generator).item()

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -16,46 +17,34 @@ def test_a_wire_copies_and_notes_who_sent_how_many_bytes_to_whom():
     assert wire.log == [Sent(0, 1, "activations", 24), Sent(1, 0, "more", 48)]
 
 
-def test_backward_brings_the_gradient_over_the_same_wire():
+def test_backward_brings_the_gradient_of_what_wants_one_over_the_same_wire():
     wire, X = Wire(TWO), torch.tensor([1.0, 2.0], requires_grad=True)
-    copy = wire.send(X * 3, 0, 1, "x")
-    (copy**2).sum().backward()
+    copies = wire.send(X * 3, 0, 1, "x"), wire.send(torch.ones(2), 0, 1, "ones")
+    (copies[0]**2 * copies[1]).sum().backward()
     assert X.grad.tolist() == [18, 36]  # 2 * 3x * 3
-    assert wire.log == [Sent(0, 1, "x", 8), Sent(1, 0, "x, back", 8)]
+    assert wire.log == [Sent(0, 1, "x", 8), Sent(0, 1, "ones", 8), Sent(1, 0, "x, back", 8)]
 
 
-def test_what_wants_no_gradient_crosses_once():
-    wire = Wire(TWO)
-    W = torch.ones(2, requires_grad=True)
-    (wire.send(torch.ones(2), 0, 1, "x") * W).sum().backward()
-    assert len(wire.log) == 1
-
-
-def test_sends_that_need_one_another_take_a_round_each_there_and_back():
-    wire, X = Wire(TWO), torch.ones(2, requires_grad=True)
+def there_and_back(wire, X):
     for source in (0, 1, 0):
         X = wire.send(X * 2, source, 1 - source, "x")
-    assert wire.rounds(X.sum()) == 2 * 3
+    return X
 
 
-def test_sends_side_by_side_are_one_round():
-    wire, X = Wire(TWO), torch.ones(2, requires_grad=True)
-    near = [wire.send(X * i, i % 2, 1 - i % 2, "x") for i in range(4)]
-    assert wire.rounds(sum(near).sum()) == 2 * 1
-    # one after all of them
-    assert wire.rounds(wire.send(sum(near), 0, 1, "y").sum()) == 2 * 2
+def side_by_side(wire, X):
+    return sum(wire.send(X * i, i % 2, 1 - i % 2, "x") for i in range(4))
 
 
-def test_rounds_are_the_same_after_backward():
-    wire, X = Wire(TWO), torch.ones(2, requires_grad=True)
-    result = wire.send(X * 2, 0, 1, "x").sum()
+@pytest.mark.parametrize("program, rounds", [
+    (there_and_back, 2 * 3), (side_by_side, 2 * 1),
+    (lambda wire, X: wire.send(side_by_side(wire, X), 0, 1, "y"), 2 * 2),
+    (lambda wire, X: X * 2, 0)])
+def test_a_send_that_needs_another_is_a_round_later_there_and_back(program, rounds):
+    wire = Wire(TWO)
+    result = program(wire, torch.ones(2, requires_grad=True)).sum()
+    assert wire.rounds(result) == rounds
     result.backward()
-    assert wire.rounds(result) == 2
-
-
-def test_what_never_crosses_needs_no_round():
-    X = torch.ones(2, requires_grad=True)
-    assert Wire(TWO).rounds((X * 2).sum()) == 0
+    assert wire.rounds(result) == rounds
 
 
 def test_the_sends_of_a_star_are_noted_in_order_while_it_sums():
@@ -64,10 +53,7 @@ def test_the_sends_of_a_star_are_noted_in_order_while_it_sums():
         Sent(1, 0, "x, added", 12), Sent(2, 0, "x, added", 12),
         Sent(0, 1, "x, copied", 12), Sent(0, 2, "x, copied", 12)]
     assert [tensor.tolist() for tensor in tensors] == [[111, 111, 111]] * 3
-
-
-def test_an_all_reduce_that_sends_nothing_has_an_empty_log():
-    assert sends(lambda tensors: None, [torch.ones(2), torch.ones(2)], "x") == []
+    assert sends(lambda tensors: None, tensors, "x") == []
 
 
 def test_transfers_join_what_both_devices_sent():
@@ -75,9 +61,6 @@ def test_transfers_join_what_both_devices_sent():
            Sent(0, 1, "scores, back", 5)]
     assert transfers(log) == [("conv", 30, "both"), ("scores", 5, 1),
                               ("scores, back", 5, 0)]
-
-
-def test_nothing_sent_is_nothing_transferred():
     assert transfers([]) == []
 
 
@@ -91,53 +74,38 @@ def seen(rows, devices, model=None):
     return crossing(model, ["cpu"] * devices, X, y, F.mse_loss), model, X, y
 
 
-def test_every_send_of_a_step_is_noted_with_its_bytes():
-    log, *_ = seen(7, 3)  # 3, 3 and 1 rows; float64 has 8 bytes
+def test_every_send_of_a_step_is_noted_with_its_bytes_and_the_step_is_right():
+    log, model, X, y = seen(7, 3)  # 3, 3 and 1 rows; float64 has 8 bytes
     first = [Sent(0, 1, "rows", 72), Sent(0, 1, "weights", 48), Sent(1, 0, "outputs", 48),
              Sent(0, 1, "gradients of outputs", 48), Sent(1, 0, "gradients", 48)]
     second = [Sent(0, 2, "rows", 24), Sent(0, 2, "weights", 48), Sent(2, 0, "outputs", 16),
               Sent(0, 2, "gradients of outputs", 16), Sent(2, 0, "gradients", 48)]
     assert sorted(log) == sorted(first + second)
-
-
-def test_what_goes_back_is_noted_after_what_went_there():
-    order = [entry.what for entry in seen(4, 2)[0]]
+    order = [entry.what for entry in log]
     assert order.index("gradients of outputs") > order.index("outputs")
     assert order[-1] == "gradients"
-
-
-def test_a_device_without_rows_gets_nothing():
-    log, *_ = seen(2, 4)
-    assert {entry.source for entry in log} | {entry.target for entry in log} == {0, 1}
-
-
-def test_on_one_device_nothing_crosses():
-    assert seen(5, 1)[0] == []
-
-
-def test_buffers_go_out_and_do_not_come_back():
-    log = crossing(nn.Sequential(nn.Linear(3, 2).double(), nn.BatchNorm1d(2).double()),
-                 ["cpu"] * 2, torch.rand(6, 3).double(), torch.rand(6, 2).double(),
-                 F.mse_loss)
-    buffers = [entry for entry in log if entry.what == "buffers"]
-    assert [(e.source, e.target, e.size) for e in buffers] == [
-        (0, 1, 16), (0, 1, 16), (0, 1, 8)]  # two means, two variances, a counter
-
-
-def test_what_needs_no_gradient_goes_one_way():
-    model = nn.Linear(3, 2).double()
-    model.bias.requires_grad_(False)
-    log, *_ = seen(4, 2, model)
-    assert [e.size for e in log if e.what == "weights"] == [48, 16]
-    assert [e.size for e in log if e.what == "gradients"] == [48]
-
-
-def test_the_step_it_watches_is_right():
-    _, model, X, y = seen(7, 3)
     grad = model.weight.grad.clone()
     model.zero_grad()
     F.mse_loss(model(X), y).backward()
     assert (grad - model.weight.grad).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("rows, devices, ends", [(2, 4, {0, 1}), (5, 1, set())])
+def test_a_device_without_rows_gets_nothing_and_on_one_device_nothing_crosses(
+        rows, devices, ends):
+    log = seen(rows, devices)[0]
+    assert {end for entry in log for end in (entry.source, entry.target)} == ends
+
+
+def test_buffers_and_what_needs_no_gradient_go_out_and_do_not_come_back():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False)).double()
+    model[0].bias.requires_grad_(False)
+    log = seen(6, 2, model)[0]
+    buffers = [entry for entry in log if entry.what == "buffers"]
+    assert [(e.source, e.target, e.size) for e in buffers] == [
+        (0, 1, 16), (0, 1, 16), (0, 1, 8)]  # two means, two variances, a counter
+    assert [e.size for e in log if e.what == "weights"] == [48, 16]
+    assert [e.size for e in log if e.what == "gradients"] == [48]
 
 
 def test_totals_are_what_goes_out_and_what_comes_in():

@@ -9,17 +9,12 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import nbformat
 import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from nbclient import NotebookClient
-from traitlets.config import Config
 
 from manual_dp.ranks import launch, run_ranks
-from tests.ranks.conftest import ROOT
-from tests.support.kernels import ipc
 from tests.support.launches import SOON, error_of, nursery
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -36,15 +31,6 @@ def test_results_come_in_the_order_of_ranks(world_size):
     assert run_ranks(who, world_size) == [
         [rank, world_size, str(rank), str(rank), str(world_size)]
         for rank in range(world_size)]
-
-
-def test_ranks_talk_to_one_another():
-    def total(tensor):
-        tensor = tensor * 10**dist.get_rank()
-        dist.all_reduce(tensor)
-        return tensor.tolist()
-
-    assert run_ranks(total, 4, torch.tensor([1, 2])) == [[1111, 2222]] * 4
 
 
 def test_every_rank_gets_a_copy_of_the_arguments():
@@ -99,71 +85,40 @@ def test_the_folder_may_have_any_name(tmp_path, monkeypatch):
     assert list(folder.iterdir()) == [] and list(tmp_path.iterdir()) == [folder]
 
 
-def test_functions_of_a_notebook_are_sent_and_shown_and_can_be_interrupted(tmp_path):
-    cells = ["""
-import time
-import torch.distributed as dist
-from manual_dp.ranks import RankError, run_ranks
-def helper(x):
-    if x > 1:
-        raise ValueError(f"{x} is too much")  # line of the helper
-    return x * 10
-def rank_function(x):
-    print("x is", x)
-    return helper(x + dist.get_rank())  # line of the function
-""", "run_ranks(rank_function, 2, 0)", """
-try:
-    run_ranks(rank_function, 2, 1)
-except RankError as error:
-    print(error, error.rank, *error.__notes__, sep=" / ")
-""", """
-try:
-    run_ranks(time.sleep, 2, 50)  # takes too long
-except KeyboardInterrupt:
-    print("interrupted")
-""", "run_ranks(dist.get_rank, 2)"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-    NotebookClient(notebook, config=Config(KernelManager=ipc()),
-                   timeout_func=lambda cell: 1 if "too long" in cell.source else 240,
-                   interrupt_on_timeout=True, shutdown_kernel="immediate",
-                   resources={"metadata": {"path": ROOT}}).execute()
-    outputs = [cell.outputs for cell in notebook.cells]
-    assert [output.get("text") or output.data["text/plain"] for output in outputs[1]] == [
-        "rank 0: x is 0\nrank 1: x is 0\n", "[0, 10]"]
-    text = outputs[2][-1].text
-    assert "rank 1 raised ValueError: 2 is too much / 1 / Traceback" in text
-    assert "line of the helper" in text and "line of the function" in text
-    assert outputs[3][0].text == "interrupted\n"
-    assert outputs[4][0].data["text/plain"] == "[0, 1]"
-
-
-def test_a_script_needs_no_main_guard_and_its_imports_start_nothing(start_python, monkeypatch):
+def test_a_script_needs_no_main_guard_and_leaves_nothing(start_python, monkeypatch):
     # nor do warnings stop it that are errors, in the nursery too
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    process, _ = start_python("""
+    process, folder = start_python("""
 import sys
 import manual_dp
 print([name for name in sys.modules if name.startswith(("cloudpickle", "manual_dp.ranks"))])
 import psutil
 import torch.distributed as dist
-from manual_dp.ranks import run_ranks
+from manual_dp.ranks import Ranks, run_ranks
 print("cloudpickle" in sys.modules, psutil.Process().children(), flush=True)
 def helper(): return dist.get_rank() + 1
 def rank_function(): print("ran"); return helper()
 print(run_ranks(rank_function, 2))
+ranks = Ranks(2)
+print(*ranks.run("import os; os.getpid()"))
 """)
-    assert process.communicate(timeout=240) == (
-        "[]\nFalse []\nrank 0: ran\nrank 1: ran\n[1, 2]\n", "")
-    assert process.returncode == 0
+    out, err = process.communicate(timeout=240)
+    *said, pids = out.splitlines()
+    assert (process.returncode, err) == (0, "")
+    assert said == ["[]", "False []", "rank 0: ran", "rank 1: ran", "[1, 2]"]
+    assert not any(psutil.pid_exists(int(pid)) for pid in pids.split())
+    assert list(folder.glob("manual_dp-*")) == []
 
 
-def test_a_result_that_cannot_be_read_is_named():
+@pytest.mark.parametrize("function, argument, text", [
+    (int, "not a number", "ValueError: invalid literal"), (sys.exit, 5, "SystemExit: 5")])
+def test_a_result_that_cannot_be_read_is_named(function, argument, text):
     class Bad:
         def __reduce__(self):
-            return int, ("not a number",)
+            return function, (argument,)
 
     error = error_of(lambda: Bad() if dist.get_rank() else 0)
-    assert str(error).startswith("rank 1's result cannot be read here: ValueError")
+    assert str(error).startswith(f"rank 1's result cannot be read here: {text}")
     assert (error.kind, error.rank) == ("unreadable", 1)
 
 
@@ -181,16 +136,6 @@ def test_a_ranks_error_is_raised_where_nothing_can_be_printed(monkeypatch):
     monkeypatch.undo()
     assert "raised ValueError: me" in str(error)
     assert str(error.__context__) == "disk full"
-
-
-def test_a_result_that_would_end_this_process_is_named():
-    class Bad:
-        def __reduce__(self):
-            return sys.exit, (5,)
-
-    error = error_of(lambda: Bad() if dist.get_rank() else 0)
-    assert str(error) == "rank 1's result cannot be read here: SystemExit: 5"
-    assert (error.kind, error.rank) == ("unreadable", 1)
 
 
 # four at once, and after a death

@@ -55,15 +55,18 @@ def test_processes_that_a_rank_started_are_gone(tmp_path):
 
 
 STUCK = """
-import os, signal, sys, threading, time
+import os, signal, subprocess, sys, threading, time
 import torch, torch.distributed as dist
-from manual_dp.ranks import run_ranks
+from manual_dp.ranks import Ranks, run_ranks
 
 # what a shell starts in the background ignores Ctrl-C, and so do its children
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+def note(what, pid):
+    open(f"{what}-{pid}.pid", "w").write(str(pid))
+
 def stuck(how):
-    open(f"{how}-{dist.get_rank()}.pid", "w").write(str(os.getpid()))
+    note(how, os.getpid())
     if how == "loop":
         while True: pass
     if how == "stop":
@@ -72,8 +75,8 @@ def stuck(how):
 """
 
 
-def pids_of_ranks(folder, count):
-    """Wait until so many ranks have written down their pids; return these."""
+def pids_in(folder, count):
+    """Wait until so many processes' pids are written down; return these."""
     def written():
         return [path for path in folder.glob("*.pid") if path.read_text()]
     assert until(lambda: len(written()) == count, 240)
@@ -81,21 +84,37 @@ def pids_of_ranks(folder, count):
     return [int(path.read_text()) for path in written()]
 
 
-STUCK_THREE_TIMES = """
-for how in "gloo", "loop", "stop":
+# ranks that stay, idle and busy, what these have started, and three launches
+STUCK_IN_MANY_WAYS = """
+idle, busy = Ranks(2), Ranks(2)
+for ranks in idle, busy:
+    ranks.push(note=note)
+    ranks.run("import os, subprocess; note('live', os.getpid()); "
+              "note('sleep', subprocess.Popen(['sleep', '500']).pid)")
+copy = os.fork()
+if copy == 0:  # it stays, and does not hold the ranks
+    time.sleep(500)
+    os._exit(0)
+open("copy", "w").write(str(copy))
+threading.Thread(target=busy.run, args=("import time; time.sleep(500)",),
+                 kwargs={"timeout": 500}, daemon=True).start()
+for how in "gloo", "stop", "loop":
     threading.Thread(target=run_ranks, args=(stuck, 2, how),
                      kwargs={"timeout": 500}).start()
+time.sleep(500)
 """
 
 
-def ends_with_all_its_ranks(process, number, folder):
-    """Send a signal to a process that is stuck three times; see what is left."""
-    pids = pids_of_ranks(folder, 6)
-    assert len(list(folder.glob("manual_dp-*"))) == 3
+def ends_with_all_that_it_started(process, number, folder):
+    """Send a signal to a process that is stuck in many ways; see what is left."""
+    pids = pids_in(folder, 6 + 8)
+    assert len(list(folder.glob("manual_dp-*"))) == 5
+    copy = psutil.Process(int((folder / "copy").read_text()))
     process.send_signal(number)
     process.wait(LATE)
     assert until(lambda: not any(map(psutil.pid_exists, pids)))
     assert until(lambda: list(folder.glob("manual_dp-*")) == [])
+    copy.kill()
 
 
 def test_a_caller_that_is_interrupted_terminated_or_killed_leaves_no_rank(start_python):
@@ -104,18 +123,17 @@ try:
     run_ranks(stuck, 2, "gloo", timeout=500)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-    os.remove("gloo-0.pid")
-    os.remove("gloo-1.pid")
+    subprocess.run("rm *.pid", shell=True)
 print(run_ranks(dist.get_rank, 2), flush=True)
-""" + STUCK_THREE_TIMES)
+""" + STUCK_IN_MANY_WAYS)
     # the other has no stdin, stdout, stderr, and many open files
     killed, other_folder = start_python("""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
 files = [open("/dev/null") for _ in range(1100)]
 assert files[0].fileno() == 0
-""" + STUCK + STUCK_THREE_TIMES, preexec_fn=lambda: os.closerange(0, 3))
-    pids = pids_of_ranks(folder, 2)
+""" + STUCK + STUCK_IN_MANY_WAYS, preexec_fn=lambda: os.closerange(0, 3))
+    pids = pids_in(folder, 2)
     start = time.monotonic()
     interrupted.send_signal(signal.SIGINT)
     said = interrupted.stdout.readline()
@@ -124,8 +142,8 @@ assert files[0].fileno() == 0
     assert time.monotonic() - start < LATE  # the ranks would stay for a minute
     assert not any(map(psutil.pid_exists, pids))
     assert interrupted.stdout.readline() == "[0, 1]\n"  # the next call works
-    ends_with_all_its_ranks(interrupted, signal.SIGTERM, folder)
-    ends_with_all_its_ranks(killed, signal.SIGKILL, other_folder)
+    ends_with_all_that_it_started(interrupted, signal.SIGTERM, folder)
+    ends_with_all_that_it_started(killed, signal.SIGKILL, other_folder)
     assert until(lambda: not alive())  # a nursery ends when it has done an import
 
 

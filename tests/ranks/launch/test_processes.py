@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from manual_dp.ranks.launch import processes
+from tests.support.launches import until
 
 PAGE = Path(processes.__file__)
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -110,9 +110,7 @@ def test_a_signal_has_a_name_or_its_number(number, name):
 def test_a_process_is_looked_at(child):
     pid = child("sleep", "50")
     os.kill(pid, signal.SIGSTOP)
-    end = time.monotonic() + 40
-    while processes.look(pid)[0] != "T" and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: processes.look(pid)[0] == "T")
     assert processes.look(pid) == ("T", os.getpid())
     assert processes.look(os.getpid()) == ("R", os.getppid())
 
@@ -121,9 +119,7 @@ def test_a_process_is_looked_at(child):
 def test_a_name_with_brackets_and_spaces_does_not_mislead(child, tmp_path):
     (tmp_path / "a) T 1 (b").symlink_to("/bin/sleep")
     pid = child(tmp_path / "a) T 1 (b", "50")
-    end = time.monotonic() + 40
-    while processes.look(pid)[0] != "S" and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: processes.look(pid)[0] == "S")
     assert processes.look(pid) == ("S", os.getpid())
 
 
@@ -136,9 +132,7 @@ def test_what_is_gone_has_no_state_and_no_parent(child):
 @LINUX
 def test_it_is_known_for_how_long_a_process_has_computed(child):
     busy, idle = child("sh", "-c", "while true; do true; done"), child("sleep", "50")
-    end = time.monotonic() + 60
-    while processes.computed(busy) < 20 and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: processes.computed(busy) >= 20, 60)
     assert processes.computed(busy) >= 20 > processes.computed(idle)
     gone = subprocess.Popen(["true"])
     gone.wait()
@@ -148,9 +142,8 @@ def test_it_is_known_for_how_long_a_process_has_computed(child):
 @LINUX
 def test_all_that_descend_from_a_process_are_below_it(child):
     pid = child("sh", "-c", "sh -c 'sleep 50; true' & sleep 50; true")
-    top, end = psutil.Process(pid), time.monotonic() + 40
-    while len(top.children(recursive=True)) < 3 and time.monotonic() < end:
-        time.sleep(0.01)
+    top = psutil.Process(pid)
+    until(lambda: len(top.children(recursive=True)) == 3)
     assert len(processes.below(pid)) == 3
     assert processes.below(pid) == {p.pid for p in top.children(recursive=True)}
     assert processes.below(pid) | {pid} <= processes.below(os.getpid())

@@ -53,27 +53,19 @@ def test_ranks_see_the_surroundings_of_the_moment(tmp_path, monkeypatch):
     assert run_ranks(surroundings, 1)[0][0] is None
 
 
-def numbers():
-    return random.random(), float(numpy.random.rand()), torch.rand(1).item()
+def test_every_rank_draws_what_its_number_seeds_whatever_the_world_size():
+    def numbers():
+        return (random.random(), float(numpy.random.rand()), torch.rand(1).item(),
+                torch.nn.Linear(1, 1).bias.item())
 
-
-def test_every_rank_draws_numbers_of_its_own_the_same_in_every_launch():
     first = run_ranks(numbers, 3)
-    assert len({number for row in first for number in row}) == 9
-    assert run_ranks(numbers, 3) == first
-    assert run_ranks(numbers, 2) == first[:2]  # whatever the world size
-
-
-def test_a_ranks_seed_is_its_number():
-    for rank, row in enumerate(run_ranks(numbers, 2)):
+    assert run_ranks(numbers, 2) == first[:2]
+    assert len({number for row in first for number in row}) == 12
+    for rank, row in enumerate(first):
         own = torch.Generator().manual_seed(rank)
-        assert row == (random.Random(rank).random(), numpy.random.RandomState(rank).rand(),
-                       torch.rand(1, generator=own).item())
-
-
-def test_each_rank_makes_a_layer_with_weights_of_its_own():
-    first, other = run_ranks(lambda: torch.nn.Linear(2, 1).weight.tolist(), 2)
-    assert first != other
+        assert row[:3] == (random.Random(rank).random(),
+                           numpy.random.RandomState(rank).rand(),
+                           torch.rand(1, generator=own).item())
 
 
 def test_no_rank_begins_before_all_have_joined():
@@ -82,7 +74,7 @@ def test_no_rank_begins_before_all_have_joined():
         dist.destroy_process_group()
         return len(list(folder.glob("joined-*")))
 
-    for _ in range(5):
+    for _ in range(3):
         assert run_ranks(joined, 4) == [4] * 4
 
 
@@ -97,7 +89,7 @@ def test_ranks_listen_on_loopback_alone():
         assert {address for _, address in links} == {"127.0.0.1"}
 
 
-def test_ranks_end_cleanly_ten_times_in_a_row(monkeypatch):
+def test_ranks_end_cleanly_five_times_in_a_row(monkeypatch):
     ask, status = launch.ask, []
 
     def spy(*args):
@@ -110,9 +102,9 @@ def test_ranks_end_cleanly_ten_times_in_a_row(monkeypatch):
         dist.barrier()
 
     monkeypatch.setattr(launch, "ask", spy)
-    for _ in range(10):
+    for _ in range(5):
         run_ranks(total, 3)
-    assert status == [{0: 0, 1: 0, 2: 0}] * 10
+    assert status == [{0: 0, 1: 0, 2: 0}] * 5
 
 # what it raises
 
@@ -128,15 +120,6 @@ def test_an_exception_is_named_with_its_rank_and_line():
     assert 'raise ValueError("no")  # the line' in error.details
     assert error.__notes__ == [error.details]
     assert "nursery" not in error.details and "/rank.py" not in error.details
-
-
-def test_an_import_error_in_the_function_is_named(tmp_path, monkeypatch):
-    def imports():
-        import no_such_module  # noqa: F401
-
-    error = error_of(imports)
-    assert str(error) == ("rank 0 raised ModuleNotFoundError: "
-                          "No module named 'no_such_module'")
 
 
 def test_an_argument_that_does_not_unpickle_is_named():
@@ -186,14 +169,6 @@ def test_an_exception_that_cannot_be_shown_is_an_error():
     assert re.match("rank 0 raised .*Bad: <exception str", str(error_of(fail)))
 
 # a function that does not behave
-
-def test_a_rank_may_leave_the_group_itself():
-    def leave():
-        dist.destroy_process_group()
-        return 1
-
-    assert run_ranks(leave, 2) == [1, 1]
-
 
 @pytest.mark.parametrize("parent_stays", [True, False])
 def test_a_copy_that_a_rank_forks_is_not_the_rank(parent_stays):

@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,6 +17,9 @@ from manual_dp.ranks.launch.verdict import judge
 from tests.support.launches import LATE, SOON, error_of
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+# A rank has no tests to import from: send this file's functions whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 # one cause
@@ -76,90 +80,99 @@ def test_an_exit_without_a_result_is_an_error(how, code, text, capsys):
     assert capsys.readouterr() == ("", said and f"rank 1: {said}")
 
 
-def hang(*cases):
-    """Launch (function, args, rank, text, where) at once; see that each error says so."""
-    with ThreadPoolExecutor(len(cases)) as pool:
-        errors = pool.map(lambda case: error_of(case[0], *case[1], timeout=5), cases)
-        for (_, _, rank, text, where), error in zip(cases, errors):
-            assert re.fullmatch(text, str(error)) and error.rank == rank
-            assert (error.kind, error.where) == ("hung", where)
-            assert re.match(r"rank 0: (.|\n)*\nrank 1: ", error.details)  # where both were
+# time is up
+
+def stop():
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    dist.barrier()
 
 
-HUNG = "rank {} had not finished after 5 s: it was "
+def spin():
+    while dist.get_rank() == 1:  # in torch.distributed, but not waiting
+        pass
+    dist.barrier()
 
 
-def test_who_holds_up_the_others_by_its_own_work_is_named_at_the_deadline():
-    def stop():
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.barrier()
-
-    def spin():
-        while dist.get_rank() == 1:  # in torch.distributed, but not waiting
-            pass
-        dist.barrier()
-
-    def ignore_signals():
-        for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
-            signal.signal(number, signal.SIG_IGN)
-        while dist.get_rank() == 1:
-            re.match("(a+)+b", "a" * 40)  # in C, for years
-        dist.barrier()
-
-    hang((stop, (), 1, HUNG.format(1) + "stopped", None),
-         (spin, (), 1, HUNG.format(1) + r"in spin, line \d+", "spin"),
-         (ignore_signals, (), 1, HUNG.format(1) + r"in ignore_signals, line \d+",
-          "ignore_signals"),
-         (time.sleep, (50,), 0, HUNG.format(0) + r"in .*; nor had rank 1", "call"))
+def ignore_signals():
+    for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+        signal.signal(number, signal.SIG_IGN)
+    while dist.get_rank() == 1:
+        re.match("(a+)+b", "a" * 40)  # in C, for years
+    dist.barrier()
 
 
-def test_who_waits_for_a_rank_that_sleeps_is_not_the_one_that_is_named():
-    def sleep(wait):
-        from torch.nn.parallel import DistributedDataParallel
+def sleep(wait):
+    from torch.nn.parallel import DistributedDataParallel
 
-        from manual_dp.ranks import ring_allreduce
-        if wait == "backward":
-            module = DistributedDataParallel(torch.nn.Linear(1, 1))
-        if dist.get_rank() == 1:
-            time.sleep(50)
-        if wait == "async":
-            dist.all_reduce(torch.ones(1), async_op=True).wait()
-        if wait == "ring":
-            ring_allreduce(torch.ones(2))
-        if wait == "backward":
-            module(torch.ones(1, 1)).sum().backward()
-
-    hang(*((sleep, (wait,), 1, HUNG.format(1) + r"in sleep, line \d+", "sleep")
-           for wait in ("async", "ring", "backward")))
-
-
-def test_a_folder_may_have_spaces_and_letters_of_any_language(tmp_path):
-    path = tmp_path / "kurs \u00fc \u4e2d \U0001f600" / "a.py"
-    path.parent.mkdir()
-    path.write_text("""
-def sleep():
-    import time
-    import torch
-    import torch.distributed as dist
+    from manual_dp.ranks import ring_allreduce
+    if wait == "backward":
+        module = DistributedDataParallel(torch.nn.Linear(1, 1))
     if dist.get_rank() == 1:
         time.sleep(50)
-    dist.all_reduce(torch.ones(1), async_op=True).wait()
+    if wait == "async":
+        dist.all_reduce(torch.ones(1), async_op=True).wait()
+    if wait == "ring":
+        ring_allreduce(torch.ones(2))
+    if wait == "backward":
+        module(torch.ones(1, 1)).sum().backward()
+
+
+def wait_for_one_another():
+    if dist.get_rank() == 0:
+        dist.recv(torch.zeros(1), 1)
+    dist.barrier()
+
+
+DEADLINE = 8  # seconds: all that hangs does so at once, and has to come to where it does
+FILE = "kurs \u00fc \u4e2d \U0001f600.py"
+LATE_RANK = rf"rank {{}} had not finished after {DEADLINE} s: it was "
+# by name: a function, its arguments, the rank that is named, what is said, and where
+HANGS = {
+    "stopped": (stop, (), 1, "stopped", None),
+    "spins": (spin, (), 1, r"in spin, line \d+", "spin"),
+    "ignores signals": (ignore_signals, (), 1, r"in ignore_signals, line \d+",
+                        "ignore_signals"),
+    "nobody waits": (time.sleep, (50,), 0, "in .*; nor had rank 1", "call"),
+    **{f"sleeps while another waits, {wait}": (sleep, (wait,), 1, r"in sleep, line \d+",
+                                               "sleep")
+       for wait in ("async", "ring", "backward")},
+    "in a file of any name": ("in a file", (), 1, "in sleep, line 5", "sleep"),
+    "every rank waits": (wait_for_one_another, (), 0, None, "recv")}
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory):
+    """Launch all that hangs at once; return the error of each, and the file's path."""
+    path, names = tmp_path_factory.mktemp("a b") / FILE, {}
+    path.write_text("""
+def sleep():
+    import time, torch.distributed as dist
+    if dist.get_rank() == 1:
+        time.sleep(50)
+    dist.barrier()
 """)
-    names = {}
     exec(compile(path.read_text(), str(path), "exec"), names)
-    hang((names["sleep"], (), 1, HUNG.format(1) + r"in sleep, line 7", "sleep"))
-    assert str(path) in error_of(names["sleep"], timeout=3).details
+
+    def run(case):
+        function, args, *_ = case
+        return error_of(names["sleep"] if function == "in a file" else function, *args,
+                        timeout=DEADLINE)
+    with ThreadPoolExecutor(len(HANGS)) as pool:
+        return {**dict(zip(HANGS, pool.map(run, HANGS.values()))), "path": str(path)}
 
 
-def test_where_every_rank_waits_their_calls_are_named():
-    def no_message():
-        if dist.get_rank() == 0:
-            dist.recv(torch.zeros(1), 1)
-        dist.barrier()
-
-    hang((no_message, (), 0, "time was up after 5 s and every rank that was left was "
-                             "waiting: rank 0 in recv, rank 1 in barrier", "recv"))
+@pytest.mark.parametrize("name", HANGS)
+def test_who_holds_up_the_others_is_named_at_the_deadline_not_who_waits(hung, name):
+    _, _, rank, text, where = HANGS[name]
+    error = hung[name]
+    said = LATE_RANK.format(rank) + text if text else (
+        f"time was up after {DEADLINE} s and every rank that was left was waiting: rank 0 in "
+        "recv, rank 1 in barrier")
+    assert re.fullmatch(said, str(error)) and error.rank == rank
+    assert (error.kind, error.where) == ("hung", where)
+    assert re.match(r"rank 0: (.|\n)*\nrank 1: ", error.details)  # where both were
+    assert ("in a file" in name) == (hung["path"] in error.details)
 
 
 def test_a_skipped_call_is_named():
@@ -184,18 +197,23 @@ def test_tensors_of_other_sizes_end_in_an_error(capsys):
 
 # of several, the first
 
-@pytest.mark.parametrize("how", ["hidden", "wrapped", "replaced"])
-def test_the_cause_is_named_whatever_the_others_make_of_it(how):
+@pytest.mark.parametrize("how", ["hides it", "wraps it", "replaces it", "aborts", "is late"])
+def test_a_death_is_named_whatever_another_rank_makes_of_it(how):
     def rank_function():
         if dist.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "is late":
+            time.sleep(0.3)
+            raise ValueError("later")
         try:
             dist.all_reduce(torch.ones(1))
         except RuntimeError as error:
-            if how == "wrapped":
+            if how == "wraps it":
                 raise ValueError("something went wrong") from error
-            if how == "replaced":
+            if how == "replaces it":
                 raise ValueError("something went wrong") from None
+            if how == "aborts":
+                os.abort()
 
     assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
 
@@ -208,28 +226,6 @@ def test_the_earlier_of_two_causes_is_named(first):
         raise (ValueError if dist.get_rank() == 0 else KeyError)("mine")
 
     assert error_of(rank_function).rank == first
-
-
-def test_a_death_is_named_and_not_the_exception_that_comes_after_it():
-    def rank_function():
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.3)
-        raise ValueError("later")
-
-    assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
-
-
-def test_a_death_is_named_and_not_the_abort_that_it_leads_to():
-    def rank_function():
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        try:
-            dist.barrier()
-        except RuntimeError:
-            os.abort()
-
-    assert str(error_of(rank_function)) == "rank 1 was killed by SIGKILL"
 
 
 @pytest.mark.parametrize("ended, first", [

@@ -38,23 +38,6 @@ def test_a_rank_waits_if_it_sleeps_in_a_collective(places, answer):
     assert waiting(places) == answer
 
 
-def error(folder, places, ranks):
-    job = {"world_size": 4, "ranks": ranks, "timeout": 3}
-    return judge(str(folder), job, {}, places)
-
-
-def test_the_innermost_line_of_a_cell_is_where_a_rank_waits(cell, tmp_path):
-    (tmp_path / "result-2").touch()
-    found = error(tmp_path, {0: ("S", RECV), 1: ("S", RECV)}, [0, 1, 2])
-    assert str(found).splitlines() == [
-        "time was up after 3 s: ranks 0 and 1 still waited",
-        "rank 0 waited in recv (cell 3, line 2: dist.recv(x, 1))",
-        "rank 1 waited in recv (cell 3, line 2: dist.recv(x, 1))",
-        "rank 2 had finished", "rank 3 had no cell to run"]
-    assert found.where == "cell 3, line 2: dist.recv(x, 1)"
-    assert "distributed_c10d.py" in found.details
-
-
 @pytest.mark.parametrize("state, text, said", [
     ("S", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
     ("R", SLEEP, "rank 1 was running (cell 3, line 1: x = 1)"),
@@ -62,7 +45,8 @@ def test_the_innermost_line_of_a_cell_is_where_a_rank_waits(cell, tmp_path):
     ("T", "", "rank 1 was stopped"), ("S", "", "rank 1 did not answer"),
     ("R", "", "rank 1 was running")])
 def test_who_does_not_wait_holds_up_the_others(state, text, said, cell, tmp_path):
-    found = error(tmp_path, {0: ("S", RECV), 1: (state, text)}, [0, 1])
+    job = {"world_size": 4, "ranks": [0, 1], "timeout": 3}
+    found = judge(str(tmp_path), job, {}, {0: ("S", RECV), 1: (state, text)})
     first, waits, holds, _ = str(found).splitlines()
     assert (first, found.rank) == ("time was up after 3 s: rank 1 had not finished", 1)
     assert (waits[:22], holds) == ("rank 0 waited in recv ", said)

@@ -7,6 +7,12 @@ from manual_dp.ranks import RankError, Ranks
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
+@pytest.fixture(scope="module")
+def one():
+    with Ranks(1) as ranks:
+        yield ranks
+
+
 @pytest.mark.parametrize("code, value", [
     ("", None), ("# no more than this", None), ("x = 1", None), ("1\nx = 2", None),
     ("x = 1\nx + 1  # and a comment", 2), ("(1,\n 2)", (1, 2)), ("x = 1; x", 1),
@@ -14,32 +20,14 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
     ("[i for i in range(3)]", [0, 1, 2]), ("n = 2\n[n * i for i in range(3)]", [0, 2, 4]),
     ("lambda: 1", "called"),
 ])
-def test_the_last_expression_is_the_cells_value(code, value):
-    with Ranks(1) as ranks:
-        [got] = ranks.run(code)
+def test_the_last_expression_is_the_cells_value(one, code, value):
+    [got] = one.run(code)
     assert ("called" if callable(got) and got() == 1 else got) == value
 
 
-def test_the_source_of_a_function_can_be_shown():
-    with Ranks(1) as ranks:
-        ranks.run("def f():\n    return 1")
-        assert ranks.run("import inspect\ninspect.getsource(f)") == [
-            "def f():\n    return 1"]
-
-
-def test_a_name_can_go():
-    with Ranks(1) as ranks:
-        ranks.run("x = 1\ndel x")
-        with pytest.raises(RankError, match=r"NameError: name 'x' is not defined"):
-            ranks["x"]
-
-
-def test_ranks_do_not_share_what_they_are_given():
-    values = [1]
-    with Ranks(2) as ranks:
-        ranks.push(values=values)
-        assert ranks.run("values.append(rank)\nvalues") == [[1, 0], [1, 1]]
-    assert values == [1]
+def test_the_source_of_a_function_can_be_shown(one):
+    one.run("def f():\n    return 1")
+    assert one.run("import inspect\ninspect.getsource(f)") == ["def f():\n    return 1"]
 
 
 def test_each_line_of_a_traceback_is_of_a_cell_or_of_what_it_calls():
