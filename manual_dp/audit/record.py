@@ -195,8 +195,6 @@ class Recorder:
                                 for i, p in enumerate(self.params)])
         for i in self.clipped.keys() & mine:
             now.used[i] /= self.clipped[i] or 1.0
-        for at, one in state.numbered(self.optimizers):
-            now.state |= state.of_options(one, at)
         now.held, now.line = mine, caller()
         self._write_pieces(mine)
 
@@ -214,6 +212,8 @@ class Recorder:
 
     def _close(self):
         self.now.t = self.t if self.cast else len(self.updates)
+        for at, one in state.numbered(self.optimizers):
+            self.now.state |= state.of_options(one, at)
         self.updates.append(self.now)
         for i in self.now.held or range(len(self.params)):
             self.came.pop(i, None)

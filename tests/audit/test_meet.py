@@ -46,7 +46,7 @@ def calls():
 def test_the_last_collective_is_told_with_its_line():
     before, after = run_ranks(calls, 2)[0]
     assert before == "it has called no collective"
-    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 43"
+    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 42"
 
 
 def parted(folder):
@@ -65,8 +65,8 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
         run_ranks(parted, 2, tmp_path, timeout=5)
     found = ended(error.value, tmp_path)
     if found.code == "hang":  # gloo may also see that sizes differ
-        assert "rank 0: collective 2 is barrier in test_meet.py, line 58" in found.says
-        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 60" in (
+        assert "rank 0: collective 2 is barrier in test_meet.py, line 57" in found.says
+        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 59" in (
             found.says)
     assert found.code in ("hang", "mismatch")
 
