@@ -97,7 +97,7 @@ def _parser():
     train.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     train.set_defaults(command=train_command)
 
-    audit_command.add_parser(commands, count, file)
+    audit_command.add_parser(commands, count)
     return parser
 
 

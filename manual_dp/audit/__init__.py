@@ -21,7 +21,7 @@ device should take it. Where it is not right, the first broken link is the findi
 set-up, weights before, rows, gradients, update, weights after.
 
     record notes measure         from one update of the weights to the next; in a step
-    rows losses state sketch     what goes in; what must be alike; few numbers for many
+    rows state sketch            what goes in; what must be alike; few numbers for many
     mixing rules report          who counts whom? what is wrong?
     watch command meet           scripts; who waits for whom
 """
@@ -32,7 +32,7 @@ from functools import partial
 from manual_dp.audit.command import audit_script
 from manual_dp.audit.measure import measure
 from manual_dp.audit.meet import ended
-from manual_dp.audit.report import Evidence, Report, check_codes
+from manual_dp.audit.report import Evidence, Report
 from manual_dp.audit.rules import judge
 from manual_dp.audit.state import check_ranks
 from manual_dp.audit.watch import watch
@@ -42,7 +42,7 @@ __all__ = ["audit", "audit_script", "Report", "check_ranks", "watch"]
 
 
 def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
-          reference=None, ignore=(), backend="gloo"):
+          reference=None, backend="gloo"):
     """Take `steps` steps on `world_size` ranks beside a single device; return a Report.
 
     make_model, make_batch, step: as above; called in each rank. make_batch: None where
@@ -50,7 +50,7 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
     several arguments, if it takes as many.
     timeout: seconds; a run that hangs ends then, and its place is a finding.
     reference: called as `step` is, in its place, at world size 1.
-    ignore: codes of findings to be remarks instead. backend: as in `run_ranks`.
+    backend: as in `run_ranks`.
     Raises TypeError or ValueError for arguments that do not fit.
     """
     for name, value in {"make_model": make_model, "make_batch": make_batch or len,
@@ -60,7 +60,6 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
     for name, value in (("world_size", world_size), ("steps", steps)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
-    check_codes(ignore)
     alone, missing = None, []
     take = partial(run_ranks, timeout=timeout, backend=backend)
     if world_size > 1:
@@ -73,10 +72,8 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
             runs = take(measure, world_size, make_model, make_batch, step, steps,
                         folder, timeout / 2)
         except RankError as error:
-            return Report([ended(error, folder)], (), missing, world_size, steps,
+            return Report([ended(error, folder)], missing, world_size, steps,
                           details=f"{error}\n{error.details}")
-    report = Report(*judge(runs, alone, False, ignore), world_size, steps,
-                    Evidence(runs, alone))
-    report.unchecked += missing
-    report.set_aside(ignore)
-    return report
+    findings, unchecked = judge(runs, alone)
+    return Report(findings, unchecked + missing, world_size, steps,
+                  Evidence(runs, alone))

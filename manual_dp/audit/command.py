@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 
 from manual_dp.audit.meet import Calls, ended
-from manual_dp.audit.report import Report, check_codes
+from manual_dp.audit.report import Report
 from manual_dp.audit.watch import COMMAND, WATCHED, judged, on_wrapping
 from manual_dp.ranks import RankError, run_ranks
 
@@ -34,14 +34,13 @@ runs a script as torchrun does, and ends it after its first steps. What it wraps
 is watched, unless it says `watch(model, optimizer)` (from manual_dp.audit), as one must
 that starts its ranks itself. More exact is manual_dp.audit.audit, beside one device.
 
-Do not set TORCH_DISTRIBUTED_DEBUG=DETAIL: DDP crashes with it on some builds of torch.
 Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
 be checked.
 """
 
 
-def add_parser(commands, count, file):
-    """Add `audit` to the commands; `count` and `file` read a number and a path."""
+def add_parser(commands, count):
+    """Add `audit` to the commands; `count` reads a number."""
     parser = commands.add_parser(
         "audit", help="is your training on many devices correct?", description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,32 +50,25 @@ def add_parser(commands, count, file):
             "timeout", 60, "seconds until ranks that wait are given up")]:
         parser.add_argument(f"--{name}", type=count, default=default, metavar="N",
                             help=f"{of} ({default})")
-    parser.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     parser.set_defaults(command=audit_command)
 
 
 def audit_command(args):
-    """Audit; print the report, write JSON; return the exit status."""
+    """Audit; print the report; return the exit status."""
     report = audit_script(args.words, args.world_size, args.steps, args.timeout)
     print("\n".join(filter(None, [str(report), report.details])))
-    if args.out:
-        report.save(args.out)
     return 1 if report.findings else 3 if report.unchecked else 0
 
 
-def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
+def audit_script(words, world_size=2, steps=3, timeout=60):
     """Run words, a script and its arguments, on ranks; return a Report.
 
     steps: it is ended when so many are taken. timeout: seconds in which every rank must
-    get farther. ignore: codes of findings, as in `audit`.
-    Raises FileNotFoundError without the script, ValueError for what is none,
-    RuntimeError if there is nothing to judge.
+    get farther.
+    Raises FileNotFoundError without the script, RuntimeError if there is nothing to
+    judge.
     """
-    check_codes(ignore)
     name, *_ = words = [*map(str, words)]
-    if name in ("torchrun", "python", "python3", "-m"):
-        raise ValueError(f"leave {name} out and give the script's file: the command "
-                         "starts its ranks: audit --world-size 2 -- package/train.py")
     if not os.path.exists(name):
         raise FileNotFoundError(f"there is no script {name}")
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
@@ -94,18 +86,16 @@ def audit_script(words, world_size=2, steps=3, timeout=60, ignore=()):
         paths = [Path(folder, f"run-{rank}") for rank in range(world_size)]
         if all(path.exists() for path in paths):
             return judged([pickle.loads(path.read_bytes())  # noqa: S301 (ours)
-                           for path in paths], steps, ignore)
-        ends = {rank: json.loads(path.read_text()) for rank in range(world_size)
-                if (path := Path(folder, f"end-{rank}")).exists()}
-        text, details = ends.get(how.rank, [str(how), how.details])
+                           for path in paths], steps)
+        end = Path(folder, f"end-{how.rank}")
+        text, details = json.loads(end.read_text()) if end.exists() else (
+            str(how), how.details)
         if not text:
             raise RuntimeError(f"{name} came to its end, and nothing was watched on "
                                f"rank {how.rank}: say watch(model, optimizer) once the "
                                "process group is there, or wrap the model in DDP")
         error = RankError(text, how.rank, details, how.kind)
-        report = Report([ended(error, folder)], (), (), world_size, details=details)
-    report.set_aside(ignore)
-    return report
+        return Report([ended(error, folder)], (), world_size, details=details)
 
 
 def _become(words, environ):

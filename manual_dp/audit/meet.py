@@ -25,12 +25,11 @@ NONE = "it has called no collective"
 OTHER_SIZES = ("GLHF", "doesn't match expected size", "preamble.length")
 
 
-class NotTogether(RuntimeError):
-    """Say which ranks did not come."""
-
-
 def exchange(name, value, timeout=30):
-    """Return what all ranks hand in under this name, in rank order."""
+    """Return what all ranks hand in under this name, in rank order.
+
+    Raises RuntimeError if some do not come in time.
+    """
     group = dist.distributed_c10d
     store = dist.PrefixStore(f"audit.{name}", group._get_default_store())
     rank, turn, end = dist.get_rank(), TURNS.get(name, 0) + 1, time.time() + timeout
@@ -45,8 +44,8 @@ def exchange(name, value, timeout=30):
         except RuntimeError:
             missing.append(other)
     if missing:
-        raise NotTogether(f"{name}: {listed(missing)} did not come to call {turn} "
-                          f"within {timeout:g} s")
+        raise RuntimeError(f"{name}: {listed(missing)} did not come to call {turn} "
+                           f"within {timeout:g} s")
     if turn > 1:
         store.delete_key(f"{turn - 1}/{rank}")  # all have read it: they are here
     return said
@@ -104,14 +103,13 @@ def ended(error, folder):
     error: a RankError, or what is like it. folder: of `Calls`.
     """
     text, whole = str(error).split("\n")[0], f"{error}\n{error.details}"
-    says, took = [], {}
+    says = []
     for path in sorted(Path(folder).glob("calls-*")):
         at, call, count = json.loads(path.read_text())
         stands = "" if not at or call.endswith(f"in {at}") else (
             "; it came to its end" if at.startswith("<") else f"; it stands at {at}")
         rank = path.name.removeprefix("calls-")
         says.append(f"rank {rank}: {call}{stands}, after {so_many(count, 'update')}")
-        took[count] = f"rank {rank} took {so_many(count, 'update')}"
     if "DDP expects same model" in whole:
         return finding("start-differs", text, error.rank)
     if "not used in producing loss" in whole:
@@ -121,8 +119,6 @@ def ended(error, folder):
     if any(word in whole for word in OTHER_SIZES):
         return finding("mismatch", "a rank got what others sent for another collective"
                        f": {'. '.join(says) or text}", error.rank)
-    if took and max(took) > min(took) + 1:  # who waits for whom is one apart at most
-        return finding("not-trained", f"{took[min(took)]}, {took[max(took)]}")
     code = "hang" if says or error.kind in ("hung", "left") else "exception"
     return finding(code, ". ".join(says) or text, error.rank)
 

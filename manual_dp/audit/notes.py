@@ -13,14 +13,10 @@ class Update:
 
     t: int = 0                                 # which step of the audit or script
     start: object = None                       # sketch of the weights before
-    state: dict = field(default_factory=dict)  # of the models then, see state.py
+    state: dict = field(default_factory=dict)  # of models and optimizers, see state.py
     rng: int = 0                               # hash of torch's generator then
-    drew: bool = False                         # were numbers drawn until the update?
-    noisy: bool = False                        # in the first forward?
-    drawn: tuple = ()                          # hashes, with generators of its own
-    seeds: list = field(default_factory=list)  # given to torch.manual_seed
+    noisy: bool = False                        # did the first forward draw?
     terms: list = field(default_factory=list)  # (n, each) of torch's losses
-    wanders: bool = False                      # do weights move between forwards?
     batch: tuple = (0, None)                   # of the audit: rows, and their hash
     rows: list = field(default_factory=list)   # of each forward: places, or hashes
     synced: int = 0                            # forwards through a DDP that will sum
@@ -30,7 +26,6 @@ class Update:
     held: list = field(default_factory=list)   # places of what it holds
     clips: list = field(default_factory=list)  # (max_norm, norm)
     after: object = None                       # sketch of the weights after its step
-    end: dict = field(default_factory=dict)    # optimizers' state, others', then
     stop: object = None                        # of the weights at the next begin
     line: str = ""
 
@@ -46,34 +41,29 @@ class Run:
 
     names: list                                # of the parameters
     shapes: list
-    wants: list                                # a gradient?
     updates: list
     samplers: list                             # what they were told
     close: float = 1e-7                        # how exact the numbers are
-    apart: list = field(default_factory=list)  # names that need not be alike
+    inside: int = 0                            # so many are the models', of all names
     wrapped: bool = False                      # in DDP, or what is like it
     idle: bool = False                         # forwards, and no update since
     unjudged: str = ""                         # why nothing of it is judged
     blurs: str = ""                            # why one device steps otherwise
     reads: list = field(default_factory=list)  # some rows of datasets
     unheld: list = field(default_factory=list)  # names that no optimizer holds
-    silent: list = field(default_factory=list)  # names that no backward reached
     broken: list = field(default_factory=list)  # names of what is not finite
-    masks: list = ()                           # hash of the generator at a dropout
-    ignored: tuple = ()                        # codes to be remarks
 
 
 class Step:
     """Hold what all ranks did in one step, and one device in the same.
 
-    updates: a list for each rank. remarks, unchecked: what rules say besides.
+    updates: a list for each rank. unchecked: what rules say besides.
     """
 
-    def __init__(self, t, runs, alone, watched, remarks, unchecked):
+    def __init__(self, t, runs, alone, watched, unchecked):
         self.t, self.runs, self.watched = t, runs, watched
         self.names, self.world_size = runs[0].names, len(runs)
-        self.close = max(run.close for run in runs)
-        self.remarks, self.unchecked = remarks, unchecked
+        self.close, self.unchecked = max(run.close for run in runs), unchecked
         self.updates = [[u for u in run.updates if u.t == t] for run in runs]
         self.alone = [u for u in alone.updates if u.t == t] if alone else []
         self.proof, self.why = None, ""
@@ -103,18 +93,8 @@ class Step:
         elif all(float((a.start - b.stop - move).norm()) <= self.close * float(
                 move.norm()) + 1e-13 * size for a, b in zip(first, last)):
             self.proof = True
-        elif any(u.wanders for u in [*first, *last]):
-            self.why = "weights move between the forwards of a step"
-        elif any(u.drew for u in [*first, *last, *one]) or any(
-                u.drawn != one[0].drawn for u in first):
-            self.why = "the step draws random numbers"
-        elif self._takes_other_rows():
+        elif first[0].batch[0] != one[0].batch[0]:
             self.why = "at world size 1 the step takes other rows"
         else:
-            self.why = self.runs[0].blurs
+            self.why = max(run.blurs for run in self.runs)
             self.proof = None if self.why else False
-
-    def _takes_other_rows(self):
-        rows, its = [self.rows(us) for us in self.updates], self.rows(self.alone)
-        return None not in rows and any(rows) and bool(its) and (
-            self.first[0].batch[0] != self.alone[0].batch[0])

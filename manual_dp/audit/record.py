@@ -5,11 +5,12 @@ what the optimizer uses is read when it is about to step. An error in a hook end
 listening, and not the training: `problem` says what it was.
 """
 
-from contextlib import ExitStack, contextmanager
+from contextlib import suppress
 from functools import wraps
 from unittest import mock
 
 import torch
+from torch.nn import functional as F
 from torch.nn.utils import clip_grad
 from torch.optim import optimizer as optim
 from torch.utils import _pytree
@@ -18,9 +19,11 @@ from manual_dp.audit import state
 from manual_dp.audit.meet import caller
 from manual_dp.audit.notes import Update
 from manual_dp.audit.rows import Dealing, hashes
-from manual_dp.audit.sketch import SIZE, Sketch, bit_hashes
+from manual_dp.audit.sketch import Sketch, bit_hashes, stacked
 
 CLIP = "_clip_grads_with_norm_"  # what clip_grad_norm_ calls
+LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
+          "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 
 def quietly(hook):
@@ -36,44 +39,35 @@ def quietly(hook):
 
 
 class Recorder:
-    """Record what happens to `models` while the block of `on` runs.
+    """Record what happens to `models` while it listens.
 
     cast: what is done with inputs before a forward. minibatch: of `rows`, or None.
-    closed: called before an update begins, when the one before is complete.
+    closed: called before an update begins, when the one before is complete. problem:
+    why nothing is heard.
     """
 
-    def __init__(self, models, optimizers=(), others=(), cast=None, closed=None):
+    def __init__(self, models, optimizers=(), cast=None, closed=None, problem=""):
         self.models, self.modules = models, [*map(state.unwrapped, models)]
-        self.optimizers, self.others, self.cast = [*optimizers], others, cast
+        self.optimizers, self.cast = [*optimizers], cast
         named = state.named(models, optimizers)
         self.names, self.params = [*named], [*named.values()]
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.sketch, self.dealing = Sketch(self.params), Dealing()
-        self.inside = len(state.named(models))  # what follows stands beside
-        self.updates, self.now, self.t, self.problem = [], Update(), 0, ""
+        self.inside = len(state.named(models))  # others stand beside: parts, masters
+        self.updates, self.now, self.t, self.problem = [], Update(), 0, problem
         self.came, self.left, self.clipped = {}, {}, {}
-        self.listens, self.reached = set(), set()
+        self.listens, self.wanders = set(), ""
         self.minibatch, self.closed, self.depth, self.through = None, closed, 0, False
 
     def __reduce__(self):
         """Let a copy of the model, or its file, have hooks that hear nothing."""
-        return _deaf, ()
-
-    @contextmanager
-    def on(self):
-        """Listen while the block runs."""
-        with ExitStack() as self.stack:
-            self._hook_up()
-            yield self
+        return Recorder, ([], (), None, None, "a copy")
 
     @quietly
-    def _hook_up(self):
-        enter, seed = self.stack.enter_context, torch.manual_seed
-        clip = getattr(clip_grad, CLIP, None)
-
-        def seed_and_note(number):
-            self.now.seeds.append(number)
-            return seed(number)
+    def listen(self, stack):
+        """Listen until this ExitStack is closed."""
+        self.stack = stack
+        enter, clip = self.stack.enter_context, getattr(clip_grad, CLIP, None)
 
         def clip_and_note(params, most, norm, *args, **kwargs):
             params = [params] if torch.is_tensor(params) else [*params]
@@ -82,7 +76,6 @@ class Recorder:
         enter(torch.compiler.set_stance("force_eager"))
         enter(optim.register_optimizer_step_pre_hook(self._pre_step))
         enter(optim.register_optimizer_step_post_hook(self._post_step))
-        enter(mock.patch.object(torch, "manual_seed", seed_and_note))
         if clip:
             enter(mock.patch.object(clip_grad, CLIP, clip_and_note))
         for patch in self.dealing.hooks():
@@ -93,7 +86,7 @@ class Recorder:
             enter(module.register_forward_hook(self._forwarded))
             if model is not module:
                 enter(model.register_forward_pre_hook(self._wrapped))
-        self._listen()
+        self._to_backward()
 
     # forward
 
@@ -109,11 +102,11 @@ class Recorder:
             return None
         if self.cast:
             args, kwargs = self.cast((args, kwargs))
-        self._listen()
+        self._to_backward()
         if self.now.start is None:
             self._begin()
-        elif self.cast:
-            self.now.wanders |= self._has_moved()
+        elif self.cast and not torch.equal(self.now.start, self.sketch(self.params)):
+            self.wanders = "weights move between the forwards of a step"
         now = self.now
         tensors = [t for t in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(t)]
         rows = (self.minibatch.find if self.minibatch else hashes)(tensors)
@@ -129,20 +122,16 @@ class Recorder:
 
     def _begin(self):
         now, weights = self.now, self.sketch(self.params)
-        if self.updates and self.updates[-1].stop is None:
-            self.settle(weights)
+        self.settle(weights)
         if self.closed:
             self.closed()
         now.start, now.rng = weights, generator_hash()
-        for i, model in enumerate(self.models):
-            now.state |= state.of_model(model, state.prefix(self.models, i))
-
-    def _has_moved(self):
-        return not torch.equal(self.now.start, self.sketch(self.params))
+        for at, model in state.numbered(self.models):
+            now.state |= state.of_model(model, at)
 
     # backward
 
-    def _listen(self):
+    def _to_backward(self):
         for i, p in enumerate(self.params):
             if i not in self.listens and p.requires_grad:
                 self.listens.add(i)
@@ -155,14 +144,9 @@ class Recorder:
     @quietly
     @torch.no_grad()
     def _hear(self, i, grad):
-        if self.depth:  # an optimizer that calls backward itself: it is not followed
-            self.now.used, self.now.pieces = None, []
-            return
         self.dealing.trained()
-        self.reached.add(i)
         held = self.params[i].grad
-        empty = held is None or not bool(
-            held._nnz() if held.layout != torch.strided else held.any())
+        empty = held is None or not float(held.norm())
         if i not in self.came:
             self.left[i] = None if empty else self.sketch.row(held)
         elif empty and i == min(self.came):
@@ -182,65 +166,54 @@ class Recorder:
 
     @quietly
     def _pre_step(self, optimizer, args, kwargs):
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
         self.depth += 1
         if self.depth > 1:  # one inside another is a part of it
-            return None
-        if not callable(closure) or type(optimizer).__name__ == "LBFGS":
+            return
+        if self.now.start is None:
+            self._begin()
+        if not callable(kwargs.get("closure") or (args[1] if len(args) > 1 else None)):
             self._take(optimizer)
-            return None
-        self.depth -= 1  # as Lightning does: the closure is forward and backward
-
-        def then(*more):
-            loss = closure(*more)
-            self.depth += 1
-            self._take(optimizer)
-            return loss
-        return (args[0], then, *args[2:]), {
-            name: x for name, x in kwargs.items() if name != "closure"}
 
     @quietly
+    def _post_step(self, optimizer, *_):
+        self.depth = max(0, self.depth - 1)
+        if self.depth:
+            return
+        if not self.now.held:  # a closure, as Lightning's, is forward and backward
+            self._take(optimizer)
+        if self.now.held:
+            self.now.after = self.sketch(self.params)
+            self._close()
+
     def _take(self, optimizer):
-        mine = self._places(state.params_of(optimizer))
+        mine, now = self._places(state.params_of(optimizer)), self.now
         if all(optimizer is not one for one in self.optimizers):
             self.optimizers.append(optimizer)
         if not mine:
             return
-        if self.now.start is None:
-            self._begin()
-        now = self.now
-        if not any(hasattr(p, "placements") for p in self.params):
-            now.used = self.sketch([p.grad if i in mine else None
-                                    for i, p in enumerate(self.params)])
-            for i in self.clipped.keys() & mine:
-                now.used[i] /= self.clipped[i] or 1.0
-        now.held, now.line, now.drew = mine, caller(), now.rng != generator_hash()
+        now.used = self.sketch([p.grad if i in mine else None
+                                for i, p in enumerate(self.params)])
+        for i in self.clipped.keys() & mine:
+            now.used[i] /= self.clipped[i] or 1.0
+        now.held, now.line = mine, caller()
         self._write_pieces(mine)
 
     def _places(self, params):
         return sorted({self.index[id(p)] for p in params if id(p) in self.index})
 
     def _write_pieces(self, held):
-        came = {i: self.came[i] for i in held if self.came.get(i)}
-        most = max(map(len, came.values()), default=0)
-
-        def stacked(rows):
-            zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
-            return torch.stack([rows.get(i, zero) for i in range(len(self.params))])
-        self.now.pieces = [stacked({i: rows[m] for i, rows in came.items()
-                                    if m < len(rows)}) for m in range(most)]
-        left = {i: self.left[i] for i in came if self.left.get(i) is not None}
-        self.now.left = stacked(left) if left else None
-
-    @quietly
-    def _post_step(self, optimizer, *_):
-        self.depth = max(0, self.depth - 1)
-        if not self.depth and self.now.held:
-            self.now.after = self.sketch(self.params)
-            self._close()
+        came = [self.came.get(i, []) if i in held else []
+                for i in range(len(self.params))]
+        left = [self.left[i] if rows else None for i, rows in enumerate(came)]
+        most = max(map(len, came), default=0)
+        self.now.pieces = [stacked([rows[m] if m < len(rows) else None
+                                    for rows in came]) for m in range(most)]
+        self.now.left = stacked(left) if any(x is not None for x in left) else None
 
     def _close(self):
-        self.now.t = self.t
+        self.now.t = self.t if self.cast else len(self.updates)
+        for at, one in state.numbered(self.optimizers):
+            self.now.state |= state.of_options(one, at)
         self.updates.append(self.now)
         for i in self.now.held or range(len(self.params)):
             self.came.pop(i, None)
@@ -248,42 +221,54 @@ class Recorder:
         self.now = Update()
 
     def settle(self, weights=None):
-        """Note where the weights, the optimizers and others are after an update."""
-        last = self.updates[-1]
-        last.stop = self.sketch(self.params) if weights is None else weights
-        apart = self.apart()
-        names = {id(p): name for name, p in zip(self.names, self.params)
-                 if name not in apart}
-        shapes = {(*p.shape,) for p in self.params}
-        for i, one in enumerate(self.optimizers):
-            last.end |= state.of_optimizer(one, state.prefix(self.optimizers, i), names)
-        for i, one in enumerate(self.others):
-            last.end |= state.of_other(one, state.prefix(self.others, i), shapes)
-
-    def apart(self):
-        """Return names of what ranks need not have alike: parts, and masters."""
-        return [name for i, (name, p) in enumerate(zip(self.names, self.params))
-                if hasattr(p, "placements")
-                or i >= self.inside and i not in self.reached]
+        """Note where the weights are after the last update, if that is not known."""
+        if self.updates and self.updates[-1].stop is None:
+            self.updates[-1].stop = (self.sketch(self.params) if weights is None
+                                     else weights)
 
     @quietly
     def end_step(self):
         """End a step of the audit; one that writes the weights by hand counts, too."""
-        if self.now.start is not None and self._has_moved() and all(
-                u.t != self.t for u in self.updates):
+        start = self.now.start
+        if start is not None and all(u.t != self.t for u in self.updates) and not (
+                torch.equal(start, self.sketch(self.params))):
             self._write_pieces(range(len(self.params)))
-            self.now.drew = self.now.rng != generator_hash()
             self._close()
-        if self.updates and self.updates[-1].t == self.t:
-            self.settle()
-
-
-def _deaf():
-    recorder = Recorder([])
-    recorder.problem = "a copy"
-    return recorder
+        self.settle()
 
 
 def generator_hash():
     """Return a whole number, another one once torch's generator has drawn."""
     return bit_hashes([torch.get_rng_state()])[0]
+
+
+def hear(note):
+    """Yield patches of torch's losses; note(terms, each) is called in backward.
+
+    A mean of n terms into which backward brings s counts each of them s / n times.
+    """
+    for name in LOSSES:
+        yield mock.patch.object(F, name, _heard(getattr(F, name), note))
+
+
+def _heard(real, note):
+    def loss(input, target, *args, **kwargs):
+        made = real(input, target, *args, **kwargs)
+        how = kwargs.get("reduction", "mean")
+        with suppress(Exception):  # what is odd is not heard
+            if made.requires_grad and how in ("mean", "sum") and not args and (
+                    kwargs.get("weight") is None):
+                n = _terms(real.__name__, target, kwargs)
+                made.register_hook(lambda s: note(n, float(s) / (
+                    n if how == "mean" else 1)) if n else None)
+        return made
+    return loss
+
+
+def _terms(name, target, kwargs):
+    """Return how many terms a loss is a mean, or a sum, of."""
+    if name not in ("cross_entropy", "nll_loss"):
+        return target.numel()
+    if target.is_floating_point():
+        return target.numel() // target.shape[target.dim() > 1]
+    return int((target != kwargs.get("ignore_index", -100)).sum())

@@ -6,8 +6,6 @@ WORDS has every code there is, in the order of a report: causes before consequen
 import textwrap
 from collections import namedtuple
 
-from manual_dp.files import write_json
-
 Finding = namedtuple("Finding", "code says cause repair rank step place")
 TABLE = """\
 exception         the code raised it, or the system ended the process (want of memory)
@@ -23,7 +21,7 @@ start-differs     ranks drew weights of their own, or one loaded some after wrap
 sampler-differs   each rank deals out rows by a seed, a rank, or a list of its own
                   one seed, one sorted list on all ranks; leave num_replicas, rank out
 sampler-epoch     sampler.set_epoch is not called on all ranks before each epoch
-                  call sampler.set_epoch(epoch); a single epoch: ignore=[this code]
+                  call sampler.set_epoch(epoch); for a single epoch it does not matter
 no-sampler        shuffle=True, or nothing, stands where the sampler should
                   DataLoader(data, batch_size, sampler=DistributedSampler(data))
 rows-same         no sampler, a split that ignores the rank, or a stream nobody splits
@@ -38,10 +36,6 @@ stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
 not-synchronised  wrapper not called, or in no_sync; a sum left out; or rare averages
                   call the wrapper; sum every gradient, and wait for the sum's handle
-rank-left-out     one rank's gradient is sent to all, or the loop over ranks ends early
-                  all_reduce the gradients; sum over range(world_size)
-accumulation      micro-batches are not divided by their number, or do not count alike
-                  loss / n in each micro-batch; sum, clip, step, zero_grad once for all
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
 settings          frozen, in another mode, with other options, or for one world size
@@ -54,8 +48,6 @@ uneven-shards     ranks' means count alike, and divide by unequal rows, words, w
                   multiply mean i by n_i * W / N; n_i: what it divides by, N: their sum
 gradient          a number over own rows, another loss or label on a rank, a constant
                   gather such a number, with gradients; compute alike on all ranks
-state-differs     an average, scheduler or state of some ranks only, or own gradients
-                  do it on all ranks alike; average gradients rather than weights
 buffers           buffers, such as running means, are each rank's own
                   DDP with broadcast_buffers=True, or broadcast them before evaluation
 replicas-differ   ranks do not take the same step, or some write their weights once more
@@ -69,13 +61,6 @@ WORDS = {row.split()[0]: (row.partition(" ")[2].strip(), repair)
 def finding(code, says, rank=None, step=None, place=""):
     """Make a Finding; cause and repair are those of its code."""
     return Finding(code, says, *WORDS[code], rank, step, place)
-
-
-def check_codes(ignore):
-    """Raise ValueError unless `ignore` is a list of codes that there are."""
-    if isinstance(ignore, str) or not {*ignore} <= {*WORDS}:
-        raise ValueError(f"ignore must be a list of codes, such as {[*WORDS][:2]}, got "
-                         f"{ignore!r}")
 
 
 def so_many(count, noun):
@@ -105,23 +90,16 @@ class Evidence:
 class Report:
     """Hold an audit's findings, causes first; print as a table.
 
-    remarks: what was seen and is no mistake. details: a traceback, if a rank raised.
-    evidence: what the findings come from; None if the run ended before its time.
+    details: a traceback, if a rank raised. evidence: what the findings come from; None
+    if the run ended before its time.
     """
 
-    def __init__(self, findings, remarks=(), unchecked=(), world_size=1, steps=0,
-                 evidence=None, details="", precision="float64"):
+    def __init__(self, findings, unchecked=(), world_size=1, steps=0, evidence=None,
+                 details="", precision="float64"):
         self.findings = sorted(findings, key=lambda f: [*WORDS].index(f.code))
-        self.remarks = list(dict.fromkeys(remarks))
         self.unchecked = list(dict.fromkeys(unchecked))
         self.world_size, self.steps, self.details = world_size, steps, details
         self.evidence, self.precision = evidence, precision
-
-    def set_aside(self, codes):
-        """Make remarks of the findings with these codes."""
-        self.remarks += [f"{f.code}, ignored: {f.says}" for f in self.findings
-                         if f.code in codes]
-        self.findings = [f for f in self.findings if f.code not in codes]
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
@@ -135,14 +113,7 @@ class Report:
             lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",
                       f"{'repair':>16}: {f.repair}"]
         lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
-        lines += [f"{'remark':16}  {words}" for words in self.remarks]
         return "\n".join(part for line in lines for part in textwrap.wrap(
             line, 78, subsequent_indent=" " * 18))
 
     __repr__ = __str__
-
-    def save(self, path):
-        """Write the report, without the evidence, as JSON: all of it, or none of it."""
-        told = {name: value for name, value in vars(self).items() if name != "evidence"}
-        write_json(path, {**told, "clean": not self.findings and not self.unchecked,
-                          "findings": [f._asdict() for f in self.findings]})

@@ -11,13 +11,14 @@ from unittest import mock
 
 import torch
 from torch.utils import _pytree
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, dataloader
+from torch.utils.data import RandomSampler, SequentialSampler, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.report import finding, so_many
 from manual_dp.audit.sketch import bit_hashes, row_hashes
 
 READ = 8  # rows of a dataset that are compared over ranks
+WHOLE = RandomSampler, SequentialSampler  # these deal out all rows of a dataset
 TOLD = ("num_replicas", "shuffle", "drop_last", "seed", "epoch")
 
 
@@ -30,31 +31,23 @@ class Minibatch:
         self.whole = sum(bit_hashes(leaves))
         leaves = [t for t in leaves if t.numel()]
         sizes = Counter(map(len, leaves)).most_common(1)
-        self.places, self.size = [], 0
+        self.places, self.size = {}, 0
         if sizes and 2 * sizes[0][1] >= len(leaves):
             self.size = sizes[0][0]
-            alike = sorted((t for t in leaves if len(t) == self.size),
-                           key=lambda t: -t.numel())
+            alike = [t for t in leaves if len(t) == self.size]
             for t in [t for t in alike if t.is_floating_point()
                       or t[0].numel() > 1] or alike:
-                self._learn(t)
-
-    def _learn(self, t):
-        at = {}
-        for copy in [t, t.float().to(t.dtype)] if t.is_floating_point() else [t]:
-            for i, number in enumerate(row_hashes(copy)):  # once it may be in float32
-                at.setdefault(number, i)
-        if len(at) >= self.size:
-            self.places.append((t[0].numel(), at))
+                numbers = row_hashes(t)
+                if len(set(numbers)) == self.size:
+                    self.places |= zip(numbers, range(self.size))
 
     def find(self, tensors):
         """Return the places of the rows of the first tensor that is known, or None."""
         for t in tensors:
-            for width, at in self.places:
-                if t.dim() and t[:1].numel() == width:
-                    found = [at.get(number) for number in row_hashes(t)]
-                    if None not in found:
-                        return found
+            found = [self.places.get(number) for number in row_hashes(t)
+                     ] if t.dim() else [None]
+            if None not in found:
+                return found
         return None
 
 
@@ -68,13 +61,13 @@ class Dealing:
     """Note what DistributedSamplers were told, and which loaders gave to the model."""
 
     def __init__(self):
-        self.told, self.samplers, self.loaders = [], [], []
+        self.told, self.samplers, self.loaders = [], [], {}
         self.last, self.renewed = None, set()
 
     def hooks(self):
         """Yield patches; they note, and whatever goes wrong there does not matter."""
         renew, deal = DistributedSampler.set_epoch, DistributedSampler.__iter__
-        give, turn = DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
+        turn = dataloader._BaseDataLoaderIter.__next__
 
         def set_epoch(sampler, epoch):
             self.renewed.add(id(sampler))
@@ -85,18 +78,12 @@ class Dealing:
                 self._deal(sampler)
             return deal(sampler)
 
-        def load(loader):
-            iterator = give(loader)
-            with suppress(Exception):
-                iterator.of_loader = loader
-            return iterator
-
         def next_batch(iterator):
-            self.last = getattr(iterator, "of_loader", None)
+            with suppress(Exception):
+                self.last = iterator._index_sampler, iterator._dataset
             return turn(iterator)
         yield mock.patch.object(DistributedSampler, "set_epoch", set_epoch)
         yield mock.patch.object(DistributedSampler, "__iter__", iterate)
-        yield mock.patch.object(DataLoader, "__iter__", load)
         yield mock.patch.object(dataloader._BaseDataLoaderIter, "__next__", next_batch)
 
     def _deal(self, sampler):
@@ -111,18 +98,14 @@ class Dealing:
         """Note that what was dealt, and the loader that gave last, train the model."""
         if self.told:
             self.told[-1]["trained"] = True
-        if self.last is not None and all(self.last is not one for one in self.loaders):
-            self.loaders.append(self.last)
+        if self.last is not None:
+            self.loaders[id(self.last[0])] = self.last
 
     def read(self):
         """Return [(dealt, rows, hashes of some)]; dealt: "shares" of it, or "all"."""
         found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
-        for loader in self.loaders:
-            sampler = loader.sampler if loader.batch_sampler is None else getattr(
-                loader.batch_sampler, "sampler", None)
-            if type(sampler) in (RandomSampler, SequentialSampler):
-                found.append(("all", *_some(loader.dataset)))
-        return found
+        return found + [("all", *_some(data)) for of, data in self.loaders.values()
+                        if type(getattr(of, "sampler", of)) in WHOLE]
 
 
 def _some(dataset):
@@ -164,21 +147,19 @@ def shared(step):
         if not (size and apart):  # else parts of these rows, as of a sequence
             yield finding("rows-same", "all ranks see the same "
                           f"{so_many(len(seen[0]), 'row')}{none}")
-    elif twice and not size:
-        step.remarks.append("some rows of a step are on several ranks: right if they "
-                            "are alike, drawn with replacement, or to fill up")
-    elif twice:
+    elif twice and not size and not step.runs[0].samplers:  # else they fill up
+        step.unchecked.append("the rows: some of a step are on several ranks: right if "
+                              "they are alike, or drawn with replacement")
+    elif twice and size:
         yield finding("rows-overlap", f"{so_many(len(twice), 'row')} on several ranks"
                       + none)
-    elif size and any(len(set(mine.values())) > 1 for mine in seen):
-        yield finding("rows-overlap", f"a rank sees some rows more often{none}")
     elif missed:
         yield finding("rows-overlap", f"no rank sees {missed} of {size} rows")
 
 
 def dealt(runs, watched):
-    """Return the finding about samplers, and loaders without one, in a list."""
-    return [*_told(runs), *_epochs(runs, watched), *_read(runs)][:1]
+    """Return the findings about samplers, and loaders without one, in a list."""
+    return [*_told(runs), *(_epochs(runs) if watched else ()), *_read(runs)]
 
 
 def _told(runs):
@@ -195,14 +176,9 @@ def _told(runs):
                               f"the sampler's {name} is {values} on ranks 0, 1, ...")
 
 
-def _epochs(runs, watched):
-    shuffled = [one for one in runs[0].samplers if one["shuffle"] and one["trained"]]
-    orders = Counter((one["data"], one["seed"], one["epoch"]) for one in shuffled)
-    renewed = watched and all(one["set"] for one in shuffled)  # and then evaluated
-    if any(times > 1 for times in orders.values()) and not renewed:
-        yield finding("sampler-epoch", "a sampler was iterated twice in one epoch, and "
-                      "gave one order: set_epoch was not called between")
-    elif watched and not all(one["set"] for one in shuffled):
+def _epochs(runs):
+    if not all(one["set"] for one in runs[0].samplers
+               if one["shuffle"] and one["trained"]):
         yield finding("sampler-epoch", "set_epoch was not called before the first epoch"
                       ": without it each epoch has the same order")
 

@@ -22,12 +22,6 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
 
 
-def here(tensor):
-    """Return the part of a tensor that this rank holds, and not sparse."""
-    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return tensor.to_dense() if tensor.layout != torch.strided else tensor
-
-
 class Sketch:
     """Sketch tensors shaped like `tensors`: numbers times +-(0.5 to 1.5), added up."""
 
@@ -41,14 +35,12 @@ class Sketch:
 
     def __call__(self, tensors):
         """Return a (len(tensors), SIZE) float64 tensor on the CPU; None counts as 0."""
-        zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
-        rows = [zero if t is None else self.row(t) for t in tensors]
-        return torch.stack(rows) if rows else torch.zeros(0, SIZE, dtype=torch.float64)
+        return stacked([None if t is None else self.row(t) for t in tensors])
 
     @torch.no_grad()
     def row(self, tensor):
         """Return a tensor's SIZE numbers."""
-        tensor = here(tensor.detach())
+        tensor = _dense(tensor)
         tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         weights, flat = self.weights.to(tensor.device), tensor.reshape(-1)
         return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
@@ -59,10 +51,17 @@ class Sketch:
         return part.view(SIZE, len(part) // SIZE).sum(1)
 
 
-def mixture(made, parts, close=1e-7, noise=0.0):
+def stacked(rows):
+    """Return a sketch of these rows; None is a row of 0."""
+    zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
+    return torch.stack([zero if row is None else row for row in rows]
+                       ) if rows else zero.expand(0, SIZE)
+
+
+def mixture(made, parts, close=1e-7):
     """Return the numbers c with made = sum(c * part), to rounding in each row; or None.
 
-    made, parts: sketches, (count, SIZE). noise: what rounding may add to a row.
+    made, parts: sketches, (count, SIZE).
     """
     sizes = [float(part.norm()) for part in parts]
     some = [i for i, size in enumerate(sizes) if size > 0]
@@ -77,14 +76,14 @@ def mixture(made, parts, close=1e-7, noise=0.0):
         numbers[i] = number / sizes[i]
     each = torch.stack([numbers[i] * parts[i] for i in some])
     rest = (made - each.sum(0)).norm(dim=1)
-    allowed = close * each.norm(dim=2).sum(0) + FLOOR * made.norm() + 10 * noise
+    allowed = close * each.norm(dim=2).sum(0) + FLOOR * made.norm()
     return numbers if bool((rest <= allowed).all()) else None
 
 
 @torch.no_grad()
 def bit_hashes(tensors):
     """Return a list of whole numbers; a GPU waits once for all."""
-    found = [_hash(_bits(here(t.detach()).reshape(-1))) for t in tensors]
+    found = [_hash(_bits(_dense(t).reshape(-1))) for t in tensors]
     return torch.stack([n.to(found[0].device) for n in found]).tolist() if found else []
 
 
@@ -95,6 +94,11 @@ def row_hashes(X):
         return [0] * len(X)
     bits = _bits(X.detach().reshape(len(X), -1)).to(torch.int64)
     return (bits * _places(bits.shape[1], bits.device)).sum(1).tolist()
+
+
+def _dense(tensor):
+    tensor = tensor.detach()
+    return tensor.to_dense() if tensor.layout != torch.strided else tensor
 
 
 def _hash(bits):

@@ -9,18 +9,17 @@ of the steps: then the ranks meet over the group's store, and rank 0 prints the 
 
 import atexit
 import sys
-from contextlib import ExitStack, suppress
-from unittest import mock
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.audit import losses, state
+from manual_dp.audit import state
 from manual_dp.audit.measure import summary
 from manual_dp.audit.meet import exchange
-from manual_dp.audit.record import Recorder
-from manual_dp.audit.report import Evidence, Report, check_codes, so_many
+from manual_dp.audit.record import Recorder, hear
+from manual_dp.audit.report import Evidence, Report, so_many
 from manual_dp.audit.rules import judge
 
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
@@ -28,16 +27,13 @@ WATCHED = []  # what is watched in this process
 COMMAND = {}  # of `command`: how many steps, and how a rank leaves with its Run
 
 
-def watch(model, *others, steps=3, timeout=30, ignore=()):
+def watch(model, *others, steps=3, timeout=30):
     """Watch the next `steps` steps of the optimizers; return a `Watch`.
 
-    others: the optimizers, and whatever should be alike on all ranks: further models, a
-    scheduler, an average of weights. timeout: seconds that ranks wait for one another
-    at the end. ignore: codes of findings to be remarks instead.
-    Raises RuntimeError without a process group, TypeError if there is no module,
-    ValueError for a code that there is not.
+    others: the optimizers, and further models that are trained. timeout: seconds that
+    ranks wait for one another at the end.
+    Raises RuntimeError without a process group, TypeError if there is no module.
     """
-    check_codes(ignore)
     if not any(isinstance(one, torch.nn.Module) for one in (model, *others)):
         raise TypeError("watch(model, optimizer, ...) needs a module; several are "
                         f"given one by one: got {type(model).__name__}")
@@ -47,27 +43,24 @@ def watch(model, *others, steps=3, timeout=30, ignore=()):
     while WATCHED:  # one at a time: what knows more begins again
         WATCHED.pop().stop()
     steps = COMMAND.get("steps", steps)
-    WATCHED.append(Watch([model, *others], steps, timeout, ignore))
+    WATCHED.append(Watch([model, *others], steps, timeout))
     return WATCHED[0]
 
 
-class Watch:
+class Watch(AbstractContextManager):
     """Watch a script for some steps. report: on rank 0, once they are taken."""
 
-    def __init__(self, made, steps, timeout, ignore):
+    def __init__(self, made, steps, timeout):
         try:
             self.recorder = Recorder(*state.parts(made), closed=self._closed)
         except Exception as error:  # noqa: BLE001 (the training goes on)
-            self.recorder = Recorder([])
-            self.recorder.problem = f"the steps: the audit met {error!r}"
-        self.steps, self.timeout, self.ignore = steps, timeout, ignore
+            self.recorder = Recorder([], problem=f"the steps: the audit met {error!r}")
+        self.steps, self.timeout = steps, timeout
         self.updates = steps * max(1, len(self.recorder.optimizers))
-        self.report, self.on = None, True
-        self.destroy, self.stack = dist.destroy_process_group, ExitStack()
-        for one in [self.recorder.on(), *losses.hear(
-                lambda *term: self.recorder.now.terms.append(term)),
-                    mock.patch.object(dist, "destroy_process_group", self._destroy)]:
-            self.stack.enter_context(one)
+        self.report, self.on, self.stack = None, True, ExitStack()
+        self.recorder.listen(self.stack)
+        for patch in hear(lambda *term: self.recorder.now.terms.append(term)):
+            self.stack.enter_context(patch)
         atexit.register(self._at_exit)
 
     def _closed(self):
@@ -92,23 +85,13 @@ class Watch:
 
     def _run(self):
         recorder = self.recorder
-        if recorder.updates and recorder.updates[-1].stop is None:
-            recorder.settle()
-        for t, update in enumerate(recorder.updates):
-            update.t = t
+        recorder.settle()
         run = summary(recorder)
         run.close = max((CLOSE.get(p.dtype.to_real(), 3e-2) for p in recorder.params),
                         default=1e-7)
-        run.ignored = self.ignore
         with suppress(Exception):  # a dataset that refuses
             run.reads = recorder.dealing.read()
         return run
-
-    def _destroy(self, group=None):
-        """Meet before the process group is destroyed, then destroy it."""
-        if group in (None, dist.group.WORLD) and sys.exc_info()[1] is None:
-            self.finish()
-        self.destroy(group)
 
     def _at_exit(self):
         if getattr(sys, "last_value", None) is None:  # else an error ended the script
@@ -120,9 +103,6 @@ class Watch:
         atexit.unregister(self._at_exit)
         self.stack.close()
 
-    def __enter__(self):
-        return self
-
     def __exit__(self, kind, *error):
         if kind is None:
             self.finish()
@@ -130,10 +110,9 @@ class Watch:
             self.stop()
 
 
-def judged(runs, asked, ignore=()):
+def judged(runs, asked):
     """Return the Report on the runs of all ranks; asked: how many steps."""
-    ignored = {*ignore, *runs[0].ignored}
-    findings, remarks, unchecked = judge(runs, None, True, ignored)
+    findings, unchecked = judge(runs, watched=True)
     taken, close = min(len(run.updates) for run in runs), runs[0].close
     if taken < asked and not findings and not runs[0].unjudged:
         unchecked.append(f"{asked - taken} of {asked} steps: the script ended after "
@@ -141,10 +120,8 @@ def judged(runs, asked, ignore=()):
                          "the steps: none of torch's optimizers took one")
     precision = "float64" if close <= 1e-7 else (
         f"in the script's precision: what is below {close:g} is not seen")
-    report = Report(findings, remarks, unchecked, len(runs), taken, Evidence(runs),
-                    precision=precision)
-    report.set_aside(ignored)
-    return report
+    return Report(findings, unchecked, len(runs), taken, Evidence(runs),
+                  precision=precision)
 
 
 def on_wrapping():

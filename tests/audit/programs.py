@@ -1,7 +1,7 @@
 """Programs for `audit`, as sources with edits; all of them run in few groups of ranks.
 
     HAND, ON_DDP, WORDS   right programs: make_model, make_batch, step
-    audited                  the findings, remarks and what was not checked, of each
+    audited                  the findings of each, and what was not checked
 """
 
 import random
@@ -14,7 +14,6 @@ from manual_dp.audit.rules import judge
 from manual_dp.ranks import run_ranks
 
 HEAD = '''
-import copy, itertools
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -51,11 +50,9 @@ def step(model, optimizer, X, y):
 ON_DDP = HEAD + '''
 def make_model():
     model = DDP(net())
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    average = copy.deepcopy(model.module)
-    return model, optimizer, average
+    return model, torch.optim.Adam(model.parameters(), 0.01)
 
-def step(model, optimizer, average, X, y):
+def step(model, optimizer, X, y):
     mine, targets = X.chunk(world_size)[rank], y.chunk(world_size)[rank]
     optimizer.zero_grad()
     for m, part in enumerate(mine.chunk(2)):
@@ -63,8 +60,6 @@ def step(model, optimizer, average, X, y):
         loss = F.cross_entropy(model(part), targets.chunk(2)[m]) / 2
         loss.backward()
     optimizer.step()
-    for a, p in zip(average.parameters(), model.parameters()):
-        a.data.lerp_(p.data, 0.1)
 '''
 WORDS = HEAD.replace('''    X = torch.rand(ROWS, 5, generator=g)
     return X, torch.randint(3, (ROWS,), generator=g)
@@ -97,7 +92,7 @@ def edited(base, *edits, rows=12):
 
 
 def audited(sources, world_size=2, reference=None, timeout=150):
-    """Return (findings, remarks, unchecked) of each source, as `audit` has them."""
+    """Return (findings, unchecked) of each source, as `audit` has them."""
     alone = run_ranks(_measured, 1, reference or sources, timeout=timeout)[0]
     ranks = run_ranks(_measured, world_size, sources, timeout=timeout)
     return [judge(list(runs), one) for one, *runs in zip(alone, *ranks)]

@@ -2,7 +2,7 @@
 
     SCRIPT     a language model on DDP: accumulation, clipping, a schedule, padded rows
     edited     the source with edits in it
-    watched    [(code, says), ...], unchecked and remarks of each source, in one group
+    watched    [(code, says), ...], unchecked and the report of each, in one group
 """
 
 import contextlib
@@ -83,6 +83,6 @@ def _run(sources):
             exec(compile(source, "script.py", "exec"), space)  # noqa: S102
         report = space["watched"].report
         made.append(report and ([(f.code, f.says) for f in report.findings],
-                                report.unchecked, report.remarks, str(report)))
+                                report.unchecked, str(report)))
         dist.barrier()
     return made

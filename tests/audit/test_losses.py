@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.audit.losses import counted, hear
+from manual_dp.audit.record import hear
+from manual_dp.audit.rules import counted
 
 X = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
 Y = torch.tensor([0, 1, 2, 0, -100, -100])
@@ -52,6 +53,9 @@ def test_losses_are_torchs_own_again():
     ([[(6, .1 / .6)], [(4, .25)]], [.6, .4], None, ""),
     ([[(6, 1 / 6)], [(4, .25)]], [.5, .5], "uneven-shards", ""),
     ([[(4, .5)], [(4, .5)]], [.5, .5], None, "losses count 2 times"),
+    ([[(4, 1)], [(4, 1)]], [.5, .5], None, "a sum over 4 terms, not a mean"),
+    ([[(1, 1), (1, 1)]] * 2, [.5, .5], None, "losses count 2 times"),
+    ([[(4, 1)], [(3, 1)]], [.5, .5], None, "losses count 3.5 times"),
     ([[(6, .3)], [(4, .1)]], [.5, .5], None, "do not count alike"),
     ([[], [(4, .5)]], [.5, .5], None, "no loss of torch.nn.functional was heard"),
     ([[(2, .25), (2, .25)], [(3, .25), (1, .25)]], [.5, .5], None, ""),

@@ -1,6 +1,5 @@
 """Ranks meet over the store; a rank that hangs says which collective it called last."""
 
-import json
 import time
 
 import pytest
@@ -10,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.audit import audit
-from manual_dp.audit.meet import Calls, NotTogether, ended, exchange, last_call
+from manual_dp.audit.meet import Calls, ended, exchange, last_call
 from manual_dp.ranks import RankError, run_ranks
 
 
@@ -28,7 +27,7 @@ def test_all_ranks_hear_what_all_say_in_order():
 
 def silent():
     if dist.get_rank() < 2:
-        with pytest.raises(NotTogether) as error:
+        with pytest.raises(RuntimeError) as error:
             exchange("a", 0, timeout=0.5)
         return str(error.value)
     time.sleep(1)
@@ -47,7 +46,7 @@ def calls():
 def test_the_last_collective_is_told_with_its_line():
     before, after = run_ranks(calls, 2)[0]
     assert before == "it has called no collective"
-    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 43"
+    assert after == "collective 1 is all_reduce of [2, 3] in test_meet.py, line 42"
 
 
 def parted(folder):
@@ -66,8 +65,8 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
         run_ranks(parted, 2, tmp_path, timeout=5)
     found = ended(error.value, tmp_path)
     if found.code == "hang":  # gloo may also see that sizes differ
-        assert "rank 0: collective 2 is barrier in test_meet.py, line 58" in found.says
-        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 60" in (
+        assert "rank 0: collective 2 is barrier in test_meet.py, line 57" in found.says
+        assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 59" in (
             found.says)
     assert found.code in ("hang", "mismatch")
 
@@ -88,17 +87,6 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
 def test_how_a_run_ended_is_a_finding(tmp_path, text, kind, details, code, words):
     found = ended(RankError(text, 1, details, kind), tmp_path)
     assert found.code == code and words in found.says
-
-
-@pytest.mark.parametrize("counts, code", [((3, 3), "hang"), ((3, 2), "hang"),
-                                          ((3, 0), "not-trained")])
-def test_ranks_that_are_updates_apart_did_not_wait_for_each_other(tmp_path, counts, code):
-    for rank, count in enumerate(counts):
-        call = ["x.py, line 1", "collective 2 is barrier in x.py, line 1", count]
-        (tmp_path / f"calls-{rank}").write_text(json.dumps(call))
-    found = ended(RankError("rank 1 had not finished", 1, "", "hung"), tmp_path)
-    assert found.code == code
-    assert code == "hang" or found.says == "rank 1 took 0 updates, rank 0 took 3 updates"
 
 
 # the same in an audit
@@ -151,7 +139,6 @@ def test_an_error_of_the_step_is_told_with_its_traceback():
     ({"reference": 3}, TypeError, "reference must be callable, got int"),
     ({"world_size": 0}, ValueError, "world_size must be a whole number from 1, got 0"),
     ({"steps": 1.5}, ValueError, "steps must be a whole number from 1, got 1.5"),
-    ({"ignore": ["what"]}, ValueError, "ignore must be a list of codes"),
 ])
 def test_arguments_that_do_not_fit_are_refused(more, error, words):
     right = {"make_model": ddp, "make_batch": rows, "step": ordinary}

@@ -233,7 +233,7 @@ def test_the_program_needs_nothing_of_the_course():
 
 @pytest.mark.parametrize("bug, said", [
     ("none", "clean"), ("bare", "not-synchronised"), ("no sampler", "no-sampler"),
-    ("sum", "losses count 8 times in")])
+    ("sum", "the loss is a sum over 8")])
 def test_two_lines_say_what_can_be_heard_in_a_script(bug, said):
     train = loaded(PROGRAMS / "watched.py").train
     generator = torch.Generator().manual_seed(0)
