@@ -229,21 +229,3 @@ def test_a_program_closes_the_group_when_ddp_is_gone(name):
 
 def test_the_program_needs_nothing_of_the_course():
     assert "manual_dp" not in PROGRAM.read_text()
-
-
-@pytest.mark.parametrize("bug, said", [
-    ("none", "clean"), ("bare", "not-synchronised"), ("no sampler", "no-sampler"),
-    ("sum", "the loss is a sum over 8")])
-def test_two_lines_say_what_can_be_heard_in_a_script(bug, said):
-    train = loaded(PROGRAMS / "watched.py").train
-    generator = torch.Generator().manual_seed(0)
-    data = TensorDataset(torch.rand(96, 6, generator=generator),
-                         torch.randint(3, (96,), generator=generator))
-
-    def in_a_rank():
-        with redirect_stdout(io.StringIO()) as out:
-            train(data, bug)
-        return out.getvalue()
-
-    report, nothing = run_ranks(in_a_rank, 2)
-    assert said in report and nothing == ""
