@@ -35,7 +35,7 @@ seen = {"rank": int(os.environ.get("RANK", 0)), "downloads": 0, "weights": 0,
 
 
 class Images(Dataset):
-    """Be as many rows as CIFAR-10 has: one image of noise, shifted in each row."""
+    """Be as many rows as CIFAR-10 has: always the same image of noise."""
 
     def __init__(self, root, train, transform, download):
         from PIL import Image
@@ -50,7 +50,7 @@ class Images(Dataset):
 
     def __getitem__(self, i):
         """Return image and label i."""
-        return self.X.roll((i // 32, i), (1, 2)), i % 10
+        return self.X, i % 10
 
 
 def resnet50(**asked):

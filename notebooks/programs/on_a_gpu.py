@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.files import write_json
+from manual_dp.files.vision import ensure_torchvision
 from manual_dp.lenet import init_params
 from manual_dp.models.lenet import LeNet
 from manual_dp.models.resnet import resnet18
@@ -30,7 +31,17 @@ from manual_dp.params import get_params, largest_difference
 from manual_dp.ranks import run_ranks
 from manual_dp.train import train_batch
 
-NETS = {"LeNet": (LeNet, (1, 28, 28)), "ResNet-18": (resnet18, (3, 32, 32))}
+
+def resnet50():
+    """Return torchvision's network, with first layers for images of 32 x 32."""
+    net = ensure_torchvision().models.resnet50(num_classes=10)
+    net.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    net.maxpool = torch.nn.Identity()
+    return net
+
+
+NETS = {"LeNet": (LeNet, (1, 28, 28)), "ResNet-18": (resnet18, (3, 32, 32)),
+        "ResNet-50": (resnet50, (3, 32, 32))}
 LR, SCALE = 0.1, 2.0**10
 
 
@@ -144,7 +155,7 @@ def _batches(rows, steps):
              torch.randint(10, (rows,), generator=generator)) for _ in range(steps)]
 
 
-def report(gpus, networks=(("LeNet", 256), ("ResNet-18", 64)), steps=10):
+def report(gpus, networks=(("LeNet", 256), ("ResNet-18", 64), ("ResNet-50", 64)), steps=10):
     """Return {what: figure} on the first device, and on two if there are two."""
     found = {f"train_batch on {k} replicas, off the CPU's": step(gpus[:1] * k)
              for k in (1, 2, 4)}
@@ -154,8 +165,10 @@ def report(gpus, networks=(("LeNet", 256), ("ResNet-18", 64)), steps=10):
             found[f"2 ranks {where}: DDP, off the CPU's"] = ddp(devices)
             found[f"2 ranks {where}: skip after an inf"] = skip(devices)
     for name, rows in networks:
-        for place, mixed in ((torch.device("cpu"), False), (gpus[0], False),
-                             (gpus[0], True)):
+        places = [(gpus[0], False), (gpus[0], True)]
+        if name != "ResNet-50":  # half a minute a step
+            places.insert(0, (torch.device("cpu"), False))
+        for place, mixed in places:
             rate, peak = images(place, name, rows, steps, mixed)
             label = f"{name}, {rows} rows, {place}" + ", mixed" * mixed
             found[f"{label}: images a second"] = rate

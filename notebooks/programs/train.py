@@ -1,8 +1,8 @@
-"""Train a network on many devices: one file to open, one command to start.
+"""Train LeNet on many devices: one file to open, one command to start.
 
-    torchrun --standalone --nproc-per-node 2 train.py --model lenet --epochs 5
-    torchrun --standalone --nproc-per-node 2 train.py --model resnet18 --stem cifar \
-        --data cifar10 --amp --clip 1 --accumulate 2 --checkpoint net.pt --out run.json
+    torchrun --standalone --nproc-per-node 2 train.py --epochs 5
+    torchrun --standalone --nproc-per-node 2 train.py --data fashion-mnist \
+        --amp --clip 1 --accumulate 2 --checkpoint net.pt --out run.json
 
 All numbers of ranks take the same steps: a step's rows are drawn once for all ranks,
 and each rank takes its part of them. A restart goes on from --checkpoint, with any
@@ -34,12 +34,10 @@ from tqdm import tqdm
 from manual_dp import init_params, load_data
 from manual_dp.files.sealed import unseal
 from manual_dp.models.lenet import LeNet
-from manual_dp.models.stems import NAMES, STEMS, build
 from manual_dp.ranks import DDP, CheckpointError, resume, save, snapshot
 from manual_dp.ranks.checkpoint import MAGIC, gather
 
 METHODS = {"ddp": DistributedDataParallel, "ddp-by-hand": DDP}
-DATA = {"lenet": ("digits", "fashion-mnist")} | dict.fromkeys(NAMES, ("stand-in", "cifar10"))
 FREE = ("epochs", "checkpoint", "every", "out", "data_dir")  # a restart may change them
 
 
@@ -64,23 +62,13 @@ def first_on_its_host(function):
 
 def open_sets(args):
     """Return the images to train with, and those to test with."""
-    if args.model == "lenet":
-        return [TensorDataset(batches.X, batches.y)
-                for batches in load_data(args.data, root=args.data_dir)]
-    from cifar import image_sets  # beside this file
-    return image_sets(args.data, args.data_dir, args.rows, args.test_rows)
+    return [TensorDataset(batches.X, batches.y)
+            for batches in load_data(args.data, root=args.data_dir)]
 
 
 def take(images, rows):
     """Return the images of these numbers and their classes, as X, y."""
     return default_collate([images[int(row)] for row in rows])
-
-
-def make_net(args):
-    """Return the network, its weights drawn by the seed, the same on every rank."""
-    if args.model == "lenet":
-        return LeNet(init_params("he", torch.Generator().manual_seed(args.seed)))
-    return build(args.model, args.stem, seed=args.seed)
 
 
 def minibatches(args, images, epoch, weight, done=0):
@@ -127,8 +115,6 @@ def evaluate(net, images, batch_size):
 
     net: not its wrapper, whose forward may wait for ranks that have other rows.
     """
-    for buffer in net.buffers():  # running means: rank 0's, as they are saved
-        dist.broadcast(buffer, 0)
     weight = next(net.parameters())
     counts = torch.zeros(2, dtype=torch.int64, device=weight.device)
     net.eval()
@@ -204,7 +190,8 @@ def train(args):
     first = dist.get_rank() == 0
     train_set, test_set = first_on_its_host(lambda: open_sets(args))
     steps = len(train_set) // args.batch_size
-    net = make_net(args).to(device, torch.float64 if args.float64 else torch.float32)
+    net = LeNet(init_params("he", torch.Generator().manual_seed(args.seed)))
+    net = net.to(device, torch.float64 if args.float64 else torch.float32)
     model, weight = METHODS[args.method](net), next(net.parameters())
     optimizer = torch.optim.SGD(model.parameters(), args.lr, args.momentum)
     scaler = torch.amp.GradScaler(device.type, enabled=args.amp and device.type == "cuda")
@@ -257,25 +244,18 @@ def arguments():
             ("lr", float, 0.1, "learning rate"), ("momentum", float, 0.9, "of SGD"),
             ("clip", float, None, "the gradient's largest length in a step"),
             ("seed", int, 0, "of the weights and of the order of rows"),
-            ("rows", int, None, "train on so many images"),
-            ("test-rows", int, None, "test on so many"),
             ("data-dir", Path, None, "folder of the data's files"),
             ("checkpoint", Path, None, "a file to save to, and to go on from"),
             ("every", int, None, "steps between two checkpoints, beside each epoch's"),
             ("out", Path, None, "write settings and history here, as JSON")]:
         parser.add_argument(f"--{name}", type=kind, default=default,
                             help=f"{text} ({default})")
-    parser.add_argument("--model", choices=DATA, default="lenet")
-    parser.add_argument("--stem", choices=STEMS, default="cifar", help="of a ResNet")
-    parser.add_argument("--data", help="digits (LeNet) or stand-in (ResNet) without it")
+    parser.add_argument("--data", choices=("digits", "fashion-mnist"), default="digits")
     parser.add_argument("--method", choices=METHODS, default="ddp")
     parser.add_argument("--amp", action="store_true", help="mixed precision")
     parser.add_argument("--float64", action="store_true", help="all digits")
     args = parser.parse_args()
-    args.data = args.data or DATA[args.model][0]
     parts = int(os.environ["WORLD_SIZE"]) * args.accumulate
-    if args.data not in DATA[args.model]:
-        parser.error(f"--model {args.model} trains on {' or '.join(DATA[args.model])}")
     if args.batch_size % parts:
         parser.error(f"--batch-size {args.batch_size} is not divisible by ranks times "
                      f"--accumulate, {parts}")

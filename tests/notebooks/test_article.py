@@ -1,21 +1,22 @@
 """The article's programs as they are printed, and the one that repairs them."""
 
+import ast
 import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
 
 from course.lab.torchrun import torchrun
-from manual_dp.audit import audit, audit_script, check_ranks
-from manual_dp.files.vision import ensure_torchvision
+from manual_dp.audit import audit_script
 from manual_dp.ranks import run_ranks
 from tests.support.loaded import PROGRAMS, loaded
 
@@ -62,118 +63,201 @@ def test_example_2_does_not_start_without_torchrun():
                           text=True, timeout=LONG, env=environ, cwd=PROGRAMS.parents[1])
     assert done.returncode and "MASTER_ADDR expected" in done.stderr.splitlines()[-1]
 
-
-def test_the_audit_hears_no_fault_between_the_ranks_of_example_2(forked_audit):
-    report = audit_script([HARNESS, EXAMPLES[1]], 2, timeout=LONG)
-    assert report.findings == [] and report.unchecked == []
-
-
 # repaired
-
-def test_the_repaired_program_reads_95_of_100_new_digits(forked_ranks):
-    lines = torchrun(REPAIRED, ranks=2, timeout=LONG)
-    assert [line.partition(":")[0] for line in lines] == [f"epoch {i}" for i in range(10)]
-    assert float(lines[-1].split()[-1]) >= 0.95
-
-
-def test_it_is_audited_as_it_is_started(forked_audit):
-    report = audit_script([REPAIRED, "--epochs", "1"], 2, timeout=LONG)
-    assert report.findings == [] and report.unchecked == []
-
 
 def program():
     return loaded(REPAIRED)
 
 
-def make_model():
-    torch.manual_seed(0)
-    net = program().build("small").eval()  # batch norm with fixed statistics
-    model = DistributedDataParallel(net)
-    return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+def settings(*words, ranks=1):
+    """Return the program and its options, as on one of so many ranks."""
+    module = program()
+    with patch.dict(os.environ, WORLD_SIZE=str(ranks)), patch.object(
+            sys, "argv", [REPAIRED.name, *map(str, words)]):
+        return module, module.arguments()
 
 
-def make_batch(t):
-    train_set, _ = program().digits()
-    return tuple(part[12 * t:12 * t + 12] for part in train_set.tensors)
+def some(rows, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randint(256, (rows, 3, 32, 32), generator=generator).byte(),
+            torch.arange(rows) % 10)
 
 
-def step(model, optimizer, X, y):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    model.eval()
-    optimizer.zero_grad()
-    F.cross_entropy(model(X[rank::n]), y[rank::n]).backward()
-    optimizer.step()
+def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(tmp_path):
+    lines = torchrun(REPAIRED, "--rows", 48, "--batch-size", 16, "--epochs", 1, "--looks",
+                     3, "--out", tmp_path / "run", ranks=2, timeout=LONG)
+    run = json.loads((tmp_path / "run").read_text())
+    assert lines == [str(look) for look in run["history"]]
+    assert [look["images"] for look in run["history"]] == [16, 32, 48]
+    assert run["world_size"] == 2 and str(tmp_path) not in str(run)
 
 
-def test_its_network_beside_one_device_is_clean():
-    report = audit(make_model, make_batch, step, 2, timeout=LONG)
+def test_it_is_audited_as_it_is_started(forked_audit):
+    report = audit_script([REPAIRED, "--batch-size", "16", "--rows", "48"], 2, timeout=LONG)
     assert report.findings == [] and report.unchecked == []
 
 
-def an_epoch(rows):
-    module, rank, n = program(), dist.get_rank(), dist.get_world_size()
-    train_set, _ = module.digits()
-    torch.manual_seed(0)
-    model = DistributedDataParallel(module.build("small"))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    mine = TensorDataset(*(part[:rows][rank::n] for part in train_set.tensors))
-    loss = module.learn(model, DataLoader(mine, 8), optimizer, torch.device("cpu"))
-    return loss, check_ranks(model, optimizer=optimizer)
+@pytest.mark.parametrize("more", [(), ("--plain",)])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_together_take_the_minibatches_of_one(ranks, more):
+    module, args = settings("--batch-size", 24, *more)
+    X, y = some(100)[0], torch.arange(100)  # a class tells which row it is
+
+    def epoch(number, ranks):
+        parts = [list(module.minibatches(args, X, y, number, rank, ranks))
+                 for rank in range(ranks)]
+        return [tuple(map(torch.cat, zip(*step))) for step in zip(*parts)]
+    one = epoch(0, 1)
+    for alone, together in zip(one, epoch(0, ranks), strict=True):
+        assert all(map(torch.equal, alone, together))
+    rows, others = (torch.cat([y for _, y in steps]) for steps in (one, epoch(1, 1)))
+    assert len(rows) == len(set(rows.tolist())) == 96 and not torch.equal(rows, others)
 
 
-def test_ranks_are_alike_after_an_epoch_and_know_one_loss():
-    ranks = run_ranks(an_epoch, 2, 64, timeout=LONG)
-    assert [found for _, found in ranks] == [[], []]
-    assert ranks[0][0] == ranks[1][0] > 0
+def test_a_crop_is_a_window_of_the_image_or_its_mirror():
+    X, seen = some(40)[0], set()
+    crops = program().crop_and_flip(X, torch.Generator().manual_seed(0))
+    for image, crop in zip(F.pad(X, (4, 4, 4, 4)), crops, strict=True):
+        places = {(down, right, flip) for down in range(9) for right in range(9)
+                  for flip in (False, True) if torch.equal(crop, (lambda window: window.flip(
+                      2) if flip else window)(image[:, down:down + 32, right:right + 32]))}
+        assert len(places) == 1
+        seen |= places
+    assert len(seen) > 20 and {flip for *_, flip in seen} == {False, True}
 
 
-def accuracy_of(sizes):
-    """Let the network's answer be its input; count right ones over ranks."""
-    X, y = torch.tensor([0, 1, 2, 0, 1, 2, 0]), torch.tensor([0, 1, 1, 0, 2, 2, 0])
-    begin = sum(sizes[:dist.get_rank()])
-    mine = slice(begin, begin + sizes[dist.get_rank()])
-    data = TensorDataset(F.one_hot(X, 3)[mine].float(), y[mine])
-    return program().evaluate(torch.nn.Identity(), DataLoader(data, 2), torch.device("cpu"))
+def run(words, sets, fixed=False, stop=None):
+    """Train on this rank with these sets; return the history and the weights.
+
+    fixed: batch norm with the means that it begins with. stop: raise in this epoch.
+    """
+    module, args = settings(*words, ranks=dist.get_world_size())
+    make, minibatches, kept = module.resnet20, module.minibatches, {}
+
+    def network():
+        kept["net"] = net = make()
+        if fixed:
+            net.eval().train = lambda mode=True: net
+        return net
+
+    def until(args, X, y, epoch, *where):
+        if epoch == stop:
+            raise KeyboardInterrupt
+        return minibatches(args, X, y, epoch, *where)
+    module.join, module.digits = lambda: torch.device("cpu"), lambda: sets
+    module.resnet20, module.minibatches = network, until
+    with redirect_stdout(io.StringIO()) as out:
+        try:
+            module.train(args)
+        except KeyboardInterrupt:
+            assert stop is not None
+    return (out.getvalue().replace("nan", "None"),
+            {name: value.clone() for name, value in kept["net"].state_dict().items()})
 
 
-@pytest.mark.parametrize("sizes", [[3, 4], [7, 0], [1, 5, 1]])
-def test_the_accuracy_counts_each_row_once_wherever_it_lies(sizes):
-    assert run_ranks(accuracy_of, len(sizes), sizes, timeout=LONG) == [5 / 7] * len(sizes)
+def losses(said):
+    return [ast.literal_eval(line)["loss"] for line in said.splitlines()]
 
 
-@pytest.mark.parametrize("name, weights", [("resnet18", 11_173_962), ("resnet50", 23_520_842)])
-def test_a_resnet_gets_a_first_layer_for_small_images(name, weights):
-    ensure_torchvision()
-    net = program().build(name)
-    assert sum(p.numel() for p in net.parameters()) == weights
-    stages = torch.nn.Sequential(*list(net.children())[:-2]).eval()
-    assert stages(torch.zeros(1, 3, 32, 32)).shape[2:] == (4, 4)
+def test_any_number_of_ranks_takes_one_devices_steps_where_batch_norm_is_fixed():
+    words = "--batch-size", 8, "--epochs", 3, "--lr", 0.001
+    runs = {n: run_ranks(run, n, words, (some(8), some(6, 1)), True, timeout=LONG)
+            for n in (1, 2, 4)}
+    one = losses(runs[1][0][0])
+    assert one[0] != one[1] != one[2]
+    for n in (2, 4):
+        assert losses(runs[n][0][0]) == pytest.approx(one, rel=1e-4)
+        assert losses(runs[n][0][0])[0] == pytest.approx(one[0], rel=1e-6)
+        assert [said for said, _ in runs[n][1:]] == [""] * (n - 1)
 
 
-def fetch(calls):
-    """Fetch CIFAR-10 with a data set that only notes; return what this rank did."""
-    datasets, module = ensure_torchvision().datasets, program()
-    os.environ["LOCAL_RANK"] = str(dist.get_rank())
-    datasets.CIFAR10 = lambda root, train=True, transform=None, download=False: calls.append(
-        (root, train, download))
-    module.cifar10("somewhere")
-    return calls
+def test_it_learns_eight_images_by_heart():
+    words = "--batch-size", 8, "--epochs", 15, "--plain"
+    (said, _), _ = run_ranks(run, 2, words, (some(8), some(8)), timeout=LONG)
+    assert losses(said)[0] > 2 and losses(said)[-1] < 0.5
 
 
-def test_one_rank_of_a_machine_fetches_and_all_read():
-    first, *others = run_ranks(fetch, 3, [], timeout=LONG)
-    read = [("somewhere", True, False), ("somewhere", False, False)]
-    assert first == [("somewhere", True, True), *read] and others == [read, read]
+def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path):
+    sets, whole, cut = (some(16), some(6, 1)), tmp_path / "whole.pt", tmp_path / "cut.pt"
+    words = "--batch-size", 8, "--epochs", 3, "--checkpoint"
+    once = run_ranks(run, 2, (*words, whole), sets, timeout=LONG)
+    first = run_ranks(run, 2, (*words, cut), sets, False, 1, timeout=LONG)
+    then = run_ranks(run, 2, (*words, cut), sets, timeout=LONG)
+    assert len(losses(first[0][0])) == 1 and len(losses(then[0][0])) == 2
+    assert losses(first[0][0]) + losses(then[0][0]) == losses(once[0][0])
+    for (_, one), (_, two) in zip(once, then):
+        assert all(torch.equal(one[name], two[name]) for name in one)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.pt", "whole.pt"]
 
 
-def test_a_minibatch_that_cannot_be_dealt_out_equally_is_refused(monkeypatch, capsys):
-    monkeypatch.setenv("WORLD_SIZE", "5")
-    monkeypatch.setattr(sys, "argv", ["resnet_ddp.py"])
+class Brightness(torch.nn.Module):
+    """Let the class of an image be its first pixel, from 0 to 9."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm2d(3, affine=False)
+        self.register_buffer("classes", torch.arange(10.0))
+
+    def forward(self, X):
+        if self.training:
+            self.norm(X)
+        return -(X[:, 0, 0, :1] * 64 + 120 - self.classes).abs()
+
+
+def accuracy(X, y):
+    net = Brightness()
+    net.norm.running_mean += dist.get_rank()  # each rank's own
+    right = program().evaluate(net, X, y, torch.device("cpu"), False)
+    return right, net.norm.running_mean.tolist(), net.training
+
+
+@pytest.mark.parametrize("rows, ranks", [(7, 3), (1, 2), (503, 2)])
+def test_each_row_of_the_test_counts_once_and_nothing_is_learned(rows, ranks):
+    y = torch.arange(rows) % 7
+    X = torch.where(torch.arange(rows) % 3 == 0, y, y + 1).byte()[:, None, None, None]
+    found = run_ranks(accuracy, ranks, X.expand(-1, 3, 32, 32), y, timeout=LONG)
+    assert found == [(len(range(0, rows, 3)) / rows, [0.0] * 3, True)] * ranks
+
+
+def test_the_rate_rises_over_a_tenth_of_the_steps_and_falls_to_nothing():
+    module, args = settings("--lr", 0.4)
+    rate = [module.learning_rate(args, step, 100) for step in range(100)]
+    assert rate[:10] == pytest.approx([0.04 * step for step in range(1, 11)])
+    assert rate[10] == 0.4 and rate[55] == pytest.approx(0.2) and 0 < rate[99] < 0.001
+    assert rate[10:] == sorted(rate[10:], reverse=True)
+
+
+def test_cifar10s_binary_files_are_read(tmp_path):
+    pixels, classes = some(6)
+    rows = torch.cat([classes[:, None].byte(), pixels.flatten(1)], 1).numpy()
+    for name, row in zip([f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"], rows):
+        row.tofile(tmp_path / f"{name}.bin")
+    (X, y), (X_test, y_test) = program().cifar10(tmp_path)
+    assert torch.equal(X, pixels[:5]) and torch.equal(y, classes[:5])
+    assert torch.equal(X_test, pixels[5:]) and torch.equal(y_test, classes[5:])
+
+
+def test_its_network_has_20_layers_and_the_papers_weights():
+    layers = [p.numel() for p in program().resnet20().parameters() if p.dim() > 1]
+    widths = [16] * 7 + [32] * 6 + [64] * 6
+    assert layers == [9 * a * b for a, b in zip([3, *widths], widths)] + [640]
+
+
+def test_a_minibatch_that_cannot_be_dealt_out_equally_is_refused(capsys):
     with pytest.raises(SystemExit):
-        program().arguments()
-    assert "--batch-size 96 is not divisible by the ranks" in capsys.readouterr().err
+        settings("--batch-size", 128, ranks=3)
+    assert "--batch-size 128 is not divisible by the ranks" in capsys.readouterr().err
+
+
+def test_two_ranks_that_have_one_gpu_say_that_they_use_the_cpu(capsys):
+    with patch.dict(os.environ, LOCAL_RANK="0", LOCAL_WORLD_SIZE="2"), patch.object(
+            torch.cuda, "device_count", lambda: 1), patch.object(
+            dist, "init_process_group") as begun:
+        assert program().join() == torch.device("cpu")
+    assert begun.call_args.args == ("gloo",)
+    assert capsys.readouterr().err == "2 ranks, 1 GPU: all are on the CPU\n"
 
 
 def test_the_repaired_program_is_plain_and_short():
     text = REPAIRED.read_text()
-    assert "manual_dp" not in text and len(text.splitlines()) <= 130
+    assert "manual_dp" not in text and len(text.splitlines()) <= 240

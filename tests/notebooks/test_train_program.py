@@ -133,20 +133,10 @@ def test_every_row_of_the_test_counts_once(tmp_path):
     assert one["right"] == two["right"] and one["right"][0] > 150
 
 
-@pytest.mark.parametrize("words, text", [
-    (["--batch-size", "98"], "--batch-size 98 is not divisible by ranks times --accumulate, 4"),
-    (["--data", "cifar10"], "--model lenet trains on digits or fashion-mnist")])
-def test_what_does_not_go_together_is_refused(monkeypatch, capsys, words, text):
+def test_a_minibatch_that_the_ranks_cannot_divide_is_refused(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setattr(sys, "argv", ["train.py", *words])
+    monkeypatch.setattr(sys, "argv", ["train.py", "--batch-size", "98"])
     with pytest.raises(SystemExit):
         loaded(PROGRAMS / "train.py").arguments()
-    assert text in capsys.readouterr().err
-
-
-def test_a_resnet_trains_on_the_stand_in(tmp_path):
-    # torchvision's network, batch norm, a clipped step: nothing else here has them
-    on(2, "--model", "resnet18", "--rows", "16", "--test-rows", "8", "--batch-size", "8",
-       "--epochs", "1", "--clip", "1", "--out", tmp_path / "run")
-    found = json.loads((tmp_path / "run").read_text())
-    assert found["of"] == 8 and 0 < found["loss"][0] < 10
+    assert ("--batch-size 98 is not divisible by ranks times --accumulate, 4"
+            in capsys.readouterr().err)

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from course.lab.figures import bars, plot
+from course.lab.figures import plot
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +50,3 @@ def test_each_table_is_shaded_by_its_own_largest_number():
     plot.tables({"small": table, "large": 10 * table}, "class", "image")
     panels = [ax for ax in plt.gcf().axes if ax.images]
     assert [ax.images[0].get_clim() for ax in panels] == [(-4, 4), (-40, 40)]
-
-
-def test_the_parts_of_a_step_lie_end_to_end():
-    ax = bars.laps({"one": {"load": 0.001, "forward": 0.002},
-                    "two": {"load": 0.004, "forward": 0.008}})
-    assert [(bar.get_x(), bar.get_width()) for bar in ax.patches] == [
-        (0, 1), (0, 4), (1, 2), (4, 8)]

@@ -4,14 +4,13 @@
     weights     how much each image counts in a step                    one_step
     buckets     which gradients lie in which bucket                     ddp_by_hand
     sampler     which rank sees which example, epoch by epoch           ddp_program
-    laps        where the time of a step goes, with matplotlib          resnet_cifar10
 """
 
 from fractions import Fraction
 
-from course.lab.figures import plot, svg
+from course.lab.figures import svg
 from course.lab.figures.lanes import Lanes, listed, plural
-from course.lab.figures.plot import COLOURS, INK
+from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
 
@@ -150,19 +149,3 @@ def _seen(card, x, side, ranks):
         high = 34 / len(ranks)
         card.box(x + 1, 66 + 34 * i / len(ranks), side - 2, high - (len(ranks) > 1),
                  rank, rank_colour(rank), size=min(12, high - 2), rx=4)
-
-
-def laps(runs, title="", **size):
-    """Draw a bar for each label, of {part: seconds}; return the axes."""
-    ax = plot.axes("milliseconds a step", "", title, **size)
-    left = [0.0] * len(runs)
-    for part, colour in zip(next(iter(runs.values())), COLOURS):
-        widths = [1000 * seconds[part] for seconds in runs.values()]
-        ax.barh(range(len(runs)), widths, left=left, color=colour, label=part)
-        left = [begin + width for begin, width in zip(left, widths)]
-    ax.set_yticks(range(len(runs)), runs)
-    ax.invert_yaxis()  # the first run on top
-    ax.grid(axis="y", visible=False)
-    ax.legend(ncols=len(next(iter(runs.values()))), loc="lower center",
-              bbox_to_anchor=(0.5, 1), fontsize=9, frameon=False)
-    return ax
