@@ -12,7 +12,6 @@ look at training
 
 compare with, build on
     book        the code of d2l.ai 12.5, to compare with
-    claims      what is said about the subject, and what a run says of it
     notebook    a function's source, a picture with sliders, the files beside a lesson
     torchrun    run a program under torchrun, with a deadline
     hosts       several hosts made of one machine, a torchrun on each
