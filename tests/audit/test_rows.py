@@ -77,6 +77,7 @@ def test_rows_of_several_ranks_are_not_checked_in_a_script_unless_they_fill_up()
     [why] = of((0, 1, 2), (2, 3, 4), size=0)
     assert why.startswith("the rows: some of a step are on several ranks")
     assert of((0, 1, 2), (2, 3, 4), size=0, samplers=[{}]) == []
+    assert of((0, 1, 2), (3, 4, 5), size=0) == []
 
 
 def test_ranks_that_are_given_other_minibatches_are_told():
