@@ -32,10 +32,10 @@ def length(*folders):
 
 
 @pytest.mark.parametrize("folder, most", [
-    ("manual_dp", 6_630), ("manual_dp/audit", 2_350), ("notebooks/course", 8_250),
-    ("notebooks/course/lab", 3_170), ("notebooks/course/lab/figures", 1_750),
-    ("notebooks/course/school", 5_000), ("notebooks/tools", 1_060), ("tests", 21_100),
-    ("tests/course/school", 3_960)])
+    ("manual_dp", 6_500), ("manual_dp/audit", 2_020), ("notebooks/course", 8_500),
+    ("notebooks/course/lab", 3_500), ("notebooks/course/lab/figures", 1_750),
+    ("notebooks/course/school", 5_000), ("notebooks/tools", 900), ("tests", 20_000),
+    ("tests/course/school", 4_000)])
 def test_a_folder_does_not_grow(folder, most):
     assert length(folder) <= most
 

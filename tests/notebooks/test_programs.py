@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import TensorDataset
 
 from manual_dp.params import largest_difference
 from manual_dp.ranks import run_ranks

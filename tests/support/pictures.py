@@ -108,8 +108,6 @@ def processes():
             [[(local, host * ranks + local) for local in range(ranks)]
              for host in range(count)])
     made["hosts, unequal"] = boxes.hosts([[(1, 7), (0, 0)], [(0, 2)]])
-    made["loading"] = clocks.loading({"0 workers": [3] * 5, "1 worker": [3, 1, 1, 1, 1],
-                                    "2 workers": [3, 0, 0, 0, 0]}, 2)
     return made
 
 

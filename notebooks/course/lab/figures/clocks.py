@@ -1,12 +1,11 @@
 """Who does what, and when: a row for each device, time to the right.
 
     pipeline    which device works on which micro-batch                 split_the_work
-    loading     steps that wait for their minibatch                     resnet_cifar10
 """
 
 from course.lab.figures import svg
-from course.lab.figures.lanes import Lanes, hand, listed
-from course.lab.figures.plot import FAINT, INK
+from course.lab.figures.lanes import Lanes, hand
+from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
 
@@ -64,26 +63,3 @@ def _work(card, slots, y, kind, colour, written):
         for start, number in slots * written:
             card.text(f"{kind[0].upper()}{number}", card.at(start + 0.5), y,
                       12 if card.scale > 29 else 10.5)
-
-
-def loading(waits, compute):
-    """Draw for each label how long its steps wait, and the steps, one after another.
-
-    waits: {label: ticks that each step waits}. compute: ticks that each step takes.
-    """
-    ends = {label: sum(ticks) + compute * len(ticks) for label, ticks in waits.items()}
-    said = {label: f"{end} ticks" for label, end in ends.items()}
-    card = Lanes(34 * len(waits) + 34, f"Waits and steps. {listed(said)}",
-                 max(ends.values()), 96)
-    for label, ticks in waits.items():
-        card.label(label, 23)
-        now = 0
-        for wait in ticks:
-            if wait:
-                card.bar(now, now + wait, 10, 26, FAINT, wait, less=1, ink=INK)
-            now += wait + compute
-            card.bar(now - compute, now, 10, 26, rank_colour(0), "step", less=1,
-                     size=11)
-        card.y += 34
-    card.axis("time, in ticks; in grey a step waits", 10, 13)
-    return card.picture()
