@@ -25,16 +25,7 @@ from tests.support.lessons import (
     words,
 )
 
-# lessons in the second form, which keep SECOND as well
-SECOND_FORM = [lesson for lesson in LESSONS if lesson < "20"]
-
-
-# rules: size, text, code, the frame
-
-def it_has_at_most_64_cells(nb):
-    # a question, its run and the reason are three cells; a function to write is four
-    return [] if len(nb["cells"]) <= 64 else [f"{len(nb['cells'])} cells"]
-
+# rules: size, text, code
 
 def code_is_at_most_30_lines_a_cell_and_40_where_it_is_folded(nb):
     return [cell["id"] for cell in code_cells(nb)
@@ -87,29 +78,7 @@ def no_public_function_is_retyped(nb):
             and ours.get(node.name) == body(node)]
 
 
-def it_says_what_you_will_do_learn_and_need(nb):
-    # all that is said before the first section
-    head = re.split("^## ", "\n\n".join(map(source, markdown_cells(nb))), flags=re.M)[0]
-    frame = [r"\A# \d+\. \S", r"^\*You will do:?\*", r"^\*You will learn:?\*",
-             r"^\*You need:?\*"]
-    return [line for line in frame if not re.search(line, head, re.M)]
-
-
-def it_ends_with_summary_questions_and_sources(nb):
-    text = "\n\n".join(map(source, markdown_cells(nb)))
-    summary = re.search(r"^## Summary\n(.*?)(?=^## )", text, re.M | re.S)
-    questions = re.search(r"^## Questions\n(.*?)(?=^## |\Z)", text, re.M | re.S)
-    wrong = []
-    if not summary or len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
-        wrong.append("a summary of three bullets")
-    if not questions or questions[1].count("<details>") != 3:
-        wrong.append("three questions with their answers in <details>")
-    if not re.search(r"^\*\*Sources", text, re.M):
-        wrong.append("sources")
-    return wrong
-
-
-# rules: the second form
+# rules: the frame, what a reader meets
 
 def it_has_at_most_45_cells(nb):
     return [] if len(nb["cells"]) <= 45 else [f"{len(nb['cells'])} cells"]
@@ -176,17 +145,17 @@ def it_ends_with_three_bullets_questions_and_sources(nb):
     return wrong
 
 
-FIRST = [it_has_at_most_64_cells, it_says_what_you_will_do_learn_and_need,
-         it_ends_with_summary_questions_and_sources]
-SECOND = [it_has_at_most_45_cells, no_line_of_code_or_output_is_wider_than_78,
-          numbers_are_printed_and_not_verdicts, the_reader_writes_something,
-          its_minutes_are_an_estimate_of_an_hour_at_most,
-          the_first_screen_ends_with_one_line_of_frame,
-          it_ends_with_three_bullets_questions_and_sources]
 RULES = [
     *SHARED, code_is_at_most_30_lines_a_cell_and_40_where_it_is_folded,
     text_is_at_most_120_words_a_cell, cells_keep_only_their_tags,
     parameters_come_second_and_are_literals, no_public_function_is_retyped,
+    it_has_at_most_45_cells,
+    no_line_of_code_or_output_is_wider_than_78,
+    numbers_are_printed_and_not_verdicts,
+    the_reader_writes_something,
+    its_minutes_are_an_estimate_of_an_hour_at_most,
+    the_first_screen_ends_with_one_line_of_frame,
+    it_ends_with_three_bullets_questions_and_sources,
 ]
 
 
@@ -202,8 +171,7 @@ def test_the_lessons_are_all_there():
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_keeps_every_rule(lesson):
     nb = stored(lesson)
-    rules = RULES + (SECOND if lesson in SECOND_FORM else FIRST)
-    assert {rule.__name__: rule(nb) for rule in rules if rule(nb)} == {}
+    assert {rule.__name__: rule(nb) for rule in RULES if rule(nb)} == {}
     assert (FOLDER / f"{lesson}.ipynb").stat().st_size <= 200_000
     assert source(nb["cells"][0]).startswith(f"# {int(lesson[:2])}. ")
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)",
