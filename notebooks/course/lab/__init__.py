@@ -3,7 +3,6 @@
 look at training
     sends       who sends what to whom, in which step: from a run of the function
     wire        what devices send one another in a step, as a log
-    weigh       how many operations a function starts
     same        are two ways of training the same? step by step, or over a run
     timeline    what each rank does, and when: watched while it runs
     ticks       a slow wire and slow layers; runs in whole ticks
