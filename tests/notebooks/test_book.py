@@ -28,7 +28,7 @@ def said(text):
 
 FIRST = [
     new_markdown_cell("# 0. First\n\nRead a [rank](glossary.md#rank), then [the second]"
-                      "(01_split_the_work.ipynb), [a program](programs/one_step.py).", id="title"),
+                      "(01_split_the_work.ipynb), [a program](programs/steps_to.py).", id="title"),
     new_code_cell("import torch", id="setup", metadata={"tags": ["hide-input"]}),
     new_code_cell("print('the answer')", id="guess", outputs=[said("the answer\n")],
                   metadata={"tags": ["hide-output"]}),
@@ -52,7 +52,7 @@ def plant(root):
     for name in ("notebooks/glossary.md", "notebooks/exercises/README.md", "README.md",
                  "notebooks/exercises/release/ps1/ps1.ipynb", "manual_dp/__init__.py",
                  "manual_dp/allreduce.py", "manual_dp/ranks/ddp.py", "manual_dp/models/unet.py",
-                 "notebooks/clusters/README.md", "notebooks/programs/one_step.py"):
+                 "notebooks/clusters/README.md", "notebooks/programs/steps_to.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     shutil.copytree(NOTEBOOKS / "book", root / "notebooks" / "book")
