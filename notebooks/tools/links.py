@@ -8,7 +8,7 @@ in a link, such as [lesson 3](03_allreduce.ipynb), so that its number can follow
 
 import re
 
-from stored import LESSONS, SETS
+from stored import LESSONS, SETS, write_text
 
 PAGES = [LESSONS, SETS, "glossary.md", "book/*.md", "book/*.yml", "clusters/*.md",
          "exercises/*.md", "../README.md"]
@@ -43,6 +43,6 @@ def mend(notebooks):
                     link = f"{int(lesson.stem[:2])}. {titles[lesson]}]({lesson.name})"
                     after = re.sub(rf"\[{word}: [^\]]*\]\([^)]*\)", f"[{word}: {link}", after)
         if after != before:
-            path.write_text(after, encoding="utf-8")
+            write_text(path, after)
             changed.append(path)
     return changed

@@ -3,6 +3,7 @@
     tidy          nothing of this machine or run is kept; charts have 256 colours
     refresh       write what ran, where something changed
     differences   the cells that say something else than what is stored
+    write_text    a file that is written whole or not at all
     GIVEN         what a learner reads and runs, in `make lab` and in the book
 """
 
@@ -68,10 +69,15 @@ def refresh(path, nb):
     if same and not differences(old, nb):
         nb = old
     after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
-    part = path.with_name(f".{path.name}.part")  # if interrupted, the old file stays
-    part.write_text(after, encoding="utf-8")
-    os.replace(part, path)
+    write_text(path, after)
     return after != before
+
+
+def write_text(path, text):
+    """Write `text` to `path`; if that is interrupted, the old file stays."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
 
 
 def differences(old, new):
