@@ -56,7 +56,10 @@ def no_process_is_left():
 
 @pytest.fixture
 def interruptible():
-    """Let SIGINT interrupt this process: a worker of xdist ignores it."""
+    """Let SIGINT interrupt this process and its children.
+
+    A worker of xdist ignores it, and so does a suite that runs in the background.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

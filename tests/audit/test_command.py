@@ -103,7 +103,7 @@ def test_the_command_has_a_status(script, forked_audit, capsys):
     assert "sampler-epoch" in capsys.readouterr().out
 
 
-def test_an_interrupt_leaves_no_process_behind(script, tmp_path):
+def test_an_interrupt_leaves_no_process_behind(script, interruptible):
     marker = f"marker-{os.getpid()}"
     path = script((LOOP, LOOP + "        import time; time.sleep(60)\n"))
     code = ("from manual_dp.audit import audit_script\n"
