@@ -2,6 +2,7 @@
 
 look at training
     sends       who sends what to whom, in which step: from a run of the function
+    rounds      ranks as small programs, step by step, in one process; what they send
     wire        what devices send one another in a step, as a log
     same        are two ways of training the same? step by step, or over a run
     timeline    what each rank does, and when: watched while it runs

@@ -11,9 +11,9 @@ from itertools import chain, product
 
 import torch
 
+from course.lab.rounds import RoundsError, run_rounds
 from course.school.checks import about, close, exercise, flat, numbers, shorten
 from course.school.draws import describe, rand, summed, sums_at, unwritten
-from course.school.rounds import RoundsError, run_rounds
 
 # ranks, how often they go into the numbers, and whether some numbers are left over.
 # Three ranks come first: of two, each is the other's left and right neighbour.

@@ -5,7 +5,7 @@ from itertools import repeat
 import pytest
 import torch
 
-from course.school.rounds import RoundsError, run_rounds
+from course.lab.rounds import RoundsError, run_rounds
 
 WORLD_SIZES = [1, 2, 3, 4, 7]
 
