@@ -140,8 +140,8 @@ def it_ends_with_three_bullets_questions_and_sources(nb):
         wrong.append("a summary of three bullets")
     if text[summary.end() if summary else 0:].count("<details>") not in (2, 3):
         wrong.append("two or three questions with their answers in <details>")
-    if not re.search(r"^\*\*Sources", text, re.M):
-        wrong.append("sources")
+    wrong += [f"{word} ..." for word in ("**Graded.** [Problem set N](...)", "**Sources")
+              if not re.search(rf"^{re.escape(word[:10])}", text, re.M)]
     return wrong
 
 
@@ -177,6 +177,15 @@ def test_a_lesson_keeps_every_rule(lesson):
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)",
                        "\n".join(map(source, markdown_cells(nb))))
     assert [link for link in links if not (FOLDER / link).exists()] == []
+
+
+def test_a_lesson_leads_twice_to_those_beside_it():
+    for word, others, lessons in (("Before", LESSONS, LESSONS[1:]),
+                                  ("Next", LESSONS[1:], LESSONS)):
+        for lesson, other in zip(lessons, others):
+            text = "".join(map(source, markdown_cells(stored(lesson))))
+            links = re.findall(rf"\[{word}: [^\]]*\]\({other}\.ipynb\)", text)
+            assert len(links) == 2, f"{lesson} does not name {other} as {word}"
 
 
 def test_words_are_counted_as_a_reader_counts():

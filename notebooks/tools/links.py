@@ -13,6 +13,7 @@ from stored import LESSONS, SETS, write_text
 PAGES = [LESSONS, SETS, "glossary.md", "book/*.md", "book/*.yml", "clusters/*.md",
          "exercises/*.md", "../README.md"]
 TITLE = r"# \d+\. ([^\"\\\n]+)"
+LAST = "Next: your own programs"  # of the last lesson: no link, until there is a next
 LABEL = r"\[([Ll]esson )?(\d+)(\.? [^\]\[]*)?(?=\]\([./a-z]*\d\d_(\w+)\.ipynb)"
 
 
@@ -37,6 +38,8 @@ def mend(notebooks):
         after = re.sub(r"\b(\d\d)_([a-z]\w*)\.ipynb", address, after)
         if path in titles:
             number, at = int(path.stem[:2]), lessons.index(path)
+            if lessons[at + 1:]:
+                after = after.replace(LAST, "[Next: ]()")
             after = re.sub(TITLE, f"# {number}. {titles[path]}", after, count=1)
             for word, others in ("Before", lessons[:at][-1:]), ("Next", lessons[at + 1:][:1]):
                 for lesson in others:

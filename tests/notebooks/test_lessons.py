@@ -333,8 +333,8 @@ def test_a_lesson_that_was_moved_is_renumbered_wherever_it_is_named(tmp_path):
     way = "[Before: 7. Old](07_old.ipynb) | [Next: 9. Gone](09_gone.ipynb)"
     for name, text in (
             ("00_start", "# 0. Start\n[lesson 3](03_sum.ipynb), lessons [2](02_sum.ipynb)"),
-            ("04_sum", f"# 3. The sum\n{way}\n[Map](00_start.ipynb)"),
-            ("10_end", f"# 10. End\n{way}")):
+            ("04_sum", f"# 3. The sum\n{way}\n[Map](00_start.ipynb)\n{links.LAST}"),
+            ("10_end", f"# 10. End\n{way}\n{links.LAST}")):
         folder.mkdir(exist_ok=True)
         nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), folder / f"{name}.ipynb")
     (tmp_path / "README.md").write_text(
@@ -344,8 +344,9 @@ def test_a_lesson_that_was_moved_is_renumbered_wherever_it_is_named(tmp_path):
     assert said == [
         "# 0. Start\n[lesson 4](04_sum.ipynb), lessons [4](04_sum.ipynb)",
         "# 4. The sum\n[Before: 0. Start](00_start.ipynb) | [Next: 10. End](10_end.ipynb)\n"
-        "[Map](00_start.ipynb)",
-        "# 10. End\n[Before: 4. The sum](04_sum.ipynb) | [Next: 9. Gone](09_gone.ipynb)"]
+        "[Map](00_start.ipynb)\n[Next: 10. End](10_end.ipynb)",
+        "# 10. End\n[Before: 4. The sum](04_sum.ipynb) | [Next: 9. Gone](09_gone.ipynb)\n"
+        "Next: your own programs"]
     assert (tmp_path / "README.md").read_text() == (
         "| [04 The sum](notebooks/04_sum.ipynb) | [3](3.md)\n")
     assert links.mend(folder) == []
