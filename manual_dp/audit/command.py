@@ -21,6 +21,7 @@ from manual_dp.audit.meet import Calls, ended
 from manual_dp.audit.report import Report
 from manual_dp.audit.watch import COMMAND, WATCHED, judged, on_wrapping
 from manual_dp.ranks import RankError, run_ranks
+from manual_dp.ranks.launch.rank import from_peer, meet, write
 
 ASKED = "MANUAL_DP_AUDIT"  # in the environment: folder, steps, timeout
 DAY = 86400  # seconds: the ranks' own deadline is another one
@@ -110,13 +111,10 @@ def inside():
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     end, calls = ["", ""], Calls(folder, rank, timeout, True, lambda: sum(
         len(one.recorder.updates) for one in WATCHED))
-    paths = [Path(folder, f"run-{other}") for other in range(world_size)]
 
     def leave(run):
-        paths[rank].with_suffix(".part").write_bytes(pickle.dumps(run))
-        paths[rank].with_suffix(".part").rename(paths[rank])
-        while not all(path.exists() for path in paths):  # or until `calls` gives up
-            time.sleep(0.05)
+        write(folder, f"run-{rank}", pickle.dumps(run))
+        meet(folder, "run", world_size, DAY)  # or until `calls` gives up
         os._exit(0)
     COMMAND.update(steps=steps, leave=leave)
     calls.start()
@@ -133,6 +131,8 @@ def inside():
         if not isinstance(error, SystemExit) or error.code:
             end = [f"rank {rank} raised {type(error).__name__}: {error}",
                    traceback.format_exc()]
+        if from_peer(error):
+            time.sleep(3)  # whoever has gone is to be seen to end first
         raise SystemExit(getattr(error, "code", 1)) from None  # the report tells it
     finally:
         Path(folder, f"end-{rank}").write_text(json.dumps(end))

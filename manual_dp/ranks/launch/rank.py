@@ -102,7 +102,7 @@ def join(rank, job, folder):
                             world_size=job["world_size"], timeout=timeout)
     # Connections are made one after another: who left now would break off the others'.
     write(folder, f"joined-{rank}", b"")
-    _meet(folder, "joined", job["world_size"], math.inf)
+    meet(folder, "joined", job["world_size"], math.inf)
 
 
 def call(function, args):
@@ -160,11 +160,11 @@ def describe(error, files=(__file__,)):
              if f"torch{os.sep}distributed" in frame.filename
              and frame.name != "wrapper" or frame.name == "backward"]
     return {"time": time.monotonic(), "text": what, "traceback": text,
-            "peer": _from_peer(error), "cause": type(error).__name__,
+            "peer": from_peer(error), "cause": type(error).__name__,
             "where": where[0] if where else "a collective"}
 
 
-def _from_peer(error):
+def from_peer(error):
     """Return whether error, or one that it was raised from, tells of another rank."""
     seen = set()
     while error is not None and id(error) not in seen:
@@ -184,7 +184,7 @@ def write(folder, name, data):
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 
-def _meet(folder, name, world_size, seconds):
+def meet(folder, name, world_size, seconds):
     """Wait until every rank has left a file of this name, or time is up."""
     files = [f"{folder}/{name}-{rank}" for rank in range(world_size)]
     end = time.monotonic() + seconds
@@ -199,7 +199,7 @@ def leave(world_size, folder, wait):
     """
     flush()
     if wait:
-        _meet(folder, "result", world_size, LAST)
+        meet(folder, "result", world_size, LAST)
     if dist.is_initialized():
         dist.destroy_process_group()
 
