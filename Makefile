@@ -78,6 +78,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing into .venv: a few minutes, once.'
 	@grep -qsxF '$(CURDIR)' $@ || $(PYTHON) -m venv --clear .venv
 	@rm -f $@
-	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[course]'
-	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --no-deps d2l
+	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[course]'
+	@$(PY) -m pip install --quiet --constraint constraints.txt --no-deps d2l
 	@printf '%s\n' '$(CURDIR)' > $@

@@ -184,7 +184,7 @@ def make(folder, *words, python="./stub"):
 
 
 VENV = "-m venv --clear .venv"
-INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
+INSTALL = "-m pip install --quiet --constraint constraints.txt"
 PIP_INSTALL = f"{INSTALL} --editable .[course]"
 PIP_D2L = f"{INSTALL} --no-deps d2l"
 LINT = ["-m ruff check --output-format=concise .",
