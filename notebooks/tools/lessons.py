@@ -112,7 +112,7 @@ def arguments(argv):
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS)
     parser.add_argument("--timeout", type=int, default=900, help="seconds a notebook")
     args = parser.parse_args(argv)
-    patterns = [LESSONS, SETS] if args.what in ("check", "refresh") else [LESSONS]
+    patterns = [SETS, LESSONS] if args.what in ("check", "refresh") else [LESSONS]
     args.paths = [path for pattern in patterns for path in sorted(args.notebooks.glob(pattern))]
     if args.lesson:
         args.paths = [path for path in args.paths
