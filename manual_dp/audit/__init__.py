@@ -32,7 +32,7 @@ from functools import partial
 from manual_dp.audit.command import audit_script
 from manual_dp.audit.measure import measure
 from manual_dp.audit.meet import ended
-from manual_dp.audit.report import Evidence, Report
+from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
 from manual_dp.audit.state import check_ranks
 from manual_dp.audit.watch import watch
@@ -75,5 +75,4 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
             return Report([ended(error, folder)], missing, world_size, steps,
                           details=f"{error}\n{error.details}")
     findings, unchecked = judge(runs, alone)
-    return Report(findings, unchecked + missing, world_size, steps,
-                  Evidence(runs, alone))
+    return Report(findings, unchecked + missing, world_size, steps)

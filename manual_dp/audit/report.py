@@ -79,27 +79,18 @@ def numbers(some):
     return ", ".join(some[:6]) + (", ..." if len(some) > 6 else "")
 
 
-class Evidence:
-    """Hold updates. steps: of each update, every rank's; alone: one device's, [it]."""
-
-    def __init__(self, runs, alone=None):
-        self.steps = [*zip(*(run.updates for run in runs))]
-        self.alone = [[u] for u in alone.updates] if alone else []
-
-
 class Report:
     """Hold an audit's findings, causes first; print as a table.
 
-    details: a traceback, if a rank raised. evidence: what the findings come from; None
-    if the run ended before its time.
+    details: a traceback, if a rank raised.
     """
 
-    def __init__(self, findings, unchecked=(), world_size=1, steps=0, evidence=None,
-                 details="", precision="float64"):
+    def __init__(self, findings, unchecked=(), world_size=1, steps=0, details="",
+                 precision="float64"):
         self.findings = sorted(findings, key=lambda f: [*WORDS].index(f.code))
         self.unchecked = list(dict.fromkeys(unchecked))
         self.world_size, self.steps, self.details = world_size, steps, details
-        self.evidence, self.precision = evidence, precision
+        self.precision = precision
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""

@@ -19,7 +19,7 @@ from manual_dp.audit import state
 from manual_dp.audit.measure import summary
 from manual_dp.audit.meet import exchange
 from manual_dp.audit.record import Recorder, hear
-from manual_dp.audit.report import Evidence, Report, so_many
+from manual_dp.audit.report import Report, so_many
 from manual_dp.audit.rules import judge
 
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
@@ -120,7 +120,7 @@ def judged(runs, asked):
                          "the steps: none of torch's optimizers took one")
     precision = "float64" if close <= 1e-7 else (
         f"in the script's precision: what is below {close:g} is not seen")
-    return Report(findings, unchecked, len(runs), taken, Evidence(runs),
+    return Report(findings, unchecked, len(runs), taken,
                   precision=precision)
 
 
