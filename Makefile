@@ -66,7 +66,9 @@ ifneq "$(shell cat $(STAMP) 2>/dev/null)" "$(CURDIR)"
 .PHONY: $(STAMP)
 endif
 
-# An install that was cut short left no stamp: it starts again from nothing.
+# An install that was cut short left no stamp: it starts again from nothing. What is
+# installed is compiled on all cores (a file of a template may not compile): a Python
+# that may write no bytecode, as in many containers, else takes 4 s to import torch.
 $(STAMP): pyproject.toml constraints.txt
 	@$(eval PYTHON := $(PYTHON))
 	@$(PYTHON) -c '' >/dev/null 2>&1 || \
@@ -78,6 +80,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing into .venv: a few minutes, once.'
 	@grep -qsxF '$(CURDIR)' $@ || $(PYTHON) -m venv --clear .venv
 	@rm -f $@
-	@$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[course]'
-	@$(PY) -m pip install --quiet --constraint constraints.txt --no-deps d2l
+	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[course]'
+	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --no-deps d2l
+	@$(PY) -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || :
 	@printf '%s\n' '$(CURDIR)' > $@

@@ -184,15 +184,15 @@ def make(folder, *words, python="./stub"):
 
 
 VENV = "-m venv --clear .venv"
-INSTALL = "-m pip install --quiet --constraint constraints.txt"
+INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
 PIP_INSTALL = f"{INSTALL} --editable .[course]"
-PIP_D2L = f"{INSTALL} --no-deps d2l"
+INSTALLS = [PIP_INSTALL, f"{INSTALL} --no-deps d2l", "-m compileall -q -j 0 .venv/lib"]
 LINT = ["-m ruff check --output-format=concise .",
         ".venv/bin/lint-imports --no-cache --no-logo"]
 
 
 def test_make_installs_once_and_again_when_it_must(folder):
-    first = [VENV, PIP_INSTALL, PIP_D2L, *LINT]
+    first = [VENV, *INSTALLS, *LINT]
     assert make(folder, "lint")[::2] == (0, first)
     assert make(folder, "lint")[::2] == (0, LINT)
     for name in ("pyproject.toml", "constraints.txt"):  # newer ones: into the same folder
@@ -209,7 +209,7 @@ def test_an_install_that_was_cut_short_starts_again(folder, words):
     status, _, asked = make(folder, *words)
     assert status == 2 and asked[-1] == PIP_INSTALL
     (folder / "no-network").unlink()
-    assert make(folder, "lint")[::2] == (0, [VENV, PIP_INSTALL, PIP_D2L, *LINT])
+    assert make(folder, "lint")[::2] == (0, [VENV, *INSTALLS, *LINT])
 
 
 # each stands for a Python on the PATH: that of pyenv which only says where it might be,
@@ -239,7 +239,7 @@ def put_on_the_path(folder, candidates):
 def test_make_takes_the_newest_python_that_will_do(folder, candidates, taken):
     put_on_the_path(folder, candidates)
     status, said, asked = make(folder, "lint", python=None)
-    assert status == 0 and asked[:3] == [VENV, PIP_INSTALL, PIP_D2L]
+    assert status == 0 and asked[:4] == [VENV, *INSTALLS]
     assert f"took {folder / 'bin' / taken}\n" in said
 
 
