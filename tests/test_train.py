@@ -313,6 +313,11 @@ def test_refuses_to_count(batch, replicas, replica_count, device_count, labels, 
 
 # train
 
+def test_devices_are_checked_before_data_is_fetched():
+    with pytest.raises(ValueError, match="devices is empty: need a device for each rank"):
+        train([], 16, 0.1, data="no such data")
+
+
 @pytest.fixture
 def data(batch):
     """Two minibatches to train on, of different sizes, and one to test on."""
