@@ -32,7 +32,7 @@ def length(*folders):
 
 
 @pytest.mark.parametrize("folder, most", [
-    ("manual_dp", 6_500), ("manual_dp/audit", 2_010), ("notebooks/course", 8_500),
+    ("manual_dp", 6_500), ("manual_dp/audit", 2_009), ("notebooks/course", 8_500),
     ("notebooks/course/lab", 3_500), ("notebooks/course/lab/figures", 1_750),
     ("notebooks/course/school", 5_000), ("notebooks/tools", 900), ("tests", 20_000),
     ("tests/course/school", 4_000)])

@@ -120,8 +120,7 @@ def judged(runs, asked):
                          "the steps: none of torch's optimizers took one")
     precision = "float64" if close <= 1e-7 else (
         f"in the script's precision: what is below {close:g} is not seen")
-    return Report(findings, unchecked, len(runs), taken,
-                  precision=precision)
+    return Report(findings, unchecked, len(runs), taken, precision=precision)
 
 
 def on_wrapping():
