@@ -23,7 +23,9 @@ class NaiveDDP(Replica):
     def average(self, params):
         """Set the gradients of `params` to their mean over ranks."""
         for p in params:
-            grad = p.new_zeros(p.shape) if p.grad is None else p.grad.contiguous()
+            grad = p.new_zeros(p.shape)
+            if p.grad is not None:
+                grad += p.grad
             dist.all_reduce(grad)
             p.grad = grad / dist.get_world_size()
 
@@ -38,7 +40,7 @@ class BucketDDP(Replica):
 
     def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
         _check_cap(bucket_cap_mb)
-        super().__init__(module, find_unused_parameters)
+        super().__init__(module, find_unused_parameters, bucket_cap_mb=bucket_cap_mb)
         self.buckets = make_buckets(list(self.names), bucket_cap_mb)
 
     def average(self, params):

@@ -6,7 +6,7 @@ replicas stay equal, although nobody sends weights again. See ddp.py.
 """
 
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import zip_longest
 
 import torch
@@ -18,6 +18,14 @@ from torch.utils._pytree import tree_leaves
 PLAIN = torch.Tensor, int, float, str, type(None)  # what a module may return
 NOT_ENDED = ("a backward has not ended: after an error, set gradients to None and wrap "
              "the module again; in torch.utils.checkpoint, say use_reentrant=False")
+CHANGED = ("a parameter changed during backward, before gradients were averaged: call "
+           "optimizer.step() when backward has returned, not in a hook")
+NOTHING = ("the module returned nothing that leads to its parameters, so no backward "
+           "could average their gradients: return the loss, or what it is made of; "
+           "where nothing is learned, call it under torch.no_grad()")
+PASSED_BY = ("the last backward did not come through what forward returned, so its "
+             "gradients were not averaged: let forward return the loss, or what it is "
+             "made of, and wrap the module again")
 
 
 class Replica(nn.Module):
@@ -25,22 +33,27 @@ class Replica(nn.Module):
 
     When `backward` returns, gradients are the mean over the ranks of each rank's
     gradient: `mean of means`, right for equal shards and a loss that is a mean.
-    A backward averages if it comes through what `forward` returned. So two forwards,
-    then two backwards are right; torch's forward prepares the next backward only.
+    A backward averages if it comes through what `forward` returned, changed in place
+    or not. So two forwards, then two backwards are right; torch's forward prepares the
+    next backward only.
     Parameters that do not want a gradient when the module is wrapped are left alone;
     a sparse gradient becomes a dense one.
     find_unused_parameters: let a parameter take no part in the loss. Where no rank
     used it, its gradient stays as it was; elsewhere, not using it counts as zero.
     torch.utils.checkpoint: with use_reentrant=False only.
     Raises ValueError on every rank if the ranks' parameters differ in name, shape,
-    dtype or in whether they want a gradient, or if a part is wrapped already;
-    RuntimeError from `backward`, naming them, if parameters were not used; TypeError
-    from `forward` if it cannot see the tensors in what the module returns.
+    dtype or in whether they want a gradient, if the wrappers or their arguments
+    differ, or if a part is wrapped already. `backward` raises RuntimeError, naming
+    them, if parameters were not used, or if one changed meanwhile. `forward` raises
+    TypeError if it cannot see the tensors in what the module returns, or, in training,
+    if none of them leads to a parameter; RuntimeError if the backward before it came
+    from elsewhere, as from a loss that the module has kept as an attribute.
     """
 
-    def __init__(self, module, find_unused_parameters=False):
+    def __init__(self, module, find_unused_parameters=False, **options):
         super().__init__()
-        _check_same(module)
+        _check_same(module, wrapper=type(self).__name__,
+                    find_unused_parameters=find_unused_parameters, **options)
         self.module = module
         self.names = {p: name for name, p in module.named_parameters()
                       if p.requires_grad}
@@ -56,6 +69,9 @@ class Replica(nn.Module):
         # autograd's numbers, which grow: of the backward that will average, and of the
         # last one that came to a parameter
         self.running, self.reached = None, -1
+        # whether a backward has yet to come through what forward returned; whether one
+        # has come to a parameter from elsewhere meanwhile
+        self.waiting = self.passed_by = False
         for p in self.names:
             p.register_post_accumulate_grad_hook(self._hook)
 
@@ -73,9 +89,21 @@ class Replica(nn.Module):
             _start_from_rank0(self.module.buffers())
         self.sync_buffers = self.sync and torch.is_grad_enabled()
         output = self.module(*args, **kwargs)
-        for tensor in _tensors(output) if self.sync_buffers else []:
+        tensors = _tensors(output) if self.sync_buffers else []
+        self._expect(tensors)
+        for tensor in tensors:
             tensor.register_hook(self._begin)
         return output
+
+    def _expect(self, tensors):
+        """Check that backward can come through `tensors`, and that the last one did."""
+        if self.sync_buffers and self.passed_by:
+            raise RuntimeError(PASSED_BY)
+        if self.sync_buffers and self.training and not tensors:
+            if any(p.requires_grad for p in self.names):
+                raise TypeError(NOTHING)
+        if torch.is_grad_enabled():
+            self.waiting = self.sync_buffers
 
     @contextmanager
     def no_sync(self):
@@ -89,10 +117,12 @@ class Replica(nn.Module):
     def _begin(self, grad):
         """Note that backward comes through an output; autograd calls this."""
         number = torch._C._current_graph_task_id()
+        self.waiting = False
         if number != self.running:  # the first: ask to be called when backward is done
             if self.running is not None and self.reached >= self.running:
                 raise RuntimeError(NOT_ENDED)
             self.running = number
+            self.versions = [p._version for p in self.names]
             Variable._execution_engine.queue_callback(lambda: self._finish(number))
         if torch.is_grad_enabled():  # create_graph: a backward through grad counts too
             grad = grad if grad.requires_grad else grad.detach().requires_grad_()
@@ -101,13 +131,17 @@ class Replica(nn.Module):
 
     def _hook(self, p):
         """Note that backward has added p's gradient; autograd calls this."""
+        number = torch._C._current_graph_task_id()
+        self.reached = max(self.reached, number)
+        if p.grad is None and self.find_unused_parameters:
+            return  # from a backward of somebody's own that gives None
         if p.grad is not None and p.grad.is_sparse:
             p.grad = p.grad.to_dense()
         self.used.add(p)  # in no_sync too: what it left there is averaged later
-        number = torch._C._current_graph_task_id()
-        self.reached = max(self.reached, number)
         if number == self.running:
             self.ready(p)
+        elif self.waiting:
+            self.passed_by = True
 
     def _finish(self, number):
         """Average the gradients; autograd calls this when all of backward is done."""
@@ -116,6 +150,8 @@ class Replica(nn.Module):
         if self.reached < number:  # autograd.grad, which adds to no p.grad
             self.running = None
             return
+        if self.versions != [p._version for p in self.names]:
+            raise RuntimeError(CHANGED)
         unused = [p for p in self.names if p not in self.used]
         if unused and not self.find_unused_parameters:
             names = ", ".join(self.names[p] for p in unused)
@@ -127,7 +163,7 @@ class Replica(nn.Module):
             # Not before: some rank may have started its first bucket long ago.
             for p in self._used_nowhere():
                 p.grad = kept[p]
-        self.used, self.running = set(), None
+        self.used, self.running, self.passed_by = set(), None, False
 
     def _used_nowhere(self):
         params = list(self.names)
@@ -160,21 +196,28 @@ def _start_from_rank0(tensors):
 
 def _tensors(output):
     """Return what autograd has computed of a module's output, or of its parts."""
-    parts = tree_leaves(vars(output) if is_dataclass(output) else output)
+    if is_dataclass(output):
+        output = {field.name: getattr(output, field.name) for field in fields(output)}
+    parts = tree_leaves(output)
     for part in parts:
         if isinstance(part, nn.Parameter) or not isinstance(part, PLAIN):
             raise TypeError(f"the module returned a {type(part).__name__}: return new "
                             "tensors, alone or in lists, tuples, dicts or a dataclass")
-    return [part for part in parts if isinstance(part, torch.Tensor) and part.grad_fn]
+    found = [part for part in parts if isinstance(part, torch.Tensor) and part.grad_fn]
+    # A view that is changed in place gets a new node without hooks. Backward then comes
+    # through the node of the tensor that it is a view of.
+    bases = [tensor._base for tensor in found if tensor._is_view()]
+    return found + [base for base in bases if base.grad_fn]
 
 
-def _check_same(module):
+def _check_same(module, **options):
     if any(hasattr(part, "no_sync") for part in module.modules()):
         raise ValueError("the module or a part of it is wrapped already: wrap what is "
                          "inside, its .module")
-    mine = [f"{name} {tuple(t.shape)} {t.dtype}"
-            + ("" if t.requires_grad else " without gradient")
-            for name, t in [*module.named_parameters(), *module.named_buffers()]]
+    mine = [f"{name}={value}" for name, value in options.items()]
+    for name, t in [*module.named_parameters(), *module.named_buffers()]:
+        mine.append(f"{name} {tuple(t.shape)} {t.dtype}"
+                    + ("" if t.requires_grad else " without gradient"))
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     for rank, theirs in enumerate(everyone):

@@ -105,7 +105,7 @@ def of(program):
                  "pickle": pickle, "Torchs": DistributedDataParallel, "net": net,
                  "gradients": gradients, "Heads": Heads, "Returns": Returns, "told": told,
                  "checkpoint": checkpoint, "SimpleNamespace": SimpleNamespace,
-                 "suppress": contextlib.suppress, "penalty": penalty}
+                 "suppress": contextlib.suppress, "penalty": penalty, "Keeps": Keeps}
         exec(program, names)
         found = names["seen"] or gradient(names["linear"])
         names.clear()
@@ -235,16 +235,33 @@ class Returns(nn.Module):
         return self.change(X @ self.weight.t())
 
 
+class Keeps(Returns):
+    """Keep a loss that is not made of what is returned."""
+
+    def __init__(self, change=lambda y: y):
+        super().__init__(change)
+
+    def forward(self, X):
+        self.loss = (X @ self.weight.t()).sum()
+        return super().forward(X)
+
+
 @dataclass
 class Scores:
     y_hat: torch.Tensor
     name: str = "scores"
 
 
+@dataclass(slots=True)
+class Slots:
+    y_hat: torch.Tensor
+
+
 Pair = namedtuple("Pair", "y_hat other")
 OUTPUTS = {"a tuple": (lambda y: (y, None), lambda out: out[0]),
            "a list in a dict": (lambda y: {"y": [1, y]}, lambda out: out["y"][1]),
            "a dataclass": (Scores, lambda out: out.y_hat),
+           "a dataclass with slots": (Slots, lambda out: out.y_hat),
            "a namedtuple": (lambda y: Pair(y, 2.0), lambda out: out.y_hat),
            "all in one": (lambda y: Scores([(Pair(y, None), {"a": 1})]),
                           lambda out: out.y_hat[0][0].y_hat)}
@@ -269,6 +286,23 @@ for output in wrap(linear)(row()): output.sum().backward(retain_graph=True); see
     "a parameter beside the output too": (
         "(wrap(linear)(row()).sum() + linear.weight.square().sum()).backward()", 3.5),
     # the sum of outputs is 2 and 4, the factor of `shift` 3 and 4
+    # adds 2 w as well, and is not averaged until the next backward that is
+    "a penalty of weights first": (MADE + """output = model(row())
+linear.weight.square().sum().backward(); output.sum().backward(); see(); back(model)
+see()""", [3.5, 5]),
+    "a penalty of weights afterwards": (
+        MADE + "back(model); linear.weight.square().sum().backward(); see(); back(model)\n"
+        "see()", [3.5, 5]),
+    "a loss that is kept, beside the output's": ("""linear = Keeps(); model = wrap(linear)
+for _ in range(2): (model(row()).sum() + linear.loss).backward(); see()""", [3, 6]),
+    "classes instead of scores, in eval": (
+        "linear = Returns(lambda y: y if linear.training else y.argmax(1))\n" + MADE
+        + "model.eval(); model(row()); model.train(); back(model)", 1.5),
+    "nothing, in no_sync": ("linear = Keeps(lambda y: None); model = wrap(linear)\n"
+                            "with model.no_sync(): model(row()); linear.loss.backward()\n"
+                            "see(rank)", 1),
+    "frozen for a while, on data alone": (MADE + """
+linear.requires_grad_(False); model(row()); linear.requires_grad_(True); back(model)""", 1.5),
     "parameters only beside the output": ("""linear = Returns(lambda y: y)
 linear.scale, linear.shift = (nn.Parameter(torch.ones(1).double()) for _ in range(2))
 model = wrap(linear)
@@ -278,6 +312,102 @@ for _ in range(3):
                                           [1.5, 3, 3.5, 3, 6, 7, 4.5, 9, 10.5]),
     "inputs that want a gradient": ("""X = row().requires_grad_()
 wrap(linear)(X).sum().backward(); see(); seen.append(X.grad[0, 0].item())""", [1.5, 1])}
+
+
+# What forward returned, changed in place: a view then gets a new node in autograd's
+# graph, and hooks on its old one are never called.
+
+def part_of_another(y):
+    whole = torch.zeros(1, 6, dtype=y.dtype)
+    whole[:, 1:5] = y
+    return whole[:, 1:3]
+
+
+def add(out):
+    out += 1
+
+
+def fill(out):
+    out[:, 0] = -9
+
+
+def divide(out):
+    out /= 2
+
+
+def clamp(out):
+    out.clamp_(-1, 1)
+
+
+def reshape_and_add(out):
+    out.squeeze_().unsqueeze_(0).add_(1)
+
+
+def add_without_gradients(out):
+    with torch.no_grad():
+        out += 1
+
+
+def change_the_first(out):
+    out[0].mul_(3)
+
+
+IN_PLACE = {
+    "squeezed": (lambda y: y.squeeze(0), add),
+    "a slice": (lambda y: y[:, 1:], fill),
+    "a slice of a slice": (lambda y: y[:, 1:][:, 1:], divide),
+    "transposed": (lambda y: y.t(), clamp),
+    "viewed": (lambda y: y.view(2, 2), reshape_and_add),
+    "a slice, in no_grad": (lambda y: y[:, 1:], add_without_gradients),
+    "one of two parts": (lambda y: (y[:, :2], y[:, 2:]), change_the_first),
+    "a slice of what it was written into": (part_of_another, divide),
+    "a slice in a checkpoint": (
+        lambda y: checkpoint(lambda y: y[:, 1:], y, use_reentrant=False), add),
+    "no view": (lambda y: y, fill)}
+
+
+class Wide(nn.Module):
+    """Return what `change` makes of four outputs."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.linear, self.change = nn.Linear(2, 4).double(), change
+        for p in self.linear.parameters():
+            nn.init.constant_(p, 0.3)
+
+    def forward(self, X):
+        return self.change(self.linear(X))
+
+
+def squares(out):
+    parts = out if isinstance(out, tuple) else [out]
+    return sum(part.square().sum() for part in parts)
+
+
+def changing(change, act):
+    """Return a case: two forwards, both outputs changed in place, then two backwards."""
+    def case(wrap):
+        module, seen = Wide(change), []
+        model = wrap(module)
+        outputs = [model(row()), model(2 * row())]
+        for out in outputs:
+            act(out)
+        for out in outputs:
+            squares(out).backward()
+            seen.append([p.grad.flatten().tolist() for p in module.parameters()])
+        return seen
+    return case
+
+
+def with_compile(wrap):
+    """Return gradients of a compiled wrapper whose output is a view, changed in place."""
+    module = Wide(lambda y: y[:, 1:])
+    model = torch.compile(wrap(module), backend="aot_eager")
+    for _ in range(2):
+        out = model(row())
+        out += 1
+        out.square().sum().backward()
+    return [p.grad.flatten().tolist() for p in module.parameters()]
 
 
 # gradients of gradients, checkpoints and others: what torch's or one device gives
@@ -364,6 +494,17 @@ layers[0].requires_grad_(True); back(model)""" + SEEN,
     "hooks of the learner's": """
 layers = net(); layers[0].weight.register_hook(lambda grad: grad * 2); model = wrap(layers)
 layers[2].weight.register_hook(lambda grad: grad * 3); back(model)""" + SEEN,
+    "no gradient from a backward of one's own": """
+heads = Heads(); model = wrap(heads, find_unused_parameters=True)
+for never in (True, False):  # in the second step, on rank 1 alone
+    class Gives(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, weight): return weight.clone()
+        @staticmethod
+        def backward(ctx, grad): return None if never or rank else grad
+    heads.heads[1].forward = lambda X: X @ Gives.apply(heads.heads[1].weight).t()
+    model(row(), [0, 1]).sum().backward()
+    seen += [p.grad if p.grad is None else p.grad[0, 0].item() for p in heads.parameters()]""",
     "a sparse embedding": SPARSE.format("back()"),
     "a sparse embedding in no_sync": SPARSE.format("with model.no_sync(): back()")}
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64,
@@ -373,6 +514,8 @@ CASES = {**{name: (of(program), right) for name, (program, right) in PROGRAMS.it
          **{name: (of(program), None) for name, program in LIKE_TORCHS.items()},
          **{name: (of(program), "one device") for name, program in LIKE_ONE_DEVICE.items()},
          **{f"returns {name}": (returning(*pair), [1.5, 3]) for name, pair in OUTPUTS.items()},
+         **{f"changed in place: {name}": (changing(*pair), "one device")
+            for name, pair in IN_PLACE.items()},
          **{str(dtype): (of_dtype(dtype), None) for dtype in DTYPES}}
 
 
@@ -407,6 +550,13 @@ def test_the_gradient_is_right(two_ranks, name):
             assert results[kind] == pytest.approx(right_here, rel=0, abs=1e-12, nan_ok=True), kind
 
 
+def test_a_compiled_wrapper_is_right(two_ranks):
+    # 5 s: what torch's compiler does with hooks on outputs is seen here alone
+    right = on_one_device(with_compile)
+    for grads in on_both(two_ranks, lambda: flat(with_compile(DDP))):
+        assert grads == pytest.approx(right, rel=0, abs=1e-12)
+
+
 # one error, on every rank
 
 def two_wrappers_in_one_loss(wrap):
@@ -436,6 +586,14 @@ RETURNED = ("TypeError: the module returned a {}: return new tensors, alone or i
             "tuples, dicts or a dataclass")
 TWICE = ("ValueError: the module or a part of it is wrapped already: wrap what is inside, its "
          ".module")
+CHANGED = ("RuntimeError: a parameter changed during backward, before gradients were averaged: "
+           "call optimizer.step() when backward has returned, not in a hook")
+NOTHING = ("TypeError: the module returned nothing that leads to its parameters, so no backward "
+           "could average their gradients: return the loss, or what it is made of; where nothing "
+           "is learned, call it under torch.no_grad()")
+PASSED_BY = ("RuntimeError: the last backward did not come through what forward returned, so its "
+             "gradients were not averaged: let forward return the loss, or what it is made of, "
+             "and wrap the module again")
 HEADS = "heads = Heads(); model = wrap(heads)\n"
 ERRORS = {
     "it goes on after an error": (MADE + """failed_half_way(model, linear)
@@ -462,6 +620,27 @@ model(checkpoint(model, X, use_reentrant=True)).sum().backward()""", NOT_ENDED),
                   RETURNED.format("SimpleNamespace")),
     "an object in a list": ("wrap(Returns(lambda y: [y, object()]))(row())",
                             RETURNED.format("object")),
+    "a loss that is kept, and nothing": ("wrap(Keeps(lambda y: None))(row())", NOTHING),
+    "a loss that is kept, and scores without a gradient": (
+        "wrap(Keeps(lambda y: y.detach()))(row())", NOTHING),
+    "a loss that is kept": ("""
+linear = Keeps(); model = wrap(linear); model(row()); linear.loss.backward()
+see(rank); model(row())""", PASSED_BY),
+    "a loss that is kept, and classes, in eval": ("""
+linear = Keeps(lambda y: y.argmax(1)); model = wrap(linear).eval(); model(row())
+linear.loss.backward(); see(rank); model(row())""", PASSED_BY),
+    "a loss that is kept, in a copy": ("""
+linear = Keeps(); model = copy.deepcopy(wrap(linear)); model(row())
+model.module.loss.backward(); linear.weight.grad = model.module.weight.grad
+see(rank); model(row())""", PASSED_BY),
+    "a step in a hook": (MADE + """
+optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
+def step(p): optimizer.step(); optimizer.zero_grad()
+linear.weight.register_post_accumulate_grad_hook(step); back(model)""", CHANGED),
+    "a step in a hook that was there first": ("""
+optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
+linear.weight.register_post_accumulate_grad_hook(lambda p: optimizer.step())
+back(wrap(linear))""", CHANGED),
     "a parameter itself": ("linear.forward = lambda X: (X, linear.weight)\n"
                            "wrap(linear)(row())", RETURNED.format("Parameter")),
     "wrapped in itself": ("wrap(nn.Sequential(wrap(linear)))", TWICE),

@@ -142,6 +142,27 @@ def test_ranks_whose_parameters_differ_are_told_so_on_every_rank():
         assert texts[1::2] == [True] * len(DIFFERENCES)
 
 
+WAYS = [  # of rank 0, of rank 1, what differs
+    ((DDP, {}), (DDP, {"bucket_cap_mb": 1}), "bucket_cap_mb=1", "bucket_cap_mb=25"),
+    ((DDP, {}), (DDP, {"find_unused_parameters": True}), "find_unused_parameters=True",
+     "find_unused_parameters=False"),
+    ((DDP, {}), (BucketDDP, {}), "wrapper=BucketDDP", "wrapper=DDP"),
+    ((NaiveDDP, {}), (DDP, {}), "wrapper=DDP", "wrapper=NaiveDDP")]
+
+
+def test_ranks_that_wrap_in_different_ways_are_told_so_on_every_rank():
+    def rank_function():
+        texts = []
+        for *both, _, _ in WAYS:
+            kind, options = both[dist.get_rank() % 2]
+            texts.append(told(kind, net(), **options))
+        return texts
+
+    texts = [f"ValueError: rank 1 has {ones}, rank 0 has {zeros}"
+             for *_, ones, zeros in WAYS]
+    assert run_ranks(rank_function, 3, timeout=20) == [texts] * 3
+
+
 def test_a_module_with_nothing_to_learn_is_refused():
     def rank_function():
         return [told(kind, layers) for kind in KINDS
