@@ -23,6 +23,8 @@ For a tensor of B bytes on N ranks:
 
 import torch
 
+from manual_dp.checks import check_no_shared_memory
+
 
 @torch.no_grad()
 def allreduce(tensors):
@@ -178,7 +180,7 @@ def _check(tensors, name="rank {}"):
         if tensor.shape != tensors[0].shape:
             raise ValueError(f"{who(rank)} holds shape {tuple(tensor.shape)}, "
                              f"{who(0)} holds {tuple(tensors[0].shape)}")
-    _check_memory(tensors)
+    check_no_shared_memory(tensors, "ranks")
 
 
 def _check_contiguous(tensors):
@@ -186,28 +188,6 @@ def _check_contiguous(tensors):
         if not tensor.is_contiguous():
             raise ValueError(f"tensors must be contiguous to be cut into chunks; rank "
                              f"{rank}'s has strides {tensor.stride()}")
-
-
-def _check_memory(tensors, holders="ranks"):
-    # Two ranks on the same memory would add one gradient twice.
-    tensors = sorted((t for t in tensors if t.numel()), key=torch.Tensor.data_ptr)
-    apart = all(t.data_ptr() + _reach(t) * t.element_size() <= after.data_ptr()
-                for t, after in zip(tensors, tensors[1:]))
-    if apart and not any(0 in t.stride() or _reach(t) < t.numel() for t in tensors):
-        return
-    places = [place for t in tensors for place in _places(t)]
-    if len(set(places)) != len(places):
-        raise ValueError(f"two {holders} share memory; copy the tensor for each rank")
-
-
-def _reach(tensor):
-    return tensor.numel() if tensor.is_contiguous() else 1 + sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-
-
-def _places(tensor):
-    places = torch.arange(_reach(tensor)).as_strided(tensor.shape, tensor.stride())
-    return (tensor.data_ptr() + places.flatten() * tensor.element_size()).tolist()
 
 
 def _check_chunks(chunks):
@@ -219,4 +199,4 @@ def _check_chunks(chunks):
                              f"{len(chunks)} ranks need as many chunks each")
     for i, column in enumerate(zip(*chunks)):
         _check(column, f"chunk {i} of rank {{}}")
-    _check_memory([chunk for row in chunks for chunk in row], "chunks")
+    check_no_shared_memory([chunk for row in chunks for chunk in row], "chunks")

@@ -16,6 +16,8 @@ the other ranks mean to sum: only the checked one asks.
 import torch
 import torch.distributed as dist
 
+from manual_dp.checks import check_no_shared_memory
+
 PIECE = 2**21  # bytes: long enough to hide a message's start, short enough for caches
 AHEAD = 4      # receives that are waiting for their pieces at any time
 
@@ -172,6 +174,10 @@ def _check(tensor, src=0, adds=False):
     if not tensor.is_contiguous():
         raise ValueError(f"rank {rank}'s tensor is not contiguous, its strides are "
                          f"{tensor.stride()}")
+    if tensor.is_neg() or tensor.is_conj():
+        # its memory holds other numbers, and memory is what is sent
+        raise ValueError(f"rank {rank}'s tensor is a view that changes signs when it "
+                         "is read; send tensor.resolve_neg().resolve_conj()")
     if src not in range(world_size):
         raise ValueError(f"src must be a rank from 0 to {world_size - 1}, got {src!r}")
     return rank, world_size
@@ -187,4 +193,5 @@ def _check_chunks(chunks, adds=False):
         if chunk.dim() != 1 or chunk.dtype != chunks[0].dtype:
             raise ValueError(f"rank {rank} holds a chunk of {chunk.dtype}, "
                              f"{tuple(chunk.shape)}; need flat ones of one dtype")
+    check_no_shared_memory(chunks, "chunks")
     return rank, world_size

@@ -414,6 +414,9 @@ def test_every_rank_refuses_what_does_not_fit_and_writes_nothing():
 SRC = "ValueError: src must be a rank from 0 to 1, got "
 COUNT = "ValueError: rank 0 holds {} chunks; 2 ranks need as many"
 CHUNK = "ValueError: rank 0 holds a chunk of torch.{}; need flat ones of one dtype"
+SHARED = "ValueError: two chunks share memory; copy the tensor for each rank"
+SIGNS = ("ValueError: rank 0's tensor is a view that changes signs when it is read; send "
+         "tensor.resolve_neg().resolve_conj()")
 REFUSED = [
     (lambda t: broadcast(t, 2), SRC + "2"),
     (lambda t: broadcast(t, -1), SRC + "-1"),
@@ -424,6 +427,13 @@ REFUSED = [
     (lambda t: allgather([t, t.view(1, 2)]), CHUNK.format("float32, (1, 2)")),
     (lambda t: allgather([t[0], t[1]]), CHUNK.format("float32, ()")),
     (lambda t: reduce_scatter([t, t.double()]), CHUNK.format("float64, (2,)")),
+    (lambda t: allgather([t] * 2), SHARED),
+    (lambda t: reduce_scatter([t] * 2), SHARED),
+    (lambda t: allgather([*t[:1].expand(2, 1)]), SHARED),
+    (lambda t: reduce_scatter([t, t[1:]]), SHARED),
+    (lambda t: ring_allreduce(torch._neg_view(t)), SIGNS),
+    (lambda t: broadcast(torch.complex(t, t).conj()), SIGNS),
+    (lambda t: allgather([t.clone(), torch.complex(t, t).conj()[0].imag.view(1)]), SIGNS),
     (lambda t: checked_allreduce(t, "t", "max"),
      "ValueError: op must be \"sum\" or \"mean\", got 'max'"),
     (lambda t: checked_allreduce(t.long(), "t", "mean"),
