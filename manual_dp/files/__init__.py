@@ -9,19 +9,14 @@
 """
 
 import json
-import os
-from pathlib import Path
+
+from manual_dp.files.sealed import replacing
 
 
 def write_bytes(path, data):
     """Write `data` to `path`; if interrupted, the old file stays."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_bytes(data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(data)
 
 
 def write_text(path, text):

@@ -1,32 +1,67 @@
-"""Sealed files: bytes under a line that says how many they are, and their SHA-256."""
+"""Files that are whole, whenever a writer is killed, and that notice a flipped bit.
+
+    replacing     write a file beside the old one, which it replaces when it is whole
+    seal, unseal  bytes under a line that says how many they are, and their SHA-256
+"""
 
 import errno
+import functools
 import hashlib
 import os
 import re
+import socket
+import stat
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path):
+    """Open a file to write; when the block ends, put it in the place of `path`.
+
+    It gets the mode of the file that it replaces. A symlink stays, and what it leads to
+    is replaced; a device or a pipe is written to. If the block raises, the old file
+    stays. A process that is killed leaves a `.ck-*` beside it, which the next call on
+    the same host removes: no host knows whether another's process still writes.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # a name in /dev, or a folder
+        with open(path, "wb") as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path))
+    _sweep(path)
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mode = None
+    # the thread too: two of them may write at once
+    temp = path.with_name(f"{_mark(path)}{os.getpid()}-{threading.get_native_id()}")
+    opener = functools.partial(os.open, mode=0o666 if mode is None else mode)
+    try:
+        with open(temp, "wb", opener=opener) as file:
+            yield file
+        if mode is not None:
+            os.chmod(temp, mode)  # the umask may have kept a part back
+        os.replace(temp, path)
+    finally:
+        temp.unlink(missing_ok=True)
 
 
 def seal(path, magic, data):
     """Write `data` to the file `path`, under `magic`; return when the disk has it.
 
-    Killed at any instant it leaves the old file or the new (Pillai et al. 2014), and
-    perhaps a `.ck-*` beside it, which the next call removes. Raises OSError, and says
-    so if the disk is full; the old file is then as it was.
+    Killed at any instant it leaves the old file or the new (Pillai et al. 2014).
+    Raises OSError, and says so if the disk is full; the old file is then as it was.
     """
-    _sweep(path)
-    # the thread too: two of them may save at once
-    temp = path.with_name(f".ck-{path.name}-{os.getpid()}-{threading.get_native_id()}")
     try:
-        with open(temp, "wb") as file:
+        with replacing(path) as file:
             file.write(f"{magic} {len(data)} {_sha256(data)}\n".encode())
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # or the new name may reach the disk first
-        os.replace(temp, path)
         if hasattr(os, "O_DIRECTORY"):  # Windows opens no folder
-            folder = os.open(path.parent, os.O_DIRECTORY)
+            folder = os.open(os.path.dirname(os.path.realpath(path)), os.O_DIRECTORY)
             try:
                 os.fsync(folder)
             finally:
@@ -35,8 +70,6 @@ def seal(path, magic, data):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             error.strerror += f": the disk may be full; {path} is as it was"
         raise
-    finally:
-        temp.unlink(missing_ok=True)
 
 
 def unseal(path, magic):
@@ -62,16 +95,22 @@ def unseal(path, magic):
     raise ValueError(f"{path} {reason}")
 
 
+def _mark(path):
+    """Return how names begin of what this host writes to replace `path`: short ones."""
+    name = os.fsencode(f"{socket.gethostname()}/{path.name}")
+    return f".ck-{_sha256(name)[:16]}-"
+
+
 def _sweep(path):
     """Remove what killed calls for `path` left, not what another is writing."""
     if not hasattr(os, "fork"):
         return  # Windows: os.kill(pid, 0) would interrupt the process there
-    for other in path.parent.glob(".ck-*"):
-        name = re.fullmatch(r"\.ck-(.*)-(\d{1,9})-\d+", other.name)
+    for other in path.parent.glob(f"{_mark(path)}*"):
+        name = re.fullmatch(r"(\d{1,9})-\d+", other.name.removeprefix(_mark(path)))
         with suppress(PermissionError):  # another user's
             try:
-                if name and name[1] == path.name:
-                    os.kill(int(name[2]), 0)  # no signal: is there such a process?
+                if name:
+                    os.kill(int(name[1]), 0)  # no signal: is there such a process?
             except ProcessLookupError:
                 other.unlink(missing_ok=True)
 

@@ -8,8 +8,9 @@ A file is one line, then `torch.save`'s bytes (`tail -n +2` gives them back):
     manual_dp checkpoint 1 <number of these bytes> <their SHA-256>
 
 How one is written and checked: files/sealed.py. What to put in: resume.py. With a
-process group every rank must call them; what fails on one rank raises on all. Cost:
-the bytes once in memory where they are written or read; a few hundred between ranks.
+process group every rank must call them, with the same arguments but for `state`; what
+fails on one rank raises on all. Cost: the bytes once in memory where they are written
+or read; a few hundred between ranks.
 """
 
 import io
@@ -33,11 +34,13 @@ def save(path, state):
 
     state: tensors, numbers and strings in dicts and lists; other ranks may pass None.
     Killed at any instant it leaves the old file or the new, and perhaps a `.ck-*`
-    beside it, which the next save removes. Raises CheckpointError for what `load`
-    would refuse, pickle's for a lambda, OSError for a full disk; the old file stays.
+    beside it, which the next save on the same host removes. A symlink stays: the file
+    that it leads to is replaced. Raises CheckpointError for what `load` would refuse,
+    pickle's for a lambda, OSError for a full disk; the old file stays.
     """
-    _together(f"save {path}",
-              lambda: (here()[0] == 0 and _write(Path(path), state), None))
+    together(f"save {path}", lambda: (None, {"path": str(path)}))
+    together(f"save {path}",
+             lambda: (here()[0] == 0 and _write(Path(path), state), {}))
 
 
 def load(path, device="cpu"):
@@ -46,7 +49,7 @@ def load(path, device="cpu"):
     Raises CheckpointError if it is empty, cut short, damaged or another program's, if
     it holds more than data, or if ranks read different files.
     """
-    return _together(f"load {path}", lambda: _read(Path(path), device))
+    return together(f"load {path}", lambda: _read(Path(path), device))
 
 
 def here():
@@ -60,6 +63,42 @@ def gather(value):
     if dist.is_initialized():
         dist.all_gather_object(values, value)
     return values
+
+
+def together(what, function):
+    """Return function()'s value if it succeeds on every rank, and all say the same.
+
+    function returns its value, and a dict of what must be the same on every rank.
+    Raises on every rank CheckpointError, "could not `what`", or on the rank where
+    function failed what it raised.
+    """
+    value = error = None
+    same = {}
+    try:
+        value, same = function()
+    except Exception as caught:  # told to all before it is raised: they would wait
+        error = caught
+    reports = gather((error and f"{type(error).__name__}: {error}", same))
+    if error:
+        raise error
+    for rank, (text, theirs) in enumerate(reports):
+        if text:
+            error = CheckpointError(f"rank {rank} could not {what}: {text}")
+            error.peer = True  # run_ranks then shows the failed rank's own error
+            raise error
+        for name, first, other in differences(reports[0][1], theirs):
+            raise CheckpointError(f"could not {what}: {name} is {other} on rank "
+                                  f"{rank}, {first} on rank 0; give every rank the "
+                                  "same")
+    return value
+
+
+def differences(one, other):
+    """Yield (name, value in one, value in other) of each entry that differs."""
+    for name in one | other:
+        was, now = one.get(name, "missing"), other.get(name, "missing")
+        if was != now:
+            yield name, was, now
 
 
 def _write(path, state):
@@ -77,33 +116,8 @@ def _read(path, device):
         raise CheckpointError(str(error)) from None
     packed = io.BytesIO(data)
     _check_contents(path, packed)
-    return torch.load(packed, weights_only=True, map_location=device), digest
-
-
-def _together(what, function):
-    """Return function()'s value, if all ranks succeed and have the same digest."""
-    value = digest = error = None
-    try:
-        value, digest = function()
-    except Exception as caught:  # told to all before it is raised: they would wait
-        error = caught
-    reports = gather((error and f"{type(error).__name__}: {error}", digest))
-    if error:
-        raise error
-    _check_reports(what, reports)
-    return value
-
-
-def _check_reports(what, reports):
-    for rank, (text, _) in enumerate(reports):
-        if text:
-            error = CheckpointError(f"rank {rank} could not {what}: {text}")
-            error.peer = True  # run_ranks then shows the failed rank's own error
-            raise error
-    others = [rank for rank, report in enumerate(reports) if report != reports[0]]
-    if others:
-        raise CheckpointError(f"could not {what}: ranks {others} read another file "
-                              "than rank 0")
+    return (torch.load(packed, weights_only=True, map_location=device),
+            {"the file's SHA-256": digest})
 
 
 def _check_contents(path, packed):

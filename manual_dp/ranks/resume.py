@@ -6,14 +6,20 @@
     strip_prefix  drop what a wrapper puts in front of every name
 
 A snapshot is a dict of plain things, for `save` of checkpoint.py. With a process group
-every rank must call `snapshot`: it gathers a random state from each.
+every rank must call `snapshot`, which gathers a random state from each, and `resume`.
 """
 
 import copy
 
 import torch
 
-from manual_dp.ranks.checkpoint import CheckpointError, gather, here
+from manual_dp.ranks.checkpoint import (
+    CheckpointError,
+    differences,
+    gather,
+    here,
+    together,
+)
 
 # where torch's schedules keep what they found, or begin with
 FIRST = {"lr": "initial_lr", "momentum": "max_momentum", "betas": "max_momentum"}
@@ -23,16 +29,22 @@ def snapshot(model, optimizer, epoch, step, generator=None):
     """Return a copy of what a run needs to go on, as a dict for `save`.
 
     epoch, step: where the run is; minibatch `step` of `epoch` comes next.
+    Gradients are not in it: take it after a step, not between micro-batches.
     Random states, of torch and of `generator`, are a list by rank, since dropout draws
     other numbers on each; numpy's and Python's are not kept.
     What else the run has is added with `snapshot(...) | {"scheduler": ...}`.
+    Raises CheckpointError on every rank if arguments differ between ranks.
     """
+    made_of = _made_of(model, optimizer, generator)
+    same = {name: str(value) for name, value in made_of.items()}  # no tensor on a GPU
+    same["the place"] = f"epoch {epoch}, step {step}"
+    together("take a snapshot", lambda: (None, same))
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     random = {"torch": torch.get_rng_state(), "cuda": cuda,
               "generator": generator and generator.get_state()}
-    return {"model": strip_prefix(copy.deepcopy(model.state_dict())),
-            "optimizer": copy.deepcopy(optimizer.state_dict()),
-            "epoch": epoch, "step": step, "random": gather(random)}
+    return copy.deepcopy({
+        "model": strip_prefix(model.state_dict()), "optimizer": optimizer.state_dict(),
+        "made_of": made_of, "epoch": epoch, "step": step, "random": gather(random)})
 
 
 def resume(snapshot, model, optimizer, generator=None):
@@ -42,13 +54,16 @@ def resume(snapshot, model, optimizer, generator=None):
     after a DistributedSampler's `set_epoch(epoch)`. Give a DataLoader a generator of
     its own, or each `for` over it draws from torch's. An order drawn from `generator`
     comes again only if the snapshot was taken before the draw, at step 0.
-    Raises CheckpointError or ValueError, with nothing changed, if model, groups or
-    options of the optimizer, number of ranks or use of `generator` are others. An
+    Raises CheckpointError or ValueError on every rank, with nothing changed, if on one
+    of them model, class, parameters or options of the optimizer, number of ranks or use
+    of `generator` are others. Parameters are compared by their names in the model. An
     option is compared as it was before a schedule of torch's changed it; a schedule of
     your own puts the first rate into its group as "initial_lr", as torch's do.
     """
-    _check_snapshot(snapshot, optimizer, generator)
-    state, random = _fit(model, snapshot["model"]), snapshot["random"][here()[0]]
+    state = together("resume", lambda: (
+        _check(snapshot, model, optimizer, generator),
+        {"the place": f"epoch {snapshot['epoch']}, step {snapshot['step']}"}))
+    random = snapshot["random"][here()[0]]
     # copied, or the optimizer would go on in the snapshot's own tensors
     optimizer.load_state_dict(copy.deepcopy(snapshot["optimizer"]))
     model.load_state_dict(state)
@@ -80,43 +95,50 @@ def strip_prefix(state_dict, prefix="module."):
 def _fit(model, state_dict):
     """Return the state under the model's names, checked."""
     own, state = model.state_dict(), strip_prefix(state_dict)
-    _check_entries(strip_prefix(own), state)
+    for name, mine, theirs in differences(_kinds(strip_prefix(own)), _kinds(state)):
+        raise CheckpointError(f"{name} is {theirs} in the checkpoint, {mine} in the "
+                              "model")
     return {name: state[bare] for name, bare in zip(own, strip_prefix(own))}
 
 
-def _check_entries(own, state):
-    for name in [*own, *state]:
-        if _kind(own, name) != _kind(state, name):
-            raise CheckpointError(f"{name} is {_kind(state, name)} in the checkpoint, "
-                                  f"{_kind(own, name)} in the model")
+def _kinds(entries):
+    return {name: f"{value.dtype} {tuple(value.shape)}"
+            if isinstance(value, torch.Tensor) else type(value).__name__
+            for name, value in entries.items()}
 
 
-def _kind(entries, name):
-    value = entries.get(name)
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype} {tuple(value.shape)}"
-    return type(value).__name__ if name in entries else "missing"
+def _made_of(model, optimizer, generator):
+    """Return what a run that goes on must be made of, too, by name.
 
-
-def _check_snapshot(snapshot, optimizer, generator):
-    for name in ("model", "optimizer", "epoch", "step", "random"):
-        if name not in snapshot:
-            raise CheckpointError(f"not a snapshot: it has no {name!r}")
-    rank, world_size = here()
-    states = snapshot["random"]
-    if len(states) != world_size:
-        raise CheckpointError(f"the snapshot is of {len(states)} ranks, this "
-                              f"run has {world_size}; load_model takes its weights")
-    if (states[rank]["generator"] is None) != (generator is None):
-        raise CheckpointError("snapshot and resume must both have a generator, or none")
-    groups = snapshot["optimizer"]["param_groups"]
-    if any(optimizer.defaults.keys() - group for group in groups):
-        raise CheckpointError(f"the snapshot is not of {type(optimizer).__name__}")
-    for i, (theirs, ours) in enumerate(zip(groups, optimizer.param_groups)):
+    A group's options are those that it had before a schedule changed them. The state of
+    an optimizer knows its parameters by number alone: so their names are here.
+    """
+    names = {p: name for name, p in
+             strip_prefix(dict(model.named_parameters())).items()}
+    made_of = {"the optimizer's class": type(optimizer).__name__,
+               "the generator's class": type(generator).__name__}
+    for i, group in enumerate(optimizer.param_groups):
+        for j, p in enumerate(group["params"]):
+            made_of[f"group {i}: parameter {j}"] = names.get(
+                p, f"one of shape {tuple(p.shape)}")
         for name in optimizer.defaults:
-            was, now = (group.get(FIRST.get(name), group[name])
-                        for group in (theirs, ours))
-            if was != now:
-                raise CheckpointError(
-                    f"group {i}: {name} is {was} in the snapshot, {now} here; make the "
-                    "optimizer with the snapshot's, and set another after resume")
+            made_of[f"group {i}: {name}"] = group.get(FIRST.get(name), group[name])
+    return made_of
+
+
+def _check(snapshot, model, optimizer, generator):
+    """Return the state for the model, if the run is made of what the snapshot's was."""
+    for name in ("model", "optimizer", "made_of", "epoch", "step", "random"):
+        if name not in snapshot:
+            raise CheckpointError(
+                f"not a snapshot, or one of an older manual_dp: it has no {name!r}; "
+                "load_model takes weights alone")
+    was, now = len(snapshot["random"]), here()[1]
+    if was != now:
+        raise CheckpointError(f"the snapshot is of {was} ranks, this run has {now}; "
+                              "load_model takes its weights")
+    for name, was, now in differences(snapshot["made_of"],
+                                      _made_of(model, optimizer, generator)):
+        raise CheckpointError(f"{name} is {was} in the snapshot, {now} here; resume "
+                              "with the same, and set other options afterwards")
+    return _fit(model, snapshot["model"])

@@ -6,10 +6,12 @@ import pickle
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -70,6 +72,48 @@ def test_a_checkpoint_may_be_read_by_whoever_may_read_a_new_file(path):
     (path.parent / "ordinary").touch()
     save(path, {})
     assert path.stat().st_mode == (path.parent / "ordinary").stat().st_mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o666])
+def test_the_next_save_keeps_the_mode_and_shows_nobody_more_meanwhile(path, monkeypatch,
+                                                                     mode):
+    fsync, written = os.fsync, []
+
+    def noted(handle):
+        written.append(os.fstat(handle).st_mode & 0o777)
+        fsync(handle)
+    save(path, {})
+    path.chmod(mode)
+    monkeypatch.setattr(os, "fsync", noted)
+    save(path, some_state())
+    assert path.stat().st_mode & 0o777 == mode and same(load(path), some_state())
+    assert written[0] & ~mode == 0
+
+
+@pytest.mark.parametrize("before", [{"old": 1}, None])
+def test_a_save_goes_through_a_symlink_to_its_file(path, before):
+    folder = path.parent / "runs"
+    folder.mkdir()
+    if before:
+        save(folder / "run3.pt", before)
+    path.symlink_to("runs/run3.pt")
+    save(path, some_state())
+    assert path.is_symlink() and os.listdir(folder) == ["run3.pt"]
+    assert same(load(folder / "run3.pt"), some_state())
+    assert sorted(os.listdir(path.parent)) == ["model.pt", "runs"]
+
+
+def test_symlinks_in_a_circle_are_refused_and_stay(path):
+    path.symlink_to("model.pt")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        save(path, {})
+    assert path.is_symlink() and os.listdir(path.parent) == ["model.pt"]
+
+
+def test_a_file_may_have_the_longest_name(path):
+    path = path.with_name("\u00e9" * 125 + ".long")  # 255 bytes
+    save(path, some_state())
+    assert same(load(path), some_state()) and os.listdir(path.parent) == [path.name]
 
 
 def test_tensors_are_loaded_to_the_device_that_is_asked_for(path):
@@ -202,21 +246,33 @@ def dead_pid():
     return process.pid
 
 
+def written_for(path):
+    """Return how the names begin of what a save of `path` writes first."""
+    with pytest.MonkeyPatch.context() as patch:
+        names = []
+        patch.setattr(os, "replace", lambda temp, _: names.append(temp.name))
+        save(path, {})
+    return names[0].removesuffix(f"{os.getpid()}-{threading.get_native_id()}")
+
+
 def test_what_a_killed_save_left_is_swept(path):
-    dead = dead_pid()
+    dead, mine = dead_pid(), written_for(path)
     for thread in dead, 7:
-        (path.parent / f".ck-model.pt-{dead}-{thread}").write_text("half a file")
+        (path.parent / f"{mine}{dead}-{thread}").write_text("half a file")
     save(path, {})
     assert os.listdir(path.parent) == ["model.pt"]
 
 
-def test_what_others_write_is_left_alone(path):
-    dead, living = dead_pid(), os.getppid()
-    kept = [f".ck-model.pt-{living}-{living}",    # a living process
-            f".ck-model.pt-{os.getpid()}-1",      # another thread of this one
-            f".ck-other.pt-{dead}-{dead}",        # other targets
-            f".ck-model.pt-1-{dead}-{dead}", f".ck-my-model.pt-{dead}-{dead}",
-            f".ck-model.pt-{dead}", ".ck-model.pt-x-1", f"model.pt-{dead}-{dead}"]
+def test_what_others_write_is_left_alone(path, monkeypatch):
+    dead, living, mine = dead_pid(), os.getppid(), written_for(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "another")
+        elsewhere = written_for(path)
+    kept = [f"{mine}{living}-{living}",    # a living process
+            f"{mine}{os.getpid()}-1",      # another thread of this one
+            f"{elsewhere}{dead}-{dead}",   # living, perhaps, on another host
+            f"{written_for(path.with_name('other.pt'))}{dead}-{dead}",
+            f"{mine}{dead}", f"{mine}x-1", f"{mine[1:]}{dead}-{dead}"]
     for name in kept:
         (path.parent / name).touch()
     save(path, {})
@@ -228,9 +284,10 @@ def test_what_another_user_is_writing_is_left_alone(path, monkeypatch):
         assert number == 0
         raise PermissionError(errno.EPERM, "Operation not permitted")
     monkeypatch.setattr(os, "kill", refuse)
-    (path.parent / ".ck-model.pt-99-99").touch()
+    name = f"{written_for(path)}99-99"
+    (path.parent / name).touch()
     save(path, {})
-    assert sorted(os.listdir(path.parent)) == [".ck-model.pt-99-99", "model.pt"]
+    assert sorted(os.listdir(path.parent)) == [name, "model.pt"]
 
 
 # files that are not loaded
@@ -354,7 +411,7 @@ def test_an_error_of_one_rank_reaches_every_rank(path):
         save(f"{path}-{rank}", some_state())
     saved, loaded = zip(*run_ranks(save_and_load, 3, timeout=20))
     name, text = saved[0]
-    assert name == "FileNotFoundError" and ".ck-model.pt" in text
+    assert name == "FileNotFoundError" and f"{path}/.ck-" in text
     assert saved[1:] == (("CheckpointError", f"rank 0 could not save {nowhere}: "
                           f"FileNotFoundError: {text}"),) * 2
     assert loaded[1][0] == "FileNotFoundError"
@@ -370,7 +427,27 @@ def test_an_error_of_one_rank_reaches_every_rank(path):
 
 def test_ranks_that_read_different_files_are_named(path):
     for rank in range(4):
-        save(f"{path}-{rank}", {"epoch": rank % 2})
+        save(f"{path}-{rank}", {"epoch": rank // 2})
+    zero, two = (Path(f"{path}-{rank}").read_text(errors="replace").split()[4]
+                 for rank in (0, 2))
     texts = run_ranks(lambda: told(load, f"{path}-{dist.get_rank()}"), 4, timeout=20)
-    assert texts == [("CheckpointError", f"could not load {path}-{rank}: ranks [1, 3] read "
-                      "another file than rank 0") for rank in range(4)]
+    assert texts == [("CheckpointError", f"could not load {path}-{rank}: the file's SHA-256 "
+                      f"is {two} on rank 2, {zero} on rank 0; give every rank the same")
+                     for rank in range(4)]
+
+
+def test_ranks_that_save_to_different_files_are_named_and_nothing_is_written(path):
+    texts = run_ranks(lambda: told(save, f"{path}-{dist.get_rank()}", {}), 3, timeout=20)
+    assert texts == [("CheckpointError", f"could not save {path}-{rank}: path is {path}-1 "
+                      f"on rank 1, {path}-0 on rank 0; give every rank the same")
+                     for rank in range(3)]
+    assert os.listdir(path.parent) == []
+
+
+def test_ranks_of_which_one_saves_and_one_loads_are_named(path):
+    def save_or_load():
+        return told(load, path) if dist.get_rank() else told(save, path, {})
+    save(path, {})
+    assert run_ranks(save_or_load, 2, timeout=20) == [
+        ("CheckpointError", f"could not {call} {path}: path is missing on rank 1, {path} on "
+         "rank 0; give every rank the same") for call in ("save", "load")]

@@ -210,13 +210,15 @@ def test_a_snapshot_of_a_wrapped_model_resumes_a_bare_one(path):
 
 @pytest.mark.parametrize("change, error, message", [
     (lambda kept: kept.pop("optimizer"), CheckpointError,
-     "not a snapshot: it has no 'optimizer'"),
+     "not a snapshot, or one of an older manual_dp: it has no 'optimizer'; load_model "),
     (lambda kept: kept.pop("random"), CheckpointError,
-     "not a snapshot: it has no 'random'"),
+     "not a snapshot, or one of an older manual_dp: it has no 'random'"),
+    (lambda kept: kept.pop("made_of"), CheckpointError,
+     "not a snapshot, or one of an older manual_dp: it has no 'made_of'"),
     (lambda kept: kept["random"].append(kept["random"][0]), CheckpointError,
      "the snapshot is of 2 ranks, this run has 1; load_model takes its weights"),
-    (lambda kept: kept["random"][0].update(generator=None), CheckpointError,
-     "snapshot and resume must both have a generator, or none"),
+    (lambda kept: kept["made_of"].pop("the generator's class"), CheckpointError,
+     "the generator's class is missing in the snapshot, Generator here; resume with the "),
     (lambda kept: kept["model"].pop("4.bias"), CheckpointError, "4.bias is missing"),
     (lambda kept: kept["optimizer"]["param_groups"][0]["params"].pop(), ValueError,
      "parameter group that doesn't match the size"),
@@ -239,6 +241,9 @@ MADE = {
     "Adam": (torch.optim.Adam, {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.0}),
     "Adagrad": (torch.optim.Adagrad, {"lr": 0.1}),
 }
+# the state and the options of these have the names of Adam's
+MADE |= {kind: (getattr(torch.optim, kind), MADE["Adam"][1])
+         for kind in ("RAdam", "NAdam", "Adamax")}
 
 
 def trained(kind, *groups, schedule=None, steps=3, **options):
@@ -272,20 +277,69 @@ def test_options_that_differ_are_named_and_nothing_changes(kind, other, message)
     model, optimizer = trained(kind, *groups, steps=1, **options)
     before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
     random = torch.get_rng_state()
-    with pytest.raises(CheckpointError, match=message + ".* set another after resume"):
+    with pytest.raises(CheckpointError, match=message + ".*; resume with the same, and "
+                       "set other options afterwards"):
         resume(kept, model, optimizer)
     assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
     assert torch.equal(torch.get_rng_state(), random)
 
 
-@pytest.mark.parametrize("saved, given", [("Adam", "SGD"), ("SGD", "Adam"),
-                                          ("Adam", "Adagrad")])
+@pytest.mark.parametrize("saved, given", [
+    ("Adam", "SGD"), ("SGD", "Adam"), ("Adam", "RAdam"), ("Adam", "NAdam"),
+    ("NAdam", "Adam"), ("Adam", "Adamax")])
 def test_a_snapshot_of_another_kind_of_optimizer_is_refused(saved, given):
     kept, (model, optimizer) = snapshot(*trained(saved), 1, 0), trained(given)
     before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
-    with pytest.raises(CheckpointError, match=f"the snapshot is not of {given}"):
+    with pytest.raises(CheckpointError, match=f"the optimizer's class is {saved} in the "
+                       f"snapshot, {given} here; resume with the same, and set"):
         resume(kept, model, optimizer)
     assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
+
+
+def test_an_option_that_the_snapshot_does_not_know_is_named():
+    kept = snapshot(*trained("SGD"), 1, 0)
+    del kept["made_of"]["group 1: nesterov"]  # as of another torch
+    with pytest.raises(CheckpointError, match="group 1: nesterov is missing in the snapshot, "
+                                              "False here"):
+        resume(kept, *trained("SGD"))
+
+
+def two_of_a_shape(*groups, extra=()):
+    """Return layers A and B, and Adam with a group of layers for each of `groups`."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in "AB"})
+    optimizer = torch.optim.Adam([{"params": [model[name].weight for name in group]}
+                                  for group in groups] + [{"params": p} for p in extra])
+    for p in [*model.parameters(), *extra]:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("saved, given, message", [
+    (["AB"], ["BA"], "group 0: parameter 0 is A.weight in the snapshot, B.weight here"),
+    (["A", "B"], ["B", "A"], "group 0: parameter 0 is A.weight in the snapshot, B.weight"),
+    (["AB"], ["A"], "group 0: parameter 1 is B.weight in the snapshot, missing here"),
+    (["A"], ["A", "B"], "group 1: parameter 0 is missing in the snapshot, B.weight here"),
+])
+@pytest.mark.parametrize("times", [0, 1])
+def test_an_optimizer_with_other_parameters_is_refused(saved, given, message, times):
+    model, optimizer = two_of_a_shape(*saved)
+    kept = snapshot(wrapped(model, times), optimizer, 1, 0)
+    assert resume(kept, *two_of_a_shape(*saved)) == (1, 0)
+    model, optimizer = two_of_a_shape(*given)
+    before = pickle.dumps((model.state_dict(), optimizer.state_dict()))
+    with pytest.raises(CheckpointError, match=f"^{message}"):
+        resume(kept, model, optimizer)
+    assert pickle.dumps((model.state_dict(), optimizer.state_dict())) == before
+
+
+def test_a_parameter_that_is_not_the_models_is_compared_by_its_shape():
+    kept = snapshot(*two_of_a_shape("A", extra=[torch.ones(3)]), 1, 0)
+    resume(kept, *two_of_a_shape("A", extra=[torch.zeros(3)]))
+    with pytest.raises(CheckpointError, match=r"group 1: parameter 0 is one of shape "
+                       r"\(3,\) in the snapshot, one of shape \(1, 3\) here"):
+        resume(kept, *two_of_a_shape("A", extra=[torch.ones(1, 3)]))
 
 
 SCHEDULES = {
@@ -327,12 +381,11 @@ def test_a_group_may_have_its_own_rate_and_a_rate_may_be_a_tensor(saved, given):
 def test_a_schedule_by_hand_keeps_its_first_rate_in_the_group():
     model, optimizer = trained("SGD")
     optimizer.param_groups[0]["lr"] = 0.05
-    kept = snapshot(model, optimizer, 1, 0)
     with pytest.raises(CheckpointError, match="lr is 0.05 in the snapshot, 0.1 here"):
-        resume(kept, *trained("SGD", steps=0))
-    kept["optimizer"]["param_groups"][0]["initial_lr"] = 0.1
+        resume(snapshot(model, optimizer, 1, 0), *trained("SGD", steps=0))
+    optimizer.param_groups[0]["initial_lr"] = 0.1
     again, other = trained("SGD", steps=0)
-    resume(kept, again, other)
+    resume(snapshot(model, optimizer, 1, 0), again, other)
     assert [group["lr"] for group in other.param_groups] == [0.05, 0.1]
 
 
@@ -368,3 +421,55 @@ def test_each_rank_gets_its_own_random_state_again(path):
     run = Run()
     with pytest.raises(CheckpointError, match="is of 2 ranks, this run has 1"):
         resume(load(path), run.model, run.optimizer)
+
+
+# several ranks
+
+def told(function, *args):
+    """Return what the call says when it refuses."""
+    with pytest.raises(CheckpointError) as caught:
+        function(*args)
+    return str(caught.value)
+
+
+def by_rank(zero, one):
+    return one if dist.get_rank() else zero
+
+
+@pytest.mark.parametrize("name, zero, one", [
+    ("the place", "epoch 3, step 0", "epoch 4, step 0"),
+    ("the place", "epoch 3, step 0", "epoch 3, step 7"),
+    ("the generator's class", "Generator", "NoneType"),
+    ("the optimizer's class", "Adam", "RAdam"), ("group 1: lr", "0.01", "0.02"),
+    ("group 0: parameter 0", "0.weight", "4.weight")])
+def test_what_differs_between_ranks_is_named_on_every_rank(name, zero, one):
+    def take():
+        value = by_rank(zero, one)
+        kind = value if name == "the optimizer's class" else "Adam"
+        model, optimizer = trained(kind, {}, {"lr": 0.02} if value == "0.02" else {}, steps=0)
+        if value == "4.weight":
+            optimizer.param_groups.reverse()
+        generator = torch.Generator() if value == "Generator" else None
+        return told(snapshot, model, optimizer, 4 if "epoch 4" in value else 3,
+                    7 if "step 7" in value else 0, generator)
+    assert run_ranks(take, 2) == [
+        f"could not take a snapshot: {name} is {one} on rank 1, {zero} on rank 0; give "
+        "every rank the same"] * 2
+
+
+def test_a_resume_that_one_rank_refuses_changes_nothing_on_any_rank():
+    def try_two():
+        model, optimizer = trained("Adam")
+        kept = snapshot(model, optimizer, 3, 0)
+        again, other = trained("Adam", steps=1)
+        before = pickle.dumps((again.state_dict(), other.state_dict()))
+        refused = told(resume, kept, again, other, by_rank(None, torch.Generator()))
+        elsewhere = told(resume, kept | {"epoch": by_rank(3, 4)}, again, other)
+        assert pickle.dumps((again.state_dict(), other.state_dict())) == before
+        return refused, elsewhere
+    own = ("the generator's class is NoneType in the snapshot, Generator here; resume with "
+           "the same, and set other options afterwards")
+    other = ("could not resume: the place is epoch 4, step 0 on rank 1, epoch 3, step 0 on "
+             "rank 0; give every rank the same")
+    assert run_ranks(try_two, 2) == [
+        (f"rank 1 could not resume: CheckpointError: {own}", other), (own, other)]
