@@ -46,7 +46,9 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
     Every rank gets a copy; what it changes, the caller sees only in the results.
     torch's settings here, such as the default dtype, are not sent: set them in it.
     The seed of torch, random and numpy is the rank: each draws its own, in every call.
-    timeout: seconds until all must be done. backend: "gloo", or "nccl" on GPUs.
+    timeout: seconds from their start until all must be done. What is done while the
+    late ones are asked where they are, 0.2 s, counts too; sending function, args and
+    results comes on top. backend: "gloo", or "nccl" on GPUs.
     Raises RankError, naming the cause and not its consequences, if a rank raises,
     dies, ends without a result or takes too long. When the call ends, however it
     ends, so have all ranks, and their files are gone. What the ranks print is
@@ -65,8 +67,13 @@ def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
 
 def make_job(world_size, timeout, backend, **more):
     """Return what a warden must know to start ranks; here they have no names yet."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        raise FileNotFoundError("the working directory was deleted; call os.chdir with "
+                                "one that exists") from None
     return {"world_size": world_size, "timeout": timeout, "backend": backend,
-            "environ": dict(os.environ), "path": sys.path, "cwd": os.getcwd(),
+            "environ": dict(os.environ), "path": sys.path, "cwd": cwd,
             "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
             "sources": _sources(), **more}
 

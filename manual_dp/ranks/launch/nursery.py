@@ -17,6 +17,7 @@ its ranks, what these have started, and removes their folder.
 import contextlib
 import importlib
 import linecache
+import mmap
 import os
 import pickle
 import shutil
@@ -30,7 +31,7 @@ import torch  # noqa: F401  (imported here once, so that no rank has to)
 import torch.distributed  # noqa: F401
 
 from manual_dp.ranks.launch import processes, verdict
-from manual_dp.ranks.launch.rank import run
+from manual_dp.ranks.launch.rank import NOTE, run
 
 # What torch imports when the first DistributedDataParallel is made, and what gives the
 # digits: each rank would take 4 s. In pieces of 0.8 s at most, when nobody asks for a
@@ -102,6 +103,8 @@ def _watch(line, job, ranks):
     The pids go into `ranks`, which the caller kills, whatever happens here.
     """
     folder, ended, failed, lost = job["folder"], {}, False, {}
+    # memory that a rank shares with this process: for an error that no file takes
+    job["notes"] = [mmap.mmap(-1, NOTE) for _ in range(job["world_size"])]
     for rank in range(job["world_size"]):
         pid = os.fork()
         if pid == 0:  # it keeps its end of the line: the kernel waits for that too

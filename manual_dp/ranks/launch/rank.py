@@ -7,6 +7,8 @@ Files in the launch's folder, each written whole or not at all:
     result-R   what the function returned, pickled
     error-R    as JSON: time, cause, text, traceback, peer, where
     out-R, err-R, stack-R   what it printed; where it was when time was up
+
+An error that cannot be written down goes into memory: job["notes"][R].
 """
 
 import contextlib
@@ -35,6 +37,7 @@ from manual_dp.ranks.launch import processes
 # What gloo says when another rank has gone: a consequence, not a cause.
 PEER = re.compile(r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
                   r"|connectFullMesh)|clients joined|ncclRemoteError")
+NOTE = 1000  # bytes for an error that cannot be written down
 LAST = 0.5  # seconds that a finished rank keeps its connections open for the others
 
 
@@ -53,7 +56,7 @@ def run(rank, job):
         except SystemExit as error:
             code = exit_code(error)
         except BaseException as error:
-            write(folder, f"error-{rank}", json.dumps(describe(error)).encode())
+            leave_error(rank, job, folder, error)
         leave(job["world_size"], folder, wait=done)
     finally:  # whatever else may happen: the code after this is the warden's
         os._exit(code & 0xFF)
@@ -162,6 +165,20 @@ def describe(error, files=(__file__,)):
     return {"time": time.monotonic(), "text": what, "traceback": text,
             "peer": from_peer(error), "cause": type(error).__name__,
             "where": where[0] if where else "a collective"}
+
+
+def leave_error(rank, job, folder, error):
+    """Write the error down; where that fails, say so in memory shared with the warden.
+
+    The folder may be gone or full, no file be left to open, a builtin be replaced.
+    """
+    try:
+        write(folder, f"error-{rank}", json.dumps(describe(error)).encode())
+    except BaseException as why:
+        note = (f": its error could not be written down ({why.__class__.__name__}: "
+                f"{why}): {error.__class__.__name__}: {error}")
+        job["notes"][rank].write(note.encode(errors="replace")[:NOTE])
+        raise  # and end: to leave the group needs files, too
 
 
 def from_peer(error):

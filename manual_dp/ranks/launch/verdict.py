@@ -75,7 +75,8 @@ def judge(folder, job, ended, places, late=None):
     if ends:
         *_, rank, code = ends[0]
         kind, how = _ending(code)
-        return RankError(f"rank {rank} {how}", rank, _last_words(folder, rank), kind)
+        return RankError(f"rank {rank} {how}{_note(job, rank)}", rank,
+                         _last_words(folder, rank), kind)
     if places:
         return (late or _late)(job["timeout"], places)
     rank = min(errors)
@@ -112,6 +113,12 @@ def _ending(code):
     if code == 0:
         return "exited", "exited without returning a result (exit code 0)"
     return "exited", f"exited with code {code}"
+
+
+def _note(job, rank):
+    """Return what a rank said that could not write its error down, if it did."""
+    note = job["notes"][rank][:] if "notes" in job else b""  # ranks that stay have none
+    return note.rstrip(b"\0").decode(errors="ignore")
 
 
 def _last_words(folder, rank):

@@ -256,6 +256,17 @@ def test_a_system_without_fork_is_refused(monkeypatch):
         run_ranks(int, 2)
 
 
+def test_a_working_directory_that_was_deleted_is_refused_in_words(monkeypatch, tmp_path):
+    monkeypatch.setattr(launch, "connect", None)
+    with monkeypatch.context() as patch:
+        (tmp_path / "gone").mkdir()
+        patch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(FileNotFoundError, match="the working directory was deleted; "
+                           "call os.chdir with one that exists"):
+            run_ranks(int, 1)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_nccl_ranks_sum_on_their_gpus():
     def total():

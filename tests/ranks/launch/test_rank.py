@@ -1,5 +1,6 @@
 """What a rank is, and what it leaves: a result, or an error with its line."""
 
+import builtins
 import os
 import pickle
 import random
@@ -12,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import cloudpickle
 import numpy
 import psutil
 import pytest
@@ -23,6 +25,9 @@ from manual_dp.ranks.launch.rank import pack
 from tests.support.launches import SOON, error_of
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+# A rank has no tests to import from: send this file's functions whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 # where it runs
@@ -227,13 +232,45 @@ def test_a_rank_may_put_anything_in_the_place_of_its_streams(stream):
     assert run_ranks(replace, 2, timeout=SOON) == [1, 1]
 
 
-def test_a_rank_that_removes_the_folder_ends_in_an_error():
-    def remove():
-        import shutil
-        shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/1")))
-        return 1
+def remove_the_folder():
+    import shutil
+    shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/1")))
 
-    assert str(error_of(remove, world_size=1)) == "rank 0 exited with code 1"
+
+def write_no_more():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def open_no_more():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+
+def spoil_builtins():
+    builtins.len = builtins.isinstance = builtins.open = None
+
+
+@pytest.mark.parametrize("spoil, why, text", [
+    (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine"),
+    (write_no_more, r"OSError: \[Errno 27\] File too large", "mine"),
+    (open_no_more, r"OSError: \[Errno 24\] Too many open files: '/.*error-0'", "mine"),
+    (spoil_builtins, r"TypeError: 'NoneType' object is not callable", "mine"),
+    (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine \u4e2d" * 10**5)],
+    ids=["removed", "full", "no file left", "builtins", "long"])
+def test_an_error_that_cannot_be_written_down_is_told_all_the_same(spoil, why, text):
+    def fail():
+        spoil()
+        raise ValueError(text)
+
+    error = error_of(fail, world_size=1)
+    assert re.match(r"rank 0 exited with code 1: its error could not be written down "
+                    rf"\({why}\): ValueError: mine", str(error))
+    assert (error.kind, error.rank) == ("exited", 0) and len(str(error)) < 1200
+
+
+def test_a_result_that_cannot_be_written_down_is_told_all_the_same():
+    error = error_of(remove_the_folder, world_size=1)
+    assert re.match(r"rank 0 exited with code 1: its error could not be written down "
+                    r".*error-0'\): FileNotFoundError: .*result-0'", str(error))
 
 
 def test_a_rank_may_work_in_the_folder(tmp_path):
