@@ -11,6 +11,9 @@
 The weights live on devices[0] and are copied again in every forward: about the same
 bytes as a star all-reduce, all of them through one device. `nn.DataParallel` does these
 four steps on GPUs; without a GPU it calls the bare module and splits nothing.
+
+Not offered: sparse gradients, lazy layers before their first call, and modules that
+keep a tensor computed from parameters, as old `weight_norm` and pruning do.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -101,9 +104,28 @@ def _check(module, devices):
     check_devices(devices)
     home = torch.empty(0, device=devices[0]).device  # "cuda" is cuda:0, or another
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if nn.parameter.is_lazy(tensor):
+            raise ValueError(f"{name} has no shape yet; call the module once before it "
+                             "is replicated")
         if tensor.device != home:
             raise ValueError(f"{name} is on {tensor.device}, devices[0] is {home}; "
                              "move the module there first")
+    for name, part in module.named_modules():
+        _check_part(f"{name or 'the module'} ({type(part).__name__})", part)
+
+
+def _check_part(name, part):
+    for kept, value in vars(part).items():
+        if isinstance(value, torch.Tensor) and not value.is_leaf:
+            raise TypeError(
+                f"{name} keeps {kept}, a tensor that was computed: no replica can copy "
+                "it; compute it in forward (for weight_norm take torch.nn.utils."
+                "parametrizations.weight_norm, after pruning call torch.nn.utils.prune."
+                "remove)")
+    if (isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.sparse
+            and part.weight.requires_grad and torch.is_grad_enabled()):
+        raise ValueError(f"{name} has sparse=True, and no sparse gradient comes back "
+                         "from a replica; make it with sparse=False")
 
 
 def _check_shards(replicas, X_shards):

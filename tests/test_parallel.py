@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel, gather, parallel_apply, replicate
@@ -219,6 +220,52 @@ def test_the_wrapper_follows_eval_and_no_grad():
 def test_what_does_not_fit_is_named(refused, error, message):
     with pytest.raises(error, match=message):
         refused()
+
+
+def keeping(module):
+    module.kept = module.weight * 2
+    return module
+
+
+def pruned(module):
+    return prune.identity(module, "weight")
+
+
+@pytest.mark.filterwarnings("ignore")  # that weight_norm and lazy layers are old, or new
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: nn.Sequential(keeping(nn.Linear(3, 2))), TypeError,
+     r"0 \(Linear\) keeps kept, a tensor that was computed"),
+    (lambda: keeping(nn.Linear(3, 2)), TypeError, r"the module \(Linear\) keeps kept"),
+    (lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2))), TypeError,
+     r"0 \(Linear\) keeps weight, .* take torch.nn.utils.parametrizations.weight_norm"),
+    (lambda: nn.Sequential(nn.Identity(), pruned(nn.Linear(3, 2))), TypeError,
+     r"1 \(Linear\) keeps weight, .* call torch.nn.utils.prune.remove"),
+    (lambda: nn.Sequential(nn.LazyLinear(2)), ValueError,
+     "0.weight has no shape yet; call the module once before"),
+    (lambda: nn.LazyBatchNorm1d(affine=False), ValueError, "running_mean has no shape yet"),
+    (lambda: nn.Sequential(nn.Embedding(5, 2, sparse=True)), ValueError,
+     r"0 \(Embedding\) has sparse=True, .* make it with sparse=False"),
+    (lambda: nn.Sequential(nn.EmbeddingBag(5, 2, sparse=True)), ValueError,
+     r"0 \(EmbeddingBag\) has sparse=True"),
+])
+def test_what_cannot_be_replicated_is_named_with_the_way_out(make, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        replicate(make(), [CPU] * 2)
+
+
+def test_a_tensor_that_was_not_computed_may_be_kept():
+    module = nn.Linear(3, 3)
+    module.mask = torch.eye(3)
+    kept = replicate(module, [CPU] * 2)[1].mask
+    assert torch.equal(kept, module.mask) and kept is not module.mask
+
+
+def test_a_sparse_embedding_without_gradients_is_replicated():
+    module, X = nn.Embedding(5, 2, sparse=True), torch.tensor([3, 1, 4])
+    with torch.no_grad():
+        assert torch.equal(DataParallel(module, [CPU] * 2)(X), module(X))
+    module.requires_grad_(False)
+    assert torch.equal(DataParallel(module, [CPU] * 2)(X), module(X))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
