@@ -33,14 +33,25 @@ def train_command(args):
     from manual_dp.train import train
 
     load_data(args.data, root=args.data_dir)  # fails here rather than in a run
-    settings = {name: getattr(args, name) for name in
-                ("data", "batch_size", "per_device", "lr", "epochs", "scale")}
+    settings = {
+        name: getattr(args, name)
+        for name in ("data", "batch_size", "per_device", "lr", "epochs", "scale")
+    }
     runs = []
     for seed, world_size, lr in product(args.seeds, args.world_size, args.lr):
         batch_size = args.batch_size * (world_size if args.per_device else 1)
         data = load_data(args.data, batch_size, seed, args.data_dir)
-        run = train(try_devices(world_size), batch_size, lr, args.epochs, data, seed,
-                    args.scale, verbose=False, progress=_bar)
+        run = train(
+            try_devices(world_size),
+            batch_size,
+            lr,
+            args.epochs,
+            data,
+            seed,
+            args.scale,
+            verbose=False,
+            progress=_bar,
+        )
         runs.append({"seed": seed, "batch_size": batch_size, "lr": lr, **run})
         if args.out:
             write_json(args.out, {"settings": settings, "runs": runs})
@@ -52,9 +63,11 @@ def table(runs):
     lines = ["devices  batch      lr  seed  best acc  last acc  last loss  sec/epoch"]
     for run in runs:
         acc, seconds = run["test_acc"], run["seconds"]
-        lines.append(f"{run['world_size']:7d}  {run['batch_size']:5d}  {run['lr']:6g}  "
-                     f"{run['seed']:4d}  {max(acc):8.3f}  {acc[-1]:8.3f}  "
-                     f"{run['loss'][-1]:9.4f}  {sum(seconds) / len(seconds):9.2f}")
+        lines.append(
+            f"{run['world_size']:7d}  {run['batch_size']:5d}  {run['lr']:6g}  "
+            f"{run['seed']:4d}  {max(acc):8.3f}  {acc[-1]:8.3f}  "
+            f"{run['loss'][-1]:9.4f}  {sum(seconds) / len(seconds):9.2f}"
+        )
     return "\n".join(lines)
 
 
@@ -70,30 +83,71 @@ def _bar(items, label):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m manual_dp",
-        description="Train one network on many devices, by hand.")
+        description="Train one network on many devices, by hand.",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train on one device, on two, ...",
-                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    train.add_argument("--world-size", type=count, nargs="+", metavar="N",
-                       default=[1, 2],
-                       help="numbers of devices, one run for each")
-    train.add_argument("--data", choices=("digits", "fashion-mnist"), default="digits",
-                       help="what to train on")
-    train.add_argument("--data-dir", type=Path, metavar="DIR",
-                       help="folder of Fashion-MNIST's four .gz files")
+    train = commands.add_parser(
+        "train",
+        help="train on one device, on two, ...",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    train.add_argument(
+        "--world-size",
+        type=count,
+        nargs="+",
+        metavar="N",
+        default=[1, 2],
+        help="numbers of devices, one run for each",
+    )
+    train.add_argument(
+        "--data",
+        choices=("digits", "fashion-mnist"),
+        default="digits",
+        help="what to train on",
+    )
+    train.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of Fashion-MNIST's four .gz files",
+    )
     train.add_argument("--epochs", type=count, default=10, metavar="N", help="epochs")
-    train.add_argument("--batch-size", type=count, default=256, metavar="N",
-                       help="examples in a minibatch, over all devices")
-    train.add_argument("--per-device", action="store_true",
-                       help="each device gets --batch-size examples in a minibatch")
-    train.add_argument("--lr", type=rate, nargs="+", default=[0.2], metavar="R",
-                       help="learning rates, one run for each")
-    train.add_argument("--scale", type=_scale, default="he", metavar="S",
-                       help='spread of the initial weights: a number (the book: 0.01) '
-                            'or "he"')
-    train.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N",
-                       help="one run for each seed")
+    train.add_argument(
+        "--batch-size",
+        type=count,
+        default=256,
+        metavar="N",
+        help="examples in a minibatch, over all devices",
+    )
+    train.add_argument(
+        "--per-device",
+        action="store_true",
+        help="each device gets --batch-size examples in a minibatch",
+    )
+    train.add_argument(
+        "--lr",
+        type=rate,
+        nargs="+",
+        default=[0.2],
+        metavar="R",
+        help="learning rates, one run for each",
+    )
+    train.add_argument(
+        "--scale",
+        type=_scale,
+        default="he",
+        metavar="S",
+        help='spread of the initial weights: a number (the book: 0.01) or "he"',
+    )
+    train.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0],
+        metavar="N",
+        help="one run for each seed",
+    )
     train.add_argument("--out", type=file, metavar="FILE", help="write JSON here")
     train.set_defaults(command=train_command)
 

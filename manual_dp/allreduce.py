@@ -90,10 +90,10 @@ def halving_doubling(tensors):
     _check_contiguous(tensors)
     flat = [tensor.view(-1) for tensor in tensors]
     beyond = len(flat) - 2 ** (len(flat).bit_length() - 1)
-    hosts, guests = flat[:2 * beyond:2], flat[1:2 * beyond:2]
+    hosts, guests = flat[: 2 * beyond : 2], flat[1 : 2 * beyond : 2]
     for host, guest in zip(hosts, guests):
         host.add_(guest.to(host.device))
-    exchange_halves(hosts + flat[2 * beyond:])
+    exchange_halves(hosts + flat[2 * beyond :])
     for host, guest in zip(hosts, guests):
         guest.copy_(host)
 
@@ -107,8 +107,9 @@ def exchange_halves(parts):
     """
     if len(parts) == 1:
         return
-    lower, upper = ([part.tensor_split(2) for part in some]
-                    for some in (parts[::2], parts[1::2]))
+    lower, upper = (
+        [part.tensor_split(2) for part in some] for some in (parts[::2], parts[1::2])
+    )
     for ours, theirs in zip(lower, upper):
         ours[0].add_(theirs[0].to(ours[0].device))
         theirs[1].add_(ours[1].to(theirs[1].device))
@@ -154,8 +155,12 @@ def allgather(chunks):
             chunks[peer][i].copy_(chunks[rank][i])
 
 
-WAYS = {"star": allreduce, "ring": ring_allreduce, "tree": tree_allreduce,
-        "halving-doubling": halving_doubling}
+WAYS = {
+    "star": allreduce,
+    "ring": ring_allreduce,
+    "tree": tree_allreduce,
+    "halving-doubling": halving_doubling,
+}
 
 
 def _check(tensors, name="rank {}"):
@@ -166,28 +171,38 @@ def _check(tensors, name="rank {}"):
     who = name.format  # called only to complain: the check stands in every step
     for rank, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{who(rank)} holds a {type(tensor).__name__}, "
-                            "not a tensor")
+            raise TypeError(
+                f"{who(rank)} holds a {type(tensor).__name__}, not a tensor"
+            )
         if tensor.is_meta or tensor.layout != torch.strided:
-            raise TypeError(f"{who(rank)} holds a tensor without numbers in memory: "
-                            f"{tensor.device}, {tensor.layout}")
+            raise TypeError(
+                f"{who(rank)} holds a tensor without numbers in memory: "
+                f"{tensor.device}, {tensor.layout}"
+            )
         if not (tensor.is_floating_point() or tensor.dtype == torch.int64):
-            raise TypeError(f"{who(rank)} holds {tensor.dtype}; only floats and int64 "
-                            "are added (shorter integers overflow)")
+            raise TypeError(
+                f"{who(rank)} holds {tensor.dtype}; only floats and int64 "
+                "are added (shorter integers overflow)"
+            )
         if tensor.dtype != tensors[0].dtype:
-            raise TypeError(f"{who(rank)} holds {tensor.dtype}, "
-                            f"{who(0)} holds {tensors[0].dtype}")
+            raise TypeError(
+                f"{who(rank)} holds {tensor.dtype}, {who(0)} holds {tensors[0].dtype}"
+            )
         if tensor.shape != tensors[0].shape:
-            raise ValueError(f"{who(rank)} holds shape {tuple(tensor.shape)}, "
-                             f"{who(0)} holds {tuple(tensors[0].shape)}")
+            raise ValueError(
+                f"{who(rank)} holds shape {tuple(tensor.shape)}, "
+                f"{who(0)} holds {tuple(tensors[0].shape)}"
+            )
     check_no_shared_memory(tensors, "ranks")
 
 
 def _check_contiguous(tensors):
     for rank, tensor in enumerate(tensors):
         if not tensor.is_contiguous():
-            raise ValueError(f"tensors must be contiguous to be cut into chunks; rank "
-                             f"{rank}'s has strides {tensor.stride()}")
+            raise ValueError(
+                f"tensors must be contiguous to be cut into chunks; rank "
+                f"{rank}'s has strides {tensor.stride()}"
+            )
 
 
 def _check_chunks(chunks):
@@ -195,8 +210,10 @@ def _check_chunks(chunks):
         raise ValueError("need a list of chunks for each rank, got an empty list")
     for rank, row in enumerate(chunks):
         if len(row) != len(chunks):
-            raise ValueError(f"rank {rank} holds {len(row)} chunks; "
-                             f"{len(chunks)} ranks need as many chunks each")
+            raise ValueError(
+                f"rank {rank} holds {len(row)} chunks; "
+                f"{len(chunks)} ranks need as many chunks each"
+            )
     for i, column in enumerate(zip(*chunks)):
         _check(column, f"chunk {i} of rank {{}}")
     check_no_shared_memory([chunk for row in chunks for chunk in row], "chunks")

@@ -1,6 +1,6 @@
 """Checks of arguments that several pages share.
 
-    check_no_shared_memory   refuse tensors of which one would overwrite another
+check_no_shared_memory   refuse tensors of which one would overwrite another
 """
 
 import torch
@@ -13,8 +13,10 @@ def check_no_shared_memory(tensors, holders):
     ranks on the same memory would add one gradient twice.
     """
     tensors = sorted((t for t in tensors if t.numel()), key=torch.Tensor.data_ptr)
-    apart = all(t.data_ptr() + _reach(t) * t.element_size() <= after.data_ptr()
-                for t, after in zip(tensors, tensors[1:]))
+    apart = all(
+        t.data_ptr() + _reach(t) * t.element_size() <= after.data_ptr()
+        for t, after in zip(tensors, tensors[1:])
+    )
     if apart and not any(0 in t.stride() or _reach(t) < t.numel() for t in tensors):
         return
     places = [place for t in tensors for place in _places(t)]
@@ -23,8 +25,14 @@ def check_no_shared_memory(tensors, holders):
 
 
 def _reach(tensor):
-    return tensor.numel() if tensor.is_contiguous() else 1 + sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return (
+        tensor.numel()
+        if tensor.is_contiguous()
+        else 1
+        + sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
+        )
+    )
 
 
 def _places(tensor):

@@ -61,20 +61,23 @@ def load_data(name="digits", batch_size=256, seed=0, root=None, dtype=torch.floa
     generator = torch.Generator().manual_seed(seed)
     white = X.max()
     X, X_test = (images.unsqueeze(1).to(dtype) / white for images in (X, X_test))
-    return (Batches(X, y.long(), batch_size, generator),
-            Batches(X_test, y_test.long(), batch_size))
+    return (
+        Batches(X, y.long(), batch_size, generator),
+        Batches(X_test, y_test.long(), batch_size),
+    )
 
 
 def _digits(root):
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError("the digits come with scikit-learn: "
-                          "pip install 'manual_dp[course]'") from error
+        raise ImportError(
+            "the digits come with scikit-learn: pip install 'manual_dp[course]'"
+        ) from error
     digits = load_digits()
     X = torch.from_numpy(digits.images).to(torch.uint8)
     X = X.repeat_interleave(3, 1).repeat_interleave(3, 2)  # 8x8 to 24x24
-    X = torch.nn.functional.pad(X, (2, 2, 2, 2))           # to 28x28
+    X = torch.nn.functional.pad(X, (2, 2, 2, 2))  # to 28x28
     y = torch.from_numpy(digits.target)
     test = torch.arange(len(X)) % 5 == 4
     return X[~test], y[~test], X[test], y[test]

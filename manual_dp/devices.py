@@ -37,5 +37,6 @@ def check_devices(devices):
     gpus = torch.cuda.device_count()
     for device in map(torch.device, devices):
         if device.type == "cuda" and (device.index or 0) >= gpus:
-            raise ValueError(f"device {device} is not here: torch finds {gpus} GPUs; "
-                             "see try_devices")
+            raise ValueError(
+                f"device {device} is not here: torch finds {gpus} GPUs; see try_devices"
+            )

@@ -16,8 +16,16 @@ import math
 import torch
 from torch.nn import functional as F
 
-SHAPES = [(20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,),
-          (800, 128), (128,), (128, 10), (10,)]
+SHAPES = [
+    (20, 1, 3, 3),
+    (20,),
+    (50, 20, 5, 5),
+    (50,),
+    (800, 128),
+    (128,),
+    (128, 10),
+    (10,),
+]
 
 
 def init_params(scale=0.01, generator=None, dtype=torch.float32):
@@ -81,8 +89,9 @@ def check_labels(y, classes=10):
     if y.dtype != torch.int64:
         raise TypeError(f"y must be int64 labels, got {y.dtype}")
     if y.dim() != 1:
-        raise ValueError("y must have one label an example, "
-                         f"got shape {tuple(y.shape)}")
+        raise ValueError(
+            f"y must have one label an example, got shape {tuple(y.shape)}"
+        )
     wrong = (y < 0) | (y >= classes)
     if wrong.any():
         i = int(wrong.nonzero()[0])
@@ -108,5 +117,7 @@ def _check_scores(y_hat, y):
     if y.dtype != torch.int64:
         raise TypeError(f"y must be int64 labels, got {y.dtype}")
     if y_hat.dim() != 2 or y.shape != y_hat.shape[:1]:
-        raise ValueError(f"y_hat {tuple(y_hat.shape)} and y {tuple(y.shape)} must be "
-                         "(n, classes) and (n,)")
+        raise ValueError(
+            f"y_hat {tuple(y_hat.shape)} and y {tuple(y.shape)} must be "
+            "(n, classes) and (n,)"
+        )

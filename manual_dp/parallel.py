@@ -60,6 +60,7 @@ def parallel_apply(replicas, X_shards):
         except Exception as error:
             error.args = (f"replica {rank}: {error}",)
             raise
+
     with ThreadPoolExecutor(len(replicas)) as pool:
         return list(pool.map(apply, range(len(replicas))))
 
@@ -72,11 +73,13 @@ def gather(outputs, device):
     """
     for rank, output in enumerate(outputs):
         if not isinstance(output, torch.Tensor):
-            raise TypeError(f"replica {rank} returned a {type(output).__name__}, "
-                            "not a tensor")
+            raise TypeError(
+                f"replica {rank} returned a {type(output).__name__}, not a tensor"
+            )
         if output.dim() == 0:
-            raise ValueError(f"replica {rank} returned one number; return a row for "
-                             "each example")
+            raise ValueError(
+                f"replica {rank} returned one number; return a row for each example"
+            )
     return torch.cat([output.to(device) for output in outputs])
 
 
@@ -96,7 +99,7 @@ class DataParallel(nn.Module):
     def forward(self, X):
         """Return what `module` returns for X, computed on all devices at once."""
         X_shards = [shard for shard in scatter(X, self.devices) if len(shard)]
-        replicas = replicate(self.module, self.devices[:len(X_shards)])
+        replicas = replicate(self.module, self.devices[: len(X_shards)])
         return gather(parallel_apply(replicas, X_shards), self.devices[0])
 
 
@@ -105,11 +108,14 @@ def _check(module, devices):
     home = torch.empty(0, device=devices[0]).device  # "cuda" is cuda:0, or another
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if nn.parameter.is_lazy(tensor):
-            raise ValueError(f"{name} has no shape yet; call the module once before it "
-                             "is replicated")
+            raise ValueError(
+                f"{name} has no shape yet; call the module once before it is replicated"
+            )
         if tensor.device != home:
-            raise ValueError(f"{name} is on {tensor.device}, devices[0] is {home}; "
-                             "move the module there first")
+            raise ValueError(
+                f"{name} is on {tensor.device}, devices[0] is {home}; "
+                "move the module there first"
+            )
     for name, part in module.named_modules():
         _check_part(f"{name or 'the module'} ({type(part).__name__})", part)
 
@@ -121,14 +127,23 @@ def _check_part(name, part):
                 f"{name} keeps {kept}, a tensor that was computed: no replica can copy "
                 "it; compute it in forward (for weight_norm take torch.nn.utils."
                 "parametrizations.weight_norm, after pruning call torch.nn.utils.prune."
-                "remove)")
-    if (isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.sparse
-            and part.weight.requires_grad and torch.is_grad_enabled()):
-        raise ValueError(f"{name} has sparse=True, and no sparse gradient comes back "
-                         "from a replica; make it with sparse=False")
+                "remove)"
+            )
+    if (
+        isinstance(part, (nn.Embedding, nn.EmbeddingBag))
+        and part.sparse
+        and part.weight.requires_grad
+        and torch.is_grad_enabled()
+    ):
+        raise ValueError(
+            f"{name} has sparse=True, and no sparse gradient comes back "
+            "from a replica; make it with sparse=False"
+        )
 
 
 def _check_shards(replicas, X_shards):
     if not replicas or len(replicas) != len(X_shards):
-        raise ValueError(f"need a shard for each replica, got {len(replicas)} replicas "
-                         f"and {len(X_shards)} shards")
+        raise ValueError(
+            f"need a shard for each replica, got {len(replicas)} replicas "
+            f"and {len(X_shards)} shards"
+        )

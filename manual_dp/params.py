@@ -33,8 +33,9 @@ def pack_grads(params):
     and one all-reduce of the flat tensor sums them all. DDP calls this a bucket.
     A parameter that backward does not reach keeps its zeros.
     """
-    flat = torch.zeros(sum(p.numel() for p in params),
-                       dtype=params[0].dtype, device=params[0].device)
+    flat = torch.zeros(
+        sum(p.numel() for p in params), dtype=params[0].dtype, device=params[0].device
+    )
     for p, grad in zip(params, flat.split([p.numel() for p in params])):
         p.grad = grad.view_as(p)
     return flat
@@ -52,25 +53,33 @@ def check_replicas(device_params, values=True):
     first, homes = device_params[0], {}
     for rank, params in enumerate(device_params):
         if len(params) != len(first):
-            raise ValueError(f"rank {rank} has {len(params)} parameters, "
-                             f"rank 0 has {len(first)}")
+            raise ValueError(
+                f"rank {rank} has {len(params)} parameters, rank 0 has {len(first)}"
+            )
         for i, (p, p0) in enumerate(zip(params, first)):
             who = f"parameter {i} of rank {rank}"
             if not p.is_leaf or not p.requires_grad:
-                raise ValueError(f"{who} is not a leaf that wants a gradient; "
-                                 "make replicas with get_params")
+                raise ValueError(
+                    f"{who} is not a leaf that wants a gradient; "
+                    "make replicas with get_params"
+                )
             if p.shape != p0.shape or p.dtype != p0.dtype:
-                raise ValueError(f"{who} is {p.dtype} {tuple(p.shape)}, "
-                                 f"rank 0's is {p0.dtype} {tuple(p0.shape)}")
+                raise ValueError(
+                    f"{who} is {p.dtype} {tuple(p.shape)}, "
+                    f"rank 0's is {p0.dtype} {tuple(p0.shape)}"
+                )
             home = homes.setdefault((p.device, p.data_ptr()), who)
             if p.numel() and home != who:
-                raise ValueError(f"{who} shares memory with {home}; "
-                                 "make replicas with get_params")
+                raise ValueError(
+                    f"{who} shares memory with {home}; make replicas with get_params"
+                )
             if not values or torch.equal(p, q := p0.to(p.device)):
                 continue
             if not torch.allclose(p, q, 0, 0, equal_nan=True):  # ten times as long
-                raise ValueError(f"{who} differs from rank 0's, by up to "
-                                 f"{largest_difference([p], [q]):.2g}")
+                raise ValueError(
+                    f"{who} differs from rank 0's, by up to "
+                    f"{largest_difference([p], [q]):.2g}"
+                )
 
 
 @torch.no_grad()
@@ -92,8 +101,10 @@ def largest_difference(params, others):
 
 def _check(params):
     if not isinstance(params, (list, tuple, torch.nn.ParameterList)) or not len(params):
-        raise ValueError("params must be a list of at least one tensor, got "
-                         f"a {type(params).__name__}")
+        raise ValueError(
+            "params must be a list of at least one tensor, got "
+            f"a {type(params).__name__}"
+        )
     for i, p in enumerate(params):
         if not isinstance(p, torch.Tensor):
             raise TypeError(f"params[{i}] is a {type(p).__name__}, not a tensor")

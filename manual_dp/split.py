@@ -28,7 +28,7 @@ def scatter(X, devices):
     else:
         rows = -(-len(X) // len(devices))  # ceil
         shards = [shard.to(device) for shard, device in zip(X.split(rows), devices)]
-    empty = [X[:0].to(device) for device in devices[len(shards):]]
+    empty = [X[:0].to(device) for device in devices[len(shards) :]]
     return (*shards, *empty)
 
 
@@ -47,8 +47,9 @@ def split_batch(X, y, devices):
 
 def _distinct_gpus(devices):
     devices = [torch.device(device) for device in devices]
-    return (all(d.type == "cuda" and d.index is not None for d in devices)
-            and len(set(devices)) == len(devices))
+    return all(d.type == "cuda" and d.index is not None for d in devices) and len(
+        set(devices)
+    ) == len(devices)
 
 
 def _check(X, devices):

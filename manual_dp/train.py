@@ -68,8 +68,19 @@ def train_batch(X, y, device_params, devices, lr, allreduce=allreduce):
         return sum(l.item() for l in losses) / len(X)
 
 
-def train(devices, batch_size, lr, num_epochs=10, data="digits", seed=0, scale="he",
-          dtype=torch.float32, allreduce=allreduce, verbose=True, progress=None):
+def train(
+    devices,
+    batch_size,
+    lr,
+    num_epochs=10,
+    data="digits",
+    seed=0,
+    scale="he",
+    dtype=torch.float32,
+    allreduce=allreduce,
+    verbose=True,
+    progress=None,
+):
     """Train LeNet from scratch on `devices`; return the history, a dict.
 
     data: a name for `load_data`, or the pair (train_iter, test_iter) it returns.
@@ -100,9 +111,11 @@ def train(devices, batch_size, lr, num_epochs=10, data="digits", seed=0, scale="
         history["loss"].append(total / count)
         history["test_acc"].append(evaluate_accuracy(device_params, test_iter, devices))
     if verbose and num_epochs:
-        print(f"test acc: {history['test_acc'][-1]:.2f}, "
-              f"{sum(history['seconds']) / num_epochs:.1f} sec/epoch "
-              f"on {list(devices)}")
+        print(
+            f"test acc: {history['test_acc'][-1]:.2f}, "
+            f"{sum(history['seconds']) / num_epochs:.1f} sec/epoch "
+            f"on {list(devices)}"
+        )
     return history
 
 
@@ -119,8 +132,10 @@ def evaluate_accuracy(device_params, data, devices):
     for X, y in data:
         check_labels(y)  # (n, 1) would be broadcast against n answers
         X_shards, y_shards = split_batch(X, y, devices)
-        hits = [(lenet(X_shard, params).argmax(dim=1) == y_shard).sum()
-                for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)]
+        hits = [
+            (lenet(X_shard, params).argmax(dim=1) == y_shard).sum()
+            for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)
+        ]
         correct += sum(hit.item() for hit in hits)  # read when all are under way
         total += len(y)
     if not total:
@@ -153,8 +168,10 @@ def _check(X, y, device_params, devices, lr):
 def _check_replica_count(device_params, devices):
     check_devices(devices)
     if len(device_params) != len(devices):
-        raise ValueError(f"device_params has {len(device_params)} replicas "
-                         f"but devices has {len(devices)}")
+        raise ValueError(
+            f"device_params has {len(device_params)} replicas "
+            f"but devices has {len(devices)}"
+        )
 
 
 def _check_lr(lr):
@@ -177,5 +194,7 @@ def _check_finite(grads):
     for rank, grad in enumerate(grads):
         # a NaN or inf anywhere shows in the ends, ten times faster than asking for all
         if not torch.stack(grad.aminmax()).isfinite().all():
-            raise ValueError(f"the summed gradient on rank {rank} is not finite (NaN "
-                             "or inf in X, or too large a step); nothing was updated")
+            raise ValueError(
+                f"the summed gradient on rank {rank} is not finite (NaN "
+                "or inf in X, or too large a step); nothing was updated"
+            )

@@ -22,14 +22,21 @@ def digits(world_size, *shape):
 
 
 @every_way
-@given(world_size=st.integers(1, 9), shape=st.lists(st.integers(0, 5), max_size=3),
-       dtype=st.sampled_from(DTYPES), wants_gradient=st.booleans(),
-       seed=st.integers(0, 99))
+@given(
+    world_size=st.integers(1, 9),
+    shape=st.lists(st.integers(0, 5), max_size=3),
+    dtype=st.sampled_from(DTYPES),
+    wants_gradient=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_every_rank_ends_with_the_exact_sum_outside_the_graph(
-        way, world_size, shape, dtype, wants_gradient, seed):
+    way, world_size, shape, dtype, wants_gradient, seed
+):
     generator = torch.Generator().manual_seed(seed)
-    tensors = [torch.randint(-9, 10, shape, generator=generator).to(dtype)
-               for _ in range(world_size)]
+    tensors = [
+        torch.randint(-9, 10, shape, generator=generator).to(dtype)
+        for _ in range(world_size)
+    ]
     expected = torch.stack(tensors).sum(dim=0)
     wants_gradient = wants_gradient and dtype.is_floating_point
     tensors = tuple(tensor.requires_grad_(wants_gradient) for tensor in tensors)
@@ -50,16 +57,19 @@ def test_ranks_agree_bit_for_bit(way, world_size):
     torch.testing.assert_close(tensors[0], expected)
 
 
-@pytest.mark.parametrize("way, sums", [
-    ("star", [0, 0, 0]),  # (2^24 + 1) - 2^24, and the 1 is rounded away
-    ("tree", [0, 0, 0]),  # the same pairs
-    ("halving-doubling", [0, 0, 0]),  # rank 1 is the guest of rank 0
-    # chunk i starts on rank i + 1, goes round, and is finished by rank i:
-    # (1 - 2^24) + 2^24, then (-2^24 + 2^24) + 1, then (2^24 + 1) - 2^24
-    ("ring", [1, 1, 0]),
-])
+@pytest.mark.parametrize(
+    "way, sums",
+    [
+        ("star", [0, 0, 0]),  # (2^24 + 1) - 2^24, and the 1 is rounded away
+        ("tree", [0, 0, 0]),  # the same pairs
+        ("halving-doubling", [0, 0, 0]),  # rank 1 is the guest of rank 0
+        # chunk i starts on rank i + 1, goes round, and is finished by rank i:
+        # (1 - 2^24) + 2^24, then (-2^24 + 2^24) + 1, then (2^24 + 1) - 2^24
+        ("ring", [1, 1, 0]),
+    ],
+)
 def test_the_order_of_the_additions_is_fixed(way, sums):
-    tensors = [torch.full((3,), value) for value in (2.0**24, 1.0, -2.0**24)]
+    tensors = [torch.full((3,), value) for value in (2.0**24, 1.0, -(2.0**24))]
     WAYS[way](tensors)
     assert [tensor.tolist() for tensor in tensors] == [sums] * 3
 
@@ -75,19 +85,25 @@ LAYOUTS = {  # of a base of 4 x 4 numbers: what of it is the rank's tensor
     "every second row": lambda base, rank: base[::2],
     "one column": lambda base, rank: base[:, 1],
     "permuted": lambda base, rank: base.view(2, 2, 4).permute(2, 0, 1),
-    "of each rank its own": lambda base, rank: (base[:, ::2], base.t()[:, :2],
-                                                base[1:3].view(4, 2))[rank % 3],
+    "of each rank its own": lambda base, rank: (
+        base[:, ::2],
+        base.t()[:, :2],
+        base[1:3].view(4, 2),
+    )[rank % 3],
 }
 
 
 @every_way
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_every_rank_counts_once_and_nothing_outside_a_view_is_touched(way, layout,
-                                                                      world_size):
+def test_every_rank_counts_once_and_nothing_outside_a_view_is_touched(
+    way, layout, world_size
+):
     bases, expected = digits(world_size, 4, 4), digits(world_size, 4, 4)
-    views, places = ([LAYOUTS[layout](base, rank) for rank, base in enumerate(some)]
-                     for some in (bases, expected))
+    views, places = (
+        [LAYOUTS[layout](base, rank) for rank, base in enumerate(some)]
+        for some in (bases, expected)
+    )
     if way in CUTTING and not views[0].is_contiguous():
         with pytest.raises(ValueError, match=r"contiguous .* rank 0's has strides \("):
             WAYS[way](views)
@@ -107,8 +123,7 @@ def test_the_rank_that_has_strides_is_named(way):
 
 @every_way
 def test_rows_of_a_matrix_are_told_apart_without_listing_every_place(monkeypatch, way):
-    monkeypatch.setattr(checks, "_places",
-                        lambda tensor: pytest.fail("slow"))
+    monkeypatch.setattr(checks, "_places", lambda tensor: pytest.fail("slow"))
     rows = torch.stack(digits(3, 4))
     WAYS[way]([rows[2], rows[0], rows[1]])
     assert rows.tolist() == [[111, 222, 333, 444]] * 3
@@ -123,6 +138,7 @@ def test_columns_of_a_matrix_may_be_the_ranks(way):
 
 # what all of them refuse, and then nothing has been written
 
+
 def refused():
     one, other, base = torch.ones(2), torch.ones(2), torch.arange(6.0)
     rolling = base.as_strided((3, 2), (1, 1))  # overlaps itself, as unfold makes them
@@ -134,32 +150,73 @@ def refused():
         "overlapping": ([base[:4], base[2:]], ValueError, "two ranks share memory"),
         "interleaved": ([base[::2], base[2:5]], ValueError, "two ranks share memory"),
         "expanded": ([torch.ones(3), torch.ones(1).expand(3)], ValueError, "share"),
-        "expanded first": ([torch.ones(1).expand(3), torch.ones(3)], ValueError, "share"),
-        "overlaps itself": ([torch.ones(3, 2), rolling], ValueError, "share|contiguous"),
-        "shape": ([torch.ones(2, 3), torch.ones(3)], ValueError,
-                  r"rank 1 holds shape \(3,\), rank 0 holds \(2, 3\)"),
-        "last of three": ([one, other, torch.ones(1)], ValueError,
-                          r"rank 2 holds shape \(1,\), rank 0 holds \(2,\)"),
-        "int64 and float": ([one.long(), other], TypeError,
-                            "rank 1 holds torch.float32, rank 0 holds torch.int64"),
-        "float16 and float32": ([one.half(), other], TypeError,
-                                "rank 1 holds torch.float32, rank 0 holds torch.float16"),
-        "uint8": ([one.byte(), other.byte()], TypeError,
-                  "rank 0 holds torch.uint8; only floats and int64 are added"),
-        "complex64": ([one.cfloat(), other.cfloat()], TypeError,
-                      "rank 0 holds torch.complex64; only floats and int64 are added"),
-        "list of lists": ([[1.0], [2.0]], TypeError, "rank 0 holds a list, not a tensor"),
+        "expanded first": (
+            [torch.ones(1).expand(3), torch.ones(3)],
+            ValueError,
+            "share",
+        ),
+        "overlaps itself": (
+            [torch.ones(3, 2), rolling],
+            ValueError,
+            "share|contiguous",
+        ),
+        "shape": (
+            [torch.ones(2, 3), torch.ones(3)],
+            ValueError,
+            r"rank 1 holds shape \(3,\), rank 0 holds \(2, 3\)",
+        ),
+        "last of three": (
+            [one, other, torch.ones(1)],
+            ValueError,
+            r"rank 2 holds shape \(1,\), rank 0 holds \(2,\)",
+        ),
+        "int64 and float": (
+            [one.long(), other],
+            TypeError,
+            "rank 1 holds torch.float32, rank 0 holds torch.int64",
+        ),
+        "float16 and float32": (
+            [one.half(), other],
+            TypeError,
+            "rank 1 holds torch.float32, rank 0 holds torch.float16",
+        ),
+        "uint8": (
+            [one.byte(), other.byte()],
+            TypeError,
+            "rank 0 holds torch.uint8; only floats and int64 are added",
+        ),
+        "complex64": (
+            [one.cfloat(), other.cfloat()],
+            TypeError,
+            "rank 0 holds torch.complex64; only floats and int64 are added",
+        ),
+        "list of lists": (
+            [[1.0], [2.0]],
+            TypeError,
+            "rank 0 holds a list, not a tensor",
+        ),
         "gradient of None": ([one, None], TypeError, "rank 1 holds a NoneType"),
-        "meta": ([one, other.to("meta")], TypeError,
-                 "rank 1 holds a tensor without numbers in memory: meta"),
-        "sparse": ([one, other.to_sparse()], TypeError,
-                   "rank 1 holds a tensor without numbers in memory: .*sparse_coo"),
+        "meta": (
+            [one, other.to("meta")],
+            TypeError,
+            "rank 1 holds a tensor without numbers in memory: meta",
+        ),
+        "sparse": (
+            [one, other.to_sparse()],
+            TypeError,
+            "rank 1 holds a tensor without numbers in memory: .*sparse_coo",
+        ),
     }
 
 
 def refuses_and_writes_nothing(function, arguments, tensors, error, message):
-    tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)
-               and not tensor.is_meta and not tensor.is_sparse]
+    tensors = [
+        tensor
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor)
+        and not tensor.is_meta
+        and not tensor.is_sparse
+    ]
     before = [tensor.clone() for tensor in tensors]
     with pytest.raises(error, match=message):
         function(arguments)
@@ -175,9 +232,10 @@ def test_refuses_and_writes_nothing(way, case):
 
 # reduce_scatter and allgather
 
+
 def test_both_halves_by_hand():
     # Three ranks each hold [1, 10, 100] as three chunks of one element.
-    chunks = [list(torch.tensor([1., 10., 100.]).split(1)) for _ in range(3)]
+    chunks = [list(torch.tensor([1.0, 10.0, 100.0]).split(1)) for _ in range(3)]
     reduce_scatter(chunks)
     assert [chunks[rank][rank].item() for rank in range(3)] == [3, 30, 300]
     chunks = [list(tensor.split(1)) for tensor in digits(3, 3)]
@@ -189,36 +247,59 @@ def test_both_halves_by_hand():
 def test_chunks_of_any_shapes_and_strides_are_finished_and_copied(world_size):
     shapes = [(), (2, 3), (0,), (1,), (5,), (4, 3), (2,)][:world_size]
     # chunk i of rank r is 10^r (i + 1); where it has two dimensions, it is transposed
-    chunks = [[torch.full(shape, 10.0**rank * (i + 1), dtype=torch.float64)
-               for i, shape in enumerate(shapes)] for rank in range(world_size)]
-    chunks = [[(chunk.t() if chunk.dim() == 2 else chunk).requires_grad_()
-               for chunk in row] for row in chunks]
+    chunks = [
+        [
+            torch.full(shape, 10.0**rank * (i + 1), dtype=torch.float64)
+            for i, shape in enumerate(shapes)
+        ]
+        for rank in range(world_size)
+    ]
+    chunks = [
+        [(chunk.t() if chunk.dim() == 2 else chunk).requires_grad_() for chunk in row]
+        for row in chunks
+    ]
     sums = [int("1" * world_size) * (i + 1) for i in range(world_size)]
     assert reduce_scatter(chunks) is None
     assert all((chunks[rank][rank] == sums[rank]).all() for rank in range(world_size))
     assert allgather(chunks) is None
     for row in chunks:
-        assert all(chunk.is_leaf and (chunk == wanted).all()
-                   for chunk, wanted in zip(row, sums))
+        assert all(
+            chunk.is_leaf and (chunk == wanted).all()
+            for chunk, wanted in zip(row, sums)
+        )
 
 
 NAMED = {"E": torch.ones(3), "D": torch.ones(2).double(), "N": None}
 
 
 @pytest.mark.parametrize("half", [reduce_scatter, allgather])
-@pytest.mark.parametrize("rows, error, message", [  # a row for each rank, chunks by name
-    ("", ValueError, "chunks for each rank, got an empty list"),
-    ("ab c", ValueError, "rank 1 holds 1 chunks; 2 ranks need as many chunks each"),
-    ("abcd ab", ValueError, "rank 0 holds 4 chunks; 2 ranks"),
-    ("ab ab", ValueError, "two ranks share memory"),
-    ("aa cd", ValueError, "two chunks share memory"),  # of one rank
-    ("ab bd", ValueError, "two chunks share memory"),  # of two ranks, at other places
-    ("ab cE", ValueError,
-     r"chunk 1 of rank 1 holds shape \(3,\), chunk 1 of rank 0 holds \(2,\)"),
-    ("ab Dd", TypeError, "chunk 0 of rank 1 holds torch.float64, chunk 0 of rank 0 holds "
-                         "torch.float32"),
-    ("ab cN", TypeError, "chunk 1 of rank 1 holds a NoneType, not a tensor"),
-])
+@pytest.mark.parametrize(
+    "rows, error, message",
+    [  # a row for each rank, chunks by name
+        ("", ValueError, "chunks for each rank, got an empty list"),
+        ("ab c", ValueError, "rank 1 holds 1 chunks; 2 ranks need as many chunks each"),
+        ("abcd ab", ValueError, "rank 0 holds 4 chunks; 2 ranks"),
+        ("ab ab", ValueError, "two ranks share memory"),
+        ("aa cd", ValueError, "two chunks share memory"),  # of one rank
+        (
+            "ab bd",
+            ValueError,
+            "two chunks share memory",
+        ),  # of two ranks, at other places
+        (
+            "ab cE",
+            ValueError,
+            r"chunk 1 of rank 1 holds shape \(3,\), chunk 1 of rank 0 holds \(2,\)",
+        ),
+        (
+            "ab Dd",
+            TypeError,
+            "chunk 0 of rank 1 holds torch.float64, chunk 0 of rank 0 holds "
+            "torch.float32",
+        ),
+        ("ab cN", TypeError, "chunk 1 of rank 1 holds a NoneType, not a tensor"),
+    ],
+)
 def test_refuses_chunks_and_writes_nothing(half, rows, error, message):
     named = NAMED | {name: torch.full((2,), 10.0**i) for i, name in enumerate("abcd")}
     chunks = [[named[name] for name in row] for row in rows.split()]

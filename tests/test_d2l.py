@@ -32,8 +32,9 @@ def test_accuracy_on_all_devices_is_the_books_on_one(d2l, batch, replicas, world
     data = [batch(rows, seed=rows) for rows in (9, 30, 1)]
     for X, y in data:  # so that some answers are right
         y[::3] = lenet(X, device_params[0]).argmax(dim=1)[::3]
-    theirs = d2l.evaluate_accuracy_gpu(lambda X: lenet(X, device_params[0]), data,
-                                       torch.device("cpu"))
+    theirs = d2l.evaluate_accuracy_gpu(
+        lambda X: lenet(X, device_params[0]), data, torch.device("cpu")
+    )
     ours = evaluate_accuracy(device_params, data, ["cpu"] * world_size)
     assert ours == theirs >= 14 / 40
 

@@ -21,6 +21,7 @@ def order(batches):
 
 # Batches
 
+
 @given(rows=st.integers(1, 20), batch_size=st.integers(1, 9), shuffled=st.booleans())
 def test_every_example_comes_once_an_epoch(rows, batch_size, shuffled):
     X, y = torch.arange(rows), torch.arange(rows) * 10
@@ -36,20 +37,25 @@ def test_every_example_comes_once_an_epoch(rows, batch_size, shuffled):
 
 
 def test_every_epoch_has_a_new_order_that_depends_on_the_generator_alone():
-    first, again, other = (Batches(torch.arange(50), torch.arange(50), 4, seeded(seed))
-                           for seed in (0, 0, 1))
+    first, again, other = (
+        Batches(torch.arange(50), torch.arange(50), 4, seeded(seed))
+        for seed in (0, 0, 1)
+    )
     expected = order(first)
     torch.rand(3)  # somebody else draws
     assert order(again) == expected != order(other)
     assert order(again) != expected != list(range(50))
 
 
-@pytest.mark.parametrize("y, batch_size, message", [
-    (torch.zeros(3), 2, "X has 4 rows but y has 3"),
-    (torch.zeros(4), 0, "batch_size must be an integer >= 1, got 0"),
-    (torch.zeros(4), -1, "batch_size must be an integer >= 1, got -1"),
-    (torch.zeros(4), 2.0, r"batch_size must be an integer >= 1, got 2\.0"),
-])
+@pytest.mark.parametrize(
+    "y, batch_size, message",
+    [
+        (torch.zeros(3), 2, "X has 4 rows but y has 3"),
+        (torch.zeros(4), 0, "batch_size must be an integer >= 1, got 0"),
+        (torch.zeros(4), -1, "batch_size must be an integer >= 1, got -1"),
+        (torch.zeros(4), 2.0, r"batch_size must be an integer >= 1, got 2\.0"),
+    ],
+)
 def test_refuses_to_make_minibatches(y, batch_size, message):
     with pytest.raises(ValueError, match=message):
         Batches(torch.zeros(4), y, batch_size)
@@ -57,8 +63,10 @@ def test_refuses_to_make_minibatches(y, batch_size, message):
 
 # the digits
 
+
 def test_digits_are_scikit_learns_at_three_times_the_size():
     from sklearn.datasets import load_digits
+
     digits = load_digits()
     train_iter, test_iter = load_data("digits", batch_size=64, dtype=torch.float64)
     # every fifth is for testing: 4, 9, 14, ...
@@ -72,7 +80,7 @@ def test_digits_are_scikit_learns_at_three_times_the_size():
     X = test_iter.X.squeeze(1) * 16
     for row in range(3):
         for column in range(3):
-            part = X[:, 2 + row:26:3, 2 + column:26:3]
+            part = X[:, 2 + row : 26 : 3, 2 + column : 26 : 3]
             assert part.tolist() == digits.images[4::5].tolist()
     assert X.sum() == 9 * digits.images[4::5].sum()  # and nothing on the margins
 
@@ -88,8 +96,9 @@ def test_only_the_training_set_is_shuffled_by_its_seed():
     first, other = (load_data("digits", 300, seed=seed) for seed in (0, 1))
     torch.rand(3)
     again = load_data("digits", 300)
-    labels = [[y.tolist() for _, y in iterator]
-              for iterator in (first[0], again[0], other[0])]
+    labels = [
+        [y.tolist() for _, y in iterator] for iterator in (first[0], again[0], other[0])
+    ]
     assert labels[0] == labels[1] != labels[2]
     assert torch.equal(torch.cat([y for _, y in first[1]]), other[1].y)
 
@@ -102,6 +111,7 @@ def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize("name", ["mnist", "", None])
 def test_refuses_a_name_and_lists_those_there_are(name):
-    with pytest.raises(ValueError, match="data must be one of digits, fashion-mnist, "
-                                         f"got {name!r}"):
+    with pytest.raises(
+        ValueError, match=f"data must be one of digits, fashion-mnist, got {name!r}"
+    ):
         load_data(name)

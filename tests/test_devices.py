@@ -10,20 +10,28 @@ from manual_dp import get_params, parallel, try_devices
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("gpus", [0, 1, 2, 4])
 def test_gpus_are_dealt_out_in_turn_and_without_one_every_rank_gets_the_cpu(
-        monkeypatch, gpus, world_size):
+    monkeypatch, gpus, world_size
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    dealt = {0: ["cpu"] * 7, 1: ["cuda:0"] * 7, 2: ["cuda:0", "cuda:1"] * 4,
-             4: ["cuda:0", "cuda:1", "cuda:2", "cuda:3"] * 2}[gpus]
+    dealt = {
+        0: ["cpu"] * 7,
+        1: ["cuda:0"] * 7,
+        2: ["cuda:0", "cuda:1"] * 4,
+        4: ["cuda:0", "cuda:1", "cuda:2", "cuda:3"] * 2,
+    }[gpus]
     assert [str(d) for d in try_devices(world_size)] == dealt[:world_size]
 
 
-@pytest.mark.parametrize("world_size, error, message", [
-    (0, ValueError, "world_size must be at least 1, got 0"),
-    (-1, ValueError, "world_size must be at least 1, got -1"),
-    (2.0, TypeError, r"world_size must be an integer, got 2\.0"),
-    ("2", TypeError, "world_size must be an integer, got '2'"),
-    (True, TypeError, "world_size must be an integer, got True"),
-])
+@pytest.mark.parametrize(
+    "world_size, error, message",
+    [
+        (0, ValueError, "world_size must be at least 1, got 0"),
+        (-1, ValueError, "world_size must be at least 1, got -1"),
+        (2.0, TypeError, r"world_size must be an integer, got 2\.0"),
+        ("2", TypeError, "world_size must be an integer, got '2'"),
+        (True, TypeError, "world_size must be an integer, got True"),
+    ],
+)
 def test_refuses_what_counts_no_ranks(world_size, error, message):
     with pytest.raises(error, match=message):
         try_devices(world_size)
@@ -44,20 +52,34 @@ USES = {  # of devices: all that take some
 }
 
 
-@pytest.mark.parametrize("gpus, devices, error, message", [
-    (2, 2, TypeError, "devices must be a list, see try_devices, got 2"),  # as d2l's train
-    (2, "cpu", TypeError, "devices must be a list, see try_devices, got 'cpu'"),
-    (2, torch.device("cpu"), TypeError, "devices must be a list"),
-    (2, [], ValueError, "devices is empty: need a device for each rank"),
-    (2, ["cuda:0", "cuda:2"], ValueError, "cuda:2 is not here: torch finds 2 GPUs"),
-    (2, [torch.device("cuda", 5)] * 2, ValueError, "device cuda:5 is not here"),
-    (2, ["cpu", "cuda:7"], ValueError, "device cuda:7 is not here"),
-    (0, ["cuda"] * 2, ValueError, "device cuda is not here: torch finds 0 GPUs"),
-    (0, ["cuda:0"] * 2, ValueError, "device cuda:0 is not here: torch finds 0 GPUs"),
-])
+@pytest.mark.parametrize(
+    "gpus, devices, error, message",
+    [
+        (
+            2,
+            2,
+            TypeError,
+            "devices must be a list, see try_devices, got 2",
+        ),  # as d2l's train
+        (2, "cpu", TypeError, "devices must be a list, see try_devices, got 'cpu'"),
+        (2, torch.device("cpu"), TypeError, "devices must be a list"),
+        (2, [], ValueError, "devices is empty: need a device for each rank"),
+        (2, ["cuda:0", "cuda:2"], ValueError, "cuda:2 is not here: torch finds 2 GPUs"),
+        (2, [torch.device("cuda", 5)] * 2, ValueError, "device cuda:5 is not here"),
+        (2, ["cpu", "cuda:7"], ValueError, "device cuda:7 is not here"),
+        (0, ["cuda"] * 2, ValueError, "device cuda is not here: torch finds 0 GPUs"),
+        (
+            0,
+            ["cuda:0"] * 2,
+            ValueError,
+            "device cuda:0 is not here: torch finds 0 GPUs",
+        ),
+    ],
+)
 @pytest.mark.parametrize("use", USES)
-def test_what_takes_devices_names_those_that_are_none(monkeypatch, use, gpus, devices,
-                                                      error, message):
+def test_what_takes_devices_names_those_that_are_none(
+    monkeypatch, use, gpus, devices, error, message
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(error, match=message):
         USES[use](devices)

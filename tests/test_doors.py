@@ -63,10 +63,17 @@ def closure(names):
     while names:
         if (name := canonicalize_name(names.pop())) not in found:
             found.add(name)
-            wanted = map(Requirement, PROJECT["dependencies"] if name == "manual-dp" else
-                         importlib.metadata.requires(name) or ())
-            names += [one.name for one in wanted
-                      if one.marker is None or one.marker.evaluate({"extra": ""})]
+            wanted = map(
+                Requirement,
+                PROJECT["dependencies"]
+                if name == "manual-dp"
+                else importlib.metadata.requires(name) or (),
+            )
+            names += [
+                one.name
+                for one in wanted
+                if one.marker is None or one.marker.evaluate({"extra": ""})
+            ]
     return found
 
 
@@ -74,17 +81,28 @@ def closure(names):
 def bare(tmp_path):
     """Return a function that runs Python where only manual_dp's dependencies are."""
     needed = closure([PROJECT["name"]])
-    refused = {top for top, names in importlib.metadata.packages_distributions().items()
-               if not needed & set(map(canonicalize_name, names))}
+    refused = {
+        top
+        for top, names in importlib.metadata.packages_distributions().items()
+        if not needed & set(map(canonicalize_name, names))
+    }
     assert {"sklearn", "tqdm", "IPython"} <= refused and "numpy" not in refused
     (tmp_path / "sitecustomize.py").write_text(f"REFUSED = {sorted(refused)}\n{BARE}")
     return lambda *arguments: subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True,
-        timeout=300, env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT}/notebooks"})
+        [sys.executable, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT}/notebooks"},
+    )
 
 
 def test_ranks_and_commands_need_no_more_than_pip_brings(bare):
-    done = bare("-c", SCRIPT + """
+    done = bare(
+        "-c",
+        SCRIPT
+        + """
 for name in "train", "compare", "bench", "audit":
     command(name, "--help")
 door(run_ranks, step, 2)
@@ -92,15 +110,19 @@ with Ranks(2) as ranks:
     print(ranks.run("rank"))
 command("compare", "--steps", "1")
 command("train", "--epochs", "1")
-""")
+""",
+    )
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines[:4]] == [
-        [name, "0"] for name in ("train", "compare", "bench", "audit")]
+        [name, "0"] for name in ("train", "compare", "bench", "audit")
+    ]
     assert lines[4:6] == ["[[], []]", "[0, 1]"]
     assert lines[6].startswith("compare 0 ")
-    assert lines[7] == ("train 2 python -m manual_dp: error: the digits come with "
-                         "scikit-learn: pip install 'manual_dp[course]'")
+    assert lines[7] == (
+        "train 2 python -m manual_dp: error: the digits come with "
+        "scikit-learn: pip install 'manual_dp[course]'"
+    )
 
 
 WATCHED = """
@@ -129,9 +151,15 @@ def test_a_script_is_audited_with_no_more_than_pip_brings(bare, tmp_path):
 
 # Windows, played: no real one was there
 
+
 def test_on_windows_only_what_needs_fork_is_refused(tmp_path):
-    done = subprocess.run([sys.executable, "-c", "from tests.support import windows\n"
-                           + SCRIPT + f"""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from tests.support import windows\n"
+            + SCRIPT
+            + f"""
 door(run_ranks, step, 2)
 door(Ranks, 2)
 command("compare", "--steps", "1")
@@ -151,11 +179,18 @@ for n in 1, 2:  # beside what a killed one has left
     path.with_name(f"{{sealed._mark(path)}}1-1").touch()
     save({str(tmp_path / "a.pt")!r}, {{"n": n}})
 print(manual_dp.ranks.load({str(tmp_path / "a.pt")!r}))
-"""], cwd=ROOT, capture_output=True, text=True, timeout=300)
+""",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[:3] == [f"OSError {FORK}"] * 2 + [
-        f"compare 2 python -m course: error: {FORK}"]
+        f"compare 2 python -m course: error: {FORK}"
+    ]
     assert lines[3].startswith("train 0 ")
     assert lines[4].startswith("allreduce/allreduce: right")
     assert lines[5:] == ["[]", "{'n': 2}"]

@@ -23,18 +23,25 @@ ROOT = Path(__file__).parents[1]
 FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-REQUIREMENTS = [Requirement(line) for line in sum(EXTRAS.values(),
-                                                  PROJECT["dependencies"])]
+REQUIREMENTS = [
+    Requirement(line) for line in sum(EXTRAS.values(), PROJECT["dependencies"])
+]
 # for those who have no make: alone, for it asks for packages of 2023
 D2L = "pip install --no-deps d2l==1.0.3"
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
-CONSTRAINTS = [Requirement(line) for line in re.findall(
-    r"^[^#\s]+", (ROOT / "constraints.txt").read_text(), re.M)]
+CONSTRAINTS = [
+    Requirement(line)
+    for line in re.findall(r"^[^#\s]+", (ROOT / "constraints.txt").read_text(), re.M)
+]
 PINS = {canonicalize_name(pin.name): pin for pin in CONSTRAINTS}
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
 CONDA = [line for line in ENVIRONMENT["dependencies"] if isinstance(line, str)]
-PIP = [line for part in ENVIRONMENT["dependencies"] if isinstance(part, dict)
-       for line in part["pip"]]
+PIP = [
+    line
+    for part in ENVIRONMENT["dependencies"]
+    if isinstance(part, dict)
+    for line in part["pip"]
+]
 
 
 def version(pin):
@@ -52,23 +59,41 @@ def installed(requirement):
 def test_every_constraint_is_one_exact_public_version_that_the_project_allows():
     text = (ROOT / "constraints.txt").read_text()
     lines = [re.sub(r" *#.*", "", line) for line in text.splitlines()]
-    assert [line for line in lines
-            if not re.fullmatch(r"(\w[\w.-]*==\d[\w.]*)?", line)] == []
+    assert [
+        line for line in lines if not re.fullmatch(r"(\w[\w.-]*==\d[\w.]*)?", line)
+    ] == []
     assert len(PINS) == len(CONSTRAINTS)
-    assert [str(asked) for asked in REQUIREMENTS if not asked.specifier.contains(
-        version(PINS[canonicalize_name(asked.name)]), prereleases=True)] == []
+    assert [
+        str(asked)
+        for asked in REQUIREMENTS
+        if not asked.specifier.contains(
+            version(PINS[canonicalize_name(asked.name)]), prereleases=True
+        )
+    ] == []
     # what stored outputs depend on, for those who install without constraints
     own = {asked.name: asked.specifier for asked in map(Requirement, EXTRAS["course"])}
-    assert [name for name in ("torch", "torchvision", "scikit-learn")
-            if own[name] != PINS[name].specifier] == []
+    assert [
+        name
+        for name in ("torch", "torchvision", "scikit-learn")
+        if own[name] != PINS[name].specifier
+    ] == []
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_everything_that_a_requirement_brings_is_pinned_too(python):
-    environments = [{"python_version": python, "python_full_version": f"{python}.9",
-                     "sys_platform": platform, "platform_system": system}
-                    for platform, system in [("linux", "Linux"), ("darwin", "Darwin"),
-                                             ("win32", "Windows")]]
+    environments = [
+        {
+            "python_version": python,
+            "python_full_version": f"{python}.9",
+            "sys_platform": platform,
+            "platform_system": system,
+        }
+        for platform, system in [
+            ("linux", "Linux"),
+            ("darwin", "Darwin"),
+            ("win32", "Windows"),
+        ]
+    ]
     seen, todo = set(), list(REQUIREMENTS)
     while todo:
         requirement = todo.pop()
@@ -81,9 +106,10 @@ def test_everything_that_a_requirement_brings_is_pinned_too(python):
         for line in installed(requirement).requires or []:
             child = Requirement(line)
             if child.marker is None or any(
-                    child.marker.evaluate({**environment, "extra": extra})
-                    for environment in environments
-                    for extra in requirement.extras or {""}):
+                child.marker.evaluate({**environment, "extra": extra})
+                for environment in environments
+                for extra in requirement.extras or {""}
+            ):
                 todo.append(child)
     names = {name for name, _ in seen if not re.match("nvidia-|cuda-|triton$", name)}
     assert len(names) > 100
@@ -92,11 +118,15 @@ def test_everything_that_a_requirement_brings_is_pinned_too(python):
 
 def test_what_is_installed_is_what_is_pinned():
     # without the local suffix, which says how it was built
-    found = {pin.name: Version(installed(pin).version).public
-             for pin in CONSTRAINTS if installed(pin)}
+    found = {
+        pin.name: Version(installed(pin).version).public
+        for pin in CONSTRAINTS
+        if installed(pin)
+    }
     assert len(found) > 100
-    assert found == {name: str(version(PINS[canonicalize_name(name)]))
-                     for name in found}
+    assert found == {
+        name: str(version(PINS[canonicalize_name(name)])) for name in found
+    }
 
 
 @pytest.mark.parametrize("name", [*FILES[2:], "notebooks/book/more.md"])
@@ -119,7 +149,10 @@ def test_conda_brings_python_and_pip_and_pip_the_project():
 def test_every_file_means_the_same_pythons():
     makefile = (ROOT / "Makefile").read_text()
     first, last = re.search(r"\((3, \d+)\) <= .* <= \((3, \d+)\)", makefile).groups()
-    assert [first, last] == [PYTHONS[0].replace(".", ", "), PYTHONS[-1].replace(".", ", ")]
+    assert [first, last] == [
+        PYTHONS[0].replace(".", ", "),
+        PYTHONS[-1].replace(".", ", "),
+    ]
     assert re.findall(r"python(3\.\d+)(?=.* python3,)", makefile) == PYTHONS[::-1]
     [conda] = [spec for spec in CONDA if spec.startswith("python=")]
     assert conda.removeprefix("python=") in PYTHONS
@@ -133,7 +166,9 @@ def test_d2l_comes_after_the_rest_and_without_what_it_asks_for():
     assert "d2l" not in {requirement.name for requirement in REQUIREMENTS}
     assert str(PINS["d2l"]) in D2L
     for name in ("notebooks/book/more.md", "environment.yml", "pyproject.toml"):
-        lines = re.findall(r"pip install [^`\n]*d2l[=\d.]*\d", (ROOT / name).read_text())
+        lines = re.findall(
+            r"pip install [^`\n]*d2l[=\d.]*\d", (ROOT / name).read_text()
+        )
         assert lines and set(lines) == {D2L}
 
 
@@ -175,11 +210,18 @@ def make(folder, *words, python="./stub"):
     (folder / "calls").write_text("")
     given = [f"PYTHON={python}"] if python else []
     # nothing of the make that may run these tests
-    done = subprocess.run(["make", *given, *words], cwd=folder, capture_output=True,
-                          env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
-                          text=True)
-    asked = [call for call in (folder / "calls").read_text().splitlines()
-             if not call.startswith("-c")]
+    done = subprocess.run(
+        ["make", *given, *words],
+        cwd=folder,
+        capture_output=True,
+        env={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        text=True,
+    )
+    asked = [
+        call
+        for call in (folder / "calls").read_text().splitlines()
+        if not call.startswith("-c")
+    ]
     return done.returncode, done.stdout, asked
 
 
@@ -187,15 +229,20 @@ VENV = "-m venv --clear .venv"
 INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
 PIP_INSTALL = f"{INSTALL} --editable .[course]"
 INSTALLS = [PIP_INSTALL, f"{INSTALL} --no-deps d2l", "-m compileall -q -j 0 .venv/lib"]
-LINT = ["-m ruff check --output-format=concise .",
-        ".venv/bin/lint-imports --no-cache --no-logo"]
+LINT = [
+    "-m ruff check --output-format=concise .",
+    ".venv/bin/lint-imports --no-cache --no-logo",
+]
 
 
 def test_make_installs_once_and_again_when_it_must(folder):
     first = [VENV, *INSTALLS, *LINT]
     assert make(folder, "lint")[::2] == (0, first)
     assert make(folder, "lint")[::2] == (0, LINT)
-    for name in ("pyproject.toml", "constraints.txt"):  # newer ones: into the same folder
+    for name in (
+        "pyproject.toml",
+        "constraints.txt",
+    ):  # newer ones: into the same folder
         assert make(folder, "lint", f"--what-if={name}")[::2] == (0, first[1:])
     copy = shutil.copytree(folder, folder.parent / "copy")  # it needs one of its own
     assert make(copy, "lint")[::2] == (0, first)
@@ -218,7 +265,7 @@ CANDIDATE = {
     "not set up": "echo 'pyenv: command not found' >&2; exit 127",
     "old": "case \"$*\" in *'import sys'*) exit 1 ;; esac",
     "bare": "case \"$*\" in *'import ensurepip'*) exit 1 ;; esac",
-    "good": "case \"$*\" in *'-m venv'*) echo \"took $0\" ;; esac; exec ./stub \"$@\"",
+    "good": 'case "$*" in *\'-m venv\'*) echo "took $0" ;; esac; exec ./stub "$@"',
 }
 
 
@@ -231,11 +278,16 @@ def put_on_the_path(folder, candidates):
         stub.chmod(0o755)
 
 
-@pytest.mark.parametrize("candidates, taken", [
-    ({"python3.11": "good", "python3.13": "good", "python3": "good"}, "python3.13"),
-    ({"python3.14": "bare", "python3.12": "good", "python3": "bare"}, "python3.12"),
-    ({"python3.11": "good", "python3": "old"}, "python3.11"),
-    ({"python3": "good"}, "python3")], ids=str)
+@pytest.mark.parametrize(
+    "candidates, taken",
+    [
+        ({"python3.11": "good", "python3.13": "good", "python3": "good"}, "python3.13"),
+        ({"python3.14": "bare", "python3.12": "good", "python3": "bare"}, "python3.12"),
+        ({"python3.11": "good", "python3": "old"}, "python3.11"),
+        ({"python3": "good"}, "python3"),
+    ],
+    ids=str,
+)
 def test_make_takes_the_newest_python_that_will_do(folder, candidates, taken):
     put_on_the_path(folder, candidates)
     status, said, asked = make(folder, "lint", python=None)
@@ -243,12 +295,17 @@ def test_make_takes_the_newest_python_that_will_do(folder, candidates, taken):
     assert f"took {folder / 'bin' / taken}\n" in said
 
 
-@pytest.mark.parametrize("candidates, python, words", [
-    ({}, None, "python3 not found. Install Python 3.11 to 3.14"),
-    ({"python3": "good"}, "no-such-python", "no-such-python not found"),
-    ({"python3": "old"}, None, "python3 is not Python 3.11 to 3.14"),
-    ({"python3.12": "bare", "python3": "old"}, None, "python3.12 has no venv"),
-    ({"python3.13": "bare", "python3": "bare"}, None, "python3.13 has no venv")], ids=str)
+@pytest.mark.parametrize(
+    "candidates, python, words",
+    [
+        ({}, None, "python3 not found. Install Python 3.11 to 3.14"),
+        ({"python3": "good"}, "no-such-python", "no-such-python not found"),
+        ({"python3": "old"}, None, "python3 is not Python 3.11 to 3.14"),
+        ({"python3.12": "bare", "python3": "old"}, None, "python3.12 has no venv"),
+        ({"python3.13": "bare", "python3": "bare"}, None, "python3.13 has no venv"),
+    ],
+    ids=str,
+)
 def test_without_any_that_will_do_one_line_says_why(folder, candidates, python, words):
     put_on_the_path(folder, candidates)
     status, said, asked = make(folder, "lint", python=python)
@@ -259,12 +316,15 @@ def test_without_any_that_will_do_one_line_says_why(folder, candidates, python, 
 LESSONS = "notebooks/tools/lessons.py"
 RELEASE = "notebooks/tools/release.py"
 TARGETS = {  # what is run, with how many threads
-    "course": ([LESSONS], "1"), "lab": (["notebooks/tools/lab.py"], "1"),
+    "course": ([LESSONS], "1"),
+    "lab": (["notebooks/tools/lab.py"], "1"),
     "test": ([*LINT, "-m pytest -n 3 --dist loadfile tests", f"{LESSONS} check"], "1"),
     "refresh": ([f"{LESSONS} refresh", RELEASE], "1"),
     "release": ([f"{RELEASE} --zip build/manual_dp_course.zip"], None),
-    "settings": ([f"{LESSONS} settings"], "1"), "lint": (LINT, None),
-    "bench": (["-m course bench"], "")}
+    "settings": ([f"{LESSONS} settings"], "1"),
+    "lint": (LINT, None),
+    "bench": (["-m course bench"], ""),
+}
 
 
 def test_each_target_runs_its_programs_and_make_alone_lists_them(folder):
@@ -279,14 +339,16 @@ def test_each_target_runs_its_programs_and_make_alone_lists_them(folder):
             make(folder, target, "OMP_NUM_THREADS=3")
             assert (folder / "threads").read_text() == "3\n"
         if programs[0].startswith(LESSONS):
-            assert make(folder, target, "LESSON=03")[2][0] == f"{programs[0]} --lesson 03"
+            assert (
+                make(folder, target, "LESSON=03")[2][0] == f"{programs[0]} --lesson 03"
+            )
 
 
 def test_ci_runs_all_tests_then_the_settings_of_a_lesson_a_day():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     commands = [line.strip() for line in script.read_text().splitlines()]
-    settings = 'make settings LESSON="$(printf \'%02d\' $((10#$(date +%j) % 25)))"'
+    settings = "make settings LESSON=\"$(printf '%02d' $((10#$(date +%j) % 25)))\""
     assert commands[-1] == settings
     assert commands.index("make test") < len(commands) - 1
     assert "set -euo pipefail" in commands

@@ -41,8 +41,9 @@ def one_device(sizes, steps, dtype):
     return [p.detach() for p in params]
 
 
-def check_equivalence(module, world_size, sizes, steps, dtype=torch.float64,
-                      tolerance=1e-12):
+def check_equivalence(
+    module, world_size, sizes, steps, dtype=torch.float64, tolerance=1e-12
+):
     """Assert that `module` trains replicas as one device trains."""
     devices, start = ["cpu"] * world_size, initial(dtype)
     device_params = [module.get_params(start, device) for device in devices]
@@ -85,10 +86,19 @@ def farthest_step(world_size, allreduce, lr, sizes=UNEVEN, steps=10):
     return far
 
 
-@pytest.mark.parametrize("world_size, allreduce, lr", [
-    (1, allreduce, 1.0), (2, ring_allreduce, 0.01), (3, allreduce, 0.3),
-    (4, tree_allreduce, 1.0), (5, ring_allreduce, 0.1), (6, allreduce, 0.03),
-    (7, tree_allreduce, 0.3), (8, ring_allreduce, 1.0)])
+@pytest.mark.parametrize(
+    "world_size, allreduce, lr",
+    [
+        (1, allreduce, 1.0),
+        (2, ring_allreduce, 0.01),
+        (3, allreduce, 0.3),
+        (4, tree_allreduce, 1.0),
+        (5, ring_allreduce, 0.1),
+        (6, allreduce, 0.03),
+        (7, tree_allreduce, 0.3),
+        (8, ring_allreduce, 1.0),
+    ],
+)
 def test_each_step_is_that_of_one_device_at_any_rate(world_size, allreduce, lr):
     assert farthest_step(world_size, allreduce, lr) <= 1e-12
 
@@ -99,6 +109,7 @@ def test_a_sum_that_misses_a_rank_in_one_step_is_seen():
     def forgetful(tensors):
         calls.append(1)
         allreduce(tensors[:-1] if len(calls) == 6 else tensors)
+
     assert farthest_step(3, forgetful, 0.05, sizes=(8,)) > 1e-6
 
 
@@ -108,6 +119,7 @@ def test_ten_steps_in_float32_agree_to_a_millionth(world_size):
 
 
 # planted: what a bug in the module looks like to the check
+
 
 def test_without_a_planted_bug_the_copy_of_the_module_passes(monkeypatch):
     copy = plant(monkeypatch)

@@ -13,8 +13,9 @@ from tests.support.stored import LESSONS, nbval
 
 GPUS = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
 gpu = pytest.mark.skipif(not GPUS, reason="needs a GPU: torch sees none here")
-two_gpus = pytest.mark.skipif(len(GPUS) < 2,
-                              reason=f"needs 2 GPUs: torch sees {len(GPUS)} here")
+two_gpus = pytest.mark.skipif(
+    len(GPUS) < 2, reason=f"needs 2 GPUs: torch sees {len(GPUS)} here"
+)
 
 
 def agree(devices):

@@ -27,20 +27,30 @@ from tests.support.lessons import (
 
 # rules: size, text, code
 
+
 def code_is_at_most_30_lines_a_cell_and_40_where_it_is_folded(nb):
-    return [cell["id"] for cell in code_cells(nb)
-            if len(source(cell).strip().splitlines()) > 30 + 10 * (
-                "hide-input" in tags(cell))]
+    return [
+        cell["id"]
+        for cell in code_cells(nb)
+        if len(source(cell).strip().splitlines())
+        > 30 + 10 * ("hide-input" in tags(cell))
+    ]
 
 
 def text_is_at_most_120_words_a_cell(nb):
-    return [f"{cell['id']}: {words(source(cell))}" for cell in markdown_cells(nb)
-            if words(source(cell)) > 120]
+    return [
+        f"{cell['id']}: {words(source(cell))}"
+        for cell in markdown_cells(nb)
+        if words(source(cell)) > 120
+    ]
 
 
 def cells_keep_only_their_tags(nb):
-    return [cell["id"] for cell in nb["cells"] if set(cell["metadata"]) - {"tags"}
-            or cell.get("attachments")]
+    return [
+        cell["id"]
+        for cell in nb["cells"]
+        if set(cell["metadata"]) - {"tags"} or cell.get("attachments")
+    ]
 
 
 def parameters_come_second_and_are_literals(nb):
@@ -73,12 +83,16 @@ def no_public_function_is_retyped(nb):
     for name in manual_dp.__all__:
         text = textwrap.dedent(inspect.getsource(getattr(manual_dp, name)))
         ours[name] = body(ast.parse(text).body[0])
-    return [f"{cell['id']}: {node.name}" for cell in code_cells(nb)
-            for node in ast.walk(tree(cell)) if isinstance(node, ast.FunctionDef)
-            and ours.get(node.name) == body(node)]
+    return [
+        f"{cell['id']}: {node.name}"
+        for cell in code_cells(nb)
+        for node in ast.walk(tree(cell))
+        if isinstance(node, ast.FunctionDef) and ours.get(node.name) == body(node)
+    ]
 
 
 # rules: the frame, what a reader meets
+
 
 def it_has_at_most_45_cells(nb):
     return [] if len(nb["cells"]) <= 45 else [f"{len(nb['cells'])} cells"]
@@ -86,31 +100,52 @@ def it_has_at_most_45_cells(nb):
 
 def no_line_of_code_or_output_is_wider_than_78(nb):
     # the book's column holds 80; what is wider is cut off on the right
-    printed = [(cell["id"], line) for cell in code_cells(nb) for output in cell["outputs"]
-               if not re.search("markdown|image", str([*output.get("data", {})]))
-               for line in texts(output).splitlines()]
-    return [(name, line) for name, line in printed + [
-        (cell["id"], line) for cell in code_cells(nb)
-        for line in source(cell).splitlines()] if len(line) > 78]
+    printed = [
+        (cell["id"], line)
+        for cell in code_cells(nb)
+        for output in cell["outputs"]
+        if not re.search("markdown|image", str([*output.get("data", {})]))
+        for line in texts(output).splitlines()
+    ]
+    return [
+        (name, line)
+        for name, line in printed
+        + [
+            (cell["id"], line)
+            for cell in code_cells(nb)
+            for line in source(cell).splitlines()
+        ]
+        if len(line) > 78
+    ]
 
 
 def numbers_are_printed_and_not_verdicts(nb):
-    said = [word for cell in code_cells(nb) for output in cell["outputs"]
-            for word in re.findall(r"\b(?:True|False)\b", texts(output))]
+    said = [
+        word
+        for cell in code_cells(nb)
+        for output in cell["outputs"]
+        for word in re.findall(r"\b(?:True|False)\b", texts(output))
+    ]
     return [] if len(said) <= 4 else [f"{len(said)} times True or False"]
 
 
 def the_reader_writes_something(nb):
     # what was not written yet says so, and the course's own stands folded below it
-    wrong = [cell["id"] for cell in code_cells(nb)
-             if re.search(r"^(?:_ = )?show\(", source(cell), re.M)
-             and not {"hide-output", "hide-input"} & set(tags(cell))]
+    wrong = [
+        cell["id"]
+        for cell in code_cells(nb)
+        if re.search(r"^(?:_ = )?show\(", source(cell), re.M)
+        and not {"hide-output", "hide-input"} & set(tags(cell))
+    ]
     return wrong if written(nb) else [*wrong, "nothing"]
 
 
 def written(nb):
-    return [cell["id"] for cell in code_cells(nb) if "NotImplementedError" in source(cell)
-            and "your lines" in source(cell)]
+    return [
+        cell["id"]
+        for cell in code_cells(nb)
+        if "NotImplementedError" in source(cell) and "your lines" in source(cell)
+    ]
 
 
 def its_minutes_are_an_estimate_of_an_hour_at_most(nb):
@@ -127,8 +162,12 @@ def its_minutes_are_an_estimate_of_an_hour_at_most(nb):
 def the_first_screen_ends_with_one_line_of_frame(nb):
     # title and question, set-up, settings, the run that makes one want the answer
     first = [cell for cell in nb["cells"][:8] if cell["cell_type"] == "markdown"]
-    lines = [line for cell in first for line in source(cell).splitlines()
-             if re.search(r"\*You need", line) and re.search(r"\*Time:\*", line)]
+    lines = [
+        line
+        for cell in first
+        for line in source(cell).splitlines()
+        if re.search(r"\*You need", line) and re.search(r"\*Time:\*", line)
+    ]
     return [] if len(lines) == 1 else ["one line with *You will*, *You need*, *Time:*"]
 
 
@@ -138,17 +177,23 @@ def it_ends_with_three_bullets_questions_and_sources(nb):
     wrong = []
     if not summary or len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
         wrong.append("a summary of three bullets")
-    if text[summary.end() if summary else 0:].count("<details>") not in (2, 3):
+    if text[summary.end() if summary else 0 :].count("<details>") not in (2, 3):
         wrong.append("two or three questions with their answers in <details>")
-    wrong += [f"**{name}" for name in ("Graded", "Sources")
-              if not re.search(rf"^\*\*{name}", text, re.M)]
+    wrong += [
+        f"**{name}"
+        for name in ("Graded", "Sources")
+        if not re.search(rf"^\*\*{name}", text, re.M)
+    ]
     return wrong
 
 
 RULES = [
-    *SHARED, code_is_at_most_30_lines_a_cell_and_40_where_it_is_folded,
-    text_is_at_most_120_words_a_cell, cells_keep_only_their_tags,
-    parameters_come_second_and_are_literals, no_public_function_is_retyped,
+    *SHARED,
+    code_is_at_most_30_lines_a_cell_and_40_where_it_is_folded,
+    text_is_at_most_120_words_a_cell,
+    cells_keep_only_their_tags,
+    parameters_come_second_and_are_literals,
+    no_public_function_is_retyped,
     it_has_at_most_45_cells,
     no_line_of_code_or_output_is_wider_than_78,
     numbers_are_printed_and_not_verdicts,
@@ -165,7 +210,7 @@ def stored(lesson):
 
 def test_the_lessons_are_all_there():
     found = {path.stem for path in FOLDER.glob("[0-9][0-9]_*.ipynb")}
-    assert sorted(found)[:len(LESSONS)] == LESSONS
+    assert sorted(found)[: len(LESSONS)] == LESSONS
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
@@ -174,14 +219,17 @@ def test_a_lesson_keeps_every_rule(lesson):
     assert {rule.__name__: rule(nb) for rule in RULES if rule(nb)} == {}
     assert (FOLDER / f"{lesson}.ipynb").stat().st_size <= 200_000
     assert source(nb["cells"][0]).startswith(f"# {int(lesson[:2])}. ")
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)",
-                       "\n".join(map(source, markdown_cells(nb))))
+    links = re.findall(
+        r"\]\((?!https?:|#)([^)#]+)", "\n".join(map(source, markdown_cells(nb)))
+    )
     assert [link for link in links if not (FOLDER / link).exists()] == []
 
 
 def test_a_lesson_leads_twice_to_those_beside_it():
-    for word, others, lessons in (("Before", LESSONS, LESSONS[1:]),
-                                  ("Next", LESSONS[1:], LESSONS)):
+    for word, others, lessons in (
+        ("Before", LESSONS, LESSONS[1:]),
+        ("Next", LESSONS[1:], LESSONS),
+    ):
         for lesson, other in zip(lessons, others):
             text = "".join(map(source, markdown_cells(stored(lesson))))
             links = re.findall(rf"\[{word}: [^\]]*\]\({other}\.ipynb\)", text)

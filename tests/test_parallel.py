@@ -60,6 +60,7 @@ def grads(module, net, X):
 
 # replicate
 
+
 def test_gradients_of_all_replicas_add_up_in_the_module():
     module = nn.Linear(2, 1, bias=False)
     nn.init.ones_(module.weight)
@@ -68,12 +69,16 @@ def test_gradients_of_all_replicas_add_up_in_the_module():
     assert module.weight.grad.tolist() == [[3, 30]]
 
 
-@pytest.mark.parametrize("module, X", [
-    (small(nn.ReLU()), rows(4)),
-    (Tied().double(), rows(4)),
-    (LeNet().double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)),
-    (nn.LSTM(3, 4).double(), rows(5)),  # keeps its weights in a list, too
-], ids=["small", "tied", "LeNet", "LSTM"])
+@pytest.mark.parametrize(
+    "module, X",
+    [
+        (small(nn.ReLU()), rows(4)),
+        (Tied().double(), rows(4)),
+        (LeNet().double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)),
+        (nn.LSTM(3, 4).double(), rows(5)),  # keeps its weights in a list, too
+    ],
+    ids=["small", "tied", "LeNet", "LSTM"],
+)
 def test_replicas_are_equal_copies_and_the_module_is_as_it_was(module, X):
     before = [p.detach().clone() for p in module.parameters()]
     replicas = replicate(module, [CPU] * 3)
@@ -109,6 +114,7 @@ def test_only_replica_0_has_the_buffers_of_the_module():
 
 # parallel_apply
 
+
 def test_replicas_run_side_by_side():
     barrier = threading.Barrier(3, timeout=60)  # broken unless all three are waiting
     shards = [torch.full((2,), float(rank)) for rank in range(3)]
@@ -136,6 +142,7 @@ class Odd(Exception):
 def test_an_exception_keeps_its_class_and_names_the_replica(error):
     def breaks(X):
         raise error
+
     with pytest.raises(type(error), match="^replica 1: too long") as caught:
         parallel_apply([nn.Identity(), Calls(breaks)], [rows(1), rows(1)])
     assert caught.value is error
@@ -148,9 +155,12 @@ def test_of_several_exceptions_the_first_replicas_is_raised():
 
 # gather
 
+
 def test_rows_are_gathered_in_rank_order_and_gradients_cut_back():
-    outputs = [torch.tensor([[1.0], [2]], requires_grad=True),
-               torch.tensor([[3.0]], requires_grad=True)]
+    outputs = [
+        torch.tensor([[1.0], [2]], requires_grad=True),
+        torch.tensor([[3.0]], requires_grad=True),
+    ]
     y_hat = gather(outputs, CPU)
     assert y_hat.tolist() == [[1], [2], [3]]
     (y_hat * torch.tensor([[5.0], [6], [7]])).sum().backward()
@@ -158,6 +168,7 @@ def test_rows_are_gathered_in_rank_order_and_gradients_cut_back():
 
 
 # DataParallel
+
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("n", [1, 5, 12])
@@ -200,23 +211,45 @@ def test_the_wrapper_follows_eval_and_no_grad():
 
 # errors
 
-@pytest.mark.parametrize("refused, error, message", [
-    (lambda: replicate(nn.Linear(2, 2, device="meta"), [CPU] * 2), ValueError,
-     r"weight is on meta, devices\[0\] is cpu; move the module there first"),
-    (lambda: replicate(nn.BatchNorm1d(2, affine=False, device="meta"), [CPU]), ValueError,
-     r"running_mean is on meta, devices\[0\] is cpu"),
-    (lambda: replicate(small(), []), ValueError, "devices is empty"),
-    (lambda: DataParallel(small(), []), ValueError, "devices is empty"),
-    (lambda: parallel_apply([], []), ValueError, "got 0 replicas and 0 shards"),
-    (lambda: parallel_apply([small()] * 2, [rows(1)]), ValueError,
-     "need a shard for each replica, got 2 replicas and 1 shards"),
-    (lambda: parallel_apply([small()], [rows(1)] * 2), ValueError,
-     "got 1 replicas and 2 shards"),
-    (lambda: gather([rows(1), torch.tensor(1.0)], CPU), ValueError,
-     "replica 1 returned one number; return a row for each example"),
-    (lambda: gather([rows(1), (rows(1),)], CPU), TypeError,
-     "replica 1 returned a tuple, not a tensor"),
-])
+
+@pytest.mark.parametrize(
+    "refused, error, message",
+    [
+        (
+            lambda: replicate(nn.Linear(2, 2, device="meta"), [CPU] * 2),
+            ValueError,
+            r"weight is on meta, devices\[0\] is cpu; move the module there first",
+        ),
+        (
+            lambda: replicate(nn.BatchNorm1d(2, affine=False, device="meta"), [CPU]),
+            ValueError,
+            r"running_mean is on meta, devices\[0\] is cpu",
+        ),
+        (lambda: replicate(small(), []), ValueError, "devices is empty"),
+        (lambda: DataParallel(small(), []), ValueError, "devices is empty"),
+        (lambda: parallel_apply([], []), ValueError, "got 0 replicas and 0 shards"),
+        (
+            lambda: parallel_apply([small()] * 2, [rows(1)]),
+            ValueError,
+            "need a shard for each replica, got 2 replicas and 1 shards",
+        ),
+        (
+            lambda: parallel_apply([small()], [rows(1)] * 2),
+            ValueError,
+            "got 1 replicas and 2 shards",
+        ),
+        (
+            lambda: gather([rows(1), torch.tensor(1.0)], CPU),
+            ValueError,
+            "replica 1 returned one number; return a row for each example",
+        ),
+        (
+            lambda: gather([rows(1), (rows(1),)], CPU),
+            TypeError,
+            "replica 1 returned a tuple, not a tensor",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_named(refused, error, message):
     with pytest.raises(error, match=message):
         refused()
@@ -231,23 +264,54 @@ def pruned(module):
     return prune.identity(module, "weight")
 
 
-@pytest.mark.filterwarnings("ignore")  # that weight_norm and lazy layers are old, or new
-@pytest.mark.parametrize("make, error, message", [
-    (lambda: nn.Sequential(keeping(nn.Linear(3, 2))), TypeError,
-     r"0 \(Linear\) keeps kept, a tensor that was computed"),
-    (lambda: keeping(nn.Linear(3, 2)), TypeError, r"the module \(Linear\) keeps kept"),
-    (lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2))), TypeError,
-     r"0 \(Linear\) keeps weight, .* take torch.nn.utils.parametrizations.weight_norm"),
-    (lambda: nn.Sequential(nn.Identity(), pruned(nn.Linear(3, 2))), TypeError,
-     r"1 \(Linear\) keeps weight, .* call torch.nn.utils.prune.remove"),
-    (lambda: nn.Sequential(nn.LazyLinear(2)), ValueError,
-     "0.weight has no shape yet; call the module once before"),
-    (lambda: nn.LazyBatchNorm1d(affine=False), ValueError, "running_mean has no shape yet"),
-    (lambda: nn.Sequential(nn.Embedding(5, 2, sparse=True)), ValueError,
-     r"0 \(Embedding\) has sparse=True, .* make it with sparse=False"),
-    (lambda: nn.Sequential(nn.EmbeddingBag(5, 2, sparse=True)), ValueError,
-     r"0 \(EmbeddingBag\) has sparse=True"),
-])
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # that weight_norm and lazy layers are old, or new
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (
+            lambda: nn.Sequential(keeping(nn.Linear(3, 2))),
+            TypeError,
+            r"0 \(Linear\) keeps kept, a tensor that was computed",
+        ),
+        (
+            lambda: keeping(nn.Linear(3, 2)),
+            TypeError,
+            r"the module \(Linear\) keeps kept",
+        ),
+        (
+            lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2))),
+            TypeError,
+            r"0 \(Linear\) keeps weight, .* take torch.nn.utils.parametrizations.weight_norm",
+        ),
+        (
+            lambda: nn.Sequential(nn.Identity(), pruned(nn.Linear(3, 2))),
+            TypeError,
+            r"1 \(Linear\) keeps weight, .* call torch.nn.utils.prune.remove",
+        ),
+        (
+            lambda: nn.Sequential(nn.LazyLinear(2)),
+            ValueError,
+            "0.weight has no shape yet; call the module once before",
+        ),
+        (
+            lambda: nn.LazyBatchNorm1d(affine=False),
+            ValueError,
+            "running_mean has no shape yet",
+        ),
+        (
+            lambda: nn.Sequential(nn.Embedding(5, 2, sparse=True)),
+            ValueError,
+            r"0 \(Embedding\) has sparse=True, .* make it with sparse=False",
+        ),
+        (
+            lambda: nn.Sequential(nn.EmbeddingBag(5, 2, sparse=True)),
+            ValueError,
+            r"0 \(EmbeddingBag\) has sparse=True",
+        ),
+    ],
+)
 def test_what_cannot_be_replicated_is_named_with_the_way_out(make, error, message):
     with pytest.raises(error, match=f"^{message}"):
         replicate(make(), [CPU] * 2)

@@ -18,8 +18,10 @@ WORLD_SIZES = [1, 2, 3, 4, 7]
 def some_params():
     """Return parameters of the shapes that trip: 0-dim, empty, transposed, ..."""
     generator = torch.Generator().manual_seed(0)
-    params = [torch.rand(shape, dtype=torch.float64, generator=generator)
-              for shape in [(), (1,), (5,), (4, 3), (0,), (2, 3)]]
+    params = [
+        torch.rand(shape, dtype=torch.float64, generator=generator)
+        for shape in [(), (1,), (5,), (4, 3), (0,), (2, 3)]
+    ]
     return params[:5] + [params[5].t()]
 
 
@@ -28,6 +30,7 @@ def addresses(params):
 
 
 # get_params
+
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_replicas_on_one_device_are_equal_and_share_no_memory(world_size):
@@ -51,23 +54,41 @@ def test_trained_parameters_and_results_give_new_leaves_without_a_gradient():
         assert old.grad is not None and old.requires_grad
 
 
-@pytest.mark.parametrize("params, error, message", [
-    (torch.zeros(3), ValueError, "params must be a list of at least one tensor, got a Tensor"),
-    ([], ValueError, "params must be a list of at least one tensor, got a list"),
-    (torch.nn.Linear(2, 2).parameters(), ValueError, "one tensor, got a generator"),
-    ([torch.zeros(1), None], TypeError, r"params\[1\] is a NoneType, not a tensor"),
-    ([torch.zeros(1).numpy()], TypeError, r"params\[0\] is a ndarray, not a tensor"),
-    ([torch.zeros(1), torch.zeros(1).long()], TypeError,
-     r"params\[1\] is torch.int64; only floats have gradients"),
-    ([torch.zeros(1), torch.zeros(1, device="meta")], TypeError,
-     r"params\[1\] is on the meta device and holds no numbers"),
-])
+@pytest.mark.parametrize(
+    "params, error, message",
+    [
+        (
+            torch.zeros(3),
+            ValueError,
+            "params must be a list of at least one tensor, got a Tensor",
+        ),
+        ([], ValueError, "params must be a list of at least one tensor, got a list"),
+        (torch.nn.Linear(2, 2).parameters(), ValueError, "one tensor, got a generator"),
+        ([torch.zeros(1), None], TypeError, r"params\[1\] is a NoneType, not a tensor"),
+        (
+            [torch.zeros(1).numpy()],
+            TypeError,
+            r"params\[0\] is a ndarray, not a tensor",
+        ),
+        (
+            [torch.zeros(1), torch.zeros(1).long()],
+            TypeError,
+            r"params\[1\] is torch.int64; only floats have gradients",
+        ),
+        (
+            [torch.zeros(1), torch.zeros(1, device="meta")],
+            TypeError,
+            r"params\[1\] is on the meta device and holds no numbers",
+        ),
+    ],
+)
 def test_refuses_what_cannot_be_a_replica(params, error, message):
     with pytest.raises(error, match=message):
         get_params(params, "cpu")
 
 
 # pack_grads
+
 
 def test_gradients_are_views_of_one_flat_tensor_in_order():
     params = get_params(some_params(), "cpu")
@@ -100,6 +121,7 @@ def test_packing_again_drops_what_was_there_and_what_is_unused_stays_zero():
 
 # check_replicas
 
+
 def leaf(p):
     return p.detach().requires_grad_()
 
@@ -109,29 +131,43 @@ SHARED = "parameter 3 of rank 1 shares memory with parameter 3 of rank 0; .* get
 APART = "parameter 2 of rank 1 differs from rank 0's, by up to "
 
 
-@pytest.mark.parametrize("i, spoilt, message", [  # of p on rank 1 and of rank 0's
-    (3, lambda p, p0: torch.zeros(3, 4, requires_grad=True),
-     r"parameter 3 of rank 1 is torch.float32 \(3, 4\), rank 0's is .*float64 \(4, 3\)"),
-    (3, lambda p, p0: leaf(p.t()),
-     r"parameter 3 of rank 1 is .*float64 \(3, 4\), rank 0's is .*float64 \(4, 3\)"),
-    (1, lambda p, p0: leaf(p.float()),
-     r"parameter 1 of rank 1 is torch.float32 \(1,\), rank 0's is torch.float64"),
-    (2, lambda p, p0: p.detach(), NO_LEAF),
-    (2, lambda p, p0: p * 1, NO_LEAF),
-    (3, lambda p, p0: p0, SHARED),
-    (3, lambda p, p0: leaf(p0), SHARED),
-    (2, lambda p, p0: leaf(p + 1e-15), APART + "1e-15"),
-    (2, lambda p, p0: leaf(p * torch.nan), APART + "nan"),
-    (2, lambda p, p0: leaf(p + torch.inf), APART + "inf"),
-])
+@pytest.mark.parametrize(
+    "i, spoilt, message",
+    [  # of p on rank 1 and of rank 0's
+        (
+            3,
+            lambda p, p0: torch.zeros(3, 4, requires_grad=True),
+            r"parameter 3 of rank 1 is torch.float32 \(3, 4\), rank 0's is .*float64 \(4, 3\)",
+        ),
+        (
+            3,
+            lambda p, p0: leaf(p.t()),
+            r"parameter 3 of rank 1 is .*float64 \(3, 4\), rank 0's is .*float64 \(4, 3\)",
+        ),
+        (
+            1,
+            lambda p, p0: leaf(p.float()),
+            r"parameter 1 of rank 1 is torch.float32 \(1,\), rank 0's is torch.float64",
+        ),
+        (2, lambda p, p0: p.detach(), NO_LEAF),
+        (2, lambda p, p0: p * 1, NO_LEAF),
+        (3, lambda p, p0: p0, SHARED),
+        (3, lambda p, p0: leaf(p0), SHARED),
+        (2, lambda p, p0: leaf(p + 1e-15), APART + "1e-15"),
+        (2, lambda p, p0: leaf(p * torch.nan), APART + "nan"),
+        (2, lambda p, p0: leaf(p + torch.inf), APART + "inf"),
+    ],
+)
 def test_refuses_replicas_naming_rank_and_index(i, spoilt, message):
     first, second = (get_params(some_params(), "cpu") for _ in range(2))
     second[i] = spoilt(second[i], first[i])
     before = [p.detach().clone() for p in first + second]
     with pytest.raises(ValueError, match=message):
         check_replicas([first, second])
-    assert all(torch.allclose(p, old, 0, 0, equal_nan=True)
-               for p, old in zip(first + second, before))
+    assert all(
+        torch.allclose(p, old, 0, 0, equal_nan=True)
+        for p, old in zip(first + second, before)
+    )
 
 
 def test_refuses_none_one_too_few_and_one_twice():
@@ -140,8 +176,10 @@ def test_refuses_none_one_too_few_and_one_twice():
         check_replicas([])
     with pytest.raises(ValueError, match="rank 1 has 5 parameters, rank 0 has 6"):
         check_replicas([first, second[:5]])
-    with pytest.raises(ValueError, match="parameter 1 of rank 0 shares memory with "
-                                         "parameter 0 of rank 0"):
+    with pytest.raises(
+        ValueError,
+        match="parameter 1 of rank 0 shares memory with parameter 0 of rank 0",
+    ):
         check_replicas([[first[2], first[2]]])
 
 
@@ -154,35 +192,59 @@ def test_values_are_not_compared_when_not_asked_for():
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 2.0])
 @pytest.mark.parametrize("other", [torch.nan, torch.inf, 2.0])
 def test_what_is_not_finite_is_compared_too(value, other):
-    device_params = [get_params([torch.tensor([1.0, x])], "cpu") for x in (value, other)]
+    device_params = [
+        get_params([torch.tensor([1.0, x])], "cpu") for x in (value, other)
+    ]
     if str(value) == str(other):
         check_replicas(device_params)
     else:
-        with pytest.raises(ValueError, match="parameter 0 of rank 1 differs from rank 0"):
+        with pytest.raises(
+            ValueError, match="parameter 0 of rank 1 differs from rank 0"
+        ):
             check_replicas(device_params)
 
 
 # largest_difference
 
-@pytest.mark.parametrize("params, others, message", [
-    ([torch.ones(3)], [torch.zeros(1)], r"params\[0\] is \[3\], others\[0\] \[1\]"),
-    ([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.zeros(2, 3)],
-     r"params\[1\] is \[3\], others\[1\] \[2, 3\]"),
-    ([torch.ones(3)], [], "shorter|longer"),
-    ([torch.ones(3)], [torch.zeros(3)] * 2, "shorter|longer"),
-    ([], [], "params and others hold no numbers to compare"),
-    ([torch.zeros(0, 3)] * 2, [torch.zeros(0, 3)] * 2, "hold no numbers to compare"),
-])
-def test_a_difference_of_other_shapes_or_of_no_numbers_is_refused(params, others, message):
+
+@pytest.mark.parametrize(
+    "params, others, message",
+    [
+        ([torch.ones(3)], [torch.zeros(1)], r"params\[0\] is \[3\], others\[0\] \[1\]"),
+        (
+            [torch.ones(2), torch.ones(3)],
+            [torch.ones(2), torch.zeros(2, 3)],
+            r"params\[1\] is \[3\], others\[1\] \[2, 3\]",
+        ),
+        ([torch.ones(3)], [], "shorter|longer"),
+        ([torch.ones(3)], [torch.zeros(3)] * 2, "shorter|longer"),
+        ([], [], "params and others hold no numbers to compare"),
+        (
+            [torch.zeros(0, 3)] * 2,
+            [torch.zeros(0, 3)] * 2,
+            "hold no numbers to compare",
+        ),
+    ],
+)
+def test_a_difference_of_other_shapes_or_of_no_numbers_is_refused(
+    params, others, message
+):
     with pytest.raises(ValueError, match=message):
         largest_difference(params, others)
     with pytest.raises(ValueError):
         largest_difference(others, params)
 
 
-@pytest.mark.parametrize("values, largest", [
-    ([[1.0, 2.0], [5.0]], 5), ([[1.0, -7.0], [5.0]], 7), ([[], [1.0]], 1),
-    ([[torch.nan], [5.0]], torch.nan), ([[5.0], [torch.nan]], torch.nan)])
+@pytest.mark.parametrize(
+    "values, largest",
+    [
+        ([[1.0, 2.0], [5.0]], 5),
+        ([[1.0, -7.0], [5.0]], 7),
+        ([[], [1.0]], 1),
+        ([[torch.nan], [5.0]], torch.nan),
+        ([[5.0], [torch.nan]], torch.nan),
+    ],
+)
 def test_the_largest_difference_by_hand(values, largest):
     params = [torch.tensor(row) for row in values]
     difference = largest_difference(params, [torch.zeros_like(p) for p in params])

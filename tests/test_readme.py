@@ -13,7 +13,9 @@ BOOK = ROOT / "notebooks" / "book"
 MORE = (BOOK / "more.md").read_text()
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README + MORE, re.S)
+EXAMPLES = re.findall(
+    r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README + MORE, re.S
+)
 
 
 def test_every_example_shows_what_it_prints():
@@ -22,14 +24,22 @@ def test_every_example_shows_what_it_prints():
 
 def test_the_first_page_has_at_most_90_lines_and_names_every_lesson():
     assert len(README.splitlines()) <= 90
-    assert re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M) == LESSONS
+    assert (
+        re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M) == LESSONS
+    )
     assert f"{len(LESSONS)} lessons as notebooks" in README
 
 
 @pytest.mark.parametrize("code, printed", EXAMPLES, ids=["start", "ranks", "audit"])
 def test_the_example_prints_what_stands_below_it(code, printed):
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True,
-                         text=True, check=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert run.stdout.splitlines() == [line[4:] for line in printed.splitlines()]
 
 
@@ -38,8 +48,9 @@ def test_the_first_example_has_twelve_lines():
     assert len(code.splitlines()) == 12
 
 
-@pytest.mark.parametrize("text, folder", [(README, ROOT), (MORE, BOOK)],
-                         ids=["README", "more"])
+@pytest.mark.parametrize(
+    "text, folder", [(README, ROOT), (MORE, BOOK)], ids=["README", "more"]
+)
 def test_every_link_leads_to_a_file(text, folder):
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     assert len(links) > 2
@@ -48,12 +59,15 @@ def test_every_link_leads_to_a_file(text, folder):
 
 def test_every_make_target_that_is_named_exists():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
-    named = set(re.findall(r"make (course|test|lab|refresh|release|bench|lint)\b", README))
+    named = set(
+        re.findall(r"make (course|test|lab|refresh|release|bench|lint)\b", README)
+    )
     assert {"course", "test"} <= named <= set(targets)
 
 
 def test_the_command_of_the_book_is_understood():
     from manual_dp.__main__ import _parser
+
     line = re.search(r"python -m manual_dp (train .*)", MORE)[1]
     args = _parser().parse_args(line.split())
     assert args.world_size == [1, 2, 4] and args.epochs == 10

@@ -20,17 +20,27 @@ def test_shards_are_ceil_chunks_in_order_one_for_every_device(n, k):
     shards, y_shards = split_batch(X, rows(n), ["cpu"] * k)
     assert isinstance(shards, tuple) and len(shards) == len(y_shards) == k
     assert [len(shard) for shard in shards] == [
-        min(most, max(0, n - rank * most)) for rank in range(k)]
+        min(most, max(0, n - rank * most)) for rank in range(k)
+    ]
     assert torch.equal(torch.cat(shards), X)
     assert all(map(torch.equal, shards, X.chunk(k)))
     for X_shard, y_shard in zip(shards, y_shards):
         assert torch.equal(X_shard[:, 0], 2 * y_shard)
 
 
-@pytest.mark.parametrize("n, k, sizes", [
-    (4, 2, [2, 2]), (10, 4, [3, 3, 3, 1]), (13, 3, [5, 5, 3]), (5, 4, [2, 2, 1, 0]),
-    (9, 4, [3, 3, 3, 0]), (3, 4, [1, 1, 1, 0]), (1, 2, [1, 0]), (1, 1, [1]),
-])
+@pytest.mark.parametrize(
+    "n, k, sizes",
+    [
+        (4, 2, [2, 2]),
+        (10, 4, [3, 3, 3, 1]),
+        (13, 3, [5, 5, 3]),
+        (5, 4, [2, 2, 1, 0]),
+        (9, 4, [3, 3, 3, 0]),
+        (3, 4, [1, 1, 1, 0]),
+        (1, 2, [1, 0]),
+        (1, 1, [1]),
+    ],
+)
 def test_sizes_by_hand_and_a_shard_keeps_shape_and_dtype(n, k, sizes):
     X = torch.rand(n, 1, 28, 28)
     X_shards, y_shards = split_batch(X, rows(n, 2), ["cpu"] * k)
@@ -48,22 +58,28 @@ def test_shards_that_stay_are_views():
 
 # on GPUs, which this machine may not have
 
-@pytest.mark.parametrize("n, devices, calls, sizes", [
-    (10, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], 1, [3, 3, 3, 1]),
-    (5, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], 1, [2, 2, 1, 0]),
-    (3, ["cuda:0", "cuda:0"], 0, [2, 1]),
-    (3, ["cuda:0", "cpu"], 0, [2, 1]),
-    (3, ["cuda:1", "cuda"], 0, [2, 1]),  # which GPU is meant is not said
-    (3, ["cuda:0", "cpu:0"], 0, [2, 1]),
-    (3, ["cpu", "cpu"], 0, [2, 1]),
-])
+
+@pytest.mark.parametrize(
+    "n, devices, calls, sizes",
+    [
+        (10, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], 1, [3, 3, 3, 1]),
+        (5, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], 1, [2, 2, 1, 0]),
+        (3, ["cuda:0", "cuda:0"], 0, [2, 1]),
+        (3, ["cuda:0", "cpu"], 0, [2, 1]),
+        (3, ["cuda:1", "cuda"], 0, [2, 1]),  # which GPU is meant is not said
+        (3, ["cuda:0", "cpu:0"], 0, [2, 1]),
+        (3, ["cpu", "cpu"], 0, [2, 1]),
+    ],
+)
 def test_distinct_gpus_and_no_others_go_through_torchs_own_scatter(
-        monkeypatch, n, devices, calls, sizes):
+    monkeypatch, n, devices, calls, sizes
+):
     called = []
 
     def torchs_scatter(X, devices):
         called.append(devices)
         return X.chunk(len(devices))
+
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(nn.parallel, "scatter", torchs_scatter)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
@@ -75,15 +91,28 @@ def test_distinct_gpus_and_no_others_go_through_torchs_own_scatter(
 
 # errors
 
-@pytest.mark.parametrize("X, y, error, message", [
-    (rows(4), rows(3), ValueError, "X has 4 rows but y has 3"),
-    (rows(3), rows(4), ValueError, "X has 3 rows but y has 4"),
-    (rows(0, 1, 28, 28), rows(0), ValueError,
-     r"X must have at least one row, got shape \(0, 1, 28, 28\)"),
-    (torch.tensor(1), torch.tensor(1), ValueError, r"at least one row, got shape \(\)"),
-    ([1, 2], rows(2), TypeError, "X must be a tensor, got list"),
-    (rows(2), [1, 2], TypeError, "y must be a tensor, got list"),
-])
+
+@pytest.mark.parametrize(
+    "X, y, error, message",
+    [
+        (rows(4), rows(3), ValueError, "X has 4 rows but y has 3"),
+        (rows(3), rows(4), ValueError, "X has 3 rows but y has 4"),
+        (
+            rows(0, 1, 28, 28),
+            rows(0),
+            ValueError,
+            r"X must have at least one row, got shape \(0, 1, 28, 28\)",
+        ),
+        (
+            torch.tensor(1),
+            torch.tensor(1),
+            ValueError,
+            r"at least one row, got shape \(\)",
+        ),
+        ([1, 2], rows(2), TypeError, "X must be a tensor, got list"),
+        (rows(2), [1, 2], TypeError, "y must be a tensor, got list"),
+    ],
+)
 def test_refuses_a_minibatch(X, y, error, message):
     with pytest.raises(error, match=message):
         split_batch(X, y, ["cpu"] * 2)

@@ -48,6 +48,7 @@ def gradients(device_params):
 
 # sgd
 
+
 def test_sgd_by_hand():
     [p] = get_params([torch.tensor([1.0, 2.0])], "cpu")
     home = p.data_ptr()
@@ -58,17 +59,27 @@ def test_sgd_by_hand():
     assert p.is_leaf and p.requires_grad and p.data_ptr() == home
 
 
-@pytest.mark.parametrize("change, error, message", [
-    ({"lr": math.nan}, ValueError, "lr must be a finite number >= 0, got nan"),
-    ({"lr": math.inf}, ValueError, "lr must be a finite number >= 0, got inf"),
-    ({"lr": -0.1}, ValueError, r"lr must be a finite number >= 0, got -0\.1"),
-    ({"lr": "0.1"}, ValueError, r"lr must be a finite number >= 0, got '0\.1'"),
-    ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
-    ({"batch_size": math.nan}, ValueError, "batch_size must be at least 1, got nan"),
-    ({"params": iter}, TypeError, "params must be a list, got a list_iterator"),
-    ({"params": lambda params: [*params, torch.ones(2)]}, ValueError,
-     r"params\[1\] has no gradient; call backward first"),
-])
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"lr": math.nan}, ValueError, "lr must be a finite number >= 0, got nan"),
+        ({"lr": math.inf}, ValueError, "lr must be a finite number >= 0, got inf"),
+        ({"lr": -0.1}, ValueError, r"lr must be a finite number >= 0, got -0\.1"),
+        ({"lr": "0.1"}, ValueError, r"lr must be a finite number >= 0, got '0\.1'"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+        (
+            {"batch_size": math.nan},
+            ValueError,
+            "batch_size must be at least 1, got nan",
+        ),
+        ({"params": iter}, TypeError, "params must be a list, got a list_iterator"),
+        (
+            {"params": lambda params: [*params, torch.ones(2)]},
+            ValueError,
+            r"params\[1\] has no gradient; call backward first",
+        ),
+    ],
+)
 def test_sgd_refuses_and_moves_nothing(change, error, message):
     [p] = get_params([torch.ones(2)], "cpu")
     p.grad = torch.ones(2)
@@ -81,10 +92,12 @@ def test_sgd_refuses_and_moves_nothing(change, error, message):
 
 # train_batch: what it does
 
+
 @pytest.mark.parametrize("rows", [1, 3, 10])
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_a_step_is_autograds_on_the_unsplit_minibatch(batch, replicas, world_size,
-                                                      rows):
+def test_a_step_is_autograds_on_the_unsplit_minibatch(
+    batch, replicas, world_size, rows
+):
     X, y = batch(rows)
     [alone] = replicas(1)
     mean = F.cross_entropy(lenet(X, alone), y)
@@ -106,7 +119,8 @@ def test_a_step_is_autograds_on_the_unsplit_minibatch(batch, replicas, world_siz
 @pytest.mark.parametrize("lr", [1, numpy.float32(1), numpy.int64(1), Fraction(1)])
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
 def test_any_real_number_is_a_learning_rate_and_a_device_has_two_spellings(
-        batch, replicas, lr, device):
+    batch, replicas, lr, device
+):
     device_params, expected = replicas(2), replicas(2)
     train_batch(*batch(4), device_params, [device] * 2, lr)
     train_batch(*batch(4), expected, cpus(2), 1.0)
@@ -121,13 +135,15 @@ def by_mail(tensors):
 
 
 @pytest.mark.parametrize("own", [*WAYS.values(), by_mail])
-def test_any_allreduce_fits_and_is_given_one_contiguous_tensor_a_rank(batch, replicas,
-                                                                      own):
+def test_any_allreduce_fits_and_is_given_one_contiguous_tensor_a_rank(
+    batch, replicas, own
+):
     star, other, given = replicas(3), replicas(3), []
 
     def watched(tensors):
         given.extend((t.dim(), t.is_contiguous(), t.numel()) for t in tensors)
         own(tensors)
+
     train_batch(*batch(7), star, cpus(3), 0.1)
     train_batch(*batch(7), other, cpus(3), 0.1, allreduce=watched)
     check_replicas(other)
@@ -140,46 +156,83 @@ def test_replicas_that_a_wrong_allreduce_parted_step_on_and_are_found(batch, rep
     device_params = replicas(2)
     for _ in range(2):
         train_batch(*batch(4), device_params, cpus(2), 0.1, lambda tensors: None)
-    with pytest.raises(ValueError, match="0 of rank 1 differs from rank 0's, by up to 0.0"):
+    with pytest.raises(
+        ValueError, match="0 of rank 1 differs from rank 0's, by up to 0.0"
+    ):
         check_replicas(device_params)
 
 
 # train_batch: all or nothing
+
 
 def label(value):
     return lambda y: torch.cat([y[:2], torch.tensor([value]), y[3:]])
 
 
 REFUSED = {  # by name: which argument is made into what, and what is said
-    "empty batch": ({"X": lambda X: X[:0], "y": lambda y: y[:0]}, ValueError,
-                    r"X must have at least one row, got shape \(0, 1, 28, 28\)"),
+    "empty batch": (
+        {"X": lambda X: X[:0], "y": lambda y: y[:0]},
+        ValueError,
+        r"X must have at least one row, got shape \(0, 1, 28, 28\)",
+    ),
     "fewer labels": ({"y": lambda y: y[:3]}, ValueError, "X has 4 rows but y has 3"),
-    "label 10": ({"y": label(10)}, ValueError, r"y\[2\] is 10, not a label from 0 to 9"),
+    "label 10": (
+        {"y": label(10)},
+        ValueError,
+        r"y\[2\] is 10, not a label from 0 to 9",
+    ),
     "label -100": ({"y": label(-100)}, ValueError, r"y\[2\] is -100, not a label"),
     "int32 labels": ({"y": torch.Tensor.int}, TypeError, "y must be int64 labels"),
     "2-D labels": ({"y": lambda y: y[:, None]}, ValueError, "y must have one label an"),
     "list of labels": ({"y": list}, TypeError, "y must be a tensor, got list"),
-    "float32 images": ({"X": torch.Tensor.float}, TypeError,
-                       "X is torch.float32, the parameters are torch.float64"),
-    "images of 27x27": ({"X": lambda X: X[..., :27, :27]}, ValueError,
-                        r"X must have shape .*, got \(4, 1, 27, 27\)"),
-    "list of images": ({"X": torch.Tensor.tolist}, TypeError,
-                       "X must be a tensor, got list"),
-    "uint8 images": ({"X": torch.Tensor.byte}, TypeError,
-                     "X is torch.uint8, the parameters are torch.float64"),
+    "float32 images": (
+        {"X": torch.Tensor.float},
+        TypeError,
+        "X is torch.float32, the parameters are torch.float64",
+    ),
+    "images of 27x27": (
+        {"X": lambda X: X[..., :27, :27]},
+        ValueError,
+        r"X must have shape .*, got \(4, 1, 27, 27\)",
+    ),
+    "list of images": (
+        {"X": torch.Tensor.tolist},
+        TypeError,
+        "X must be a tensor, got list",
+    ),
+    "uint8 images": (
+        {"X": torch.Tensor.byte},
+        TypeError,
+        "X is torch.uint8, the parameters are torch.float64",
+    ),
     "NaN": ({"X": lambda X: X * torch.nan}, ValueError, "on rank 0 is not finite"),
     "overflow": ({"X": lambda X: X * 1e308}, ValueError, "on rank 0 is not finite"),
     "lr NaN": ({"lr": lambda lr: math.nan}, ValueError, "lr must be .*, got nan"),
-    "a device too few": ({"devices": lambda devices: devices[1:]}, ValueError,
-                         "device_params has 2 replicas but devices has 1"),
-    "a device too many": ({"devices": lambda devices: cpus(3)}, ValueError,
-                          "device_params has 2 replicas but devices has 3"),
-    "one replica twice": ({"device_params": lambda both: both[:1] * 2}, ValueError,
-                          "parameter 0 of rank 1 shares memory with parameter 0 of rank 0"),
-    "no leaf": ({"device_params": lambda both: [both[0], [p * 1 for p in both[1]]]},
-                ValueError, "parameter 0 of rank 1 is not a leaf that wants a gradient"),
-    "a parameter too few": ({"device_params": lambda both: [p[:7] for p in both]},
-                            ValueError, "lenet needs 8 parameters, got 7"),
+    "a device too few": (
+        {"devices": lambda devices: devices[1:]},
+        ValueError,
+        "device_params has 2 replicas but devices has 1",
+    ),
+    "a device too many": (
+        {"devices": lambda devices: cpus(3)},
+        ValueError,
+        "device_params has 2 replicas but devices has 3",
+    ),
+    "one replica twice": (
+        {"device_params": lambda both: both[:1] * 2},
+        ValueError,
+        "parameter 0 of rank 1 shares memory with parameter 0 of rank 0",
+    ),
+    "no leaf": (
+        {"device_params": lambda both: [both[0], [p * 1 for p in both[1]]]},
+        ValueError,
+        "parameter 0 of rank 1 is not a leaf that wants a gradient",
+    ),
+    "a parameter too few": (
+        {"device_params": lambda both: [p[:7] for p in both]},
+        ValueError,
+        "lenet needs 8 parameters, got 7",
+    ),
 }
 
 
@@ -187,8 +240,13 @@ REFUSED = {  # by name: which argument is made into what, and what is said
 def test_refuses_names_it_and_leaves_every_bit(batch, replicas, case):
     X, y = batch(4)
     device_params = replicas(2)
-    good = {"X": X, "y": y, "device_params": device_params, "devices": cpus(2),
-            "lr": 0.1}
+    good = {
+        "X": X,
+        "y": y,
+        "device_params": device_params,
+        "devices": cpus(2),
+        "lr": 0.1,
+    }
     train_batch(**good)
     before = numbers(device_params)
     changes, error, message = REFUSED[case]
@@ -217,23 +275,28 @@ def failing_at(call, function, error):
         if len(calls) == call:
             raise error
         return result
+
     return failing
 
 
-@pytest.mark.parametrize("owner, stage, call", [
-    (train_module, "pack_grads", 2),
-    (train_module, "lenet", 1),
-    (train_module, "loss", 2),
-    (torch.Tensor, "backward", 2),
-    (train_module, "_check_finite", 1),
-    (torch.Tensor, "zero_", 4),  # in the middle of rank 0's update
-    (train_module, "sgd", 1),  # between the updates of rank 0 and rank 1
-    (train_module, "sgd", 3),
-    (None, "allreduce", 1),
-])
+@pytest.mark.parametrize(
+    "owner, stage, call",
+    [
+        (train_module, "pack_grads", 2),
+        (train_module, "lenet", 1),
+        (train_module, "loss", 2),
+        (torch.Tensor, "backward", 2),
+        (train_module, "_check_finite", 1),
+        (torch.Tensor, "zero_", 4),  # in the middle of rank 0's update
+        (train_module, "sgd", 1),  # between the updates of rank 0 and rank 1
+        (train_module, "sgd", 3),
+        (None, "allreduce", 1),
+    ],
+)
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_step_happens_on_every_replica_or_on_none(monkeypatch, batch, replicas, owner,
-                                                    stage, call, error):
+def test_a_step_happens_on_every_replica_or_on_none(
+    monkeypatch, batch, replicas, owner, stage, call, error
+):
     X, y = batch(8)
     clean, device_params = replicas(3), replicas(3)
     for trained in (clean, device_params):
@@ -260,13 +323,18 @@ def test_a_gradient_spoiled_in_the_allreduce_is_named(batch, replicas, rank, bad
     def spoiling(tensors):
         allreduce(tensors)
         tensors[rank][1000] = bad
-    with pytest.raises(ValueError, match=f"the summed gradient on rank {rank} is not "
-                                         "finite .* nothing was updated"):
+
+    with pytest.raises(
+        ValueError,
+        match=f"the summed gradient on rank {rank} is not "
+        "finite .* nothing was updated",
+    ):
         train_batch(*batch(4), device_params, cpus(3), 0.1, spoiling)
     assert same_bits(device_params, numbers(replicas(3)))
 
 
 # evaluate_accuracy
+
 
 def always(answers):
     """Return a replica for each answer, which gives it to every image."""
@@ -296,16 +364,20 @@ def test_every_device_takes_its_share(batch):
     assert evaluate_accuracy(always([0, 1, 2]), [(batch(7)[0], y)], cpus(3)) == 1
 
 
-@pytest.mark.parametrize("replica_count, device_count, labels, error, message", [
-    (1, 2, None, ValueError, "device_params has 1 replicas but devices has 2"),
-    (2, 1, None, ValueError, "device_params has 2 replicas but devices has 1"),
-    (0, 0, None, ValueError, "devices is empty: need a device for each rank"),
-    (1, 1, None, ValueError, "data holds no examples"),
-    (2, 2, torch.zeros(4, 1).long(), ValueError, "one label an example"),
-    (2, 2, [1, 2, 3, 4], TypeError, "y must be a tensor, got list"),
-])
-def test_refuses_to_count(batch, replicas, replica_count, device_count, labels, error,
-                          message):
+@pytest.mark.parametrize(
+    "replica_count, device_count, labels, error, message",
+    [
+        (1, 2, None, ValueError, "device_params has 1 replicas but devices has 2"),
+        (2, 1, None, ValueError, "device_params has 2 replicas but devices has 1"),
+        (0, 0, None, ValueError, "devices is empty: need a device for each rank"),
+        (1, 1, None, ValueError, "data holds no examples"),
+        (2, 2, torch.zeros(4, 1).long(), ValueError, "one label an example"),
+        (2, 2, [1, 2, 3, 4], TypeError, "y must be a tensor, got list"),
+    ],
+)
+def test_refuses_to_count(
+    batch, replicas, replica_count, device_count, labels, error, message
+):
     data = [] if labels is None else [(batch(4)[0], labels)]
     with pytest.raises(error, match=message):
         evaluate_accuracy(replicas(replica_count), data, cpus(device_count))
@@ -313,8 +385,11 @@ def test_refuses_to_count(batch, replicas, replica_count, device_count, labels, 
 
 # train
 
+
 def test_devices_are_checked_before_data_is_fetched():
-    with pytest.raises(ValueError, match="devices is empty: need a device for each rank"):
+    with pytest.raises(
+        ValueError, match="devices is empty: need a device for each rank"
+    ):
         train([], 16, 0.1, data="no such data")
 
 
@@ -325,8 +400,15 @@ def data(batch):
 
 
 def quiet(data, world_size=2, lr=0.05, **settings):
-    return train(cpus(world_size), 7, lr, data=data, dtype=torch.float64, verbose=False,
-                 **settings)
+    return train(
+        cpus(world_size),
+        7,
+        lr,
+        data=data,
+        dtype=torch.float64,
+        verbose=False,
+        **settings,
+    )
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
@@ -341,15 +423,20 @@ def test_several_devices_learn_what_one_learns(data, world_size):
 
 def test_ten_epochs_of_the_digits_from_he_sized_weights_are_the_default():
     parameters = inspect.signature(train).parameters
-    assert {name: p.default for name, p in parameters.items()
-            if name in ("num_epochs", "data", "scale", "dtype")} == {
-        "num_epochs": 10, "data": "digits", "scale": "he", "dtype": torch.float32}
+    assert {
+        name: p.default
+        for name, p in parameters.items()
+        if name in ("num_epochs", "data", "scale", "dtype")
+    } == {"num_epochs": 10, "data": "digits", "scale": "he", "dtype": torch.float32}
 
 
 def test_the_epochs_loss_is_the_mean_over_all_its_examples(data):
     params = init_params("he", torch.Generator().manual_seed(5), torch.float64)
     losses = torch.cat([loss(lenet(X, params), y) for X, y in data[0]])
-    for settings, wanted in ({"seed": 5}, losses.mean().item()), ({"scale": 0}, math.log(10)):
+    for settings, wanted in (
+        ({"seed": 5}, losses.mean().item()),
+        ({"scale": 0}, math.log(10)),
+    ):
         history = quiet(data, lr=0, num_epochs=1, **settings)
         assert history["loss"] == pytest.approx([wanted], abs=1e-12)
 
@@ -368,21 +455,29 @@ def test_prints_the_books_closing_line(monkeypatch, capsys, data):
         def slow(*args):
             now[0] += seconds
             return function(*args)
+
         return slow
+
     monkeypatch.setattr(train_module.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(train_module, "train_batch", taking(1.3, train_batch))
-    monkeypatch.setattr(train_module, "evaluate_accuracy", taking(
-        100, lambda *_: next(accuracies)))
+    monkeypatch.setattr(
+        train_module, "evaluate_accuracy", taking(100, lambda *_: next(accuracies))
+    )
     history = train([torch.device("cpu")] * 2, 7, 0.05, 3, data, dtype=torch.float64)
     assert history["seconds"] == pytest.approx([2.6] * 3)
-    assert capsys.readouterr().out == ("test acc: 0.50, 2.6 sec/epoch on "
-                                       "[device(type='cpu'), device(type='cpu')]\n")
+    assert capsys.readouterr().out == (
+        "test acc: 0.50, 2.6 sec/epoch on [device(type='cpu'), device(type='cpu')]\n"
+    )
 
 
 @pytest.mark.parametrize("settings", [{"verbose": False}, {"num_epochs": 0}])
 def test_prints_nothing_when_there_is_nothing_to_say(capsys, data, settings):
-    train(cpus(1), 7, 0.05, **{"num_epochs": 1, "data": data, "dtype": torch.float64,
-                               **settings})
+    train(
+        cpus(1),
+        7,
+        0.05,
+        **{"num_epochs": 1, "data": data, "dtype": torch.float64, **settings},
+    )
     assert capsys.readouterr() == ("", "")
 
 
@@ -394,8 +489,10 @@ def test_progress_wraps_the_minibatches_of_each_epoch(data):
         for X, y in batches:
             seen.append(len(X))
             yield X, y
+
     assert quiet(data, num_epochs=2, progress=progress)["loss"] == pytest.approx(
-        quiet(data, num_epochs=2)["loss"])
+        quiet(data, num_epochs=2)["loss"]
+    )
     assert seen == ["2 devices, epoch 1/2", 7, 4, "2 devices, epoch 2/2", 7, 4]
 
 
@@ -405,6 +502,7 @@ def test_data_may_be_a_name(monkeypatch, data):
     def load_data(*args, **kwargs):
         asked.append((args, kwargs))
         return data
+
     with pytest.raises(ValueError, match="data must be one of digits, .* got 'mnist'"):
         train(cpus(1), 7, 0.05, data="mnist")
     monkeypatch.setattr(train_module, "load_data", load_data)

@@ -19,8 +19,11 @@ ROOT = Path(manual_dp.__file__).parents[1]
 
 def files(*folders):
     """Return {path from the root: text} of the Python files in folders."""
-    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-            for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))}
+    return {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
 
 
 MODULE = files("manual_dp")
@@ -31,11 +34,20 @@ def length(*folders):
     return sum(len(text.splitlines()) for text in files(*folders).values())
 
 
-@pytest.mark.parametrize("folder, most", [
-    ("manual_dp", 6_500), ("manual_dp/audit", 2_009), ("notebooks/course", 8_500),
-    ("notebooks/course/lab", 3_500), ("notebooks/course/lab/figures", 1_750),
-    ("notebooks/course/school", 5_000), ("notebooks/tools", 900), ("tests", 20_000),
-    ("tests/course/school", 4_000)])
+@pytest.mark.parametrize(
+    "folder, most",
+    [
+        ("manual_dp", 6_500),
+        ("manual_dp/audit", 2_009),
+        ("notebooks/course", 8_500),
+        ("notebooks/course/lab", 3_500),
+        ("notebooks/course/lab/figures", 1_750),
+        ("notebooks/course/school", 5_000),
+        ("notebooks/tools", 900),
+        ("tests", 20_000),
+        ("tests/course/school", 4_000),
+    ],
+)
 def test_a_folder_does_not_grow(folder, most):
     assert length(folder) <= most
 
@@ -59,23 +71,32 @@ def test_a_set_is_a_file_of_at_most_400_lines():
 
 
 def test_a_file_is_plain_text_of_at_most_300_lines():
-    assert [name for name, text in PAGES.items()
-            if not text.isascii() or len(text.splitlines()) > 300] == []
+    assert [
+        name
+        for name, text in PAGES.items()
+        if not text.isascii() or len(text.splitlines()) > 300
+    ] == []
 
 
 def test_no_function_is_longer_than_60_lines():
-    assert [(name, node.name) for name, text in PAGES.items()
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.end_lineno - node.lineno >= 60] == []
+    assert [
+        (name, node.name)
+        for name, text in PAGES.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.end_lineno - node.lineno >= 60
+    ] == []
 
 
 def test_no_two_names_in_a_folder_differ_by_a_plural_or_a_suffix():
     for folder in {(ROOT / name).parent for name in PAGES}:
         names = {path.stem for path in folder.iterdir()}
-        assert [(short, long) for short in names for long in names
-                if long in (short + "s", short + "es")
-                or long.startswith(short + "_")] == [], folder
+        assert [
+            (short, long)
+            for short in names
+            for long in names
+            if long in (short + "s", short + "es") or long.startswith(short + "_")
+        ] == [], folder
 
 
 def test_shapes_are_said_in_words_and_no_file_lets_torch_load_run_code():
@@ -106,8 +127,13 @@ data = [(torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2]))]
 history = manual_dp.train(devices, 3, 0.1, 1, (data, data), verbose=False)
 print(len(history["loss"]))
 """
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=300,
-                         capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        timeout=300,
+        capture_output=True,
+        text=True,
+    )
     assert (run.stdout, run.stderr) == ("[]\n1\n", "")
 
 
@@ -115,13 +141,25 @@ def test_the_core_needs_torch_alone():
     names = [name for name in MODULE if name.count("/") == 1 and "__main__" not in name]
     for name in [*names, *files("manual_dp/files")]:
         tree = ast.parse(MODULE[name])
-        inside = {node for function in ast.walk(tree)
-                  if isinstance(function, ast.FunctionDef) for node in ast.walk(function)}
+        inside = {
+            node
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+        }
         for node in set(ast.walk(tree)) - inside:
-            modules = ([alias.name for alias in node.names] if isinstance(node, ast.Import)
-                       else [node.module] if isinstance(node, ast.ImportFrom) else [])
+            modules = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
             assert {module.split(".")[0] for module in modules} <= {
-                "manual_dp", "torch", *sys.stdlib_module_names}, (name, modules)
+                "manual_dp",
+                "torch",
+                *sys.stdlib_module_names,
+            }, (name, modules)
 
 
 def test_no_test_imports_another():

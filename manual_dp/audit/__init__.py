@@ -41,8 +41,16 @@ from manual_dp.ranks import RankError, run_ranks
 __all__ = ["audit", "audit_script", "Report", "check_ranks", "watch"]
 
 
-def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
-          reference=None, backend="gloo"):
+def audit(
+    make_model,
+    make_batch,
+    step,
+    world_size=2,
+    steps=3,
+    timeout=60,
+    reference=None,
+    backend="gloo",
+):
     """Take `steps` steps on `world_size` ranks beside a single device; return a Report.
 
     make_model, make_batch, step: as above; called in each rank. make_batch: None where
@@ -53,8 +61,12 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
     backend: as in `run_ranks`.
     Raises TypeError or ValueError for arguments that do not fit.
     """
-    for name, value in {"make_model": make_model, "make_batch": make_batch or len,
-                        "step": step, "reference": reference or len}.items():
+    for name, value in {
+        "make_model": make_model,
+        "make_batch": make_batch or len,
+        "step": step,
+        "reference": reference or len,
+    }.items():
         if not callable(value):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     for name, value in (("world_size", world_size), ("steps", steps)):
@@ -69,10 +81,23 @@ def audit(make_model, make_batch, step, world_size=2, steps=3, timeout=60,
             missing = [f"a comparison with world size 1, which ended: {error}"]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            runs = take(measure, world_size, make_model, make_batch, step, steps,
-                        folder, timeout / 2)
+            runs = take(
+                measure,
+                world_size,
+                make_model,
+                make_batch,
+                step,
+                steps,
+                folder,
+                timeout / 2,
+            )
         except RankError as error:
-            return Report([ended(error, folder)], missing, world_size, steps,
-                          details=f"{error}\n{error.details}")
+            return Report(
+                [ended(error, folder)],
+                missing,
+                world_size,
+                steps,
+                details=f"{error}\n{error.details}",
+            )
     findings, unchecked = judge(runs, alone)
     return Report(findings, unchecked + missing, world_size, steps)

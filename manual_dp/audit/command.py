@@ -43,14 +43,26 @@ be checked.
 def add_parser(commands, count):
     """Add `audit` to the commands; `count` reads a number."""
     parser = commands.add_parser(
-        "audit", help="is your training on many devices correct?", description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="+", metavar="-- SCRIPT.py",
-                        help="a script, and its arguments")
-    for name, default, of in [("world-size", 2, "ranks"), ("steps", 3, "steps"), (
-            "timeout", 60, "seconds until ranks that wait are given up")]:
-        parser.add_argument(f"--{name}", type=count, default=default, metavar="N",
-                            help=f"{of} ({default})")
+        "audit",
+        help="is your training on many devices correct?",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "words", nargs="+", metavar="-- SCRIPT.py", help="a script, and its arguments"
+    )
+    for name, default, of in [
+        ("world-size", 2, "ranks"),
+        ("steps", 3, "steps"),
+        ("timeout", 60, "seconds until ranks that wait are given up"),
+    ]:
+        parser.add_argument(
+            f"--{name}",
+            type=count,
+            default=default,
+            metavar="N",
+            help=f"{of} ({default})",
+        )
     parser.set_defaults(command=audit_command)
 
 
@@ -74,11 +86,15 @@ def audit_script(words, world_size=2, steps=3, timeout=60):
         raise FileNotFoundError(f"there is no script {name}")
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        environ = {ASKED: json.dumps([folder, steps, timeout]), "GROUP_RANK": "0",
-                   "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(free.getsockname()[1]),
-                   "LOCAL_WORLD_SIZE": str(world_size), "TORCHELASTIC_RUN_ID": "audit",
-                   "TORCH_DISTRIBUTED_DEBUG": "INFO"}
+        environ = {
+            ASKED: json.dumps([folder, steps, timeout]),
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free.getsockname()[1]),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "TORCHELASTIC_RUN_ID": "audit",
+            "TORCH_DISTRIBUTED_DEBUG": "INFO",
+        }
         free.close()
         try:
             run_ranks(_become, world_size, words, environ, timeout=DAY)
@@ -86,15 +102,23 @@ def audit_script(words, world_size=2, steps=3, timeout=60):
             how = error  # also where all went well: the new pythons have no result
         paths = [Path(folder, f"run-{rank}") for rank in range(world_size)]
         if all(path.exists() for path in paths):
-            return judged([pickle.loads(path.read_bytes())  # noqa: S301 (ours)
-                           for path in paths], steps)
+            return judged(
+                [
+                    pickle.loads(path.read_bytes())  # noqa: S301 (ours)
+                    for path in paths
+                ],
+                steps,
+            )
         end = Path(folder, f"end-{how.rank}")
-        text, details = json.loads(end.read_text()) if end.exists() else (
-            str(how), how.details)
+        text, details = (
+            json.loads(end.read_text()) if end.exists() else (str(how), how.details)
+        )
         if not text:
-            raise RuntimeError(f"{name} came to its end, and nothing was watched on "
-                               f"rank {how.rank}: say watch(model, optimizer) once the "
-                               "process group is there, or wrap the model in DDP")
+            raise RuntimeError(
+                f"{name} came to its end, and nothing was watched on "
+                f"rank {how.rank}: say watch(model, optimizer) once the "
+                "process group is there, or wrap the model in DDP"
+            )
         error = RankError(text, how.rank, details, how.kind)
         return Report([ended(error, folder)], (), world_size, details=details)
 
@@ -109,13 +133,22 @@ def inside():
     """Be a rank: run the script that the command line names, as python would."""
     folder, steps, timeout = json.loads(os.environ[ASKED])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end, calls = ["", ""], Calls(folder, rank, timeout, True, lambda: sum(
-        len(one.recorder.updates) for one in WATCHED))
+    end, calls = (
+        ["", ""],
+        Calls(
+            folder,
+            rank,
+            timeout,
+            True,
+            lambda: sum(len(one.recorder.updates) for one in WATCHED),
+        ),
+    )
 
     def leave(run):
         write(folder, f"run-{rank}", pickle.dumps(run))
         meet(folder, "run", world_size, DAY)  # or until `calls` gives up
         os._exit(0)
+
     COMMAND.update(steps=steps, leave=leave)
     calls.start()
     on_wrapping()
@@ -129,8 +162,10 @@ def inside():
         for one in WATCHED:
             one.stop()
         if not isinstance(error, SystemExit) or error.code:
-            end = [f"rank {rank} raised {type(error).__name__}: {error}",
-                   traceback.format_exc()]
+            end = [
+                f"rank {rank} raised {type(error).__name__}: {error}",
+                traceback.format_exc(),
+            ]
         if from_peer(error):
             time.sleep(3)  # whoever has gone is to be seen to end first
         raise SystemExit(getattr(error, "code", 1)) from None  # the report tells it

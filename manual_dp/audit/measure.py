@@ -27,8 +27,14 @@ from manual_dp.audit.record import Recorder
 from manual_dp.audit.rows import Minibatch
 from manual_dp.audit.state import params_of, parts
 
-DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
-            "feature_alpha_dropout")
+DROPOUTS = (
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+)
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 
@@ -51,8 +57,10 @@ def measure(make_model, make_batch, step, steps, folder=None, seconds=0):
         calls.count = lambda: len(recorder.updates)
         with ExitStack() as stack:
             recorder.listen(stack)
-            blurs = [_take(recorder, t, make_batch, step, made, generators)
-                     for t in range(steps)]
+            blurs = [
+                _take(recorder, t, make_batch, step, made, generators)
+                for t in range(steps)
+            ]
     calls.done.set()
     found = summary(recorder)
     found.blurs = max(blurs)
@@ -89,14 +97,23 @@ def summary(recorder):
     """Return the Run of what was recorded up to now."""
     names, params = recorder.names, recorder.params
     wrapped = any(hasattr(m, "require_backward_grad_sync") for m in recorder.models)
-    run = Run(names, [(*p.shape,) for p in params], recorder.updates,
-              recorder.dealing.told, inside=recorder.inside, wrapped=wrapped,
-              idle=bool(recorder.now.rows))
-    if any(type(m).__name__ == "FullyShardedDataParallel" for m in recorder.models
-           ) or any(hasattr(p, "placements") for p in params):
+    run = Run(
+        names,
+        [(*p.shape,) for p in params],
+        recorder.updates,
+        recorder.dealing.told,
+        inside=recorder.inside,
+        wrapped=wrapped,
+        idle=bool(recorder.now.rows),
+    )
+    if any(
+        type(m).__name__ == "FullyShardedDataParallel" for m in recorder.models
+    ) or any(hasattr(p, "placements") for p in params):
         run.unjudged = SHARDED
-    if any(getattr(getattr(m, "_join_config", None), "enable", False)
-           for m in recorder.models):
+    if any(
+        getattr(getattr(m, "_join_config", None), "enable", False)
+        for m in recorder.models
+    ):
         run.unjudged = JOIN
     try:
         pickle.dumps(run.updates)
@@ -107,22 +124,37 @@ def summary(recorder):
     moved = [False] * len(names)  # by copies of what is held
     if run.updates and run.updates[-1].stop is not None:
         moved = (run.updates[0].start != run.updates[-1].stop).any(1).tolist()
-    run.unheld = [name for i, (name, p) in enumerate(zip(names, params)) if held
-                  and p.requires_grad and id(p) not in held and not moved[i]]
-    run.broken = [name for name, p in zip(names, params) if p.is_floating_point()
-                  and run.unjudged != SHARDED and not bool(p.isfinite().all())]
+    run.unheld = [
+        name
+        for i, (name, p) in enumerate(zip(names, params))
+        if held and p.requires_grad and id(p) not in held and not moved[i]
+    ]
+    run.broken = [
+        name
+        for name, p in zip(names, params)
+        if p.is_floating_point()
+        and run.unjudged != SHARDED
+        and not bool(p.isfinite().all())
+    ]
     return run
 
 
 def _blurs(recorder):
     parts = [part for module in recorder.modules for part in module.modules()]
-    if any(isinstance(part, _BatchNorm) and part.training
-           and not isinstance(part, nn.SyncBatchNorm) for part in parts):
+    if any(
+        isinstance(part, _BatchNorm)
+        and part.training
+        and not isinstance(part, nn.SyncBatchNorm)
+        for part in parts
+    ):
         return "batch norm takes the statistics of a rank's own rows"
-    names = [hook.__name__ for model in recorder.models
-             for hook, _ in getattr(model, "_comm_hooks", ())
-             if hook.__module__.startswith("torch.")
-             and hook.__name__ not in ("allreduce_hook", "noop_hook")]
+    names = [
+        hook.__name__
+        for model in recorder.models
+        for hook, _ in getattr(model, "_comm_hooks", ())
+        if hook.__module__.startswith("torch.")
+        and hook.__name__ not in ("allreduce_hook", "noop_hook")
+    ]
     return f"gradients are changed by the hook {names[0]}" if names else ""
 
 
@@ -134,24 +166,42 @@ def exact():
     class Noted(torch.Generator):
         def __init__(self, *args, **kwargs):
             generators.append(self)
+
     attend, cast = F.scaled_dot_product_attention, torch.autocast.__init__
     wrap, single = DistributedDataParallel.__init__, torch.Tensor.float
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     with ExitStack() as stack:
         for home, name, new in [
-                *((F, name, lambda x, *args, **kwargs: x) for name in DROPOUTS),
-                (torch, "Generator", Noted),
-                (F, "scaled_dot_product_attention",
-                 lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs)),
-                (nn.Module, "float", nn.Module.double),
-                (torch.Tensor, "float",  # a scale of one number stays: torch wants it
-                 lambda t, **kw: t.double() if t.numel() > 1 else single(t, **kw)),
-                (torch.autocast, "__init__", lambda self, *args, **kwargs: cast(
-                    self, *args, **{**kwargs, "enabled": False})),
-                # its buckets are made for one dtype, once
-                (DistributedDataParallel, "__init__", lambda self, module, *args, **kw:
-                 wrap(self, module.double(), *args, **kw))]:
+            *((F, name, lambda x, *args, **kwargs: x) for name in DROPOUTS),
+            (torch, "Generator", Noted),
+            (
+                F,
+                "scaled_dot_product_attention",
+                lambda *args, dropout_p=0.0, **kwargs: attend(*args[:4], **kwargs),
+            ),
+            (nn.Module, "float", nn.Module.double),
+            (
+                torch.Tensor,
+                "float",  # a scale of one number stays: torch wants it
+                lambda t, **kw: t.double() if t.numel() > 1 else single(t, **kw),
+            ),
+            (
+                torch.autocast,
+                "__init__",
+                lambda self, *args, **kwargs: cast(
+                    self, *args, **{**kwargs, "enabled": False}
+                ),
+            ),
+            # its buckets are made for one dtype, once
+            (
+                DistributedDataParallel,
+                "__init__",
+                lambda self, module, *args, **kw: wrap(
+                    self, module.double(), *args, **kw
+                ),
+            ),
+        ]:
             stack.enter_context(mock.patch.object(home, name, new))
         stack.callback(torch.set_default_dtype, before)
         yield generators
@@ -165,8 +215,14 @@ def doubled(x):
                 part.dropout = 0.0
         return x
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return dataclasses.replace(x, **{f.name: doubled(getattr(x, f.name))
-                                         for f in dataclasses.fields(x) if f.init})
+        return dataclasses.replace(
+            x,
+            **{
+                f.name: doubled(getattr(x, f.name))
+                for f in dataclasses.fields(x)
+                if f.init
+            },
+        )
     if not _pytree.tree_is_leaf(x):
         return _pytree.tree_map(doubled, x)
     return x.double() if torch.is_tensor(x) and x.is_floating_point() else x
@@ -176,5 +232,12 @@ def drawn(generators):
     """Return a number that is another one once random numbers were drawn."""
     numpy = sys.modules.get("numpy")
     own = [torch.get_rng_state(), *(one.get_state() for one in generators)]
-    return zlib.crc32(repr([random.getstate(), numpy and numpy.random.get_state(),
-                            [bytes(state.numpy()) for state in own]]).encode())
+    return zlib.crc32(
+        repr(
+            [
+                random.getstate(),
+                numpy and numpy.random.get_state(),
+                [bytes(state.numpy()) for state in own],
+            ]
+        ).encode()
+    )

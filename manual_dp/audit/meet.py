@@ -38,14 +38,17 @@ def exchange(name, value, timeout=30):
     said, missing = [], []
     for other in range(dist.get_world_size()):
         try:
-            store.wait([f"{turn}/{other}"],
-                       timedelta(seconds=max(0.05, end - time.time())))
+            store.wait(
+                [f"{turn}/{other}"], timedelta(seconds=max(0.05, end - time.time()))
+            )
             said.append(pickle.loads(store.get(f"{turn}/{other}")))  # noqa: S301 (ours)
         except RuntimeError:
             missing.append(other)
     if missing:
-        raise RuntimeError(f"{name}: {listed(missing)} did not come to call {turn} "
-                           f"within {timeout:g} s")
+        raise RuntimeError(
+            f"{name}: {listed(missing)} did not come to call {turn} "
+            f"within {timeout:g} s"
+        )
     if turn > 1:
         store.delete_key(f"{turn - 1}/{rank}")  # all have read it: they are here
     return said
@@ -90,8 +93,14 @@ def last_call():
     if not last:
         return NONE
     [last] = last
-    line = next((place(frame["filename"], frame["line"])
-                 for frame in last["frames"] if is_users(frame["filename"])), "torch")
+    line = next(
+        (
+            place(frame["filename"], frame["line"])
+            for frame in last["frames"]
+            if is_users(frame["filename"])
+        ),
+        "torch",
+    )
     sizes = f" of {last['input_sizes'][0]}" if any(last["input_sizes"]) else ""
     name = last["profiling_name"].rpartition(":")[2]
     return f"collective {last['collective_seq_id']} is {name}{sizes} in {line}"
@@ -106,19 +115,32 @@ def ended(error, folder):
     says = []
     for path in sorted(Path(folder).glob("calls-*")):
         at, call, count = json.loads(path.read_text())
-        stands = "" if not at or call.endswith(f"in {at}") else (
-            "; it came to its end" if at.startswith("<") else f"; it stands at {at}")
+        stands = (
+            ""
+            if not at or call.endswith(f"in {at}")
+            else (
+                "; it came to its end" if at.startswith("<") else f"; it stands at {at}"
+            )
+        )
         rank = path.name.removeprefix("calls-")
         says.append(f"rank {rank}: {call}{stands}, after {so_many(count, 'update')}")
     if "DDP expects same model" in whole:
         return finding("start-differs", text, error.rank)
     if "not used in producing loss" in whole:
         names = whole.partition("did not receive grad")[2].split("\n")[0]
-        return finding("not-trained", "no loss depends on some parameters, and DDP "
-                       f"waits for them:{names.partition(':')[2]}", error.rank)
+        return finding(
+            "not-trained",
+            "no loss depends on some parameters, and DDP "
+            f"waits for them:{names.partition(':')[2]}",
+            error.rank,
+        )
     if any(word in whole for word in OTHER_SIZES):
-        return finding("mismatch", "a rank got what others sent for another collective"
-                       f": {'. '.join(says) or text}", error.rank)
+        return finding(
+            "mismatch",
+            "a rank got what others sent for another collective"
+            f": {'. '.join(says) or text}",
+            error.rank,
+        )
     code = "hang" if says or error.kind in ("hung", "left") else "exception"
     return finding(code, ". ".join(says) or text, error.rank)
 
@@ -128,7 +150,8 @@ def is_users(name):
     own = os.path.dirname(__file__)
     ranks = os.path.join(os.path.dirname(own), "ranks")
     return "site-packages" not in name and not name.startswith(
-        ("<frozen", os.path.dirname(os.__file__), own, ranks))
+        ("<frozen", os.path.dirname(os.__file__), own, ranks)
+    )
 
 
 def caller(frame=None):

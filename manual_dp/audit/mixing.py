@@ -19,7 +19,7 @@ from manual_dp.audit.sketch import mixture
 from manual_dp.ranks.launch.verdict import listed
 
 SAME = 1e-5  # numbers of C are equal, so far apart
-MOST = 64    # columns
+MOST = 64  # columns
 
 
 class Mixed:
@@ -54,19 +54,28 @@ def read(C, mixed):
     """Return the finding that C is, None if it may be right."""
     size = max(abs(x) for c in C for x in c)
     zero = [[abs(x) <= mixed.near * size for x in c] for c in C]
-    others = [r for r, c in enumerate(C) if any(
-        abs(x - y) > mixed.near * size for x, y in zip(c, C[0]))]
+    others = [
+        r
+        for r, c in enumerate(C)
+        if any(abs(x - y) > mixed.near * size for x, y in zip(c, C[0]))
+    ]
     if others:
         return _other_rows(C, zero, others[0], mixed)
     if missing := [k for k in mixed.live if zero[0][k]]:
-        return finding("not-synchronised", "no rank applies the gradient of "
-                       f"{listed(missing)}", missing[0])
+        return finding(
+            "not-synchronised",
+            f"no rank applies the gradient of {listed(missing)}",
+            missing[0],
+        )
     if mixed.alone is None:
         return None
     one = mixture(mixed.alone, mixed.came, mixed.close)
     if one is None:
-        return finding("gradient", "all ranks apply one mean of what came back to them,"
-                       " and that is not one device's gradient")
+        return finding(
+            "gradient",
+            "all ranks apply one mean of what came back to them,"
+            " and that is not one device's gradient",
+        )
     if any(abs(one[k]) <= 1e-9 for k in mixed.live):
         return None
     times = [C[0][k] / one[k] for k in mixed.live]
@@ -74,10 +83,14 @@ def read(C, mixed):
         return scaled(times[0], mixed)
     if mixed.alike(C[0]):
         least = min(one[k] for k in mixed.live)
-        return finding("uneven-shards", "ranks' gradients count alike, on a single "
-                       f"device {numbers(one[k] / least for k in mixed.live)} times")
-    return finding("gradient", "beside a single device ranks count "
-                   f"{numbers(times)} times")
+        return finding(
+            "uneven-shards",
+            "ranks' gradients count alike, on a single "
+            f"device {numbers(one[k] / least for k in mixed.live)} times",
+        )
+    return finding(
+        "gradient", f"beside a single device ranks count {numbers(times)} times"
+    )
 
 
 def _other_rows(C, zero, who, mixed):
@@ -85,19 +98,30 @@ def _other_rows(C, zero, who, mixed):
     live = mixed.live
     own = [r for r in live if [k for k in live if not zero[r][k]] == [r]]
     if own and len(live) > 1:
-        return finding("not-synchronised", f"{listed(own)} applied the gradient of own "
-                       "rows alone" + mixed.past * (": no forward went through the "
-                                                    "wrapper that sums"), own[0])
-    return finding("clip" if mixed.clipped else "not-synchronised", "rank 0 counts the "
-                   f"ranks' gradients {numbers(C[0])} times, rank {who} "
-                   f"{numbers(C[who])}", who)
+        return finding(
+            "not-synchronised",
+            f"{listed(own)} applied the gradient of own "
+            "rows alone"
+            + mixed.past
+            * (": no forward went through the wrapper that sums"),
+            own[0],
+        )
+    return finding(
+        "clip" if mixed.clipped else "not-synchronised",
+        "rank 0 counts the "
+        f"ranks' gradients {numbers(C[0])} times, rank {who} "
+        f"{numbers(C[who])}",
+        who,
+    )
 
 
 def scaled(times, mixed):
     """Return the finding on a gradient that is so many times one device's."""
     W, says = mixed.world_size, f"the gradient is {times:.4g} times a single device's"
-    for code, factor, of in [("sum", W, ": the world size"),
-                             ("averaged-twice", 1 / W, ": the world size, inverted")]:
+    for code, factor, of in [
+        ("sum", W, ": the world size"),
+        ("averaged-twice", 1 / W, ": the world size, inverted"),
+    ]:
         if factor != 1 and math.isclose(times, factor, rel_tol=SAME):
             return finding(code, says + of)
     return None if math.isclose(times, 1, rel_tol=1e-6) else finding("gradient", says)
@@ -105,8 +129,11 @@ def scaled(times, mixed):
 
 def by_pieces(mixed):
     """Return the finding where micro-batches are not summed over ranks, or None."""
-    columns = [(k, m, piece) for k, mine in enumerate(mixed.pieces)
-               for m, piece in enumerate(mine)]
+    columns = [
+        (k, m, piece)
+        for k, mine in enumerate(mixed.pieces)
+        for m, piece in enumerate(mine)
+    ]
     count = max(map(len, mixed.pieces))
     if count < 2 or len(columns) > MOST:
         return None
@@ -118,7 +145,11 @@ def by_pieces(mixed):
         heard = {(k, m) for (k, m, _), x in zip(columns, found) if abs(x) > tiny}
         summed = {m for k, m in heard if k != r}
         if alone := sorted(m for k, m in heard if k == r and m not in summed):
-            return finding("not-synchronised", f"rank {r} applied its own gradient of "
-                           f"micro-batch {', '.join(str(m + 1) for m in alone)} of "
-                           f"{count}: no sum over ranks", r)
+            return finding(
+                "not-synchronised",
+                f"rank {r} applied its own gradient of "
+                f"micro-batch {', '.join(str(m + 1) for m in alone)} of "
+                f"{count}: no sum over ranks",
+                r,
+            )
     return None

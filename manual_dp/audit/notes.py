@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 class Update:
     """What one rank saw from one update of its weights to the next."""
 
-    t: int = 0                                 # which step of the audit or script
-    start: object = None                       # sketch of the weights before
+    t: int = 0  # which step of the audit or script
+    start: object = None  # sketch of the weights before
     state: dict = field(default_factory=dict)  # of models and optimizers, see state.py
-    rng: int = 0                               # hash of torch's generator then
-    noisy: bool = False                        # did the first forward draw?
+    rng: int = 0  # hash of torch's generator then
+    noisy: bool = False  # did the first forward draw?
     terms: list = field(default_factory=list)  # (n, each) of torch's losses
-    batch: tuple = (0, None)                   # of the audit: rows, and their hash
-    rows: list = field(default_factory=list)   # of each forward: places, or hashes
-    synced: int = 0                            # forwards through a DDP that will sum
+    batch: tuple = (0, None)  # of the audit: rows, and their hash
+    rows: list = field(default_factory=list)  # of each forward: places, or hashes
+    synced: int = 0  # forwards through a DDP that will sum
     pieces: list = field(default_factory=list)  # sketch of what each backward brought
-    left: object = None                        # of what stood in .grad before these
-    used: object = None                        # of what the optimizer found, unclipped
-    held: list = field(default_factory=list)   # places of what it holds
+    left: object = None  # of what stood in .grad before these
+    used: object = None  # of what the optimizer found, unclipped
+    held: list = field(default_factory=list)  # places of what it holds
     clips: list = field(default_factory=list)  # (max_norm, norm)
-    after: object = None                       # sketch of the weights after its step
-    stop: object = None                        # of the weights at the next begin
+    after: object = None  # sketch of the weights after its step
+    stop: object = None  # of the weights at the next begin
     line: str = ""
 
     @property
@@ -39,16 +39,16 @@ class Update:
 class Run:
     """What one rank saw in all."""
 
-    names: list                                # of the parameters
+    names: list  # of the parameters
     shapes: list
     updates: list
-    samplers: list                             # what they were told
-    close: float = 1e-7                        # how exact the numbers are
-    inside: int = 0                            # so many are the models', of all names
-    wrapped: bool = False                      # in DDP, or what is like it
-    idle: bool = False                         # forwards, and no update since
-    unjudged: str = ""                         # why nothing of it is judged
-    blurs: str = ""                            # why one device steps otherwise
+    samplers: list  # what they were told
+    close: float = 1e-7  # how exact the numbers are
+    inside: int = 0  # so many are the models', of all names
+    wrapped: bool = False  # in DDP, or what is like it
+    idle: bool = False  # forwards, and no update since
+    unjudged: str = ""  # why nothing of it is judged
+    blurs: str = ""  # why one device steps otherwise
     reads: list = field(default_factory=list)  # some rows of datasets
     unheld: list = field(default_factory=list)  # names that no optimizer holds
     broken: list = field(default_factory=list)  # names of what is not finite
@@ -81,17 +81,23 @@ class Step:
     def far(self, sketches):
         """Return how far one of these is from rank 0's, 0 for no more than rounding."""
         far = max(float((x - sketches[0]).norm()) for x in sketches)
-        return far if far > 10 * self.close ** 2 * float(sketches[0].norm()) else 0
+        return far if far > 10 * self.close**2 * float(sketches[0].norm()) else 0
 
     def _prove(self):
         one, first, last = self.alone, self.first, self.last
         begin, size = one[0].start, float(one[0].start.norm())
         move = begin - one[-1].stop
-        if any(u.start.shape != begin.shape or float((u.start - begin).norm()) >
-               1e-6 * size for u in first):
+        if any(
+            u.start.shape != begin.shape
+            or float((u.start - begin).norm()) > 1e-6 * size
+            for u in first
+        ):
             self.why = "at world size 1 the weights before the step are others"
-        elif all(float((a.start - b.stop - move).norm()) <= self.close * float(
-                move.norm()) + 1e-13 * size for a, b in zip(first, last)):
+        elif all(
+            float((a.start - b.stop - move).norm())
+            <= self.close * float(move.norm()) + 1e-13 * size
+            for a, b in zip(first, last)
+        ):
             self.proof = True
         elif first[0].batch[0] != one[0].batch[0]:
             self.why = "at world size 1 the step takes other rows"

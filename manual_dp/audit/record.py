@@ -22,12 +22,21 @@ from manual_dp.audit.rows import Dealing, hashes
 from manual_dp.audit.sketch import Sketch, bit_hashes, stacked
 
 CLIP = "_clip_grads_with_norm_"  # what clip_grad_norm_ calls
-LOSSES = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
-          "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+LOSSES = (
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+)
 
 
 def quietly(hook):
     """Let no error of a hook out: it ends the listening."""
+
     @wraps(hook)
     def call(self, *args, **kwargs):
         try:
@@ -35,6 +44,7 @@ def quietly(hook):
         except Exception as error:  # noqa: BLE001 (whatever it is, it is ours)
             self.problem = f"the steps: the audit met {type(error).__name__}: {error}"
             return None
+
     return call
 
 
@@ -73,6 +83,7 @@ class Recorder:
             params = [params] if torch.is_tensor(params) else [*params]
             self._clip(params, most, norm)
             return clip(params, most, norm, *args, **kwargs)
+
         enter(torch.compiler.set_stance("force_eager"))
         enter(optim.register_optimizer_step_pre_hook(self._pre_step))
         enter(optim.register_optimizer_step_post_hook(self._post_step))
@@ -81,8 +92,11 @@ class Recorder:
         for patch in self.dealing.hooks():
             enter(patch)
         for model, module in zip(self.models, self.modules):
-            enter(module.register_forward_pre_hook(
-                self._forward, with_kwargs=True, prepend=True))
+            enter(
+                module.register_forward_pre_hook(
+                    self._forward, with_kwargs=True, prepend=True
+                )
+            )
             enter(module.register_forward_hook(self._forwarded))
             if model is not module:
                 enter(model.register_forward_pre_hook(self._wrapped))
@@ -135,8 +149,9 @@ class Recorder:
         for i, p in enumerate(self.params):
             if i not in self.listens and p.requires_grad:
                 self.listens.add(i)
-                self.stack.enter_context(p.register_hook(
-                    lambda grad, i=i: self._hear(i, grad)))
+                self.stack.enter_context(
+                    p.register_hook(lambda grad, i=i: self._hear(i, grad))
+                )
                 *others, mine = p._backward_hooks.items()  # before all others
                 p._backward_hooks.clear()
                 p._backward_hooks.update([mine, *others])
@@ -191,8 +206,9 @@ class Recorder:
             self.optimizers.append(optimizer)
         if not mine:
             return
-        now.used = self.sketch([p.grad if i in mine else None
-                                for i, p in enumerate(self.params)])
+        now.used = self.sketch(
+            [p.grad if i in mine else None for i, p in enumerate(self.params)]
+        )
         for i in self.clipped.keys() & mine:
             now.used[i] /= self.clipped[i] or 1.0
         now.held, now.line = mine, caller()
@@ -202,12 +218,15 @@ class Recorder:
         return sorted({self.index[id(p)] for p in params if id(p) in self.index})
 
     def _write_pieces(self, held):
-        came = [self.came.get(i, []) if i in held else []
-                for i in range(len(self.params))]
+        came = [
+            self.came.get(i, []) if i in held else [] for i in range(len(self.params))
+        ]
         left = [self.left[i] if rows else None for i, rows in enumerate(came)]
         most = max(map(len, came), default=0)
-        self.now.pieces = [stacked([rows[m] if m < len(rows) else None
-                                    for rows in came]) for m in range(most)]
+        self.now.pieces = [
+            stacked([rows[m] if m < len(rows) else None for rows in came])
+            for m in range(most)
+        ]
         self.now.left = stacked(left) if any(x is not None for x in left) else None
 
     def _close(self):
@@ -223,15 +242,19 @@ class Recorder:
     def settle(self, weights=None):
         """Note where the weights are after the last update, if that is not known."""
         if self.updates and self.updates[-1].stop is None:
-            self.updates[-1].stop = (self.sketch(self.params) if weights is None
-                                     else weights)
+            self.updates[-1].stop = (
+                self.sketch(self.params) if weights is None else weights
+            )
 
     @quietly
     def end_step(self):
         """End a step of the audit; one that writes the weights by hand counts, too."""
         start = self.now.start
-        if start is not None and all(u.t != self.t for u in self.updates) and not (
-                torch.equal(start, self.sketch(self.params))):
+        if (
+            start is not None
+            and all(u.t != self.t for u in self.updates)
+            and not (torch.equal(start, self.sketch(self.params)))
+        ):
             self._write_pieces(range(len(self.params)))
             self._close()
         self.settle()
@@ -256,12 +279,20 @@ def _heard(real, note):
         made = real(input, target, *args, **kwargs)
         how = kwargs.get("reduction", "mean")
         with suppress(Exception):  # what is odd is not heard
-            if made.requires_grad and how in ("mean", "sum") and not args and (
-                    kwargs.get("weight") is None):
+            if (
+                made.requires_grad
+                and how in ("mean", "sum")
+                and not args
+                and (kwargs.get("weight") is None)
+            ):
                 n = _terms(real.__name__, target, kwargs)
-                made.register_hook(lambda s: note(n, float(s) / (
-                    n if how == "mean" else 1)) if n else None)
+                made.register_hook(
+                    lambda s: (
+                        note(n, float(s) / (n if how == "mean" else 1)) if n else None
+                    )
+                )
         return made
+
     return loss
 
 

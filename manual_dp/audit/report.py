@@ -54,8 +54,10 @@ replicas-differ   ranks do not take the same step, or some write their weights o
                   apply one gradient, write on all ranks alike, or broadcast afterwards
 """  # code and cause, and under it the repair
 ROWS = [line.strip() for line in TABLE.splitlines()]
-WORDS = {row.split()[0]: (row.partition(" ")[2].strip(), repair)
-         for row, repair in zip(ROWS[::2], ROWS[1::2])}
+WORDS = {
+    row.split()[0]: (row.partition(" ")[2].strip(), repair)
+    for row, repair in zip(ROWS[::2], ROWS[1::2])
+}
 
 
 def finding(code, says, rank=None, step=None, place=""):
@@ -85,8 +87,15 @@ class Report:
     details: a traceback, if a rank raised.
     """
 
-    def __init__(self, findings, unchecked=(), world_size=1, steps=0, details="",
-                 precision="float64"):
+    def __init__(
+        self,
+        findings,
+        unchecked=(),
+        world_size=1,
+        steps=0,
+        details="",
+        precision="float64",
+    ):
         self.findings = sorted(findings, key=lambda f: [*WORDS].index(f.code))
         self.unchecked = list(dict.fromkeys(unchecked))
         self.world_size, self.steps, self.details = world_size, steps, details
@@ -94,17 +103,32 @@ class Report:
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
-        words = (so_many(len(self.findings), "finding") if self.findings else
-                 "no finding, but not all was checked" if self.unchecked else "clean")
+        words = (
+            so_many(len(self.findings), "finding")
+            if self.findings
+            else "no finding, but not all was checked"
+            if self.unchecked
+            else "clean"
+        )
         ranks = so_many(self.world_size, "rank")
-        lines = [f"audit: {so_many(self.steps, 'step')} on {ranks}, {self.precision}: "
-                 f"{words}" if self.steps else f"audit: on {ranks}: {words}"]
+        lines = [
+            f"audit: {so_many(self.steps, 'step')} on {ranks}, {self.precision}: "
+            f"{words}"
+            if self.steps
+            else f"audit: on {ranks}: {words}"
+        ]
         for f in self.findings:
             place = f" (update at {f.place})" if f.place else ""
-            lines += [f"{f.code:16}  {f.says}{place}", f"{'cause':>16}: {f.cause}",
-                      f"{'repair':>16}: {f.repair}"]
+            lines += [
+                f"{f.code:16}  {f.says}{place}",
+                f"{'cause':>16}: {f.cause}",
+                f"{'repair':>16}: {f.repair}",
+            ]
         lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
-        return "\n".join(part for line in lines for part in textwrap.wrap(
-            line, 78, subsequent_indent=" " * 18))
+        return "\n".join(
+            part
+            for line in lines
+            for part in textwrap.wrap(line, 78, subsequent_indent=" " * 18)
+        )
 
     __repr__ = __str__

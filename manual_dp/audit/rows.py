@@ -26,8 +26,9 @@ class Minibatch:
     """Learn the rows of a nest; size: how many, 0 if not clear; whole: their hash."""
 
     def __init__(self, nest):
-        leaves = [t for t in _pytree.tree_leaves(nest)
-                  if torch.is_tensor(t) and t.dim()]
+        leaves = [
+            t for t in _pytree.tree_leaves(nest) if torch.is_tensor(t) and t.dim()
+        ]
         self.whole = sum(bit_hashes(leaves))
         leaves = [t for t in leaves if t.numel()]
         sizes = Counter(map(len, leaves)).most_common(1)
@@ -35,8 +36,9 @@ class Minibatch:
         if sizes and 2 * sizes[0][1] >= len(leaves):
             self.size = sizes[0][0]
             alike = [t for t in leaves if len(t) == self.size]
-            for t in [t for t in alike if t.is_floating_point()
-                      or t[0].numel() > 1] or alike:
+            for t in [
+                t for t in alike if t.is_floating_point() or t[0].numel() > 1
+            ] or alike:
                 numbers = row_hashes(t)
                 if len(set(numbers)) == self.size:
                     self.places |= zip(numbers, range(self.size))
@@ -44,8 +46,11 @@ class Minibatch:
     def find(self, tensors):
         """Return the places of the rows of the first tensor that is known, or None."""
         for t in tensors:
-            found = [self.places.get(number) for number in row_hashes(t)
-                     ] if t.dim() else [None]
+            found = (
+                [self.places.get(number) for number in row_hashes(t)]
+                if t.dim()
+                else [None]
+            )
             if None not in found:
                 return found
         return None
@@ -82,6 +87,7 @@ class Dealing:
             with suppress(Exception):
                 self.last = iterator._index_sampler, iterator._dataset
             return turn(iterator)
+
         yield mock.patch.object(DistributedSampler, "set_epoch", set_epoch)
         yield mock.patch.object(DistributedSampler, "__iter__", iterate)
         yield mock.patch.object(dataloader._BaseDataLoaderIter, "__next__", next_batch)
@@ -104,8 +110,11 @@ class Dealing:
     def read(self):
         """Return [(dealt, rows, hashes of some)]; dealt: "shares" of it, or "all"."""
         found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
-        return found + [("all", *_some(data)) for of, data in self.loaders.values()
-                        if type(getattr(of, "sampler", of)) in WHOLE]
+        return found + [
+            ("all", *_some(data))
+            for of, data in self.loaders.values()
+            if type(getattr(of, "sampler", of)) in WHOLE
+        ]
 
 
 def _some(dataset):
@@ -117,13 +126,16 @@ def _some(dataset):
         random.seed(0)
         numpy and numpy.random.seed(0)
         try:
-            leaves = [_pytree.tree_leaves(dataset[i * count // READ])
-                      for i in range(READ)]
+            leaves = [
+                _pytree.tree_leaves(dataset[i * count // READ]) for i in range(READ)
+            ]
         finally:
             random.setstate(states[0])
             numpy and numpy.random.set_state(states[1])
-    return count, [[bit_hashes([x])[0] if torch.is_tensor(x) else repr(x) for x in row]
-                   for row in leaves]
+    return count, [
+        [bit_hashes([x])[0] if torch.is_tensor(x) else repr(x) for x in row]
+        for row in leaves
+    ]
 
 
 def shared(step):
@@ -145,14 +157,19 @@ def shared(step):
     if twice and all(mine == seen[0] for mine in seen):
         apart = all(c is not None for c in came) and step.far(came)
         if not (size and apart):  # else parts of these rows, as of a sequence
-            yield finding("rows-same", "all ranks see the same "
-                          f"{so_many(len(seen[0]), 'row')}{none}")
+            yield finding(
+                "rows-same",
+                f"all ranks see the same {so_many(len(seen[0]), 'row')}{none}",
+            )
     elif twice and not size and not step.runs[0].samplers:  # else they fill up
-        step.unchecked.append("the rows: some of a step are on several ranks: right if "
-                              "they are alike, or drawn with replacement")
+        step.unchecked.append(
+            "the rows: some of a step are on several ranks: right if "
+            "they are alike, or drawn with replacement"
+        )
     elif twice and size:
-        yield finding("rows-overlap", f"{so_many(len(twice), 'row')} on several ranks"
-                      + none)
+        yield finding(
+            "rows-overlap", f"{so_many(len(twice), 'row')} on several ranks" + none
+        )
     elif missed:
         yield finding("rows-overlap", f"no rank sees {missed} of {size} rows")
 
@@ -166,21 +183,30 @@ def _told(runs):
     for told in zip(*(run.samplers for run in runs)):
         ranks, count = [one["rank"] for one in told], told[0]["num_replicas"]
         if ranks != [*range(len(runs))] or count != len(runs):
-            yield finding("sampler-differs", f"the samplers were told that they are "
-                          f"ranks {ranks} of {count}, not 0 to {len(runs) - 1}")
+            yield finding(
+                "sampler-differs",
+                f"the samplers were told that they are "
+                f"ranks {ranks} of {count}, not 0 to {len(runs) - 1}",
+            )
         for name in TOLD:
             values = [one[name] for one in told]
             order = name in ("seed", "epoch")
             if len(set(values)) > 1 and (told[0]["shuffle"] or not order):
-                yield finding("sampler-epoch" if name == "epoch" else "sampler-differs",
-                              f"the sampler's {name} is {values} on ranks 0, 1, ...")
+                yield finding(
+                    "sampler-epoch" if name == "epoch" else "sampler-differs",
+                    f"the sampler's {name} is {values} on ranks 0, 1, ...",
+                )
 
 
 def _epochs(runs):
-    if not all(one["set"] for one in runs[0].samplers
-               if one["shuffle"] and one["trained"]):
-        yield finding("sampler-epoch", "set_epoch was not called before the first epoch"
-                      ": without it each epoch has the same order")
+    if not all(
+        one["set"] for one in runs[0].samplers if one["shuffle"] and one["trained"]
+    ):
+        yield finding(
+            "sampler-epoch",
+            "set_epoch was not called before the first epoch"
+            ": without it each epoch has the same order",
+        )
 
 
 def _read(runs):
@@ -188,11 +214,23 @@ def _read(runs):
         dealt, count, rows = told[0]
         differs = next((rank for rank, one in enumerate(told) if one != told[0]), None)
         if dealt == "all" and differs is None and len(runs) > 1:
-            yield finding("no-sampler", f"each rank's loader goes through all {count} "
-                          "rows of the dataset: no DistributedSampler deals them out")
+            yield finding(
+                "no-sampler",
+                f"each rank's loader goes through all {count} "
+                "rows of the dataset: no DistributedSampler deals them out",
+            )
         elif dealt == "shares" and differs is not None:
-            place = count // READ * next(
-                (i for i, row in enumerate(rows) if told[differs][2][i] != row), 0)
-            yield finding("sampler-differs", f"row {place} of the dataset on rank "
-                          f"{differs} is not rank 0's (or its label is not), and the "
-                          "sampler deals out places", differs)
+            place = (
+                count
+                // READ
+                * next(
+                    (i for i, row in enumerate(rows) if told[differs][2][i] != row), 0
+                )
+            )
+            yield finding(
+                "sampler-differs",
+                f"row {place} of the dataset on rank "
+                f"{differs} is not rank 0's (or its label is not), and the "
+                "sampler deals out places",
+                differs,
+            )

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 SIZE = 16
 FLOOR = 1e-10  # of the whole: what is smaller may be rounding
-CHUNK = 2 ** 17  # numbers: what is computed with so many stays in the cache
+CHUNK = 2**17  # numbers: what is computed with so many stays in the cache
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 ODD, MORE = 0x5851F42D4C957F2D, 0x14057B7EF767814F  # Knuth's MMIX: any large odd ones
 
@@ -46,7 +46,7 @@ class Sketch:
         return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
 
     def _part(self, part, weights):
-        part = part.double() * weights[:len(part)]
+        part = part.double() * weights[: len(part)]
         part = F.pad(part, (0, -len(part) % SIZE))
         return part.view(SIZE, len(part) // SIZE).sum(1)
 
@@ -54,8 +54,11 @@ class Sketch:
 def stacked(rows):
     """Return a sketch of these rows; None is a row of 0."""
     zero = torch.zeros(SIZE, dtype=torch.float64, device="cpu")
-    return torch.stack([zero if row is None else row for row in rows]
-                       ) if rows else zero.expand(0, SIZE)
+    return (
+        torch.stack([zero if row is None else row for row in rows])
+        if rows
+        else zero.expand(0, SIZE)
+    )
 
 
 def mixture(made, parts, close=1e-7):
@@ -105,7 +108,7 @@ def _hash(bits):
     """Return a weighted sum, in chunks: the memory that is needed stays small."""
     weights, found = _places(min(len(bits), CHUNK), bits.device), 0
     for part in bits.split(CHUNK):
-        found = found * ODD + (part * weights[:len(part)]).sum()
+        found = found * ODD + (part * weights[: len(part)]).sum()
     return torch.as_tensor(found)
 
 

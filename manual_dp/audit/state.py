@@ -22,8 +22,11 @@ HOW = {"params", "foreach", "fused", "capturable", "differentiable", "prev_loss"
 def unwrapped(model):
     """Return the module in wrappers: in them it is called module, or _orig_mod."""
     children = dict(model.named_children())
-    wraps = [*children] == ["module"] and not [*model.parameters(recurse=False)] and (
-        hasattr(model, "no_sync") or hasattr(model, "sync_buffers"))
+    wraps = (
+        [*children] == ["module"]
+        and not [*model.parameters(recurse=False)]
+        and (hasattr(model, "no_sync") or hasattr(model, "sync_buffers"))
+    )
     inner = children["module"] if wraps else children.get("_orig_mod")
     return model if inner is None else unwrapped(inner)
 
@@ -33,24 +36,33 @@ def parts(made):
     modules = [one for one in made if isinstance(one, nn.Module)]
     optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
     held = {id(p) for one in optimizers for p in params_of(one)}
-    models = [m for m in modules if any(id(p) in held for p in m.parameters())
-              ] or modules[:1]
+    models = [
+        m for m in modules if any(id(p) in held for p in m.parameters())
+    ] or modules[:1]
     return models, optimizers
 
 
 def params_of(optimizer):
     """Return what an optimizer holds, a list."""
-    return [p for group in getattr(optimizer, "param_groups", ())
-            for p in group["params"]]
+    return [
+        p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]
+    ]
 
 
 def named(models, optimizers=()):
     """Return {name: parameter}: the models', and what else the optimizers hold."""
-    found = {at + name: p for at, model in numbered(models)
-             for name, p in unwrapped(model).named_parameters()}
+    found = {
+        at + name: p
+        for at, model in numbered(models)
+        for name, p in unwrapped(model).named_parameters()
+    }
     known = {id(p) for p in found.values()}
-    beside = [p for one in optimizers for p in params_of(one)
-              if id(p) not in known and p.requires_grad]
+    beside = [
+        p
+        for one in optimizers
+        for p in params_of(one)
+        if id(p) not in known and p.requires_grad
+    ]
     return found | {f"tensor {j} beside the model": p for j, p in enumerate(beside)}
 
 
@@ -80,14 +92,20 @@ def of_options(optimizer, at=""):
     return {("settings", f"{at}class of the optimizer"): type(optimizer).__name__} | {
         ("settings", f"{at}{option} of group {g}"): _value(x)
         for g, group in enumerate(getattr(optimizer, "param_groups", ()))
-        for option, x in group.items() if option not in HOW}
+        for option, x in group.items()
+        if option not in HOW
+    }
 
 
 def _value(x):
     """Return a number or text, or a tensor's hash; None for what is not compared."""
     if torch.is_tensor(x):
-        if x.is_meta or nn.parameter.is_lazy(x) or hasattr(x, "placements") or (
-                x.layout != torch.strided):
+        if (
+            x.is_meta
+            or nn.parameter.is_lazy(x)
+            or hasattr(x, "placements")
+            or (x.layout != torch.strided)
+        ):
             return None
         return x.item() if x.numel() == 1 else bit_hashes([x])[0]
     if isinstance(x, (tuple, list)) and all(isinstance(v, (int, float)) for v in x):
@@ -100,13 +118,23 @@ def differ(dicts):
     told = set()
     for code, name in dict.fromkeys(key for one in dicts for key in one):
         values = [one.get((code, name)) for one in dicts]
-        who = next((rank for rank, v in enumerate(values) if v != values[0] and not (
-            v != v and values[0] != values[0])), None)  # NaN on both is no difference
+        who = next(
+            (
+                rank
+                for rank, v in enumerate(values)
+                if v != values[0] and not (v != v and values[0] != values[0])
+            ),
+            None,
+        )  # NaN on both is no difference
         if who is not None and code not in told:
             told.add(code)
-            yield finding(code, f"{name} is {values[who]} on rank {who}, {values[0]} on"
-                          " rank 0" if code == "settings" else
-                          f"{name} on rank {who} is not rank 0's", who)
+            yield finding(
+                code,
+                f"{name} is {values[who]} on rank {who}, {values[0]} on rank 0"
+                if code == "settings"
+                else f"{name} on rank {who} is not rank 0's",
+                who,
+            )
 
 
 def check_ranks(model, batch=None, optimizer=None, timeout=30):
@@ -129,8 +157,10 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     if batch is not None and not leaves:
         raise TypeError(f"batch must be a nest of tensors, got {type(batch).__name__}")
     params = {n: p for n, p in named(models).items() if not hasattr(p, "placements")}
-    mine = {("replicas-differ", name): number
-            for name, number in zip(params, bit_hashes(params.values()))}
+    mine = {
+        ("replicas-differ", name): number
+        for name, number in zip(params, bit_hashes(params.values()))
+    }
     for at, one in numbered(models):
         mine |= of_model(one, at)
     for at, one in numbered(optimizers):
@@ -138,8 +168,11 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     nan = [name for name, p in params.items() if not p.isfinite().all()]
     rows = row_hashes(max(leaves, key=torch.Tensor.numel)) if leaves else []
     dicts, lists, broken = zip(*exchange("check_ranks", (mine, rows, nan), timeout))
-    found = [finding("not-finite", f"NaN or inf in {names[0]}", rank)
-             for rank, names in enumerate(broken) if names][:1]
+    found = [
+        finding("not-finite", f"NaN or inf in {names[0]}", rank)
+        for rank, names in enumerate(broken)
+        if names
+    ][:1]
     if len(lists) > 1 and (shared := set(lists[0]).intersection(*lists[1:])):
         found.append(finding("rows-same", f"{len(shared)} rows are on all ranks"))
     return [*found, *differ(dicts)]

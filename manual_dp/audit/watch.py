@@ -35,11 +35,14 @@ def watch(model, *others, steps=3, timeout=30):
     Raises RuntimeError without a process group, TypeError if there is no module.
     """
     if not any(isinstance(one, torch.nn.Module) for one in (model, *others)):
-        raise TypeError("watch(model, optimizer, ...) needs a module; several are "
-                        f"given one by one: got {type(model).__name__}")
+        raise TypeError(
+            "watch(model, optimizer, ...) needs a module; several are "
+            f"given one by one: got {type(model).__name__}"
+        )
     if not dist.is_initialized():
-        raise RuntimeError("no process group: call watch in a rank, after "
-                           "init_process_group")
+        raise RuntimeError(
+            "no process group: call watch in a rank, after init_process_group"
+        )
     while WATCHED:  # one at a time: what knows more begins again
         WATCHED.pop().stop()
     steps = COMMAND.get("steps", steps)
@@ -87,8 +90,9 @@ class Watch(AbstractContextManager):
         recorder = self.recorder
         recorder.settle()
         run = summary(recorder)
-        run.close = max((CLOSE.get(p.dtype.to_real(), 3e-2) for p in recorder.params),
-                        default=1e-7)
+        run.close = max(
+            (CLOSE.get(p.dtype.to_real(), 3e-2) for p in recorder.params), default=1e-7
+        )
         with suppress(Exception):  # a dataset that refuses
             run.reads = recorder.dealing.read()
         return run
@@ -115,11 +119,17 @@ def judged(runs, asked):
     findings, unchecked = judge(runs, watched=True)
     taken, close = min(len(run.updates) for run in runs), runs[0].close
     if taken < asked and not findings and not runs[0].unjudged:
-        unchecked.append(f"{asked - taken} of {asked} steps: the script ended after "
-                         f"{so_many(taken, 'step')}" if taken else
-                         "the steps: none of torch's optimizers took one")
-    precision = "float64" if close <= 1e-7 else (
-        f"in the script's precision: what is below {close:g} is not seen")
+        unchecked.append(
+            f"{asked - taken} of {asked} steps: the script ended after "
+            f"{so_many(taken, 'step')}"
+            if taken
+            else "the steps: none of torch's optimizers took one"
+        )
+    precision = (
+        "float64"
+        if close <= 1e-7
+        else (f"in the script's precision: what is below {close:g} is not seen")
+    )
     return Report(findings, unchecked, len(runs), taken, precision=precision)
 
 
@@ -132,4 +142,5 @@ def on_wrapping():
         wrapped.append(model)
         if own == WATCHED and not (own and own[0].recorder.updates):
             own[:] = [watch(*wrapped)]
+
     DistributedDataParallel.__init__ = wrap_and_watch

@@ -13,14 +13,14 @@ import torch
 
 SOURCE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"  # torchvision's
 FILES = {  # and their SHA-256
-    "train-images-idx3-ubyte.gz":
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-    "train-labels-idx1-ubyte.gz":
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-    "t10k-images-idx3-ubyte.gz":
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-    "t10k-labels-idx1-ubyte.gz":
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed27"
+    "1626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc"
+    "97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a4"
+    "84bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3c"
+    "d6d1c2608764d35dfb1850b086bf8dd5",
 }
 
 
@@ -44,13 +44,15 @@ def _find(root):
             socket.setdefaulttimeout(30)
             folder.mkdir(parents=True, exist_ok=True)
             for name in missing:
-                torch.hub.download_url_to_file(f"{SOURCE}/{name}", folder / name,
-                                               FILES[name], progress=False)
+                torch.hub.download_url_to_file(
+                    f"{SOURCE}/{name}", folder / name, FILES[name], progress=False
+                )
         except Exception as error:
             raise FileNotFoundError(
                 f"Fashion-MNIST is not in {folder} and could not be downloaded. Put "
                 f"{', '.join(missing)} there, or in a folder named by MANUAL_DP_DATA; "
-                'or use data="digits", which needs no download.') from error
+                'or use data="digits", which needs no download.'
+            ) from error
         finally:
             socket.setdefaulttimeout(limit)
     return folder
@@ -61,9 +63,11 @@ def _read_idx(path, digest):
     packed = path.read_bytes()
     found = hashlib.sha256(packed).hexdigest()
     if found != digest:
-        raise ValueError(f"{path} is damaged: {len(packed)} bytes with SHA-256 "
-                         f"{found}, not {digest}; delete it and try again")
+        raise ValueError(
+            f"{path} is damaged: {len(packed)} bytes with SHA-256 "
+            f"{found}, not {digest}; delete it and try again"
+        )
     raw = bytearray(gzip.decompress(packed))
     dims = raw[3]
-    shape = [int.from_bytes(raw[4 + 4 * i:8 + 4 * i], "big") for i in range(dims)]
+    shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims)]
     return torch.frombuffer(raw, dtype=torch.uint8, offset=4 + 4 * dims).view(shape)

@@ -1,7 +1,7 @@
 """Files that are whole, whenever a writer is killed, and that notice a flipped bit.
 
-    replacing     write a file beside the old one, which it replaces when it is whole
-    seal, unseal  bytes under a line that says how many they are, and their SHA-256
+replacing     write a file beside the old one, which it replaces when it is whole
+seal, unseal  bytes under a line that says how many they are, and their SHA-256
 """
 
 import errno
@@ -84,8 +84,10 @@ def unseal(path, magic):
     if not head:
         reason = "is empty"
     elif not match:
-        reason = (f"does not begin as a checkpoint of ours does, {magic!r}; for a file "
-                  "of torch.save, use torch.load(path, weights_only=True)")
+        reason = (
+            f"does not begin as a checkpoint of ours does, {magic!r}; for a file "
+            "of torch.save, use torch.load(path, weights_only=True)"
+        )
     elif len(data) != int(match[1]):
         reason = f"should have {match[1]} bytes after its first line, has {len(data)}"
     elif _sha256(data) != match[2]:

@@ -21,7 +21,8 @@ def ensure_torchvision():
         for name in ("nms", "qnms"):
             torch.library.define(
                 f"torchvision::{name}",
-                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            )
         for name in list(sys.modules):
             if name.split(".")[0] == "torchvision":
                 del sys.modules[name]

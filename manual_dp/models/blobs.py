@@ -15,8 +15,8 @@ import torch
 
 from manual_dp.data import Batches
 
-MOST = 3                                   # blobs in an image
-GRAINS = [(8, 0.5), (4, 0.2), (1, 0.1)]    # size in pixels, share of the brightness
+MOST = 3  # blobs in an image
+GRAINS = [(8, 0.5), (4, 0.2), (1, 0.1)]  # size in pixels, share of the brightness
 
 
 def blobs(rows, seed=0, size=32):
@@ -33,6 +33,7 @@ def blobs(rows, seed=0, size=32):
     def draw(low, high, *shape):
         values = torch.rand(rows, *shape, dtype=torch.float64, generator=generator)
         return low + (high - low) * values
+
     X = sum(share * _texture(draw, size, grain) for grain, share in GRAINS)
     y = torch.zeros_like(X, dtype=torch.bool)
     count = draw(1, MOST + 1, 1, 1).floor()
@@ -53,8 +54,10 @@ def load_blobs(batch_size=256, seed=0, dtype=torch.float32):
     """
     generator = torch.Generator().manual_seed(seed)
     (X, y), (X_test, y_test) = blobs(400, seed=0), blobs(100, seed=1)
-    return (Batches(X.unsqueeze(1).to(dtype), y, batch_size, generator),
-            Batches(X_test.unsqueeze(1).to(dtype), y_test, batch_size))
+    return (
+        Batches(X.unsqueeze(1).to(dtype), y, batch_size, generator),
+        Batches(X_test.unsqueeze(1).to(dtype), y_test, batch_size),
+    )
 
 
 def _ellipse(draw, size):

@@ -21,12 +21,20 @@ from torch.nn import functional as F
 def resnet18(num_classes=10, in_channels=3):
     """Build ResNet-18 for images (n, in_channels, height, width), sizes from 8 on."""
     return nn.Sequential(
-        *_convolution(in_channels, 64, 3), nn.ReLU(),
-        Block(64, 64), Block(64, 64),
-        Block(64, 128, stride=2), Block(128, 128),
-        Block(128, 256, stride=2), Block(256, 256),
-        Block(256, 512, stride=2), Block(512, 512),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, num_classes))
+        *_convolution(in_channels, 64, 3),
+        nn.ReLU(),
+        Block(64, 64),
+        Block(64, 64),
+        Block(64, 128, stride=2),
+        Block(128, 128),
+        Block(128, 256, stride=2),
+        Block(256, 256),
+        Block(256, 512, stride=2),
+        Block(512, 512),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, num_classes),
+    )
 
 
 class Block(nn.Module):
@@ -38,12 +46,16 @@ class Block(nn.Module):
 
     def __init__(self, in_channels, channels, stride=1):
         super().__init__()
-        self.residual = nn.Sequential(*_convolution(in_channels, channels, 3, stride),
-                                      nn.ReLU(), *_convolution(channels, channels, 3))
+        self.residual = nn.Sequential(
+            *_convolution(in_channels, channels, 3, stride),
+            nn.ReLU(),
+            *_convolution(channels, channels, 3),
+        )
         self.shortcut = nn.Sequential()  # X as it is
         if stride != 1 or in_channels != channels:
-            self.shortcut = nn.Sequential(*_convolution(in_channels, channels, 1,
-                                                        stride))
+            self.shortcut = nn.Sequential(
+                *_convolution(in_channels, channels, 1, stride)
+            )
 
     def forward(self, X):
         """Map (n, in_channels, h, w) to (n, channels, h / stride, w / stride)."""
@@ -52,5 +64,7 @@ class Block(nn.Module):
 
 def _convolution(in_channels, channels, size, stride=1):
     # no bias: the normalization after it would take it away again
-    return (nn.Conv2d(in_channels, channels, size, stride, padding=size // 2,
-                      bias=False), nn.BatchNorm2d(channels))
+    return (
+        nn.Conv2d(in_channels, channels, size, stride, padding=size // 2, bias=False),
+        nn.BatchNorm2d(channels),
+    )

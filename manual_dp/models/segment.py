@@ -56,8 +56,9 @@ def overlap(y_hat, y):
     _check(y_hat, y)
     classes = torch.arange(y_hat.shape[1], device=y.device).view(-1, 1, 1, 1)
     found, there = y_hat.argmax(dim=1) == classes, y == classes
-    return torch.stack([(found & there).sum((1, 2, 3)), found.sum((1, 2, 3)),
-                        there.sum((1, 2, 3))])
+    return torch.stack(
+        [(found & there).sum((1, 2, 3)), found.sum((1, 2, 3)), there.sum((1, 2, 3))]
+    )
 
 
 def iou(counts):
@@ -82,8 +83,10 @@ def _counts(counts):
     if not isinstance(counts, torch.Tensor):
         raise TypeError(f"counts must be a tensor, got {type(counts).__name__}")
     if counts.dim() != 2 or len(counts) != 3 or counts.dtype != torch.int64:
-        raise ValueError("counts must be a sum of overlaps, (3, classes) int64, got "
-                         f"{tuple(counts.shape)} {counts.dtype}")
+        raise ValueError(
+            "counts must be a sum of overlaps, (3, classes) int64, got "
+            f"{tuple(counts.shape)} {counts.dtype}"
+        )
     return counts.double()
 
 
@@ -94,9 +97,12 @@ def _check(y_hat, y):
     if y.dtype != torch.int64:
         raise TypeError(f"y must be int64, a class for each pixel, got {y.dtype}")
     if y_hat.dim() != 4 or y.shape != (len(y_hat), *y_hat.shape[2:]):
-        raise ValueError(f"y_hat {tuple(y_hat.shape)} and y {tuple(y.shape)} must be "
-                         "(n, classes, h, w) and (n, h, w)")
+        raise ValueError(
+            f"y_hat {tuple(y_hat.shape)} and y {tuple(y.shape)} must be "
+            "(n, classes, h, w) and (n, h, w)"
+        )
     classes = y_hat.shape[1]
     if y.numel() and y.device.type == "cpu" and not 0 <= y.min() <= y.max() < classes:
-        raise ValueError(f"y has values from {y.min()} to {y.max()}, not from 0 to "
-                         f"{classes - 1}")
+        raise ValueError(
+            f"y has values from {y.min()} to {y.max()}, not from 0 to {classes - 1}"
+        )

@@ -34,17 +34,20 @@ class UNet(nn.Module):
     on every machine.
     """
 
-    def __init__(self, in_channels=1, classes=2, width=8, depth=2, norm=None,
-                 generator=None):
+    def __init__(
+        self, in_channels=1, classes=2, width=8, depth=2, norm=None, generator=None
+    ):
         super().__init__()
         _check(in_channels=in_channels, classes=classes, width=width, depth=depth)
         norm = _norm(norm)
         self.in_channels, self.side = in_channels, 2**depth
         widths = [width * 2**level for level in range(depth + 1)]
         self.down = nn.ModuleList(
-            double_conv(a, b, norm) for a, b in zip([in_channels, *widths], widths))
+            double_conv(a, b, norm) for a, b in zip([in_channels, *widths], widths)
+        )
         self.up = nn.ModuleList(
-            nn.ConvTranspose2d(2 * a, a, 2, stride=2) for a in widths[:-1])
+            nn.ConvTranspose2d(2 * a, a, 2, stride=2) for a in widths[:-1]
+        )
         self.merge = nn.ModuleList(double_conv(2 * a, a, norm) for a in widths[:-1])
         self.head = nn.Conv2d(width, classes, 1)
         self.apply(lambda layer: _draw(layer, generator))
@@ -67,12 +70,15 @@ class UNet(nn.Module):
 
     def _check_images(self, X):
         if X.dim() != 4 or X.shape[1] != self.in_channels:
-            raise ValueError(f"X must have shape (n, {self.in_channels}, h, w), "
-                             f"got {tuple(X.shape)}")
+            raise ValueError(
+                f"X must have shape (n, {self.in_channels}, h, w), got {tuple(X.shape)}"
+            )
         h, w = X.shape[2:]
         if h < 1 or w < 1 or h % self.side or w % self.side:
-            raise ValueError(f"X's height and width must be divisible by {self.side} "
-                             f"(2**depth), got {h} x {w}")
+            raise ValueError(
+                f"X's height and width must be divisible by {self.side} "
+                f"(2**depth), got {h} x {w}"
+            )
 
 
 def double_conv(in_channels, channels, norm=None):
@@ -106,8 +112,10 @@ def _norm(norm):
     if norm == "batch":
         return nn.BatchNorm2d
     if norm is not None and not callable(norm):
-        raise ValueError('norm must be None, "batch" or what makes a layer of a number '
-                         f"of channels, got {norm!r}")
+        raise ValueError(
+            'norm must be None, "batch" or what makes a layer of a number '
+            f"of channels, got {norm!r}"
+        )
     return norm
 
 

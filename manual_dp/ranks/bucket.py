@@ -37,8 +37,11 @@ class Bucket:
 
     def __init__(self, params):
         self.params = params
-        self.flat = torch.zeros(sum(p.numel() for p in params),
-                                dtype=params[0].dtype, device=params[0].device)
+        self.flat = torch.zeros(
+            sum(p.numel() for p in params),
+            dtype=params[0].dtype,
+            device=params[0].device,
+        )
         flats = self.flat.split([p.numel() for p in params])
         self.views = {p: flat.view(p.shape) for p, flat in zip(params, flats)}
         self.empty()

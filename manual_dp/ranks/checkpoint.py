@@ -39,8 +39,7 @@ def save(path, state):
     pickle's for a lambda, OSError for a full disk; the old file stays.
     """
     together(f"save {path}", lambda: (None, {"path": str(path)}))
-    together(f"save {path}",
-             lambda: (here()[0] == 0 and _write(Path(path), state), {}))
+    together(f"save {path}", lambda: (here()[0] == 0 and _write(Path(path), state), {}))
 
 
 def load(path, device="cpu"):
@@ -87,9 +86,11 @@ def together(what, function):
             error.peer = True  # run_ranks then shows the failed rank's own error
             raise error
         for name, first, other in differences(reports[0][1], theirs):
-            raise CheckpointError(f"could not {what}: {name} is {other} on rank "
-                                  f"{rank}, {first} on rank 0; give every rank the "
-                                  "same")
+            raise CheckpointError(
+                f"could not {what}: {name} is {other} on rank "
+                f"{rank}, {first} on rank 0; give every rank the "
+                "same"
+            )
     return value
 
 
@@ -116,8 +117,10 @@ def _read(path, device):
         raise CheckpointError(str(error)) from None
     packed = io.BytesIO(data)
     _check_contents(path, packed)
-    return (torch.load(packed, weights_only=True, map_location=device),
-            {"the file's SHA-256": digest})
+    return (
+        torch.load(packed, weights_only=True, map_location=device),
+        {"the file's SHA-256": digest},
+    )
 
 
 def _check_contents(path, packed):
@@ -129,4 +132,5 @@ def _check_contents(path, packed):
         name = re.search(r"GLOBAL (\S+)", str(error))
         raise CheckpointError(
             f"{path} may hold tensors, numbers, strings, lists and dicts, but not "
-            f"{name[1] if name else f'this ({type(error).__name__})'}") from None
+            f"{name[1] if name else f'this ({type(error).__name__})'}"
+        ) from None

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from manual_dp.checks import check_no_shared_memory
 
 PIECE = 2**21  # bytes: long enough to hide a message's start, short enough for caches
-AHEAD = 4      # receives that are waiting for their pieces at any time
+AHEAD = 4  # receives that are waiting for their pieces at any time
 
 
 def broadcast(tensor, src=0):
@@ -78,11 +78,16 @@ def _pass_round(chunks, first, add=0, copy=0):
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     pieces = _cut(chunks)
     count = len(pieces[0])
-    todo = [piece for step in range(1, add + copy + 1)
-            for piece in pieces[(first - step) % world_size]]
+    todo = [
+        piece
+        for step in range(1, add + copy + 1)
+        for piece in pieces[(first - step) % world_size]
+    ]
     boxes = [torch.empty_like(max(todo, key=len)) for _ in todo[:AHEAD]]
-    into = [boxes[j % AHEAD][:len(piece)] if j < add * count else piece
-            for j, piece in enumerate(todo)]
+    into = [
+        boxes[j % AHEAD][: len(piece)] if j < add * count else piece
+        for j, piece in enumerate(todo)
+    ]
     # Receives first: a send that finds nobody waiting costs an extra round trip.
     arriving = [dist.irecv(box, left) for box in into[:AHEAD]]
     sends = [dist.isend(piece, right) for piece in pieces[first] if todo]
@@ -113,15 +118,18 @@ def checked_allreduce(tensor, tag, op="sum"):
     for rank, theirs in enumerate(texts):
         for ours, other in zip(texts[0], theirs):
             if ours != other:
-                raise ValueError(f"checked_allreduce: rank 0 has {ours}, "
-                                 f"rank {rank} has {other}")
+                raise ValueError(
+                    f"checked_allreduce: rank 0 has {ours}, rank {rank} has {other}"
+                )
     # Not before: a rank that is refused alone would leave the others waiting.
     if op not in ("sum", "mean"):
         raise ValueError(f'op must be "sum" or "mean", got {op!r}')
     rank, world_size = _check(tensor, adds=True)
     if op == "mean" and not tensor.is_floating_point():
-        raise TypeError(f"rank {rank} holds {tensor.dtype}, whose mean is no "
-                        f"{tensor.dtype}; use a float")
+        raise TypeError(
+            f"rank {rank} holds {tensor.dtype}, whose mean is no "
+            f"{tensor.dtype}; use a float"
+        )
     ring_allreduce(tensor)
     if op == "mean":
         tensor /= world_size
@@ -131,9 +139,12 @@ def _form(tensor):
     if not isinstance(tensor, torch.Tensor):
         return [f"a {type(tensor).__name__}"]
     strided = tensor.layout == torch.strided
-    return [f"shape {tuple(tensor.shape)}", f"dtype {tensor.dtype}",
-            f"strides {tensor.stride()}" if strided else f"layout {tensor.layout}",
-            f"device {tensor.device.type}"]
+    return [
+        f"shape {tuple(tensor.shape)}",
+        f"dtype {tensor.dtype}",
+        f"strides {tensor.stride()}" if strided else f"layout {tensor.layout}",
+        f"device {tensor.device.type}",
+    ]
 
 
 def _gather(lines):
@@ -143,10 +154,12 @@ def _gather(lines):
     lengths[dist.get_rank()] = len(letters)
     allgather(list(lengths.split(1)))
     rows = torch.zeros(len(lengths), lengths.max(), dtype=torch.int64)
-    rows[dist.get_rank(), :len(letters)] = letters
+    rows[dist.get_rank(), : len(letters)] = letters
     allgather(list(rows))
-    return ["".join(map(chr, row[:length])).split("\n")
-            for row, length in zip(rows.tolist(), lengths.tolist())]
+    return [
+        "".join(map(chr, row[:length])).split("\n")
+        for row, length in zip(rows.tolist(), lengths.tolist())
+    ]
 
 
 def _cut(chunks):
@@ -166,18 +179,25 @@ def _check(tensor, src=0, adds=False):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"rank {rank} holds a {type(tensor).__name__}, not a tensor")
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise TypeError(f"rank {rank} holds a tensor on {tensor.device}, "
-                        f"{tensor.layout}; need an ordinary one on the CPU")
+        raise TypeError(
+            f"rank {rank} holds a tensor on {tensor.device}, "
+            f"{tensor.layout}; need an ordinary one on the CPU"
+        )
     if adds and not (tensor.is_floating_point() or tensor.dtype == torch.int64):
-        raise TypeError(f"rank {rank} holds {tensor.dtype}; only floats and int64 are "
-                        "added (shorter integers overflow)")
+        raise TypeError(
+            f"rank {rank} holds {tensor.dtype}; only floats and int64 are "
+            "added (shorter integers overflow)"
+        )
     if not tensor.is_contiguous():
-        raise ValueError(f"rank {rank}'s tensor is not contiguous, its strides are "
-                         f"{tensor.stride()}")
+        raise ValueError(
+            f"rank {rank}'s tensor is not contiguous, its strides are {tensor.stride()}"
+        )
     if tensor.is_neg() or tensor.is_conj():
         # its memory holds other numbers, and memory is what is sent
-        raise ValueError(f"rank {rank}'s tensor is a view that changes signs when it "
-                         "is read; send tensor.resolve_neg().resolve_conj()")
+        raise ValueError(
+            f"rank {rank}'s tensor is a view that changes signs when it "
+            "is read; send tensor.resolve_neg().resolve_conj()"
+        )
     if src not in range(world_size):
         raise ValueError(f"src must be a rank from 0 to {world_size - 1}, got {src!r}")
     return rank, world_size
@@ -186,12 +206,15 @@ def _check(tensor, src=0, adds=False):
 def _check_chunks(chunks, adds=False):
     rank, world_size = _check_group()
     if len(chunks) != world_size:
-        raise ValueError(f"rank {rank} holds {len(chunks)} chunks; {world_size} ranks "
-                         "need as many")
+        raise ValueError(
+            f"rank {rank} holds {len(chunks)} chunks; {world_size} ranks need as many"
+        )
     for chunk in chunks:
         _check(chunk, adds=adds)
         if chunk.dim() != 1 or chunk.dtype != chunks[0].dtype:
-            raise ValueError(f"rank {rank} holds a chunk of {chunk.dtype}, "
-                             f"{tuple(chunk.shape)}; need flat ones of one dtype")
+            raise ValueError(
+                f"rank {rank} holds a chunk of {chunk.dtype}, "
+                f"{tuple(chunk.shape)}; need flat ones of one dtype"
+            )
     check_no_shared_memory(chunks, "chunks")
     return rank, world_size

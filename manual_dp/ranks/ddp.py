@@ -62,8 +62,10 @@ class BucketDDP(Replica):
             for p in params:
                 view = bucket.views.get(p, p.grad)
                 if p.grad is not None and p.grad is not view:
-                    raise RuntimeError(f"the gradient of {self.names[p]} was replaced "
-                                       "in backward, by a second wrapper or a hook")
+                    raise RuntimeError(
+                        f"the gradient of {self.names[p]} was replaced "
+                        "in backward, by a second wrapper or a hook"
+                    )
                 p.grad = view  # also where this rank had no gradient
             bucket.empty()
 
@@ -77,7 +79,7 @@ class DDP(BucketDDP):
 
     def ready(self, p):
         """Put p's gradient into its bucket; start what is full."""
-        bucket, = (bucket for bucket in self.buckets if p in bucket.views)
+        (bucket,) = (bucket for bucket in self.buckets if p in bucket.views)
         bucket.put(p)
         self._start_full()
 

@@ -16,16 +16,24 @@ from torch.autograd import Variable
 from torch.utils._pytree import tree_leaves
 
 PLAIN = torch.Tensor, int, float, str, type(None)  # what a module may return
-NOT_ENDED = ("a backward has not ended: after an error, set gradients to None and wrap "
-             "the module again; in torch.utils.checkpoint, say use_reentrant=False")
-CHANGED = ("a parameter changed during backward, before gradients were averaged: call "
-           "optimizer.step() when backward has returned, not in a hook")
-NOTHING = ("the module returned nothing that leads to its parameters, so no backward "
-           "could average their gradients: return the loss, or what it is made of; "
-           "where nothing is learned, call it under torch.no_grad()")
-PASSED_BY = ("the last backward did not come through what forward returned, so its "
-             "gradients were not averaged: let forward return the loss, or what it is "
-             "made of, and wrap the module again")
+NOT_ENDED = (
+    "a backward has not ended: after an error, set gradients to None and wrap "
+    "the module again; in torch.utils.checkpoint, say use_reentrant=False"
+)
+CHANGED = (
+    "a parameter changed during backward, before gradients were averaged: call "
+    "optimizer.step() when backward has returned, not in a hook"
+)
+NOTHING = (
+    "the module returned nothing that leads to its parameters, so no backward "
+    "could average their gradients: return the loss, or what it is made of; "
+    "where nothing is learned, call it under torch.no_grad()"
+)
+PASSED_BY = (
+    "the last backward did not come through what forward returned, so its "
+    "gradients were not averaged: let forward return the loss, or what it is "
+    "made of, and wrap the module again"
+)
 
 
 class Replica(nn.Module):
@@ -52,11 +60,16 @@ class Replica(nn.Module):
 
     def __init__(self, module, find_unused_parameters=False, **options):
         super().__init__()
-        _check_same(module, wrapper=type(self).__name__,
-                    find_unused_parameters=find_unused_parameters, **options)
+        _check_same(
+            module,
+            wrapper=type(self).__name__,
+            find_unused_parameters=find_unused_parameters,
+            **options,
+        )
         self.module = module
-        self.names = {p: name for name, p in module.named_parameters()
-                      if p.requires_grad}
+        self.names = {
+            p: name for name, p in module.named_parameters() if p.requires_grad
+        }
         self.find_unused_parameters = find_unused_parameters
         self.sync = self.sync_buffers = True
         self.used = set()  # since gradients were last averaged
@@ -155,8 +168,10 @@ class Replica(nn.Module):
         unused = [p for p in self.names if p not in self.used]
         if unused and not self.find_unused_parameters:
             names = ", ".join(self.names[p] for p in unused)
-            raise RuntimeError(f"backward did not reach {names}; if that is meant, "
-                               "pass find_unused_parameters=True")
+            raise RuntimeError(
+                f"backward did not reach {names}; if that is meant, "
+                "pass find_unused_parameters=True"
+            )
         kept = {p: None if p.grad is None else p.grad.clone() for p in unused}
         self.average(list(self.names))
         if self.find_unused_parameters:
@@ -167,8 +182,9 @@ class Replica(nn.Module):
 
     def _used_nowhere(self):
         params = list(self.names)
-        flags = torch.tensor([p in self.used for p in params], dtype=torch.int64,
-                             device=params[0].device)
+        flags = torch.tensor(
+            [p in self.used for p in params], dtype=torch.int64, device=params[0].device
+        )
         dist.all_reduce(flags)
         return [p for p, flag in zip(params, flags.tolist()) if not flag]
 
@@ -201,8 +217,10 @@ def _tensors(output):
     parts = tree_leaves(output)
     for part in parts:
         if isinstance(part, nn.Parameter) or not isinstance(part, PLAIN):
-            raise TypeError(f"the module returned a {type(part).__name__}: return new "
-                            "tensors, alone or in lists, tuples, dicts or a dataclass")
+            raise TypeError(
+                f"the module returned a {type(part).__name__}: return new "
+                "tensors, alone or in lists, tuples, dicts or a dataclass"
+            )
     found = [part for part in parts if isinstance(part, torch.Tensor) and part.grad_fn]
     # A view that is changed in place gets a new node without hooks. Backward then comes
     # through the node of the tensor that it is a view of.
@@ -212,12 +230,16 @@ def _tensors(output):
 
 def _check_same(module, **options):
     if any(hasattr(part, "no_sync") for part in module.modules()):
-        raise ValueError("the module or a part of it is wrapped already: wrap what is "
-                         "inside, its .module")
+        raise ValueError(
+            "the module or a part of it is wrapped already: wrap what is "
+            "inside, its .module"
+        )
     mine = [f"{name}={value}" for name, value in options.items()]
     for name, t in [*module.named_parameters(), *module.named_buffers()]:
-        mine.append(f"{name} {tuple(t.shape)} {t.dtype}"
-                    + ("" if t.requires_grad else " without gradient"))
+        mine.append(
+            f"{name} {tuple(t.shape)} {t.dtype}"
+            + ("" if t.requires_grad else " without gradient")
+        )
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     for rank, theirs in enumerate(everyone):

@@ -40,11 +40,21 @@ def snapshot(model, optimizer, epoch, step, generator=None):
     same["the place"] = f"epoch {epoch}, step {step}"
     together("take a snapshot", lambda: (None, same))
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    random = {"torch": torch.get_rng_state(), "cuda": cuda,
-              "generator": generator and generator.get_state()}
-    return copy.deepcopy({
-        "model": strip_prefix(model.state_dict()), "optimizer": optimizer.state_dict(),
-        "made_of": made_of, "epoch": epoch, "step": step, "random": gather(random)})
+    random = {
+        "torch": torch.get_rng_state(),
+        "cuda": cuda,
+        "generator": generator and generator.get_state(),
+    }
+    return copy.deepcopy(
+        {
+            "model": strip_prefix(model.state_dict()),
+            "optimizer": optimizer.state_dict(),
+            "made_of": made_of,
+            "epoch": epoch,
+            "step": step,
+            "random": gather(random),
+        }
+    )
 
 
 def resume(snapshot, model, optimizer, generator=None):
@@ -60,9 +70,13 @@ def resume(snapshot, model, optimizer, generator=None):
     option is compared as it was before a schedule of torch's changed it; a schedule of
     your own puts the first rate into its group as "initial_lr", as torch's do.
     """
-    state = together("resume", lambda: (
-        _check(snapshot, model, optimizer, generator),
-        {"the place": f"epoch {snapshot['epoch']}, step {snapshot['step']}"}))
+    state = together(
+        "resume",
+        lambda: (
+            _check(snapshot, model, optimizer, generator),
+            {"the place": f"epoch {snapshot['epoch']}, step {snapshot['step']}"},
+        ),
+    )
     random = snapshot["random"][here()[0]]
     # copied, or the optimizer would go on in the snapshot's own tensors
     optimizer.load_state_dict(copy.deepcopy(snapshot["optimizer"]))
@@ -96,15 +110,19 @@ def _fit(model, state_dict):
     """Return the state under the model's names, checked."""
     own, state = model.state_dict(), strip_prefix(state_dict)
     for name, mine, theirs in differences(_kinds(strip_prefix(own)), _kinds(state)):
-        raise CheckpointError(f"{name} is {theirs} in the checkpoint, {mine} in the "
-                              "model")
+        raise CheckpointError(
+            f"{name} is {theirs} in the checkpoint, {mine} in the model"
+        )
     return {name: state[bare] for name, bare in zip(own, strip_prefix(own))}
 
 
 def _kinds(entries):
-    return {name: f"{value.dtype} {tuple(value.shape)}"
-            if isinstance(value, torch.Tensor) else type(value).__name__
-            for name, value in entries.items()}
+    return {
+        name: f"{value.dtype} {tuple(value.shape)}"
+        if isinstance(value, torch.Tensor)
+        else type(value).__name__
+        for name, value in entries.items()
+    }
 
 
 def _made_of(model, optimizer, generator):
@@ -113,14 +131,18 @@ def _made_of(model, optimizer, generator):
     A group's options are those that it had before a schedule changed them. The state of
     an optimizer knows its parameters by number alone: so their names are here.
     """
-    names = {p: name for name, p in
-             strip_prefix(dict(model.named_parameters())).items()}
-    made_of = {"the optimizer's class": type(optimizer).__name__,
-               "the generator's class": type(generator).__name__}
+    names = {
+        p: name for name, p in strip_prefix(dict(model.named_parameters())).items()
+    }
+    made_of = {
+        "the optimizer's class": type(optimizer).__name__,
+        "the generator's class": type(generator).__name__,
+    }
     for i, group in enumerate(optimizer.param_groups):
         for j, p in enumerate(group["params"]):
             made_of[f"group {i}: parameter {j}"] = names.get(
-                p, f"one of shape {tuple(p.shape)}")
+                p, f"one of shape {tuple(p.shape)}"
+            )
         for name in optimizer.defaults:
             made_of[f"group {i}: {name}"] = group.get(FIRST.get(name), group[name])
     return made_of
@@ -132,13 +154,19 @@ def _check(snapshot, model, optimizer, generator):
         if name not in snapshot:
             raise CheckpointError(
                 f"not a snapshot, or one of an older manual_dp: it has no {name!r}; "
-                "load_model takes weights alone")
+                "load_model takes weights alone"
+            )
     was, now = len(snapshot["random"]), here()[1]
     if was != now:
-        raise CheckpointError(f"the snapshot is of {was} ranks, this run has {now}; "
-                              "load_model takes its weights")
-    for name, was, now in differences(snapshot["made_of"],
-                                      _made_of(model, optimizer, generator)):
-        raise CheckpointError(f"{name} is {was} in the snapshot, {now} here; resume "
-                              "with the same, and set other options afterwards")
+        raise CheckpointError(
+            f"the snapshot is of {was} ranks, this run has {now}; "
+            "load_model takes its weights"
+        )
+    for name, was, now in differences(
+        snapshot["made_of"], _made_of(model, optimizer, generator)
+    ):
+        raise CheckpointError(
+            f"{name} is {was} in the snapshot, {now} here; resume "
+            "with the same, and set other options afterwards"
+        )
     return _fit(model, snapshot["model"])

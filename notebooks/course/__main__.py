@@ -33,25 +33,45 @@ def bench_command(args):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m course",
-        description="Compare and time ways to train on many devices.")
+        description="Compare and time ways to train on many devices.",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     shown = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
 
-    compare = commands.add_parser("compare", help="every method against one device",
-                                  **shown)
-    compare.add_argument("--world-size", type=count, nargs="+", default=[2],
-                         metavar="N", help="numbers of ranks, one table for each")
-    compare.add_argument("--steps", type=count, default=100, metavar="N",
-                         help="steps, from the same weights on the same minibatches")
-    compare.add_argument("--batch-size", type=count, default=24, metavar="N",
-                         help="examples in a minibatch, at least 3 a rank")
+    compare = commands.add_parser(
+        "compare", help="every method against one device", **shown
+    )
+    compare.add_argument(
+        "--world-size",
+        type=count,
+        nargs="+",
+        default=[2],
+        metavar="N",
+        help="numbers of ranks, one table for each",
+    )
+    compare.add_argument(
+        "--steps",
+        type=count,
+        default=100,
+        metavar="N",
+        help="steps, from the same weights on the same minibatches",
+    )
+    compare.add_argument(
+        "--batch-size",
+        type=count,
+        default=24,
+        metavar="N",
+        help="examples in a minibatch, at least 3 a rank",
+    )
     compare.set_defaults(command=compare_command)
 
-    timed = commands.add_parser("bench", help="time what the course claims, as ratios",
-                                **shown)
+    timed = commands.add_parser(
+        "bench", help="time what the course claims, as ratios", **shown
+    )
     timed.add_argument("--only", nargs="+", metavar="NAME", help="these rows only")
-    timed.add_argument("--repeat", type=count, default=15, metavar="N",
-                       help="timed runs of each pair")
+    timed.add_argument(
+        "--repeat", type=count, default=15, metavar="N", help="timed runs of each pair"
+    )
     timed.set_defaults(command=bench_command)
     for command in (compare, timed):
         command.add_argument("--out", type=file, metavar="FILE", help="write JSON here")

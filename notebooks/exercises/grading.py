@@ -1,9 +1,9 @@
 """What nbgrader does here to a notebook that was handed in, besides its own steps.
 
-    JoinCells            make one cell of those that were split or copied
-    OverwriteCells       put locked cells back; warn only of those that were edited
-    OnlyAnswers          run what was handed out, and no answer that lint.py refuses
-    WarningsAreNoErrors  let what a check says on stderr cost nothing
+JoinCells            make one cell of those that were split or copied
+OverwriteCells       put locked cells back; warn only of those that were edited
+OnlyAnswers          run what was handed out, and no answer that lint.py refuses
+WarningsAreNoErrors  let what a check says on stderr cost nothing
 """
 
 import ast
@@ -67,10 +67,16 @@ class OnlyAnswers(preprocessors.NbGraderPreprocessor):
         for cell in code:
             if _grade_id(cell) is None:
                 cell.metadata["tags"] = ["skip-execution"]
-                cell.source = f"# not run: this is not an answer cell\n{cell.source}"
+                cell.source = (
+                    f"# not run: this is not an answer cell\n{cell.source}"
+                )
             elif not is_locked(cell) and (why := refusal(cell.source, first)):
-                own = "".join(f"\n# {line}" for line in cell.source.splitlines())
-                cell.source = f"raise AssertionError('not graded: {why}'){own}"
+                own = "".join(
+                    f"\n# {line}" for line in cell.source.splitlines()
+                )
+                cell.source = (
+                    f"raise AssertionError('not graded: {why}'){own}"
+                )
         return nb, resources
 
 
@@ -79,7 +85,9 @@ class WarningsAreNoErrors(preprocessors.NbGraderPreprocessor):
 
     def preprocess_cell(self, cell, resources, index):
         """Change the stream's name; errors are no stream, and stay."""
-        for output in cell.outputs if is_grade(cell) and "outputs" in cell else []:
+        for output in (
+            cell.outputs if is_grade(cell) and "outputs" in cell else []
+        ):
             if output.output_type == "stream":
                 output.name = "stdout"
         return cell, resources
@@ -95,7 +103,9 @@ def _untouched(cell):
 
 def _together(cells):
     """Return the text of an answer, without parts that only by themselves are wrong."""
-    texts = [cell.source for cell in cells if not _untouched(cell)] or [cells[0].source]
+    texts = [cell.source for cell in cells if not _untouched(cell)] or [
+        cells[0].source
+    ]
     whole = "\n".join(texts)
     if cells[0].cell_type == "code" and not _is_python(whole):
         return "\n".join(filter(_is_python, texts)) or whole

@@ -25,23 +25,32 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 c = get_config()  # noqa: F821, nbgrader defines it
 
 c.CourseDirectory.course_id = "manual_dp"
-c.Execute.timeout = 400  # seconds a cell; a check of an endless loop ends by itself
+c.Execute.timeout = (
+    400  # seconds a cell; a check of an endless loop ends by itself
+)
 c.OverwriteCells.add_missing_cells = True  # a check that somebody deleted
 
 # where two notebooks are graded at a time, one waits until the other has written
-c.CourseDirectory.db_url = f"sqlite:///{os.path.join(HERE, 'gradebook.db')}?timeout=60"
+c.CourseDirectory.db_url = (
+    f"sqlite:///{os.path.join(HERE, 'gradebook.db')}?timeout=60"
+)
 
 instead = {DeduplicateIds: JoinCells, Overwrite: OverwriteCells}
 c.Autograde.sanitize_preprocessors = [
-    instead.get(step, step) for step in Autograde.sanitize_preprocessors.default()
+    instead.get(step, step)
+    for step in Autograde.sanitize_preprocessors.default()
 ] + [OnlyAnswers]
 c.Autograde.autograde_preprocessors = [
-    Execute, WarningsAreNoErrors, *Autograde.autograde_preprocessors.default()[1:]]
+    Execute,
+    WarningsAreNoErrors,
+    *Autograde.autograde_preprocessors.default()[1:],
+]
 
 # nbgrader zip_collect: NAME_98123_1234567_ps1.ipynb of Canvas, also NAME_LATE_98123_...;
 # "NAME_1234_assignsubmission_file_/any name with ps1.ipynb" of Moodle
 c.FileNameCollectorPlugin.named_regexp = (
-    r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb")
+    r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb"
+)
 
 # what SQLAlchemy says of nbgrader's own code
 warnings.filterwarnings("ignore", module=r"nbgrader\.api")
@@ -49,7 +58,8 @@ warnings.filterwarnings("ignore", module=r"nbgrader\.api")
 # nbgrader starts `alembic` by its name: let it find the one beside this Python, also
 # where .venv is not activated
 os.environ["PATH"] = os.pathsep.join(
-    [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+)
 
 # kernels over files: a TCP port is chosen before it is bound, and ranks may take it.
 # All files in one folder, which a container can have (README)
@@ -58,4 +68,6 @@ if os.name == "posix":
     atexit.register(folder.cleanup)
     c.KernelManager.transport = "ipc"
     c.KernelManager.ip = os.path.join(folder.name, "kernel")
-    c.KernelManager.connection_file = os.path.join(folder.name, "connection.json")
+    c.KernelManager.connection_file = os.path.join(
+        folder.name, "connection.json"
+    )

@@ -29,9 +29,17 @@ from torch.utils.data import DataLoader, Dataset
 
 from manual_dp.files.vision import ensure_torchvision
 
-seen = {"rank": int(os.environ.get("RANK", 0)), "downloads": 0, "weights": 0,
-        "warnings": [], "rows": 0, "rate": 0, "updates": 0, "train set read": 0,
-        "test set read": 0}
+seen = {
+    "rank": int(os.environ.get("RANK", 0)),
+    "downloads": 0,
+    "weights": 0,
+    "warnings": [],
+    "rows": 0,
+    "rate": 0,
+    "updates": 0,
+    "train set read": 0,
+    "test set read": 0,
+}
 
 
 class Images(Dataset):
@@ -39,9 +47,12 @@ class Images(Dataset):
 
     def __init__(self, root, train, transform, download):
         from PIL import Image
+
         seen["downloads"] += download
         self.train, self.rows = train, 50_000 if train else 10_000
-        noise = torch.randint(256, (32, 32, 3), generator=torch.Generator().manual_seed(0))
+        noise = torch.randint(
+            256, (32, 32, 3), generator=torch.Generator().manual_seed(0)
+        )
         self.X = transform(Image.fromarray(noise.byte().numpy()))
 
     def __len__(self):
@@ -61,25 +72,39 @@ def resnet50(**asked):
     seen["weights"] = sum(p.numel() for p in net.parameters())
     seen["warnings"] += [str(warning.message) for warning in caught]
     small = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(192, 10))
-    small.register_forward_pre_hook(lambda net, args: seen.update(rows=max(
-        seen["rows"], len(args[0]))))
+    small.register_forward_pre_hook(
+        lambda net, args: seen.update(rows=max(seen["rows"], len(args[0])))
+    )
     return small
 
 
 def on_cpu():
     """Hide the GPUs that there are; let a GPU's number mean the CPU, and nccl gloo."""
-    torch.cuda.is_available, torch.cuda.device_count = lambda: False, lambda: 0
+    torch.cuda.is_available, torch.cuda.device_count = (
+        lambda: False,
+        lambda: 0,
+    )
+
     def cpu_for_numbers(real):
         def to(self, *where, **options):
-            return real(self, *("cpu" if type(to) is int else to for to in where),
-                        **options)
+            return real(
+                self,
+                *("cpu" if type(to) is int else to for to in where),
+                **options,
+            )
+
         return to
+
     nn.Module.to = cpu_for_numbers(nn.Module.to)
     torch.Tensor.to = cpu_for_numbers(torch.Tensor.to)
     torch.cuda.set_device = lambda gpu: None
     start, wrap = dist.init_process_group, DistributedDataParallel.__init__
-    dist.init_process_group = lambda backend, **options: start("gloo", **options)
-    DistributedDataParallel.__init__ = lambda self, net, device_ids: wrap(self, net)
+    dist.init_process_group = lambda backend, **options: start(
+        "gloo", **options
+    )
+    DistributedDataParallel.__init__ = lambda self, net, device_ids: wrap(
+        self, net
+    )
 
 
 def plainly():
@@ -88,6 +113,7 @@ def plainly():
 
     def plain(self, *args, num_workers=0, **options):
         make(self, *args, **options)
+
     DataLoader.__init__ = plain
 
 
@@ -103,6 +129,7 @@ def listen():
     def noted_read(self):
         seen[f"{'train' if self.dataset.train else 'test'} set read"] += 1
         return read(self)
+
     torch.optim.SGD.step, DataLoader.__iter__ = noted_step, noted_read
 
 

@@ -25,12 +25,16 @@ EPOCHS = 6
 def start(hosts, path):
     """Start the program on two hosts; return their torchruns."""
     program = Path(__file__).with_name("train_ddp.py")
-    return [hosts.type(
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nnodes 2 --nproc-per-node 2 "
-        "--max-restarts 3 --rdzv-backend c10d --rdzv-id kills "
-        f"--rdzv-endpoint 127.0.0.1:29400 --local-addr 127.0.0.{host + 1} "
-        f"--rdzv-conf is_host={int(host == 0)} '{program}' --float64 "
-        f"--epochs {EPOCHS} --checkpoint '{path}'") for host in (0, 1)]
+    return [
+        hosts.type(
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nnodes 2 --nproc-per-node 2 "
+            "--max-restarts 3 --rdzv-backend c10d --rdzv-id kills "
+            f"--rdzv-endpoint 127.0.0.1:29400 --local-addr 127.0.0.{host + 1} "
+            f"--rdzv-conf is_host={int(host == 0)} '{program}' --float64 "
+            f"--epochs {EPOCHS} --checkpoint '{path}'"
+        )
+        for host in (0, 1)
+    ]
 
 
 def epochs(path):
@@ -42,7 +46,11 @@ def epochs(path):
 
 def kill(hosts, path, draw):
     """Kill one of four ranks, some time after some epoch; return what was so then."""
-    after, rank, pause = draw.randint(1, 4), draw.randint(0, 3), draw.uniform(0, 0.2)
+    after, rank, pause = (
+        draw.randint(1, 4),
+        draw.randint(0, 3),
+        draw.uniform(0, 0.2),
+    )
     torchruns = start(hosts, path)
     while epochs(path) < after and all(run.is_alive() for run in torchruns):
         time.sleep(0.02)
@@ -66,8 +74,15 @@ def kills(hosts, folder, times, seed):
         path = f"{folder}/{number}.pt"
         killed = kill(hosts, path, draw)
         ended = torch.load(path)["model"]
-        runs.append(killed | {"equal": all(
-            torch.equal(ended[name], weight) for name, weight in expected.items())})
+        runs.append(
+            killed
+            | {
+                "equal": all(
+                    torch.equal(ended[name], weight)
+                    for name, weight in expected.items()
+                )
+            }
+        )
     return runs
 
 
@@ -75,11 +90,17 @@ def main():
     """Read the command line, run, and write what became of each run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=5, help="runs")
-    parser.add_argument("--seed", type=int, default=0, help="of epoch, rank and moment")
-    parser.add_argument("--out", type=Path, required=True, help="write JSON here")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of epoch, rank and moment"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="write JSON here"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = on_hosts(kills, folder, args.times, args.seed, timeout=120 * args.times)
+        runs = on_hosts(
+            kills, folder, args.times, args.seed, timeout=120 * args.times
+        )
     write_json(args.out, {"seed": args.seed, "runs": runs})
     return 0 if all(run["finished"] and run["equal"] for run in runs) else 1
 

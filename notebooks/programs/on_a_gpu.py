@@ -40,8 +40,11 @@ def resnet50():
     return net
 
 
-NETS = {"LeNet": (LeNet, (1, 28, 28)), "ResNet-18": (resnet18, (3, 32, 32)),
-        "ResNet-50": (resnet50, (3, 32, 32))}
+NETS = {
+    "LeNet": (LeNet, (1, 28, 28)),
+    "ResNet-18": (resnet18, (3, 32, 32)),
+    "ResNet-50": (resnet50, (3, 32, 32)),
+}
 LR, SCALE = 0.1, 2.0**10
 
 
@@ -52,8 +55,10 @@ def step(devices, rows=9, steps=3):
         there = [get_params(here[0], device) for device in devices]
         train_batch(X, y, there, devices, LR)
         train_batch(X, y, here, [torch.device("cpu")], LR)
-        far += [largest_difference(get_params(replica, "cpu"), here[0])
-                for replica in there]
+        far += [
+            largest_difference(get_params(replica, "cpu"), here[0])
+            for replica in there
+        ]
     return max(far)
 
 
@@ -90,7 +95,9 @@ def _ddp(devices, rows, steps):
         optimizer.zero_grad()
         F.cross_entropy(model(X), y).backward()
         optimizer.step()
-        path.append([p.detach().to("cpu", copy=True) for p in net.parameters()])
+        path.append(
+            [p.detach().to("cpu", copy=True) for p in net.parameters()]
+        )
     return path
 
 
@@ -103,13 +110,19 @@ def images(device, name, rows, steps=10, mixed=False):
     net, gpu = make().to(device), device.type == "cuda"
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler(device.type, enabled=mixed and gpu)
-    X, y = torch.rand(rows, *shape, device=device), torch.arange(rows, device=device) % 10
+    X, y = (
+        torch.rand(rows, *shape, device=device),
+        torch.arange(rows, device=device) % 10,
+    )
     seconds = []
     for _ in range(steps + 2):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        with torch.autocast(device.type, enabled=mixed,
-                            dtype=torch.float16 if gpu else torch.bfloat16):
+        with torch.autocast(
+            device.type,
+            enabled=mixed,
+            dtype=torch.float16 if gpu else torch.bfloat16,
+        ):
             loss = F.cross_entropy(net(X), y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -127,12 +140,19 @@ def skip(devices):
 
 def _skip(devices):
     device = devices[dist.get_rank()]
-    model = DistributedDataParallel(torch.nn.Linear(3, 1, bias=False).to(device))
-    [weight], before = model.parameters(), model.module.weight.detach().clone()
+    model = DistributedDataParallel(
+        torch.nn.Linear(3, 1, bias=False).to(device)
+    )
+    [weight], before = (
+        model.parameters(),
+        model.module.weight.detach().clone(),
+    )
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler = torch.amp.GradScaler(device.type, init_scale=SCALE)
     factor = float("inf") if dist.get_rank() == 0 else 1.0
-    scaler.scale(factor * model(torch.ones(2, 3, device=device)).sum()).backward()
+    scaler.scale(
+        factor * model(torch.ones(2, 3, device=device)).sum()
+    ).backward()
     scaler.step(optimizer)
     scaler.update()
     return not torch.equal(weight, before), scaler.get_scale() / SCALE
@@ -140,26 +160,50 @@ def _skip(devices):
 
 def _ranks(function, devices, *args):
     apart = devices[0].type == "cuda" and len(set(devices)) == len(devices)
-    return run_ranks(function, len(devices), devices, *args, timeout=240,
-                     backend="nccl" if apart else "gloo")
+    return run_ranks(
+        function,
+        len(devices),
+        devices,
+        *args,
+        timeout=240,
+        backend="nccl" if apart else "gloo",
+    )
 
 
 def _start():
-    params = init_params("he", torch.Generator().manual_seed(0), torch.float64)
+    params = init_params(
+        "he", torch.Generator().manual_seed(0), torch.float64
+    )
     return get_params(params, "cpu")
 
 
 def _batches(rows, steps):
     generator = torch.Generator().manual_seed(1)
-    return [(torch.rand(rows, 1, 28, 28, generator=generator, dtype=torch.float64),
-             torch.randint(10, (rows,), generator=generator)) for _ in range(steps)]
+    return [
+        (
+            torch.rand(
+                rows, 1, 28, 28, generator=generator, dtype=torch.float64
+            ),
+            torch.randint(10, (rows,), generator=generator),
+        )
+        for _ in range(steps)
+    ]
 
 
-def report(gpus, networks=(("LeNet", 256), ("ResNet-18", 64), ("ResNet-50", 64)), steps=10):
+def report(
+    gpus,
+    networks=(("LeNet", 256), ("ResNet-18", 64), ("ResNet-50", 64)),
+    steps=10,
+):
     """Return {what: figure} on the first device, and on two if there are two."""
-    found = {f"train_batch on {k} replicas, off the CPU's": step(gpus[:1] * k)
-             for k in (1, 2, 4)}
-    for where, devices in {"sharing it": gpus[:1] * 2, "apart": gpus[:2]}.items():
+    found = {
+        f"train_batch on {k} replicas, off the CPU's": step(gpus[:1] * k)
+        for k in (1, 2, 4)
+    }
+    for where, devices in {
+        "sharing it": gpus[:1] * 2,
+        "apart": gpus[:2],
+    }.items():
         if len(devices) == 2:
             found[f"2 ranks {where}: the sum is right"] = sums(devices)
             found[f"2 ranks {where}: DDP, off the CPU's"] = ddp(devices)
@@ -178,14 +222,27 @@ def report(gpus, networks=(("LeNet", 256), ("ResNet-18", 64), ("ResNet-50", 64))
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write JSON here")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write JSON here"
+    )
     args = parser.parse_args()
-    cards = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    cards = [
+        torch.device("cuda", i) for i in range(torch.cuda.device_count())
+    ]
     if not cards:
-        parser.error(f"torch {torch.__version__} sees no GPU; nvidia-smi lists them")
-    figures = {"GPU": torch.cuda.get_device_name(0), "torch": torch.__version__,
-               "CUDA": torch.version.cuda, **report(cards)}
+        parser.error(
+            f"torch {torch.__version__} sees no GPU; nvidia-smi lists them"
+        )
+    figures = {
+        "GPU": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "CUDA": torch.version.cuda,
+        **report(cards),
+    }
     for what, figure in figures.items():
-        print(f"{what:48}", f"{figure:.4g}" if isinstance(figure, float) else figure)
+        print(
+            f"{what:48}",
+            f"{figure:.4g}" if isinstance(figure, float) else figure,
+        )
     if args.out:
         write_json(args.out, figures)

@@ -34,7 +34,9 @@ def steps_to(target, batch_size, lr, seed, limit=LIMIT):
     train, y = train_iter.X.flatten(1), train_iter.y
     test, y_test = test_iter.X.flatten(1), test_iter.y
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)).double()
+    net = nn.Sequential(
+        nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)
+    ).double()
     optimizer = torch.optim.SGD(net.parameters(), lr)
     generator = torch.Generator().manual_seed(seed)
     for step in range(1, limit + 1):
@@ -59,8 +61,10 @@ def fewest(runs):
         steps = float("inf") if run["steps"] is None else run["steps"]
         rates = found.setdefault(run["batch_size"], {})
         rates.setdefault(run["lr"], []).append(steps)
-    return {size: min((median(steps), lr) for lr, steps in rates.items())
-            for size, rates in found.items()}
+    return {
+        size: min((median(steps), lr) for lr, steps in rates.items())
+        for size, rates in found.items()
+    }
 
 
 if __name__ == "__main__":
@@ -68,7 +72,17 @@ if __name__ == "__main__":
     parser.add_argument("--out", required=True, metavar="FILE")
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    runs = [{"batch_size": size, "lr": lr, "seed": seed,
-             "steps": steps_to(TARGET, size, lr, seed)}
-            for size in SIZES for lr in RATES for seed in range(3)]
-    write_json(out, {"settings": {"target": TARGET, "limit": LIMIT}, "runs": runs})
+    runs = [
+        {
+            "batch_size": size,
+            "lr": lr,
+            "seed": seed,
+            "steps": steps_to(TARGET, size, lr, seed),
+        }
+        for size in SIZES
+        for lr in RATES
+        for seed in range(3)
+    ]
+    write_json(
+        out, {"settings": {"target": TARGET, "limit": LIMIT}, "runs": runs}
+    )

@@ -38,7 +38,13 @@ from manual_dp.ranks import DDP, CheckpointError, resume, save, snapshot
 from manual_dp.ranks.checkpoint import MAGIC, gather
 
 METHODS = {"ddp": DistributedDataParallel, "ddp-by-hand": DDP}
-FREE = ("epochs", "checkpoint", "every", "out", "data_dir")  # a restart may change them
+FREE = (
+    "epochs",
+    "checkpoint",
+    "every",
+    "out",
+    "data_dir",
+)  # a restart may change them
 
 
 def join():
@@ -62,8 +68,10 @@ def first_on_its_host(function):
 
 def open_sets(args):
     """Return the images to train with, and those to test with."""
-    return [TensorDataset(batches.X, batches.y)
-            for batches in load_data(args.data, root=args.data_dir)]
+    return [
+        TensorDataset(batches.X, batches.y)
+        for batches in load_data(args.data, root=args.data_dir)
+    ]
 
 
 def take(images, rows):
@@ -78,11 +86,19 @@ def minibatches(args, images, epoch, weight, done=0):
     for another epoch. done: steps behind us. weight: has the images' device and type.
     """
     generator = torch.Generator().manual_seed(args.seed * 10**6 + epoch)
-    order, size = torch.randperm(len(images), generator=generator), args.batch_size
+    order, size = (
+        torch.randperm(len(images), generator=generator),
+        args.batch_size,
+    )
     for step in range(done, len(images) // size):
-        rows = order[step * size:(step + 1) * size]
-        X, y = take(images, rows.chunk(dist.get_world_size())[dist.get_rank()])
-        X, y = X.to(weight, non_blocking=True), y.to(weight.device, non_blocking=True)
+        rows = order[step * size : (step + 1) * size]
+        X, y = take(
+            images, rows.chunk(dist.get_world_size())[dist.get_rank()]
+        )
+        X, y = (
+            X.to(weight, non_blocking=True),
+            y.to(weight.device, non_blocking=True),
+        )
         yield list(zip(X.chunk(args.accumulate), y.chunk(args.accumulate)))
 
 
@@ -92,15 +108,23 @@ def train_step(model, micro_batches, args, optimizer, scaler):
     The ranks' gradients meet in the last micro-batch alone. Every row of the minibatch
     counts 1 / batch_size: the wrapper's mean divides by world_size once too often.
     """
-    total, last, world_size = 0.0, len(micro_batches) - 1, dist.get_world_size()
-    short = torch.float16 if scaler.is_enabled() else torch.bfloat16  # GPU, CPU
+    total, last, world_size = (
+        0.0,
+        len(micro_batches) - 1,
+        dist.get_world_size(),
+    )
+    short = (
+        torch.float16 if scaler.is_enabled() else torch.bfloat16
+    )  # GPU, CPU
     for i, (X, y) in enumerate(micro_batches):
         with model.no_sync() if i < last else contextlib.nullcontext():
             with torch.autocast(X.device.type, short, args.amp):
                 loss = F.cross_entropy(model(X), y, reduction="sum")
             scaler.scale(loss * world_size / args.batch_size).backward()
         total = total + loss.detach().double()
-    scaler.unscale_(optimizer)  # the clipped length is that of the ranks' mean
+    scaler.unscale_(
+        optimizer
+    )  # the clipped length is that of the ranks' mean
     if args.clip:
         torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
     scaler.step(optimizer)
@@ -137,34 +161,50 @@ class Keeper:
     def __init__(self, args, model, optimizer, scaler):
         self.args, self.path = args, args.checkpoint
         self.model, self.optimizer, self.scaler = model, optimizer, scaler
-        self.settings = {name: str(value) for name, value in vars(args).items()
-                         if name not in FREE}
+        self.settings = {
+            name: str(value)
+            for name, value in vars(args).items()
+            if name not in FREE
+        }
 
     def save(self, epoch, step, total, history):
         """Let rank 0 write what comes next, `step` of `epoch`, and all until then."""
-        save(self.path, snapshot(self.model, self.optimizer, epoch, step) | {
-            "scaler": self.scaler.state_dict(), "history": history,
-            "totals": gather(total), "settings": self.settings})
+        save(
+            self.path,
+            snapshot(self.model, self.optimizer, epoch, step)
+            | {
+                "scaler": self.scaler.state_dict(),
+                "history": history,
+                "totals": gather(total),
+                "settings": self.settings,
+            },
+        )
 
     def go_on(self):
         """Put the newest file back; return (epoch, step, total, history), or None."""
         data = unseal(self.path, MAGIC)[0] if self.path.exists() else None
-        places = gather(data and [_unpacked(data)[name] for name in ("epoch", "step")])
+        places = gather(
+            data and [_unpacked(data)[name] for name in ("epoch", "step")]
+        )
         if not any(places):
             return None
         box, ranks = [data], dist.get_world_size()
-        dist.broadcast_object_list(box, places.index(max(filter(None, places))))
+        dist.broadcast_object_list(
+            box, places.index(max(filter(None, places)))
+        )
         state = _unpacked(box[0])
         for name, value in self.settings.items():
             if state["settings"].get(name) != value:
-                raise CheckpointError(f"{self.path} is of a run with {name} "
-                                      f"{state['settings'].get(name)}, not {value}")
+                raise CheckpointError(
+                    f"{self.path} is of a run with {name} "
+                    f"{state['settings'].get(name)}, not {value}"
+                )
         # another number of ranks: each takes over the random state of an old one
         old = state["random"]
         state["random"] = [old[rank % len(old)] for rank in range(ranks)]
         epoch, step = resume(state, self.model, self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
-        total = sum(state["totals"][dist.get_rank()::ranks])
+        total = sum(state["totals"][dist.get_rank() :: ranks])
         return epoch, step, total, state["history"]
 
 
@@ -177,7 +217,9 @@ def settle(model, X):
 
     Another packing adds in another order: the last bits after a stop would be others.
     """
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = {
+        name: value.clone() for name, value in model.state_dict().items()
+    }
     for _ in range(2):
         model(X).sum().backward()
     model.load_state_dict(before)
@@ -194,27 +236,44 @@ def train(args):
     net = net.to(device, torch.float64 if args.float64 else torch.float32)
     model, weight = METHODS[args.method](net), next(net.parameters())
     optimizer = torch.optim.SGD(model.parameters(), args.lr, args.momentum)
-    scaler = torch.amp.GradScaler(device.type, enabled=args.amp and device.type == "cuda")
+    scaler = torch.amp.GradScaler(
+        device.type, enabled=args.amp and device.type == "cuda"
+    )
     keeper = args.checkpoint and Keeper(args, model, optimizer, scaler)
     if keeper and args.method == "ddp":
         settle(model, next(minibatches(args, train_set, 0, weight))[0][0])
     begin, done, before = 0, 0, 0.0
-    history = {"loss": [], "right": [], "of": len(test_set), "seconds_a_step": []}
+    history = {
+        "loss": [],
+        "right": [],
+        "of": len(test_set),
+        "seconds_a_step": [],
+    }
     if keeper and (found := keeper.go_on()):
         begin, done, before, history = found
     for epoch in range(begin, args.epochs):
         total = torch.full((), before, dtype=torch.float64, device=device)
         clock, laps = time.perf_counter(), []
-        for parts in tqdm(minibatches(args, train_set, epoch, weight, done),
-                          f"epoch {epoch}", steps, False, initial=done,
-                          disable=None if first else True):  # none in a file
+        for parts in tqdm(
+            minibatches(args, train_set, epoch, weight, done),
+            f"epoch {epoch}",
+            steps,
+            False,
+            initial=done,
+            disable=None if first else True,
+        ):  # none in a file
             total += train_step(model, parts, args, optimizer, scaler)
             if device.type == "cuda":
                 torch.cuda.synchronize()  # its kernels run on while Python goes on
             done, now = done + 1, time.perf_counter()
             laps.append(now - clock)
             clock = now
-            if keeper and args.every and done % args.every == 0 and done < steps:
+            if (
+                keeper
+                and args.every
+                and done % args.every == 0
+                and done < steps
+            ):
                 keeper.save(epoch, done, total.item(), history)
                 clock = time.perf_counter()
         dist.all_reduce(total)
@@ -227,9 +286,16 @@ def train(args):
         if keeper:
             keeper.save(epoch + 1, 0, 0.0, history)
         if first:
-            print(f"epoch {epoch}: loss {loss:.4f}, right {right} of {of}", flush=True)
+            print(
+                f"epoch {epoch}: loss {loss:.4f}, right {right} of {of}",
+                flush=True,
+            )
     if first and args.out:
-        run = {name: x for name, x in vars(args).items() if not isinstance(x, Path)}
+        run = {
+            name: x
+            for name, x in vars(args).items()
+            if not isinstance(x, Path)
+        }
         run |= {"world_size": dist.get_world_size(), **history}
         args.out.write_text(json.dumps(run, indent=1) + "\n")
 
@@ -238,27 +304,47 @@ def arguments():
     """Read the command line; say what does not go together."""
     parser = argparse.ArgumentParser()
     for name, kind, default, text in [
-            ("epochs", int, 5, "passes over the data"),
-            ("batch-size", int, 96, "rows of a minibatch, over all ranks"),
-            ("accumulate", int, 1, "micro-batches in a step, one all-reduce for all"),
-            ("lr", float, 0.1, "learning rate"), ("momentum", float, 0.9, "of SGD"),
-            ("clip", float, None, "the gradient's largest length in a step"),
-            ("seed", int, 0, "of the weights and of the order of rows"),
-            ("data-dir", Path, None, "folder of the data's files"),
-            ("checkpoint", Path, None, "a file to save to, and to go on from"),
-            ("every", int, None, "steps between two checkpoints, beside each epoch's"),
-            ("out", Path, None, "write settings and history here, as JSON")]:
-        parser.add_argument(f"--{name}", type=kind, default=default,
-                            help=f"{text} ({default})")
-    parser.add_argument("--data", choices=("digits", "fashion-mnist"), default="digits")
+        ("epochs", int, 5, "passes over the data"),
+        ("batch-size", int, 96, "rows of a minibatch, over all ranks"),
+        (
+            "accumulate",
+            int,
+            1,
+            "micro-batches in a step, one all-reduce for all",
+        ),
+        ("lr", float, 0.1, "learning rate"),
+        ("momentum", float, 0.9, "of SGD"),
+        ("clip", float, None, "the gradient's largest length in a step"),
+        ("seed", int, 0, "of the weights and of the order of rows"),
+        ("data-dir", Path, None, "folder of the data's files"),
+        ("checkpoint", Path, None, "a file to save to, and to go on from"),
+        (
+            "every",
+            int,
+            None,
+            "steps between two checkpoints, beside each epoch's",
+        ),
+        ("out", Path, None, "write settings and history here, as JSON"),
+    ]:
+        parser.add_argument(
+            f"--{name}",
+            type=kind,
+            default=default,
+            help=f"{text} ({default})",
+        )
+    parser.add_argument(
+        "--data", choices=("digits", "fashion-mnist"), default="digits"
+    )
     parser.add_argument("--method", choices=METHODS, default="ddp")
     parser.add_argument("--amp", action="store_true", help="mixed precision")
     parser.add_argument("--float64", action="store_true", help="all digits")
     args = parser.parse_args()
     parts = int(os.environ["WORLD_SIZE"]) * args.accumulate
     if args.batch_size % parts:
-        parser.error(f"--batch-size {args.batch_size} is not divisible by ranks times "
-                     f"--accumulate, {parts}")
+        parser.error(
+            f"--batch-size {args.batch_size} is not divisible by ranks times "
+            f"--accumulate, {parts}"
+        )
     return args
 
 

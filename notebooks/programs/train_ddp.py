@@ -43,6 +43,7 @@ def join():
 def digits(dtype):
     """Return 1,440 images and labels to train with, and 357 to test with."""
     from sklearn.datasets import load_digits
+
     data = load_digits()
     X = torch.from_numpy(data.images).to(dtype) / 16
     y = torch.from_numpy(data.target).long()
@@ -64,8 +65,12 @@ def evaluate(model, X, y):
 def save(path, model, optimizer, epoch, settings):
     """Let rank 0 write the file, first under another name: never half."""
     if dist.get_rank() == 0:
-        state = {"model": model.module.state_dict(), "epoch": epoch,
-                 "optimizer": optimizer.state_dict(), "settings": settings}
+        state = {
+            "model": model.module.state_dict(),
+            "epoch": epoch,
+            "optimizer": optimizer.state_dict(),
+            "settings": settings,
+        }
         torch.save(state, f"{path}.new")
         os.replace(f"{path}.new", path)
 
@@ -80,8 +85,9 @@ def resume(path, model, optimizer, settings):
     for name, value in settings.items():
         saved = state["settings"].get(name, value)
         if saved != value:
-            raise ValueError(f"{path} is of a run with {name} {saved}, "
-                             f"not {value}")
+            raise ValueError(
+                f"{path} is of a run with {name} {saved}, not {value}"
+            )
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["epoch"] + 1
@@ -95,14 +101,18 @@ def train(args):
     test = [part[rank::world_size].to(device) for part in test]
 
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(),
-                        nn.Linear(32, 10)).to(device, dtype)
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
+    ).to(device, dtype)
     model = DistributedDataParallel(
-        net, device_ids=[device] if device.type == "cuda" else None)
+        net, device_ids=[device] if device.type == "cuda" else None
+    )
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
-    settings = {name: str(value) for name, value in
-                {**vars(args), **optimizer.defaults}.items()
-                if name not in ("epochs", "checkpoint")}
+    settings = {
+        name: str(value)
+        for name, value in {**vars(args), **optimizer.defaults}.items()
+        if name not in ("epochs", "checkpoint")
+    }
     sampler = DistributedSampler(data)  # it shuffles; so the loader must not
     loader = DataLoader(data, args.batch_size // world_size, sampler=sampler)
 
@@ -116,15 +126,21 @@ def train(args):
     firsts = [None] * world_size
     dist.all_gather_object(firsts, first)
     if any(epoch != first for epoch in firsts):
-        raise ValueError("ranks found files of other epochs, next are "
-                         f"{firsts}: let all of them read one file")
+        raise ValueError(
+            "ranks found files of other epochs, next are "
+            f"{firsts}: let all of them read one file"
+        )
     for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
         torch.manual_seed(1 + epoch * world_size + rank)  # for dropout
         total = torch.zeros((), dtype=dtype, device=device)
         # a bar on rank 0's terminal; none where the output goes into a file
-        for X, y in tqdm(loader, f"epoch {epoch}", leave=False,
-                         disable=None if rank == 0 else True):
+        for X, y in tqdm(
+            loader,
+            f"epoch {epoch}",
+            leave=False,
+            disable=None if rank == 0 else True,
+        ):
             loss = F.cross_entropy(model(X.to(device)), y.to(device))
             optimizer.zero_grad()
             loss.backward()
@@ -136,8 +152,11 @@ def train(args):
         # not `model`: its forward may wait for one on every other rank
         accuracy = evaluate(model.module, *test)
         if rank == 0:
-            print(f"epoch {epoch}: loss {total.item() / len(data):.4f}, "
-                  f"accuracy {accuracy:.3f}", flush=True)
+            print(
+                f"epoch {epoch}: loss {total.item() / len(data):.4f}, "
+                f"accuracy {accuracy:.3f}",
+                flush=True,
+            )
         if args.checkpoint:
             save(args.checkpoint, model, optimizer, epoch, settings)
 
@@ -146,15 +165,25 @@ def arguments():
     """Read the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=96,
-                        help="rows of a minibatch, over all ranks")
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=96,
+        help="rows of a minibatch, over all ranks",
+    )
     parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--checkpoint", help="a file to save to, and to go on from")
-    parser.add_argument("--float64", action="store_true", help="to compare runs")
+    parser.add_argument(
+        "--checkpoint", help="a file to save to, and to go on from"
+    )
+    parser.add_argument(
+        "--float64", action="store_true", help="to compare runs"
+    )
     args = parser.parse_args()
     world_size = int(os.environ["WORLD_SIZE"])
     if args.batch_size % world_size:
-        parser.error(f"--batch-size {args.batch_size} is not divisible by {world_size}")
+        parser.error(
+            f"--batch-size {args.batch_size} is not divisible by {world_size}"
+        )
     return args
 
 

@@ -49,9 +49,29 @@ if __name__ == "__main__":
     parser.add_argument("--out", required=True, metavar="FILE")
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    runs = [{"seed": seed, "base_lr": base, "warmup_steps": steps,
-             "loss": losses(partial(learning_rate, base_lr=base, world_size=WORLD_SIZE,
-                                    warmup_steps=steps), seed)}
-            for seed in range(3) for base in BASES for steps in WARM_UPS]
-    write_json(out, {"settings": {"rows": WORLD_SIZE * ROWS, "epochs": EPOCHS},
-                     "runs": runs})
+    runs = [
+        {
+            "seed": seed,
+            "base_lr": base,
+            "warmup_steps": steps,
+            "loss": losses(
+                partial(
+                    learning_rate,
+                    base_lr=base,
+                    world_size=WORLD_SIZE,
+                    warmup_steps=steps,
+                ),
+                seed,
+            ),
+        }
+        for seed in range(3)
+        for base in BASES
+        for steps in WARM_UPS
+    ]
+    write_json(
+        out,
+        {
+            "settings": {"rows": WORLD_SIZE * ROWS, "epochs": EPOCHS},
+            "runs": runs,
+        },
+    )

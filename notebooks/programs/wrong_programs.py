@@ -49,7 +49,9 @@ def step(net, optimizer, X, y, program="right"):
         grads = [p.grad for p in net.parameters()]
         flat = parameters_to_vector(grads)
         dist.all_reduce(flat)
-        vector_to_parameters(flat if program == "sum for mean" else flat / n, grads)
+        vector_to_parameters(
+            flat if program == "sum for mean" else flat / n, grads
+        )
     optimizer.step()
     return losses.detach().sum().item() / len(X)
 
@@ -81,8 +83,13 @@ def shares(sizes):
     total, ranks, places = sum(sizes), len(sizes), torch.arange(sum(sizes))
 
     def each(counts):
-        return torch.cat([torch.full([size], count, dtype=torch.float64)
-                          for size, count in zip(sizes, counts)])
+        return torch.cat(
+            [
+                torch.full([size], count, dtype=torch.float64)
+                for size, count in zip(sizes, counts)
+            ]
+        )
+
     right = each([1 / total] * ranks)
     return {
         "right": right,
@@ -119,8 +126,23 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
     out = parser.parse_args().out
-    runs = [{"program": program, "rate": lr,
-             "ends": [round(train(partial(counted, share), lr, seed)[-1], 3) for seed in SEEDS]}
-            for program, share in shares([4, 4, 2]).items() for lr in RATES]
-    write_json(out, {"machine": f"one CPU core, torch {torch.__version__}",
-                     "seeds": [*SEEDS], "runs": runs})
+    runs = [
+        {
+            "program": program,
+            "rate": lr,
+            "ends": [
+                round(train(partial(counted, share), lr, seed)[-1], 3)
+                for seed in SEEDS
+            ],
+        }
+        for program, share in shares([4, 4, 2]).items()
+        for lr in RATES
+    ]
+    write_json(
+        out,
+        {
+            "machine": f"one CPU core, torch {torch.__version__}",
+            "seeds": [*SEEDS],
+            "runs": runs,
+        },
+    )

@@ -25,7 +25,9 @@ import nbformat
 from nbformat.v4 import output_from_msg
 from stored import code_cells
 
-Run = namedtuple("Run", "path nb seconds failure")  # failure: "", or where and how it failed
+Run = namedtuple(
+    "Run", "path nb seconds failure"
+)  # failure: "", or where and how it failed
 CHARTS = "module://matplotlib_inline.backend_inline"
 WARM = """torch manual_dp manual_dp.ranks matplotlib.pyplot matplotlib_inline.backend_inline
     ipykernel.zmqshell ipykernel.compiler nbconvert.preprocessors
@@ -59,27 +61,41 @@ class _Fork:
     """A notebook that runs in a process of its own."""
 
     def __init__(self, path, nb, place, timeout):
-        self.path, self.nb, self.left, self.failure = path, nb, code_cells(nb), ""
+        self.path, self.nb, self.left, self.failure = (
+            path,
+            nb,
+            code_cells(nb),
+            "",
+        )
         self.start, self.timeout = time.perf_counter(), timeout
         self.line, line = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
-            target=_run, args=(path.parent, nb, place, line))
+            target=_run, args=(path.parent, nb, place, line)
+        )
         self.process.start()
         line.close()
 
     def ended(self, heard):
         """Take what the fork has told; return whether it has finished."""
-        alive = self.process.is_alive()  # asked first: what it told before it died counts
+        alive = (
+            self.process.is_alive()
+        )  # asked first: what it told before it died counts
         try:
             while not self.failure and self.left and self.line.poll():
                 outputs, number, self.failure = self.line.recv()
-                self.left.pop(0).update(outputs=outputs, execution_count=number)
+                self.left.pop(0).update(
+                    outputs=outputs, execution_count=number
+                )
                 heard(self.path)
         except EOFError:
             alive = False
         late = time.perf_counter() - self.start > self.timeout
         if not self.failure and self.left and (late or not alive):
-            why = f"it took longer than {self.timeout} s" if late else "its process ended"
+            why = (
+                f"it took longer than {self.timeout} s"
+                if late
+                else "its process ended"
+            )
             self.failure = f"FAILED in cell {self.left[0].id}: {why}"
         return bool(self.failure or not self.left)
 
@@ -93,10 +109,13 @@ class _Fork:
             self.process.kill()  # it leads no session yet
         self.process.join()
         self.line.close()
-        return Run(self.path, self.nb, time.perf_counter() - self.start, self.failure)
+        return Run(
+            self.path, self.nb, time.perf_counter() - self.start, self.failure
+        )
 
 
 # in the fork
+
 
 def _run(folder, nb, place, line):
     """Run the cells; tell `line` each one's outputs, number, and "" or a failure."""
@@ -106,7 +125,9 @@ def _run(folder, nb, place, line):
     weakref.finalize._registry.clear()
     weakref.finalize._registered_with_atexit = False
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a kernel has it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # as a kernel has it
     os.chdir(folder)
     sys.path.insert(0, "")
     os.environ["MPLBACKEND"] = CHARTS  # as a kernel does
@@ -133,7 +154,9 @@ def _failure(shell, cell):
 
 def _shell(place):
     """Return the kernel's shell; its `cell` has what it would send to a notebook."""
-    from ipykernel.compiler import XCachingCompiler  # names a cell's file as kernels do
+    from ipykernel.compiler import (
+        XCachingCompiler,
+    )  # names a cell's file as kernels do
     from ipykernel.zmqshell import ZMQInteractiveShell
     from jupyter_client.session import Session
     from nbconvert.preprocessors import CoalesceStreamsPreprocessor
@@ -164,16 +187,32 @@ def _shell(place):
         cell = kept
 
         def outputs(self):
-            return CoalesceStreamsPreprocessor().preprocess_cell(kept, {}, 0)[0].outputs
+            return (
+                CoalesceStreamsPreprocessor()
+                .preprocess_cell(kept, {}, 0)[0]
+                .outputs
+            )
 
         def enable_gui(self, gui=None):
             pass
 
-    nothing = os.open(os.devnull, os.O_RDWR)  # what programs write is not a cell's
+    nothing = os.open(
+        os.devnull, os.O_RDWR
+    )  # what programs write is not a cell's
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
-    session, sys.stdout, sys.stderr = Kept(), Stream("stdout"), Stream("stderr")
-    shell = Shell.instance(ipython_dir=place, compiler_class=XCachingCompiler, config=Config(
-        HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"}))
+    session, sys.stdout, sys.stderr = (
+        Kept(),
+        Stream("stdout"),
+        Stream("stderr"),
+    )
+    shell = Shell.instance(
+        ipython_dir=place,
+        compiler_class=XCachingCompiler,
+        config=Config(
+            HistoryManager={"enabled": False},
+            InteractiveShell={"colors": "nocolor"},
+        ),
+    )
     shell.displayhook.session = shell.display_pub.session = session
     return shell

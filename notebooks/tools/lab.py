@@ -20,7 +20,9 @@ ALL = "[All lessons](../README.md#what-to-read) | "  # here they stand on the le
 def copy_lessons(folder):
     """Copy the lessons and what they link to; return how many are new, how many kept."""
     new, kept = 0, 0
-    for path in (path for pattern in GIVEN for path in sorted(NOTEBOOKS.glob(pattern))):
+    for path in (
+        path for pattern in GIVEN for path in sorted(NOTEBOOKS.glob(pattern))
+    ):
         copy = folder / path.relative_to(NOTEBOOKS)
         if path.suffix in (".ipynb", ".py"):  # a learner's own from now on
             if copy.exists():
@@ -29,14 +31,18 @@ def copy_lessons(folder):
             new += 1
         copy.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8")
-        copy.write_text(_own(text) if path.suffix == ".ipynb" else text, encoding="utf-8")
+        copy.write_text(
+            _own(text) if path.suffix == ".ipynb" else text, encoding="utf-8"
+        )
     return new, kept
 
 
 def _own(text):
     nb = cleared(nbformat.reads(text.replace(ALL, ""), 4))
     for cell in nb.cells:
-        if "hide-input" in cell.metadata.get("tags", []):  # JupyterLab's word for it
+        if "hide-input" in cell.metadata.get(
+            "tags", []
+        ):  # JupyterLab's word for it
             cell.metadata["jupyter"] = {"source_hidden": True}
     return nbformat.writes(nb) + "\n"
 
@@ -44,12 +50,23 @@ def _own(text):
 def main(options):
     """Copy what is not there yet, say so, become JupyterLab."""
     new, kept = copy_lessons(FOLDER)
-    print(f"Your copies, without outputs, are in {FOLDER}: {new} new, {kept} kept as you left "
-          "them. To begin one afresh, delete it and say make lab again.", flush=True)
-    os.execv(sys.executable, [
-        sys.executable, "-m", "jupyterlab", "--LabApp.default_url=lab/tree/00_start_here.ipynb",
-        f"--ServerApp.root_dir={FOLDER.resolve()}",
-        f"--LabApp.app_settings_dir={NOTEBOOKS / 'config'}", *options])
+    print(
+        f"Your copies, without outputs, are in {FOLDER}: {new} new, {kept} kept as you left "
+        "them. To begin one afresh, delete it and say make lab again.",
+        flush=True,
+    )
+    os.execv(
+        sys.executable,
+        [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--LabApp.default_url=lab/tree/00_start_here.ipynb",
+            f"--ServerApp.root_dir={FOLDER.resolve()}",
+            f"--LabApp.app_settings_dir={NOTEBOOKS / 'config'}",
+            *options,
+        ],
+    )
 
 
 if __name__ == "__main__":

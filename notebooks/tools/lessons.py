@@ -17,7 +17,6 @@ import sys
 import time
 from pathlib import Path
 
-import book
 import links
 import nbformat
 import settings
@@ -34,6 +33,8 @@ from stored import (
 )
 from tqdm import tqdm
 
+import book
+
 SHOWN = 300  # characters of what a cell says
 
 
@@ -47,17 +48,28 @@ def run_notebooks(args):
     together, alone = [], []
     for path, nb in stored.items():
         if args.what == "settings":
-            together += [(path, settings.changed(nb, values))
-                         for values in settings.plan(settings.read(path, nb))]
-        elif args.what == "refresh" or args.what == "course" and any(map(measures, nb.cells)):
+            together += [
+                (path, settings.changed(nb, values))
+                for values in settings.plan(settings.read(path, nb))
+            ]
+        elif (
+            args.what == "refresh"
+            or args.what == "course"
+            and any(map(measures, nb.cells))
+        ):
             alone.append((path, cleared(nb)))
         else:
             together.append((path, cleared(nb)))
-    with tqdm(total=sum(len(code_cells(nb)) for _, nb in together + alone),
-              leave=False, disable=None) as bar:
+    with tqdm(
+        total=sum(len(code_cells(nb)) for _, nb in together + alone),
+        leave=False,
+        disable=None,
+    ) as bar:
+
         def heard(path):
             bar.set_description(path.stem, refresh=False)
             bar.update()
+
         for jobs, at_once in (together, os.cpu_count() or 1), (alone, 1):
             for run in run_all(jobs, at_once, args.timeout, heard):
                 yield stored[run.path], run
@@ -69,14 +81,21 @@ def compare(nb, run):
     lines = [f"DIFFERS in {', '.join(found)}"] if found else ["as stored"]
     for name, said in found.items():
         start = max(0, len(os.path.commonprefix(said)) - SHOWN // 3)
-        lines += [f"--- {name}, {when}:\n{text[start:start + SHOWN]}"
-                  for when, text in zip(("stored", "now"), said)]
+        lines += [
+            f"--- {name}, {when}:\n{text[start : start + SHOWN]}"
+            for when, text in zip(("stored", "now"), said)
+        ]
     return "\n".join(lines)
 
 
-WHAT = {"course": lambda nb, run: "ok", "check": compare,
-        "refresh": lambda nb, run: "refreshed" if refresh(run.path, run.nb) else "unchanged",
-        "settings": lambda nb, run: settings.broken(nb, run.nb) or "ok"}
+WHAT = {
+    "course": lambda nb, run: "ok",
+    "check": compare,
+    "refresh": lambda nb, run: (
+        "refreshed" if refresh(run.path, run.nb) else "unchanged"
+    ),
+    "settings": lambda nb, run: settings.broken(nb, run.nb) or "ok",
+}
 
 
 def do(args):
@@ -87,13 +106,24 @@ def do(args):
     for nb, run in run_notebooks(args):
         result = run.failure or WHAT[args.what](nb, run)
         well = well and not result.startswith(("FAILED", "DIFFERS"))
-        say(run.path.stem, run.seconds,
-            result + (settings.said(run.nb) if args.what == "settings" else ""))
+        say(
+            run.path.stem,
+            run.seconds,
+            result
+            + (settings.said(run.nb) if args.what == "settings" else ""),
+        )
         runs.append(run)
     if args.what == "course":
-        start, out = time.perf_counter(), args.notebooks.parent / "build" / "course"
+        start, out = (
+            time.perf_counter(),
+            args.notebooks.parent / "build" / "course",
+        )
         warnings = book.build(args.notebooks, out, runs)
-        say("the book", time.perf_counter() - start, "\n".join(["ok", *warnings]))
+        say(
+            "the book",
+            time.perf_counter() - start,
+            "\n".join(["ok", *warnings]),
+        )
         print(f"Open {os.path.relpath(out)}/index.html")
     return well
 
@@ -108,15 +138,29 @@ def arguments(argv):
     """Read the command line; return it with the notebooks' `paths`."""
     parser = argparse.ArgumentParser("lessons.py")
     parser.add_argument("what", choices=WHAT, nargs="?", default="course")
-    parser.add_argument("--lesson", nargs="+", help="numbers or names (default: all)")
+    parser.add_argument(
+        "--lesson", nargs="+", help="numbers or names (default: all)"
+    )
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS)
-    parser.add_argument("--timeout", type=int, default=900, help="seconds a notebook")
+    parser.add_argument(
+        "--timeout", type=int, default=900, help="seconds a notebook"
+    )
     args = parser.parse_args(argv)
-    patterns = [SETS, LESSONS] if args.what in ("check", "refresh") else [LESSONS]
-    args.paths = [path for pattern in patterns for path in sorted(args.notebooks.glob(pattern))]
+    patterns = (
+        [SETS, LESSONS] if args.what in ("check", "refresh") else [LESSONS]
+    )
+    args.paths = [
+        path
+        for pattern in patterns
+        for path in sorted(args.notebooks.glob(pattern))
+    ]
     if args.lesson:
-        args.paths = [path for path in args.paths
-                      if {name.zfill(2) for name in args.lesson} & {*path.stem.split("_", 1)}]
+        args.paths = [
+            path
+            for path in args.paths
+            if {name.zfill(2) for name in args.lesson}
+            & {*path.stem.split("_", 1)}
+        ]
     if len(args.paths) < len(args.lesson or [1]):
         parser.error(f"no such lesson in {args.notebooks}")
     return args
@@ -125,7 +169,9 @@ def arguments(argv):
 def main(argv=None):
     """Do what the command line asks for; return the exit status."""
     args = arguments(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # it ends as Ctrl-C does
     print(f"{'lesson':<28} {'seconds':>7}  result", flush=True)
     try:
         return int(not do(args))

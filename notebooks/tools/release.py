@@ -1,7 +1,7 @@
 """Make what learners get: the problem sets without solutions and hidden checks.
 
-    python notebooks/tools/release.py       nbgrader writes notebooks/exercises/release
-    ... --zip build/manual_dp_course.zip    and the course as a learner gets it
+python notebooks/tools/release.py       nbgrader writes notebooks/exercises/release
+... --zip build/manual_dp_course.zip    and the course as a learner gets it
 """
 
 import shutil
@@ -13,26 +13,48 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 EXERCISES = ROOT / "notebooks" / "exercises"
 # of the project, and of the exercises
-PACKED = ("README.md", "LICENSE", "Makefile", "pyproject.toml", "constraints.txt",
-          "environment.yml", "manual_dp", "notebooks")
+PACKED = (
+    "README.md",
+    "LICENSE",
+    "Makefile",
+    "pyproject.toml",
+    "constraints.txt",
+    "environment.yml",
+    "manual_dp",
+    "notebooks",
+)
 GIVEN = ("README.md", "release")
 
 
 def release(exercises):
     """Let nbgrader make release/ of source/; return its exit status."""
     done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", "generate_assignment", "*", "--force", "--no-db",
-         "--log-level=ERROR"], cwd=exercises)
+        [
+            sys.executable,
+            "-m",
+            "nbgrader",
+            "generate_assignment",
+            "*",
+            "--force",
+            "--no-db",
+            "--log-level=ERROR",
+        ],
+        cwd=exercises,
+    )
     return done.returncode
 
 
 def pack(path):
     """Write the course to a zip, without solutions and without what was handed in."""
+
     def not_for_learners(folder, names):
         if keep := {ROOT: PACKED, EXERCISES: GIVEN}.get(Path(folder)):
             return set(names) - set(keep)
-        hidden = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "lightning_logs")
+        hidden = shutil.ignore_patterns(
+            "__pycache__", ".*", "*.egg-info", "lightning_logs"
+        )
         return hidden(folder, names)
+
     with tempfile.TemporaryDirectory() as place:
         shutil.copytree(ROOT, Path(place, path.stem), ignore=not_for_learners)
         shutil.make_archive(path.with_suffix(""), "zip", place)

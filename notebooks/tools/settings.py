@@ -19,7 +19,9 @@ from collections import namedtuple
 
 from stored import cleared, code_cells
 
-Setting = namedtuple("Setting", "name stored values")  # the least first, or as written
+Setting = namedtuple(
+    "Setting", "name stored values"
+)  # the least first, or as written
 
 WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 RANGE = rf"(?:{WORD})(?:(?: to | or |, )(?:{WORD}))+"
@@ -35,23 +37,38 @@ def read(path, nb):
             raise ValueError(
                 f"{path.name}, cell {cell.id}, line {number}: {line}\n    a setting is a name, "
                 'its value, a range that has it, such as "# 2 to 8" or "# 4 or 8", '
-                "and after a comma what it means")
+                "and after a comma what it means"
+            )
         settings += [setting] if setting else []
     return settings
 
 
 def _parameters(nb):
-    return next(cell for cell in nb.cells if "parameters" in cell.metadata.get("tags", []))
+    return next(
+        cell
+        for cell in nb.cells
+        if "parameters" in cell.metadata.get("tags", [])
+    )
 
 
 def _setting(line):
     if not (found := LINE.fullmatch(line)):
         return None
-    stored, *said = map(ast.literal_eval, re.findall(WORD, f"{found[2]} {found[3]}"))
-    values = [float(value) for value in said] if isinstance(stored, float) else said
+    stored, *said = map(
+        ast.literal_eval, re.findall(WORD, f"{found[2]} {found[3]}")
+    )
+    values = (
+        [float(value) for value in said]
+        if isinstance(stored, float)
+        else said
+    )
     if {type(value) for value in values} != {type(stored)}:
         return None
-    within = values[0] <= stored <= values[-1] if " to " in found[3] else stored in values
+    within = (
+        values[0] <= stored <= values[-1]
+        if " to " in found[3]
+        else stored in values
+    )
     return Setting(found[1], stored, values) if within else None
 
 
@@ -61,17 +78,26 @@ def plan(settings):
     Without what is stored, which is run anyway, and without repeats.
     """
     stored = {setting.name: setting.stored for setting in settings}
-    runs = [stored | {setting.name: value}
-            for setting in settings for value in setting.values]
+    runs = [
+        stored | {setting.name: value}
+        for setting in settings
+        for value in setting.values
+    ]
     for end in (0, -1):
-        runs.append({setting.name: setting.values[end] for setting in settings})
-    return [run for i, run in enumerate(runs) if run not in [stored, *runs[:i]]]
+        runs.append(
+            {setting.name: setting.values[end] for setting in settings}
+        )
+    return [
+        run for i, run in enumerate(runs) if run not in [stored, *runs[:i]]
+    ]
 
 
 def changed(nb, values):
     """Return the lesson with these settings, without outputs."""
     nb = cleared(nb)
-    _parameters(nb).source = "\n".join(f"{name} = {value!r}" for name, value in values.items())
+    _parameters(nb).source = "\n".join(
+        f"{name} = {value!r}" for name, value in values.items()
+    )
     return nb
 
 
@@ -88,7 +114,8 @@ def broken(stored, new):
     for before, after in zip(code_cells(stored), code_cells(new)):
         checks = _checks(before)
         true = {label for label, _ in checks} - {
-            label for label, line in checks if "False" in line}
+            label for label, line in checks if "False" in line
+        }
         for label, line in _checks(after):
             if label in true and "False" in line:
                 return f"FAILED in cell {before.id}: it prints {line!r}"
@@ -97,9 +124,18 @@ def broken(stored, new):
 
 def _checks(cell):
     """Return the lines that say True or False: each one's words, and the line."""
-    texts = [output.get("text", "") or output.get("data", {}).get("text/plain", "")
-             for output in cell.outputs]
-    lines = [line.strip() for text in texts for line in text.splitlines()
-             if re.search(r"\b(?:True|False)\b", line)]
+    texts = [
+        output.get("text", "") or output.get("data", {}).get("text/plain", "")
+        for output in cell.outputs
+    ]
+    lines = [
+        line.strip()
+        for text in texts
+        for line in text.splitlines()
+        if re.search(r"\b(?:True|False)\b", line)
+    ]
     numbers = r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?|[\s,+-]+"
-    return [(re.sub(r" +", " ", re.sub(numbers, " ", line)).strip(), line) for line in lines]
+    return [
+        (re.sub(r" +", " ", re.sub(numbers, " ", line)).strip(), line)
+        for line in lines
+    ]

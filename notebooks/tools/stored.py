@@ -1,10 +1,10 @@
 """Notebooks as git keeps them: what is stored, and what differs when they run again.
 
-    tidy          nothing of this machine or run is kept; charts have 256 colours
-    refresh       write what ran, where something changed
-    differences   the cells that say something else than what is stored
-    write_text    a file that is written whole or not at all
-    GIVEN         what a learner reads and runs, in `make lab` and in the book
+tidy          nothing of this machine or run is kept; charts have 256 colours
+refresh       write what ran, where something changed
+differences   the cells that say something else than what is stored
+write_text    a file that is written whole or not at all
+GIVEN         what a learner reads and runs, in `make lab` and in the book
 """
 
 import base64
@@ -20,11 +20,23 @@ from PIL import Image
 
 NOTEBOOKS = Path(__file__).parents[1]
 LESSONS, SETS = "[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"
-GIVEN = [LESSONS, "glossary.md", "exercises/README.md", "exercises/release/*/*.ipynb",
-         "results/*", "programs/**/*.py", "config/*.yaml", "clusters/*"]
-KERNEL = dict(name="python3", display_name="Python 3 (ipykernel)", language="python")
+GIVEN = [
+    LESSONS,
+    "glossary.md",
+    "exercises/README.md",
+    "exercises/release/*/*.ipynb",
+    "results/*",
+    "programs/**/*.py",
+    "config/*.yaml",
+    "clusters/*",
+]
+KERNEL = dict(
+    name="python3", display_name="Python 3 (ipykernel)", language="python"
+)
 # what is rounding, and the word for it; nbval takes the same file
-ROUNDING = get_sanitize_patterns((NOTEBOOKS / "rounding.cfg").read_text(encoding="utf-8"))
+ROUNDING = get_sanitize_patterns(
+    (NOTEBOOKS / "rounding.cfg").read_text(encoding="utf-8")
+)
 
 
 def code_cells(nb):
@@ -53,7 +65,9 @@ def tidy(nb):
         cell.metadata = {key: value for key, value in kept.items() if value}
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
-                output.data["image/png"] = _few_colours(output.data["image/png"])
+                output.data["image/png"] = _few_colours(
+                    output.data["image/png"]
+                )
     return nb
 
 
@@ -65,7 +79,9 @@ def refresh(path, nb):
     """
     before = path.read_text(encoding="utf-8")
     old = tidy(nbformat.reads(before, 4))
-    same = [cell.source for cell in old.cells] == [cell.source for cell in nb.cells]
+    same = [cell.source for cell in old.cells] == [
+        cell.source for cell in nb.cells
+    ]
     if same and not differences(old, nb):
         nb = old
     after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
@@ -88,7 +104,10 @@ def differences(old, new):
     found = {}
     for before, after in zip(code_cells(old), code_cells(new)):
         said = ("", "") if measures(before) else (_said(before), _said(after))
-        if said[0] != said[1] or before.execution_count != after.execution_count:
+        if (
+            said[0] != said[1]
+            or before.execution_count != after.execution_count
+        ):
             found[before.id] = said
     return found
 
@@ -97,11 +116,15 @@ def _said(cell):
     """Return all that a cell printed and showed as one text, without rounding."""
     kinds = {}
     for output in cell.outputs:
-        texts = output.get("data", {output.get("name", "error"): output.get("text", "")})
+        texts = output.get(
+            "data", {output.get("name", "error"): output.get("text", "")}
+        )
         for kind, text in texts.items():
             if kind != "image/png":
                 kinds[kind] = kinds.get(kind, "") + str(text)
-    said = "\n".join(f"{kind}: {text}" for kind, text in sorted(kinds.items()))
+    said = "\n".join(
+        f"{kind}: {text}" for kind, text in sorted(kinds.items())
+    )
     for pattern, word in ROUNDING:
         said = re.sub(pattern, word, said)
     return said

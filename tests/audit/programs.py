@@ -1,7 +1,7 @@
 """Programs for `audit`, as sources with edits; all of them run in few groups of ranks.
 
-    HAND, ON_DDP, WORDS   right programs: make_model, make_batch, step
-    audited                  the findings of each, and what was not checked
+HAND, ON_DDP, WORDS   right programs: make_model, make_batch, step
+audited                  the findings of each, and what was not checked
 """
 
 import random
@@ -13,7 +13,7 @@ from manual_dp.audit.measure import measure
 from manual_dp.audit.rules import judge
 from manual_dp.ranks import run_ranks
 
-HEAD = '''
+HEAD = """
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -30,8 +30,10 @@ def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(),
                          nn.Linear(8, 3))
-'''
-HAND = HEAD + '''
+"""
+HAND = (
+    HEAD
+    + """
 def make_model():
     model = net()
     return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -46,8 +48,11 @@ def step(model, optimizer, X, y):
         p.grad /= len(X)
     nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
-'''
-ON_DDP = HEAD + '''
+"""
+)
+ON_DDP = (
+    HEAD
+    + """
 def make_model():
     model = DDP(net())
     return model, torch.optim.Adam(model.parameters(), 0.01)
@@ -60,13 +65,19 @@ def step(model, optimizer, X, y):
         loss = F.cross_entropy(model(part), targets.chunk(2)[m]) / 2
         loss.backward()
     optimizer.step()
-'''
-WORDS = HEAD.replace('''    X = torch.rand(ROWS, 5, generator=g)
+"""
+)
+WORDS = (
+    HEAD.replace(
+        """    X = torch.rand(ROWS, 5, generator=g)
     return X, torch.randint(3, (ROWS,), generator=g)
-''', '''    words = torch.randint(9, (ROWS, 6), generator=g)
+""",
+        """    words = torch.randint(9, (ROWS, 6), generator=g)
     after_its_end = torch.arange(6) > torch.arange(ROWS)[:, None] % 5
     return words, words.masked_fill(after_its_end, -100)
-''') + '''
+""",
+    )
+    + """
 def make_model():
     torch.manual_seed(0)
     model = DDP(nn.Sequential(nn.Embedding(9, 8), nn.Dropout(0.1), nn.Linear(8, 9)))
@@ -79,7 +90,8 @@ def step(model, optimizer, words, targets):
     loss = F.cross_entropy(model(mine).flatten(0, 1), aims.flatten(), reduction="sum")
     (loss * world_size / count).backward()
     optimizer.step()
-'''
+"""
+)
 
 
 def edited(base, *edits, rows=12):

@@ -1,8 +1,8 @@
 """A right script to be watched, its edits, and how many of them are run on few ranks.
 
-    SCRIPT     a language model on DDP: accumulation, clipping, a schedule, padded rows
-    edited     the source with edits in it
-    watched    [(code, says), ...], unchecked and the report of each, in one group
+SCRIPT     a language model on DDP: accumulation, clipping, a schedule, padded rows
+edited     the source with edits in it
+watched    [(code, says), ...], unchecked and the report of each, in one group
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from manual_dp.audit import watch
 from manual_dp.ranks import run_ranks
 from tests.audit import programs
 
-SCRIPT = '''
+SCRIPT = """
 import contextlib, itertools
 import torch
 import torch.distributed as dist
@@ -61,7 +61,7 @@ for epoch in range(1):
             scheduler.step()
             optimizer.zero_grad()
 watched.finish()
-'''
+"""
 
 
 def edited(*edits):
@@ -82,7 +82,13 @@ def _run(sources):
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(source, "script.py", "exec"), space)  # noqa: S102
         report = space["watched"].report
-        made.append(report and ([(f.code, f.says) for f in report.findings],
-                                report.unchecked, str(report)))
+        made.append(
+            report
+            and (
+                [(f.code, f.says) for f in report.findings],
+                report.unchecked,
+                str(report),
+            )
+        )
         dist.barrier()
     return made

@@ -30,7 +30,8 @@ def broken(net, optimizer):
 
 
 CHANGES = [
-    (lambda net, optimizer: None, []), (moved, ["replicas-differ"]),
+    (lambda net, optimizer: None, []),
+    (moved, ["replicas-differ"]),
     (lambda net, optimizer: net.eval(), ["settings"]),
     (lambda net, optimizer: net[0].bias.requires_grad_(False), ["settings"]),
     (lambda net, optimizer: net[1].running_var.add_(1), ["buffers"]),
@@ -84,7 +85,8 @@ def alone():
 
 def test_a_rank_that_does_not_come_is_named():
     assert run_ranks(alone, 2)[0] == (
-        "check_ranks: rank 1 did not come to call 1 within 0.5 s")
+        "check_ranks: rank 1 did not come to call 1 within 0.5 s"
+    )
 
 
 def refused():
@@ -100,6 +102,7 @@ def refused():
 def test_what_is_no_model_and_no_batch_is_refused():
     assert run_ranks(refused, 1)[0] == [
         "model must be a module, got int",
-        "batch must be a nest of tensors, got SGD"]
+        "batch must be a nest of tensors, got SGD",
+    ]
     with pytest.raises(RuntimeError, match="there is no process group"):
         check_ranks(nn.Linear(1, 1))

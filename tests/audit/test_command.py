@@ -34,13 +34,18 @@ def this_package(monkeypatch):
 def script(tmp_path):
     def write(*edits):
         text = SCRIPT
-        for old, new in [(START, GROUP), ("watched = watch(model, optimizer)\n", ""),
-                         ("watched.finish()\n", ""), *edits]:
+        for old, new in [
+            (START, GROUP),
+            ("watched = watch(model, optimizer)\n", ""),
+            ("watched.finish()\n", ""),
+            *edits,
+        ]:
             assert text.count(old) == 1, old
             text = text.replace(old, new)
         path = tmp_path / "train.py"
         path.write_text(text)
         return path
+
     return write
 
 
@@ -56,14 +61,34 @@ def test_a_broken_script_is_named_with_its_line(script, forked_audit):
     assert report.findings[0].place == "train.py, line 43" and report.steps == 2
 
 
-@pytest.mark.parametrize("edits, words", [
-    ([(LOOP, LOOP + "        if i == 2 and rank == 0:\n            dist.barrier()\n")],
-     ["rank 0: collective", "barrier", "train.py, line 38", "rank 1: collective"]),
-    # rank 0 validates through the wrapper: pytorch 20611
-    ([(LOOP, LOOP + "        if i == 3 and rank == 0:\n            model(X)\n")],
-     ["rank 0: collective", "broadcast"]),
-])
-def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, forked_audit, edits, words):
+@pytest.mark.parametrize(
+    "edits, words",
+    [
+        (
+            [
+                (
+                    LOOP,
+                    LOOP
+                    + "        if i == 2 and rank == 0:\n            dist.barrier()\n",
+                )
+            ],
+            [
+                "rank 0: collective",
+                "barrier",
+                "train.py, line 38",
+                "rank 1: collective",
+            ],
+        ),
+        # rank 0 validates through the wrapper: pytorch 20611
+        (
+            [(LOOP, LOOP + "        if i == 3 and rank == 0:\n            model(X)\n")],
+            ["rank 0: collective", "broadcast"],
+        ),
+    ],
+)
+def test_a_hang_names_the_calls_and_ends_within_its_timeout(
+    script, forked_audit, edits, words
+):
     begin = time.monotonic()
     report = audit_script([script(*edits)], timeout=6)
     assert time.monotonic() < begin + 90
@@ -72,18 +97,32 @@ def test_a_hang_names_the_calls_and_ends_within_its_timeout(script, forked_audit
         assert all(word in report.findings[0].says for word in words), report
 
 
-@pytest.mark.parametrize("line, words", [
-    ("os.kill(os.getpid(), 9)", "rank 1 was killed by SIGKILL"),
-    ("raise KeyError('of the script')", "rank 1 raised KeyError: 'of the script'"),
-])
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("os.kill(os.getpid(), 9)", "rank 1 was killed by SIGKILL"),
+        ("raise KeyError('of the script')", "rank 1 raised KeyError: 'of the script'"),
+    ],
+)
 def test_a_rank_that_dies_is_named(script, forked_audit, line, words):
-    report = audit_script([script((LOOP, LOOP + f"        if i == 3 and rank:\n"
-                                   f"            import os\n            {line}\n"))])
+    report = audit_script(
+        [
+            script(
+                (
+                    LOOP,
+                    LOOP + f"        if i == 3 and rank:\n"
+                    f"            import os\n            {line}\n",
+                )
+            )
+        ]
+    )
     assert [f.code for f in report.findings] == ["exception"], report
     assert words in report.findings[0].says
 
 
-def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(tmp_path, forked_audit):
+def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(
+    tmp_path, forked_audit
+):
     (tmp_path / "train.py").write_text("print('nothing to see')\n")
     with pytest.raises(RuntimeError, match="nothing was watched on rank .: say watch"):
         audit_script([tmp_path / "train.py"])
@@ -106,8 +145,10 @@ def test_the_command_has_a_status(script, forked_audit, capsys):
 def test_an_interrupt_leaves_no_process_behind(script, interruptible):
     marker = f"marker-{os.getpid()}"
     path = script((LOOP, LOOP + "        import time; time.sleep(60)\n"))
-    code = ("from manual_dp.audit import audit_script\n"
-            f"audit_script(['{path}', '{marker}'])")
+    code = (
+        "from manual_dp.audit import audit_script\n"
+        f"audit_script(['{path}', '{marker}'])"
+    )
     running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     for _ in range(2000):  # on a busy machine three Pythons import torch for a minute
         if len(ranks(marker)) == 3:

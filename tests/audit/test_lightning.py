@@ -21,9 +21,15 @@ from manual_dp.ranks import run_ranks
 def trained():
     """Train two epochs with the Trainer's sampler, then without one; return what is found."""
     rank = str(dist.get_rank())
-    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
-                      MASTER_ADDR="localhost", MASTER_PORT="1",
-                      TORCHELASTIC_RUN_ID="run_ranks")  # what torchrun would have told
+    os.environ.update(
+        RANK=rank,
+        LOCAL_RANK=rank,
+        WORLD_SIZE="2",
+        LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="localhost",
+        MASTER_PORT="1",
+        TORCHELASTIC_RUN_ID="run_ranks",
+    )  # what torchrun would have told
     ensure_torchvision()
     import lightning
 
@@ -48,15 +54,26 @@ def trained():
     for sampler in (True, False):
         net, listen = Net(), Listen()
         trainer = lightning.Trainer(
-            accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, callbacks=[listen],
-            use_distributed_sampler=sampler)
+            accelerator="cpu",
+            devices=2,
+            strategy="ddp",
+            max_epochs=2,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[listen],
+            use_distributed_sampler=sampler,
+        )
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.fit(net, DataLoader(data, 4, shuffle=True))
         report = listen.seen.report
-        found.append((report and [one.code for one in report.findings],
-                      check_ranks(net, optimizer=trainer.optimizers[0])))
+        found.append(
+            (
+                report and [one.code for one in report.findings],
+                check_ranks(net, optimizer=trainer.optimizers[0]),
+            )
+        )
     return found
 
 

@@ -24,18 +24,23 @@ def heard(loss):
     return told
 
 
-@pytest.mark.parametrize("loss, terms", [
-    (lambda: F.cross_entropy(X, Y), [(4, 1 / 4)]),
-    (lambda: F.cross_entropy(X, Y, reduction="sum"), [(4, 1.0)]),
-    (lambda: F.nll_loss(X, Y.clamp(0), ignore_index=0), [(2, 1 / 2)]),
-    (lambda: F.mse_loss(X, torch.zeros(6, 3)) / 2, [(18, 1 / 36)]),
-    (lambda: nn.CrossEntropyLoss()(X, torch.full((6, 3), 1 / 3)), [(6, 1 / 6)]),
-    (lambda: nn.L1Loss()(X, torch.zeros(6, 3)) + F.mse_loss(X, torch.ones(6, 3)),
-     [(18, 1 / 18)] * 2),
-    (lambda: F.cross_entropy(X, Y.clamp(0), weight=torch.ones(3)), []),
-    (lambda: F.cross_entropy(X, Y, reduction="none").sum(), []),
-    (lambda: X.square().mean(), []),
-])
+@pytest.mark.parametrize(
+    "loss, terms",
+    [
+        (lambda: F.cross_entropy(X, Y), [(4, 1 / 4)]),
+        (lambda: F.cross_entropy(X, Y, reduction="sum"), [(4, 1.0)]),
+        (lambda: F.nll_loss(X, Y.clamp(0), ignore_index=0), [(2, 1 / 2)]),
+        (lambda: F.mse_loss(X, torch.zeros(6, 3)) / 2, [(18, 1 / 36)]),
+        (lambda: nn.CrossEntropyLoss()(X, torch.full((6, 3), 1 / 3)), [(6, 1 / 6)]),
+        (
+            lambda: nn.L1Loss()(X, torch.zeros(6, 3)) + F.mse_loss(X, torch.ones(6, 3)),
+            [(18, 1 / 18)] * 2,
+        ),
+        (lambda: F.cross_entropy(X, Y.clamp(0), weight=torch.ones(3)), []),
+        (lambda: F.cross_entropy(X, Y, reduction="none").sum(), []),
+        (lambda: X.square().mean(), []),
+    ],
+)
 def test_a_term_counts_what_comes_back(loss, terms):
     told = heard(loss)
     assert [n for n, _ in told] == [n for n, _ in terms]
@@ -48,18 +53,26 @@ def test_losses_are_torchs_own_again():
     assert F.cross_entropy is before
 
 
-@pytest.mark.parametrize("terms, c, code, why", [
-    ([[(4, .25)], [(4, .25)]], [.5, .5], None, ""),
-    ([[(6, .1 / .6)], [(4, .25)]], [.6, .4], None, ""),
-    ([[(6, 1 / 6)], [(4, .25)]], [.5, .5], "uneven-shards", ""),
-    ([[(4, .5)], [(4, .5)]], [.5, .5], None, "losses count 2 times"),
-    ([[(4, 1)], [(4, 1)]], [.5, .5], None, "a sum over 4 terms, not a mean"),
-    ([[(1, 1), (1, 1)]] * 2, [.5, .5], None, "losses count 2 times"),
-    ([[(4, 1)], [(3, 1)]], [.5, .5], None, "losses count 3.5 times"),
-    ([[(6, .3)], [(4, .1)]], [.5, .5], None, "do not count alike"),
-    ([[], [(4, .5)]], [.5, .5], None, "no loss of torch.nn.functional was heard"),
-    ([[(2, .25), (2, .25)], [(3, .25), (1, .25)]], [.5, .5], None, ""),
-])
+@pytest.mark.parametrize(
+    "terms, c, code, why",
+    [
+        ([[(4, 0.25)], [(4, 0.25)]], [0.5, 0.5], None, ""),
+        ([[(6, 0.1 / 0.6)], [(4, 0.25)]], [0.6, 0.4], None, ""),
+        ([[(6, 1 / 6)], [(4, 0.25)]], [0.5, 0.5], "uneven-shards", ""),
+        ([[(4, 0.5)], [(4, 0.5)]], [0.5, 0.5], None, "losses count 2 times"),
+        ([[(4, 1)], [(4, 1)]], [0.5, 0.5], None, "a sum over 4 terms, not a mean"),
+        ([[(1, 1), (1, 1)]] * 2, [0.5, 0.5], None, "losses count 2 times"),
+        ([[(4, 1)], [(3, 1)]], [0.5, 0.5], None, "losses count 3.5 times"),
+        ([[(6, 0.3)], [(4, 0.1)]], [0.5, 0.5], None, "do not count alike"),
+        (
+            [[], [(4, 0.5)]],
+            [0.5, 0.5],
+            None,
+            "no loss of torch.nn.functional was heard",
+        ),
+        ([[(2, 0.25), (2, 0.25)], [(3, 0.25), (1, 0.25)]], [0.5, 0.5], None, ""),
+    ],
+)
 def test_terms_count_alike_and_add_up_to_one(terms, c, code, why):
     found, said = counted(terms, c, 1e-5)
     assert (found and found.code) == code

@@ -67,29 +67,56 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
     if found.code == "hang":  # gloo may also see that sizes differ
         assert "rank 0: collective 2 is barrier in test_meet.py, line 57" in found.says
         assert "rank 1: collective 2 is broadcast of [5] in test_meet.py, line 59" in (
-            found.says)
+            found.says
+        )
     assert found.code in ("hang", "mismatch")
 
 
-@pytest.mark.parametrize("text, kind, details, code, words", [
-    ("rank 1 raised KeyError: 'x'\nmore", "raised", "", "exception", "KeyError: 'x'"),
-    ("rank 1 was killed by SIGKILL", "killed", "", "exception", "SIGKILL"),
-    ("rank 1 had not finished", "hung", "", "hang", "had not finished"),
-    ("rank 1 waited for ranks that were gone", "left", "", "hang", "gone"),
-    ("rank 1 raised RuntimeError: DDP expects same model across all ranks", "raised",
-     "", "start-differs", "same model"),
-    ("rank 1 was killed by SIGABRT", "killed", "Received data size doesn't match "
-     "expected size", "mismatch", "another collective"),
-    ("rank 1 raised RuntimeError", "raised", "parameters that were not used in "
-     "producing loss ...\nParameters which did not receive grad for rank 0: head.weight"
-     "\nx", "not-trained", "head.weight"),
-])
+@pytest.mark.parametrize(
+    "text, kind, details, code, words",
+    [
+        (
+            "rank 1 raised KeyError: 'x'\nmore",
+            "raised",
+            "",
+            "exception",
+            "KeyError: 'x'",
+        ),
+        ("rank 1 was killed by SIGKILL", "killed", "", "exception", "SIGKILL"),
+        ("rank 1 had not finished", "hung", "", "hang", "had not finished"),
+        ("rank 1 waited for ranks that were gone", "left", "", "hang", "gone"),
+        (
+            "rank 1 raised RuntimeError: DDP expects same model across all ranks",
+            "raised",
+            "",
+            "start-differs",
+            "same model",
+        ),
+        (
+            "rank 1 was killed by SIGABRT",
+            "killed",
+            "Received data size doesn't match expected size",
+            "mismatch",
+            "another collective",
+        ),
+        (
+            "rank 1 raised RuntimeError",
+            "raised",
+            "parameters that were not used in "
+            "producing loss ...\nParameters which did not receive grad for rank 0: head.weight"
+            "\nx",
+            "not-trained",
+            "head.weight",
+        ),
+    ],
+)
 def test_how_a_run_ended_is_a_finding(tmp_path, text, kind, details, code, words):
     found = ended(RankError(text, 1, details, kind), tmp_path)
     assert found.code == code and words in found.says
 
 
 # the same in an audit
+
 
 def ddp():
     model = DistributedDataParallel(nn.Linear(5, 3))
@@ -118,8 +145,11 @@ def test_unequal_batches_end_within_the_timeout_and_name_the_calls():
     report = audit(ddp, rows, unequal, steps=1, timeout=8)
     assert time.monotonic() < begin + 60
     [found] = report.findings
-    assert found.code == "mismatch" or found.code == "hang" and (
-        "rank 0: collective" in found.says)
+    assert (
+        found.code == "mismatch"
+        or found.code == "hang"
+        and ("rank 0: collective" in found.says)
+    )
 
 
 def raises(model, optimizer, X, y):
@@ -134,12 +164,19 @@ def test_an_error_of_the_step_is_told_with_its_traceback():
     assert "comparison with world size 1, which ended" in report.unchecked[0]
 
 
-@pytest.mark.parametrize("more, error, words", [
-    ({"make_model": 3}, TypeError, "make_model must be callable, got int"),
-    ({"reference": 3}, TypeError, "reference must be callable, got int"),
-    ({"world_size": 0}, ValueError, "world_size must be a whole number from 1, got 0"),
-    ({"steps": 1.5}, ValueError, "steps must be a whole number from 1, got 1.5"),
-])
+@pytest.mark.parametrize(
+    "more, error, words",
+    [
+        ({"make_model": 3}, TypeError, "make_model must be callable, got int"),
+        ({"reference": 3}, TypeError, "reference must be callable, got int"),
+        (
+            {"world_size": 0},
+            ValueError,
+            "world_size must be a whole number from 1, got 0",
+        ),
+        ({"steps": 1.5}, ValueError, "steps must be a whole number from 1, got 1.5"),
+    ],
+)
 def test_arguments_that_do_not_fit_are_refused(more, error, words):
     right = {"make_model": ddp, "make_batch": rows, "step": ordinary}
     with pytest.raises(error, match=words):

@@ -10,8 +10,10 @@ G = torch.Generator().manual_seed(0)
 
 
 def gradients(count, parameters=4):
-    return [torch.randn(parameters, 16, dtype=torch.float64, generator=G)
-            for _ in range(count)]
+    return [
+        torch.randn(parameters, 16, dtype=torch.float64, generator=G)
+        for _ in range(count)
+    ]
 
 
 def update(used, pieces, **more):
@@ -24,7 +26,10 @@ def mixed(C, one=None, past=False, **more):
 
     def mix(c, pieces):
         return update(sum(x * g for x, g in zip(c, came)), pieces, **more)
-    return Mixed([mix(c, [g]) for c, g in zip(C, came)], one and mix(one, []), past=past)
+
+    return Mixed(
+        [mix(c, [g]) for c, g in zip(C, came)], one and mix(one, []), past=past
+    )
 
 
 def finding(C, one=None, **more):
@@ -35,35 +40,55 @@ def finding(C, one=None, **more):
     return read(found, m)
 
 
-HALF, THIRD = [.5, .5], [1 / 3, 1 / 3, 1 / 3]
+HALF, THIRD = [0.5, 0.5], [1 / 3, 1 / 3, 1 / 3]
 MATRICES = [
     # right
     ([HALF, HALF], HALF, None, ""),
     ([THIRD] * 3, THIRD, None, ""),
-    ([[.6, .4]] * 2, [.6, .4], None, ""),
+    ([[0.6, 0.4]] * 2, [0.6, 0.4], None, ""),
     ([HALF, HALF], None, None, ""),
-    ([[1, 1], [1, 1]], None, None, ""), ([[1.0]], [1.0], None, ""),
+    ([[1, 1], [1, 1]], None, None, ""),
+    ([[1.0]], [1.0], None, ""),
     # one gradient too many, or too few
     ([[1, 1], [1, 1]], HALF, "sum", "2 times a single device's: the world size"),
     ([[1, 1, 1]] * 3, THIRD, "sum", "3 times"),
-    ([[.25, .25]] * 2, HALF, "averaged-twice", "0.5 times"),
-    ([[.05, .05]] * 2, HALF, "gradient", "0.1 times"),
+    ([[0.25, 0.25]] * 2, HALF, "averaged-twice", "0.5 times"),
+    ([[0.05, 0.05]] * 2, HALF, "gradient", "0.1 times"),
     # ranks that do not count as they should
-    ([HALF, HALF], [.6, .4], "uneven-shards", "1.5, 1 times"),
-    ([THIRD] * 3, [.4, .4, .2], "uneven-shards", "2, 2, 1 times"),
+    ([HALF, HALF], [0.6, 0.4], "uneven-shards", "1.5, 1 times"),
+    ([THIRD] * 3, [0.4, 0.4, 0.2], "uneven-shards", "2, 2, 1 times"),
     ([[1 / 3, 2 / 3, 1 / 3]] * 3, THIRD, "gradient", "1, 2, 1 times"),
     # who is not heard
     ([[1, 0], [0, 1]], HALF, "not-synchronised", "ranks 0 and 1 applied the gradient"),
     ([[1, 0], [0, 1]], None, "not-synchronised", "own rows alone"),
     ([THIRD, [0, 1, 0], [0, 0, 1]], THIRD, "not-synchronised", "ranks 1 and 2 app"),
-    ([[.5, .5, 0], [.5, .5, 0], [0, 0, 1]], THIRD, "not-synchronised", "rank 2 app"),
-    ([[1, 0], [1, 0]], HALF, "not-synchronised", "no rank applies the gradient of rank 1"),
+    (
+        [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]],
+        THIRD,
+        "not-synchronised",
+        "rank 2 app",
+    ),
+    (
+        [[1, 0], [1, 0]],
+        HALF,
+        "not-synchronised",
+        "no rank applies the gradient of rank 1",
+    ),
     ([[0, 0, 1]] * 3, None, "not-synchronised", "of ranks 0 and 1"),
     ([[1 / 3, 1 / 3, 0]] * 3, THIRD, "not-synchronised", "of rank 2"),
     # other rows
-    ([[.5, .5, 0, 0], [.5, .5, 0, 0], [0, 0, .5, .5], [0, 0, .5, .5]], [.25] * 4,
-     "not-synchronised", "gradients 0.5, 0.5, 0, 0 times, rank 2 0, 0, 0.5, 0.5"),
-    ([HALF, [.25, .75]], HALF, "not-synchronised", "0.5, 0.5 times, rank 1 0.25, 0.75"),
+    (
+        [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5]],
+        [0.25] * 4,
+        "not-synchronised",
+        "gradients 0.5, 0.5, 0, 0 times, rank 2 0, 0, 0.5, 0.5",
+    ),
+    (
+        [HALF, [0.25, 0.75]],
+        HALF,
+        "not-synchronised",
+        "0.5, 0.5 times, rank 1 0.25, 0.75",
+    ),
 ]
 
 
@@ -75,7 +100,7 @@ def test_a_matrix_has_its_name(C, one, code, words):
 
 
 def test_different_multiples_are_a_clip_where_ranks_clip():
-    assert finding([HALF, [.25, .25]], HALF, clips=[(1.0, 2.0)]).code == "clip"
+    assert finding([HALF, [0.25, 0.25]], HALF, clips=[(1.0, 2.0)]).code == "clip"
 
 
 def test_a_wrapper_that_was_never_called_is_said():
@@ -88,8 +113,9 @@ def test_a_rank_without_gradients_is_not_missed():
     assert read(m.matrix(), m) is None
 
 
-@pytest.mark.parametrize("times, code", [
-    (2, "sum"), (.5, "averaged-twice"), (1, None), (4, "gradient")])
+@pytest.mark.parametrize(
+    "times, code", [(2, "sum"), (0.5, "averaged-twice"), (1, None), (4, "gradient")]
+)
 def test_a_multiple_is_called_by_what_it_is(times, code):
     found = scaled(times, mixed([HALF, HALF]))
     assert (found and found.code) == code
@@ -97,16 +123,22 @@ def test_a_multiple_is_called_by_what_it_is(times, code):
 
 # micro-batches
 
+
 def in_pieces(weights):
     """Return two ranks of three micro-batches; weights[r][k][m]: r counts k's m."""
     pieces = [gradients(3) for _ in range(2)]
-    return Mixed([update(sum(x * g for c, mine in zip(of, pieces)
-                             for x, g in zip(c, mine)), own)
-                  for of, own in zip(weights, pieces)])
+    return Mixed(
+        [
+            update(
+                sum(x * g for c, mine in zip(of, pieces) for x, g in zip(c, mine)), own
+            )
+            for of, own in zip(weights, pieces)
+        ]
+    )
 
 
 def test_micro_batches_that_are_not_summed_are_numbered():
-    m = in_pieces([[(1, 1, .5), (0, 0, .5)], [(0, 0, .5), (1, 1, .5)]])
+    m = in_pieces([[(1, 1, 0.5), (0, 0, 0.5)], [(0, 0, 0.5), (1, 1, 0.5)]])
     assert m.matrix() == [None, None]
     found = by_pieces(m)
     assert found.code == "not-synchronised" and "micro-batch 1, 2 of 3" in found.says

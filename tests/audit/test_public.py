@@ -23,126 +23,245 @@ def before_step(line):
 # name: (source of the report, edits, code, words of what must be said)
 PUBLIC = {
     "the module inside the wrapper is called": (
-        "jingyaogong/minimind 853, OpenTSLM 49", [BARE], "not-synchronised",
-        "no forward went through the wrapper"),
+        "jingyaogong/minimind 853, OpenTSLM 49",
+        [BARE],
+        "not-synchronised",
+        "no forward went through the wrapper",
+    ),
     "bare in every second step": (
-        "x-jxmnop-ddp-out-of-sync", [SYNC, (
-            "model(X).transpose", "(net if i % 4 > 1 else model)(X).transpose")],
-        "not-synchronised", "own"),
+        "x-jxmnop-ddp-out-of-sync",
+        [SYNC, ("model(X).transpose", "(net if i % 4 > 1 else model)(X).transpose")],
+        "not-synchronised",
+        "own",
+    ),
     "moved to another type and back": (
-        "pytorch 104336", [("model = DDP(net)", "model = DDP(net)\n"
-                            "model.bfloat16()\nmodel.float()")],
-        "not-synchronised", "own"),
+        "pytorch 104336",
+        [("model = DDP(net)", "model = DDP(net)\nmodel.bfloat16()\nmodel.float()")],
+        "not-synchronised",
+        "own",
+    ),
     "the first micro-batch is summed, not the last": (
-        "FunASR 3472", [("if last else", "if not last else")],
-        "not-synchronised", "micro-batch 2 of 2"),
+        "FunASR 3472",
+        [("if last else", "if not last else")],
+        "not-synchronised",
+        "micro-batch 2 of 2",
+    ),
     "the flag is set between forward and backward": (
-        "build-nanogpt 30", [
+        "build-nanogpt 30",
+        [
             ("with contextlib.nullcontext() if last else model.no_sync():", "if True:"),
-            ("            loss.backward()", "            model.require_backward_grad_"
-             "sync = last\n            loss.backward()")],
-        "not-synchronised", "micro-batch 2 of 2"),
+            (
+                "            loss.backward()",
+                "            model.require_backward_grad_"
+                "sync = last\n            loss.backward()",
+            ),
+        ],
+        "not-synchronised",
+        "micro-batch 2 of 2",
+    ),
     "means over each rank's own words": (
-        "transformers 34242, 24725", [SYNC, ("i % 2 == 1", "True"), (
-            "F.cross_entropy(model(X).transpose(1, 2), y) / 2",
-            "F.cross_entropy(model(X)[:, rank:].transpose(1, 2), y[:, rank:])")],
-        "uneven-shards", "means of 24, 20 terms"),
+        "transformers 34242, 24725",
+        [
+            SYNC,
+            ("i % 2 == 1", "True"),
+            (
+                "F.cross_entropy(model(X).transpose(1, 2), y) / 2",
+                "F.cross_entropy(model(X)[:, rank:].transpose(1, 2), y[:, rank:])",
+            ),
+        ],
+        "uneven-shards",
+        "means of 24, 20 terms",
+    ),
     "no sampler, one seed": (
-        "openspeech 149", [WHOLE, RENEW, ("manual_seed(1 + rank)", "manual_seed(1)"), (
-            "nn.Dropout(0.1)", "nn.Identity()")], "no-sampler", "all 96 rows"),
+        "openspeech 149",
+        [
+            WHOLE,
+            RENEW,
+            ("manual_seed(1 + rank)", "manual_seed(1)"),
+            ("nn.Dropout(0.1)", "nn.Identity()"),
+        ],
+        "no-sampler",
+        "all 96 rows",
+    ),
     "no sampler, a seed for each rank": (
-        "RoMa 32, rbyte 106", [WHOLE, RENEW], "no-sampler", "all 96 rows"),
+        "RoMa 32, rbyte 106",
+        [WHOLE, RENEW],
+        "no-sampler",
+        "all 96 rows",
+    ),
     "an iterable dataset that nobody splits": (
-        "datasets 5360, 3423", [
-            ("class Net(", "class Stream(IterableDataset):\n    def __iter__(self):\n"
-             "        return iter(data)\n\nclass Net("), RENEW,
-            ("DataLoader(data, 4, sampler=sampler)", "DataLoader(Stream(), 4)")],
-        "rows-same", "all ranks see the same 8 rows"),
+        "datasets 5360, 3423",
+        [
+            (
+                "class Net(",
+                "class Stream(IterableDataset):\n    def __iter__(self):\n"
+                "        return iter(data)\n\nclass Net(",
+            ),
+            RENEW,
+            ("DataLoader(data, 4, sampler=sampler)", "DataLoader(Stream(), 4)"),
+        ],
+        "rows-same",
+        "all ranks see the same 8 rows",
+    ),
     "set_epoch forgotten": (
-        "FixMatch-pytorch 34, SimCLR 26, pytorch 31771", [RENEW], "sampler-epoch",
-        "set_epoch was not called"),
+        "FixMatch-pytorch 34, SimCLR 26, pytorch 31771",
+        [RENEW],
+        "sampler-epoch",
+        "set_epoch was not called",
+    ),
     "sampler seeded by rank": (
-        "LongLive 71, llm.c 792", [("DistributedSampler(data)",
-                                    "DistributedSampler(data, seed=rank)")],
-        "sampler-differs", "seed is [0, 1]"),
+        "LongLive 71, llm.c 792",
+        [("DistributedSampler(data)", "DistributedSampler(data, seed=rank)")],
+        "sampler-differs",
+        "seed is [0, 1]",
+    ),
     "sampler of rank 0 on all ranks": (
-        "Lightning 18638", [("DistributedSampler(data)",
-                             "DistributedSampler(data, world_size, 0)")],
-        "sampler-differs", "ranks [0, 0] of 2"),
+        "Lightning 18638",
+        [("DistributedSampler(data)", "DistributedSampler(data, world_size, 0)")],
+        "sampler-differs",
+        "ranks [0, 0] of 2",
+    ),
     "files in another order on each rank": (
-        "Qwen3-VL 1947, Lightning 7728", [
-            ("data = TensorDataset(words[:, :-1], words[:, 1:])",
-             "words = words.roll(rank, 0)\n"
-             "data = TensorDataset(words[:, :-1], words[:, 1:])")],
-        "sampler-differs", "is not rank 0's"),
+        "Qwen3-VL 1947, Lightning 7728",
+        [
+            (
+                "data = TensorDataset(words[:, :-1], words[:, 1:])",
+                "words = words.roll(rank, 0)\n"
+                "data = TensorDataset(words[:, :-1], words[:, 1:])",
+            )
+        ],
+        "sampler-differs",
+        "is not rank 0's",
+    ),
     "classes numbered otherwise on each rank": (
-        "pytext 554, vision 192", [
-            ("data = TensorDataset(words[:, :-1], words[:, 1:])",
-             "data = TensorDataset(words[:, :-1], (words[:, 1:] + rank) % 12)")],
-        "sampler-differs", "label"),
+        "pytext 554, vision 192",
+        [
+            (
+                "data = TensorDataset(words[:, :-1], words[:, 1:])",
+                "data = TensorDataset(words[:, :-1], (words[:, 1:] + rank) % 12)",
+            )
+        ],
+        "sampler-differs",
+        "label",
+    ),
     "clipped before the sum": (
-        "DeepSpeed 1801", [
-            NO_DDP, SYNC, before_step("for p in model.parameters():\n"
-                                      "                dist.all_reduce(p.grad)\n"
-                                      "                p.grad /= world_size")],
-        "clip", "clips a norm"),
+        "DeepSpeed 1801",
+        [
+            NO_DDP,
+            SYNC,
+            before_step(
+                "for p in model.parameters():\n"
+                "                dist.all_reduce(p.grad)\n"
+                "                p.grad /= world_size"
+            ),
+        ],
+        "clip",
+        "clips a norm",
+    ),
     "clipped on some ranks only": (
-        "DeepSpeed 1801, BLOOM", [("            nn.utils.clip", "            rank or "
-                                   "nn.utils.clip")], "clip", "nothing"),
+        "DeepSpeed 1801, BLOOM",
+        [("            nn.utils.clip", "            rank or nn.utils.clip")],
+        "clip",
+        "nothing",
+    ),
     "the optimizer holds other parameters": (
-        "accelerate 3256, 3209", [("AdamW(model.par", "AdamW(Net().par")],
-        "not-trained", "no optimizer holds"),
+        "accelerate 3256, 3209",
+        [("AdamW(model.par", "AdamW(Net().par")],
+        "not-trained",
+        "no optimizer holds",
+    ),
     "the optimizer holds frozen weights only": (
-        "PyTorch forum 84911", [("AdamW(model.parameters()",
-                                 "AdamW(list(model.parameters())[:1]")],
-        "not-trained", "no optimizer holds"),
+        "PyTorch forum 84911",
+        [("AdamW(model.parameters()", "AdamW(list(model.parameters())[:1]")],
+        "not-trained",
+        "no optimizer holds",
+    ),
     "no zero_grad": (
-        "stackoverflow 60335387", [("            optimizer.zero_grad()\n", "")],
-        "stale", "the step before"),
+        "stackoverflow 60335387",
+        [("            optimizer.zero_grad()\n", "")],
+        "stale",
+        "the step before",
+    ),
     "the same masks on all ranks": (
-        "transformers 31412, Lightning 16166", [("manual_seed(1 + rank)",
-                                                 "manual_seed(1)")],
-        "random-same", "same random numbers"),
+        "transformers 31412, Lightning 16166",
+        [("manual_seed(1 + rank)", "manual_seed(1)")],
+        "random-same",
+        "same random numbers",
+    ),
     "running means of a rank's own": (
-        "mlcommons 289, detectron2 5398", [
-            ("DDP(net)", "DDP(net, broadcast_buffers=False)")],
-        "buffers", "norm.running_mean"),
+        "mlcommons 289, detectron2 5398",
+        [("DDP(net)", "DDP(net, broadcast_buffers=False)")],
+        "buffers",
+        "norm.running_mean",
+    ),
     "summed by hand, and not divided": (
-        "bgpt 5, pylate 156", [NO_DDP, SYNC, before_step(
-            "[dist.all_reduce(p.grad) for p in model.parameters()]"), (
-                "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", "")],
-        "sum", "2 times"),
+        "bgpt 5, pylate 156",
+        [
+            NO_DDP,
+            SYNC,
+            before_step("[dist.all_reduce(p.grad) for p in model.parameters()]"),
+            ("            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", ""),
+        ],
+        "sum",
+        "2 times",
+    ),
     "divided once more after DDP": (
-        "sparseml 135, lightly 1977", [before_step(
-            "[p.grad.div_(world_size) for p in model.parameters()]"), (
-                "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", "")],
-        "averaged-twice", "0.5 times"),
+        "sparseml 135, lightly 1977",
+        [
+            before_step("[p.grad.div_(world_size) for p in model.parameters()]"),
+            ("            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", ""),
+        ],
+        "averaged-twice",
+        "0.5 times",
+    ),
     "a scheduler on rank 0 alone": (
-        "accelerate 2142", [("            scheduler.step()", "            rank or "
-                             "scheduler.step()")], "settings", "lr of group 0"),
+        "accelerate 2142",
+        [("            scheduler.step()", "            rank or scheduler.step()")],
+        "settings",
+        "lr of group 0",
+    ),
     "rank 0 stays in eval mode": (
-        "pytorch 20611, mmdetection 4582", [("            scheduler.step()\n",
-                                             "            rank or net.eval()\n")],
-        "settings", "train mode"),
+        "pytorch 20611, mmdetection 4582",
+        [("            scheduler.step()\n", "            rank or net.eval()\n")],
+        "settings",
+        "train mode",
+    ),
 }
 NOT_ACCUSED = {
     "the right script": [],
     "without accumulation": [SYNC, ("i % 2 == 1", "True"), (", y) / 2", ", y)")],
     "in float64": [("net = Net()", "net = Net().double()")],
     "in bfloat16 under autocast": [
-        ("            loss = F", "            with torch.autocast('cpu', torch."
-         "bfloat16):\n              loss = F")],
+        (
+            "            loss = F",
+            "            with torch.autocast('cpu', torch."
+            "bfloat16):\n              loss = F",
+        )
+    ],
     "a loss that counts otherwise": [(", y) / 2", ", y)")],
     "validated without gradients between": [
-        ("            scheduler.step()\n", "            scheduler.step()\n            "
-         "with torch.no_grad():\n                next(iter(DataLoader(data, 8)))\n"
-         "                net(X)\n")],
+        (
+            "            scheduler.step()\n",
+            "            scheduler.step()\n            "
+            "with torch.no_grad():\n                next(iter(DataLoader(data, 8)))\n"
+            "                net(X)\n",
+        )
+    ],
     "compiled": [("net = Net()", "net = torch.compile(Net(), backend='eager')")],
-    "clipped by value": [("clip_grad_norm_(model.parameters(), 1.0)",
-                          "clip_grad_value_(model.parameters(), 0.001)")],
+    "clipped by value": [
+        (
+            "clip_grad_norm_(model.parameters(), 1.0)",
+            "clip_grad_value_(model.parameters(), 0.001)",
+        )
+    ],
 }
-CLEAN = {"the right script", "without accumulation", "in float64",
-         "validated without gradients between", "compiled"}
+CLEAN = {
+    "the right script",
+    "without accumulation",
+    "in float64",
+    "validated without gradients between",
+    "compiled",
+}
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,19 @@ import manual_dp.audit
 from manual_dp.audit.notes import Run, Update
 from manual_dp.audit.report import WORDS, Report, few, finding, numbers
 
-REPORT = Report([finding("gradient", "g", rank=1, step=2), finding(
-    "stale", "the gradient of the step before is in it", place="train.py, line 3")],
-    ["the loss", "the loss"], 2, 3)
+REPORT = Report(
+    [
+        finding("gradient", "g", rank=1, step=2),
+        finding(
+            "stale",
+            "the gradient of the step before is in it",
+            place="train.py, line 3",
+        ),
+    ],
+    ["the loss", "the loss"],
+    2,
+    3,
+)
 
 
 def test_causes_stand_before_consequences():
@@ -31,11 +41,14 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     assert max(map(len, lines)) <= 88
 
 
-@pytest.mark.parametrize("report, words", [
-    (Report([], world_size=1, steps=1), "1 step on 1 rank, float64: clean"),
-    (Report([], ["x"], 2, 3), "no finding, but not all was checked"),
-    (Report([finding("hang", "x")], (), 2, 3), "1 finding"),
-])
+@pytest.mark.parametrize(
+    "report, words",
+    [
+        (Report([], world_size=1, steps=1), "1 step on 1 rank, float64: clean"),
+        (Report([], ["x"], 2, 3), "no finding, but not all was checked"),
+        (Report([finding("hang", "x")], (), 2, 3), "1 finding"),
+    ],
+)
 def test_the_first_line_says_how_it_stands(report, words):
     assert str(report).splitlines()[0].endswith(words)
 
@@ -47,7 +60,7 @@ def test_every_code_has_a_cause_and_a_repair():
 def test_lists_are_cut():
     assert few(["a", "b"]) == "a, b"
     assert few([*"abcdefg"]) == "a, b, c, d, e and 2 more"
-    assert numbers([1, 1e-17, .25]) == "1, 0, 0.25"
+    assert numbers([1, 1e-17, 0.25]) == "1, 0, 0.25"
     assert numbers(range(8)) == "0, 1, 2, 3, 4, 5, ..."
 
 
@@ -55,6 +68,9 @@ def test_there_are_few_codes_and_few_fields_and_every_code_is_given_by_some_rule
     # a new case changes a rule, or is said to be not checked
     assert len(WORDS) <= 22
     assert max(len(dataclasses.fields(kind)) for kind in (Run, Update)) <= 20
-    source = "".join(path.read_text() for path in Path(manual_dp.audit.__file__).parent.glob(
-        "*.py") if path.name != "report.py")
+    source = "".join(
+        path.read_text()
+        for path in Path(manual_dp.audit.__file__).parent.glob("*.py")
+        if path.name != "report.py"
+    )
     assert [code for code in WORDS if f'"{code}"' not in source] == []

@@ -40,27 +40,35 @@ def test_a_forwards_largest_input_tells_its_rows():
 
 # rows over ranks
 
+
 def of(*ranks, size=6, came=(), samplers=()):
     """Return what `shared` says of ranks that saw these rows of 6, or is not checked."""
     us = [Update(rows=[list(rows)], batch=(size, 1)) for rows in ranks]
     for u, piece in zip(us, came):
         u.pieces = [piece]
     step = SimpleNamespace(
-        updates=[[u] for u in us], first=us, world_size=len(ranks), unchecked=[],
+        updates=[[u] for u in us],
+        first=us,
+        world_size=len(ranks),
+        unchecked=[],
         runs=[SimpleNamespace(samplers=samplers)],
         rows=lambda some: None if None in some[0].rows else some[0].rows[0],
-        far=lambda sketches: float((sketches[0] - sketches[1]).norm()))
+        far=lambda sketches: float((sketches[0] - sketches[1]).norm()),
+    )
     return [(f.code, f.says) for f in shared(step)] + step.unchecked
 
 
-@pytest.mark.parametrize("ranks, code, words", [
-    ([(0, 1, 2), (3, 4, 5)], None, ""),
-    ([(0, 2, 4), (1, 3, 5)], None, ""),
-    ([(0, 1, 2), (0, 1, 2)], "rows-same", "the same 3 rows; no rank sees 3 of 6"),
-    ([(0, 1, 2), (2, 3, 4)], "rows-overlap", "several ranks; no rank sees 1 of 6"),
-    ([(0, 1), (2, 3)], "rows-overlap", "no rank sees 2 of 6 rows"),
-    ([(0, 1, 2, 3, 4, 5)], None, ""),
-])
+@pytest.mark.parametrize(
+    "ranks, code, words",
+    [
+        ([(0, 1, 2), (3, 4, 5)], None, ""),
+        ([(0, 2, 4), (1, 3, 5)], None, ""),
+        ([(0, 1, 2), (0, 1, 2)], "rows-same", "the same 3 rows; no rank sees 3 of 6"),
+        ([(0, 1, 2), (2, 3, 4)], "rows-overlap", "several ranks; no rank sees 1 of 6"),
+        ([(0, 1), (2, 3)], "rows-overlap", "no rank sees 2 of 6 rows"),
+        ([(0, 1, 2, 3, 4, 5)], None, ""),
+    ],
+)
 def test_ranks_share_out_the_rows(ranks, code, words):
     found = of(*ranks)
     assert [one for one, _ in found] == ([code] if code else [])
@@ -88,14 +96,26 @@ def test_ranks_that_are_given_other_minibatches_are_told():
 
 # samplers and loaders
 
-def run(rank=0, world_size=2, epochs=(0,), data=(X, Y), sampled=True, renew=True,
-        shuffle=True, **options):
+
+def run(
+    rank=0,
+    world_size=2,
+    epochs=(0,),
+    data=(X, Y),
+    sampled=True,
+    renew=True,
+    shuffle=True,
+    **options,
+):
     """Return the Run of a rank that trained for some epochs."""
     dealing, data = Dealing(), TensorDataset(*data)
-    sampler = DistributedSampler(data, **{
-        "num_replicas": world_size, "rank": rank, "shuffle": shuffle, **options})
-    loader = DataLoader(data, 2, **({"sampler": sampler} if sampled else
-                                    {"shuffle": shuffle}))
+    sampler = DistributedSampler(
+        data,
+        **{"num_replicas": world_size, "rank": rank, "shuffle": shuffle, **options},
+    )
+    loader = DataLoader(
+        data, 2, **({"sampler": sampler} if sampled else {"shuffle": shuffle})
+    )
     with ExitStack() as stack:
         for patch in dealing.hooks():
             stack.enter_context(patch)
@@ -107,21 +127,24 @@ def run(rank=0, world_size=2, epochs=(0,), data=(X, Y), sampled=True, renew=True
     return Run([], [], [], dealing.told, reads=dealing.read())
 
 
-@pytest.mark.parametrize("how, code, words", [
-    ([{}, {}], None, ""),
-    ([{"epochs": (0, 1)}] * 2, None, ""),
-    ([{"shuffle": False, "renew": False}] * 2, None, ""),
-    ([{}, {"seed": 1}], "sampler-differs", "seed is [0, 1]"),
-    ([{}, {"epochs": (1,)}], "sampler-epoch", "epoch is [0, 1]"),
-    ([{}, {"rank": 0}], "sampler-differs", "ranks [0, 0] of 2"),
-    ([{"world_size": 3}] * 2, "sampler-differs", "of 3, not 0 to 1"),
-    ([{"renew": False}] * 2, "sampler-epoch", "before the first epoch"),
-    ([{"sampled": False}] * 2, "no-sampler", "all 6 rows"),
-    ([{"sampled": False, "shuffle": False}] * 2, "no-sampler", "all 6 rows"),
-    ([{"sampled": False}, {"sampled": False, "data": (X + 1, Y)}], None, ""),
-    ([{}, {"data": (X.flip(0), Y)}], "sampler-differs", "is not rank 0's"),
-    ([{}, {"data": (X, (Y + 1) % 3)}], "sampler-differs", "label"),
-])
+@pytest.mark.parametrize(
+    "how, code, words",
+    [
+        ([{}, {}], None, ""),
+        ([{"epochs": (0, 1)}] * 2, None, ""),
+        ([{"shuffle": False, "renew": False}] * 2, None, ""),
+        ([{}, {"seed": 1}], "sampler-differs", "seed is [0, 1]"),
+        ([{}, {"epochs": (1,)}], "sampler-epoch", "epoch is [0, 1]"),
+        ([{}, {"rank": 0}], "sampler-differs", "ranks [0, 0] of 2"),
+        ([{"world_size": 3}] * 2, "sampler-differs", "of 3, not 0 to 1"),
+        ([{"renew": False}] * 2, "sampler-epoch", "before the first epoch"),
+        ([{"sampled": False}] * 2, "no-sampler", "all 6 rows"),
+        ([{"sampled": False, "shuffle": False}] * 2, "no-sampler", "all 6 rows"),
+        ([{"sampled": False}, {"sampled": False, "data": (X + 1, Y)}], None, ""),
+        ([{}, {"data": (X.flip(0), Y)}], "sampler-differs", "is not rank 0's"),
+        ([{}, {"data": (X, (Y + 1) % 3)}], "sampler-differs", "label"),
+    ],
+)
 def test_one_order_is_cut_into_shares(how, code, words):
     runs = [run(**{"rank": rank, **one}) for rank, one in enumerate(how)]
     found = dealt(runs, watched=True)
@@ -152,5 +175,7 @@ def test_a_loader_that_validates_does_not_count():
 def test_hooks_are_taken_away_again():
     before = DistributedSampler.__iter__, dataloader._BaseDataLoaderIter.__next__
     run()
-    assert before == (DistributedSampler.__iter__,
-                      dataloader._BaseDataLoaderIter.__next__)
+    assert before == (
+        DistributedSampler.__iter__,
+        dataloader._BaseDataLoaderIter.__next__,
+    )

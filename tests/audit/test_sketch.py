@@ -12,8 +12,10 @@ SHAPES = [(), (1,), (5,), (4, 3), (0,), (300, 500)]
 
 def tensors(seed, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.rand(shape, dtype=torch.float64, generator=generator).to(dtype)
-            for shape in SHAPES]
+    return [
+        torch.rand(shape, dtype=torch.float64, generator=generator).to(dtype)
+        for shape in SHAPES
+    ]
 
 
 def test_the_sketch_of_a_sum_is_the_sum_of_the_sketches():
@@ -51,8 +53,18 @@ def test_what_is_no_mixture_gives_none():
     assert mixture(a, [0 * b, a]) == pytest.approx([0, 1])
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16,
-                                   torch.int64, torch.int16, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float64,
+        torch.float32,
+        torch.bfloat16,
+        torch.int64,
+        torch.int16,
+        torch.uint8,
+        torch.bool,
+    ],
+)
 def test_another_bit_is_another_hash(dtype):
     generator = torch.Generator().manual_seed(0)
     base = (torch.rand(5000, generator=generator) * 100).to(dtype)
@@ -74,7 +86,8 @@ def test_a_hash_depends_on_the_order_and_on_no_stride():
 def test_equal_rows_have_equal_hashes_and_no_others():
     x = torch.tensor([[1.0, 2], [2, 1], [1, 2], [0, 0]])
     hashes = row_hashes(x)
-    alike = [(i, j) for i, j in itertools.combinations(range(4), 2)
-             if hashes[i] == hashes[j]]
+    alike = [
+        (i, j) for i, j in itertools.combinations(range(4), 2) if hashes[i] == hashes[j]
+    ]
     assert alike == [(0, 2)]
     assert row_hashes(torch.zeros(3, 0)) == [0, 0, 0]

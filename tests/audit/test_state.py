@@ -28,26 +28,50 @@ def told(change):
     ranks = trained()
     others = copy.deepcopy(ranks)
     change(*others)
-    return [(f.code, f.says, f.rank) for f in differ([
-        state.of_model(net) | state.of_options(optimizer)
-        for net, optimizer in (ranks, others)])]
+    return [
+        (f.code, f.says, f.rank)
+        for f in differ(
+            [
+                state.of_model(net) | state.of_options(optimizer)
+                for net, optimizer in (ranks, others)
+            ]
+        )
+    ]
 
 
 CHANGES = {
     "nothing": (lambda net, opt: None, None, ""),
-    "frozen": (lambda net, opt: net[2].weight.requires_grad_(False), "settings",
-               "requires_grad of 2.weight is False on rank 1, True on rank 0"),
+    "frozen": (
+        lambda net, opt: net[2].weight.requires_grad_(False),
+        "settings",
+        "requires_grad of 2.weight is False on rank 1, True on rank 0",
+    ),
     "eval": (lambda net, opt: net[1].eval(), "settings", "train mode of 1 is False"),
-    "statistics": (lambda net, opt: net[1].running_mean.add_(1), "buffers",
-                   "1.running_mean on rank 1 is not rank 0's"),
-    "lr": (lambda net, opt: opt.param_groups[0].update(lr=.2), "settings",
-           "lr of group 0 is 0.2 on rank 1, 0.1 on rank 0"),
-    "lr is None": (lambda net, opt: opt.param_groups[0].update(lr=None), "settings",
-                   "lr of group 0 is None on rank 1"),
-    "betas": (lambda net, opt: opt.param_groups[0].update(betas=(.8, .9)), "settings",
-              "betas of group 0"),
-    "how it computes": (lambda net, opt: opt.param_groups[0].update(foreach=True), None,
-                        ""),
+    "statistics": (
+        lambda net, opt: net[1].running_mean.add_(1),
+        "buffers",
+        "1.running_mean on rank 1 is not rank 0's",
+    ),
+    "lr": (
+        lambda net, opt: opt.param_groups[0].update(lr=0.2),
+        "settings",
+        "lr of group 0 is 0.2 on rank 1, 0.1 on rank 0",
+    ),
+    "lr is None": (
+        lambda net, opt: opt.param_groups[0].update(lr=None),
+        "settings",
+        "lr of group 0 is None on rank 1",
+    ),
+    "betas": (
+        lambda net, opt: opt.param_groups[0].update(betas=(0.8, 0.9)),
+        "settings",
+        "betas of group 0",
+    ),
+    "how it computes": (
+        lambda net, opt: opt.param_groups[0].update(foreach=True),
+        None,
+        "",
+    ),
 }
 
 

@@ -18,8 +18,14 @@ from manual_dp.ranks import RankError, run_ranks
 from tests.audit.scripts import edited, watched
 
 ADAM = "torch.optim.AdamW(model.parameters(), 0.01)"
-NO_SCHEDULE = [("scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: "
-                "1 / (1 + t))\n", ""), ("            scheduler.step()\n", "")]
+NO_SCHEDULE = [
+    (
+        "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: "
+        "1 / (1 + t))\n",
+        "",
+    ),
+    ("            scheduler.step()\n", ""),
+]
 OWN_OPTIMIZER = """class Own(torch.optim.Optimizer):
     def __init__(self, params, **defaults):
         super().__init__(params, defaults)
@@ -55,9 +61,12 @@ REFUSING = """class Own(TensorDataset):
         return super().__getitem__(i)
 
 class Net("""
-FSDP = ("model = DDP(net)", "from torch.distributed import fsdp\n"
-        "model = fsdp.FullyShardedDataParallel(nn.Sequential(net), "
-        "device_id=torch.device('cpu'), use_orig_params=True)")
+FSDP = (
+    "model = DDP(net)",
+    "from torch.distributed import fsdp\n"
+    "model = fsdp.FullyShardedDataParallel(nn.Sequential(net), "
+    "device_id=torch.device('cpu'), use_orig_params=True)",
+)
 ALL = ("if last else model.no_sync()", "if True else model.no_sync()")
 NO_CLIP = ("            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", "")
 
@@ -84,57 +93,104 @@ AVERAGES = ["weights averaged in each step", "weights averaged in each second st
 # what hurt people: the training died of a hook (research of bugs: `hooks_that_raise`)
 ODD = {
     "an optimizer whose lr is None": [
-        ("class Net(", OWN_OPTIMIZER), (ADAM, "Own(model.parameters(), lr=None)"),
-        *NO_SCHEDULE],
+        ("class Net(", OWN_OPTIMIZER),
+        (ADAM, "Own(model.parameters(), lr=None)"),
+        *NO_SCHEDULE,
+    ],
     "an optimizer without lr": [
-        ("class Net(", OWN_OPTIMIZER), (ADAM, "Own(model.parameters(), rate=1.0)"),
-        *NO_SCHEDULE],
+        ("class Net(", OWN_OPTIMIZER),
+        (ADAM, "Own(model.parameters(), rate=1.0)"),
+        *NO_SCHEDULE,
+    ],
     "a sampler that does not call the base": [
-        ("class Net(", OWN_SAMPLER), ("= DistributedSampler(data)", "= Own(data)")],
+        ("class Net(", OWN_SAMPLER),
+        ("= DistributedSampler(data)", "= Own(data)"),
+    ],
     "a batch sampler without a sampler": [
-        ("class Net(", OWN_BATCHES), ("DataLoader(data, 4, sampler=sampler)",
-                                      "DataLoader(data, batch_sampler=Own(data))")],
-    "a scripted layer": [("net = Net()", "net = Net()\n"
-                          "net.hidden = torch.jit.script(net.hidden)")],
-    "a scripted network": [("net = Net()", "net = torch.jit.script(nn.Sequential("
-                            "nn.Embedding(12, 8), nn.Linear(8, 12)))")],
-    "parameters that FSDP1 shares out": [
-        FSDP, ALL, NO_CLIP],
+        ("class Net(", OWN_BATCHES),
+        (
+            "DataLoader(data, 4, sampler=sampler)",
+            "DataLoader(data, batch_sampler=Own(data))",
+        ),
+    ],
+    "a scripted layer": [
+        ("net = Net()", "net = Net()\nnet.hidden = torch.jit.script(net.hidden)")
+    ],
+    "a scripted network": [
+        (
+            "net = Net()",
+            "net = torch.jit.script(nn.Sequential("
+            "nn.Embedding(12, 8), nn.Linear(8, 12)))",
+        )
+    ],
+    "parameters that FSDP1 shares out": [FSDP, ALL, NO_CLIP],
     "a dataset that refuses at the end": [
         ("class Net(", REFUSING),
-        ("sampler = Dist", "data = Own(words[:, :-1], words[:, 1:])\nsampler = Dist")],
+        ("sampler = Dist", "data = Own(words[:, :-1], words[:, 1:])\nsampler = Dist"),
+    ],
     "LBFGS, with a rank's own loss": [
-        (ADAM, "torch.optim.LBFGS(model.parameters(), 0.1, max_iter=1)"), ALL, NO_CLIP,
-        *NO_SCHEDULE, ("            optimizer.step()\n", "            optimizer.step("
-                       "lambda: (optimizer.zero_grad(), F.cross_entropy(model(X)."
-                       "transpose(1, 2), y).backward(), torch.ones(()))[2])\n")],
+        (ADAM, "torch.optim.LBFGS(model.parameters(), 0.1, max_iter=1)"),
+        ALL,
+        NO_CLIP,
+        *NO_SCHEDULE,
+        (
+            "            optimizer.step()\n",
+            "            optimizer.step("
+            "lambda: (optimizer.zero_grad(), F.cross_entropy(model(X)."
+            "transpose(1, 2), y).backward(), torch.ones(()))[2])\n",
+        ),
+    ],
     "no optimizer of torch's": [
-        (ADAM, "type('Own', (), dict(step=lambda o: [p.data.sub_(p.grad) for p in "
-         "model.parameters()], zero_grad=lambda o: model.zero_grad()))()"),
-        *NO_SCHEDULE],
+        (
+            ADAM,
+            "type('Own', (), dict(step=lambda o: [p.data.sub_(p.grad) for p in "
+            "model.parameters()], zero_grad=lambda o: model.zero_grad()))()",
+        ),
+        *NO_SCHEDULE,
+    ],
     "loss functions bound before": [
         ("            loss = F.cross_entropy(", "            loss = bound("),
-        ("rank, world_size =", "bound = lambda a, b: torch.logsumexp(a, 1).mean() - "
-         "a.gather(1, b[:, None]).mean()\nrank, world_size =")],
+        (
+            "rank, world_size =",
+            "bound = lambda a, b: torch.logsumexp(a, 1).mean() - "
+            "a.gather(1, b[:, None]).mean()\nrank, world_size =",
+        ),
+    ],
     "a batch that was looked at before": [
-        ("for epoch in", "next(iter(loader))\nfor epoch in")],
+        ("for epoch in", "next(iter(loader))\nfor epoch in")
+    ],
     "rows that are all alike": [
-        ("data = Tensor", "words = words[:1].repeat(96, 1)\ndata = Tensor")],
+        ("data = Tensor", "words = words[:1].repeat(96, 1)\ndata = Tensor")
+    ],
     "masters of a part of the weights": [
-        (ADAM, "torch.optim.AdamW([master], 0.01)"), ALL, NO_CLIP,
-        ("optimizer = ", MASTER), ("            optimizer.step()\n", COPIED)],
-    "weights averaged in each step": [("model = DDP(net)", "model = net"), ALL,
-                                      ("            optimizer.step()\n", AVERAGED)],
+        (ADAM, "torch.optim.AdamW([master], 0.01)"),
+        ALL,
+        NO_CLIP,
+        ("optimizer = ", MASTER),
+        ("            optimizer.step()\n", COPIED),
+    ],
+    "weights averaged in each step": [
+        ("model = DDP(net)", "model = net"),
+        ALL,
+        ("            optimizer.step()\n", AVERAGED),
+    ],
     "weights averaged in each second step": [
-        ("model = DDP(net)", "model = net"), ALL,
-        ("            optimizer.step()\n", AVERAGED.replace("if True", "if i % 4 > 1"))],
+        ("model = DDP(net)", "model = net"),
+        ALL,
+        ("            optimizer.step()\n", AVERAGED.replace("if True", "if i % 4 > 1")),
+    ],
 }
-NOT_CHECKED = {*ODD} - {"an optimizer whose lr is None", "an optimizer without lr",
-                        "a sampler that does not call the base",
-                        "a batch sampler without a sampler",
-                        "a dataset that refuses at the end", "a scripted layer",
-                        "a batch that was looked at before", "rows that are all alike",
-                        *AVERAGES}
+NOT_CHECKED = {*ODD} - {
+    "an optimizer whose lr is None",
+    "an optimizer without lr",
+    "a sampler that does not call the base",
+    "a batch sampler without a sampler",
+    "a dataset that refuses at the end",
+    "a scripted layer",
+    "a batch that was looked at before",
+    "rows that are all alike",
+    *AVERAGES,
+}
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +216,7 @@ def test_fsdp_is_named(said):
 
 # the ends of a watch
 
+
 def small():
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(3, 2))
@@ -176,12 +233,17 @@ def trained(model, optimizer, steps, seed=0):
 
 def said_by(function, *args):
     """Return what rank 0 printed and its report's findings and unchecked."""
+
     def rank():
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             report = function(*args)
-        return out.getvalue(), report and ([f.code for f in report.findings],
-                                           report.unchecked, report.steps)
+        return out.getvalue(), report and (
+            [f.code for f in report.findings],
+            report.unchecked,
+            report.steps,
+        )
+
     return run_ranks(rank, 2)
 
 
@@ -246,10 +308,13 @@ def test_an_error_of_the_script_stays_its_own():
         run_ranks(raising, 2)
 
 
-@pytest.mark.parametrize("made, words", [
-    (3, "needs a module"),
-    (nn.Linear(1, 1), "no process group"),
-])
+@pytest.mark.parametrize(
+    "made, words",
+    [
+        (3, "needs a module"),
+        (nn.Linear(1, 1), "no process group"),
+    ],
+)
 def test_watch_refuses_what_it_cannot_watch(made, words):
     with pytest.raises((TypeError, RuntimeError), match=words):
         watch(made)

@@ -13,10 +13,15 @@ import torch
 from manual_dp import load_data
 from manual_dp.files import fashion_mnist
 
-NAMES = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
-         "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]
+NAMES = [
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+]
 
 # four small files of our own
+
 
 def idx(tensor):
     """Pack a uint8 tensor as the idx files are packed."""
@@ -33,8 +38,11 @@ def garments(monkeypatch, tmp_path):
     images[0, 0, 0] = 255
     labels = torch.arange(10, dtype=torch.uint8)
     files = dict(zip(NAMES, map(idx, (images[:6], labels[:6], images[6:], labels[6:]))))
-    monkeypatch.setattr(fashion_mnist, "FILES", {
-        name: hashlib.sha256(packed).hexdigest() for name, packed in files.items()})
+    monkeypatch.setattr(
+        fashion_mnist,
+        "FILES",
+        {name: hashlib.sha256(packed).hexdigest() for name, packed in files.items()},
+    )
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MANUAL_DP_DATA", raising=False)
     return SimpleNamespace(files=files, images=images, labels=labels)
@@ -96,25 +104,31 @@ def spoil(packed, how):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("how", ["truncated", "empty", "a page that says 404",
-                                 "one bit"])
+@pytest.mark.parametrize(
+    "how", ["truncated", "empty", "a page that says 404", "one bit"]
+)
 def test_a_damaged_file_is_refused_by_name(monkeypatch, tmp_path, garments, name, how):
     no_network(monkeypatch)
     packed = spoil(garments.files[name], how)
     folder = put(tmp_path / "here", {**garments.files, name: packed})
-    with pytest.raises(ValueError, match=f"{name} is damaged: {len(packed)} bytes with "
-                                         "SHA-256 .*; delete it and try again"):
+    with pytest.raises(
+        ValueError,
+        match=f"{name} is damaged: {len(packed)} bytes with "
+        "SHA-256 .*; delete it and try again",
+    ):
         load_data("fashion-mnist", root=folder)
     assert (folder / name).read_bytes() == packed
     assert listing(folder) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("missing", [NAMES, NAMES[1:2], NAMES[2:]])
-def test_no_files_and_no_network_says_what_to_put_where(monkeypatch, tmp_path, garments,
-                                                        missing):
+def test_no_files_and_no_network_says_what_to_put_where(
+    monkeypatch, tmp_path, garments, missing
+):
     no_network(monkeypatch)
-    there = {name: packed for name, packed in garments.files.items()
-             if name not in missing}
+    there = {
+        name: packed for name, packed in garments.files.items() if name not in missing
+    }
     folder = put(tmp_path / "here", there)
     with pytest.raises(FileNotFoundError) as caught:
         load_data("fashion-mnist", root=folder)
@@ -142,12 +156,14 @@ def fetched(monkeypatch):
     def noted(url, path, *args, **kwargs):
         seen.append((path.name, socket.getdefaulttimeout()))
         fetch(url, path, *args, **kwargs)
+
     monkeypatch.setattr(torch.hub, "download_url_to_file", noted)
     return seen
 
 
 def test_a_download_leaves_the_four_files_and_is_not_repeated(
-        tmp_path, garments, server, fetched, capfd):
+    tmp_path, garments, server, fetched, capfd
+):
     folder = tmp_path / "new" / "here"
     for _ in range(2):
         check(garments, *load_data("fashion-mnist", root=folder))
@@ -165,16 +181,21 @@ def test_a_file_that_was_there_is_not_replaced(tmp_path, garments, server, fetch
     assert [name for name, _ in fetched] == NAMES[1:]
 
 
-@pytest.mark.parametrize("error, raised", [
-    (OSError("connection reset"), FileNotFoundError),
-    (KeyboardInterrupt(), KeyboardInterrupt),
-])
-def test_a_download_that_breaks_off_leaves_nothing(monkeypatch, tmp_path, server,
-                                                   error, raised):
+@pytest.mark.parametrize(
+    "error, raised",
+    [
+        (OSError("connection reset"), FileNotFoundError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_download_that_breaks_off_leaves_nothing(
+    monkeypatch, tmp_path, server, error, raised
+):
     class Breaks:
         def update(self, data):
             assert len(listing(tmp_path / "here")) == 1  # it is being written
             raise error
+
     monkeypatch.setattr(torch.hub.hashlib, "sha256", Breaks)
     with pytest.raises(raised):
         load_data("fashion-mnist", root=tmp_path / "here")
@@ -189,7 +210,9 @@ def test_a_download_that_lacks_a_file_says_so(tmp_path, server):
 
 
 @pytest.mark.parametrize("how", ["truncated", "a page that says 404", "one bit"])
-def test_wrong_content_under_the_right_name_is_not_kept(tmp_path, garments, server, how):
+def test_wrong_content_under_the_right_name_is_not_kept(
+    tmp_path, garments, server, how
+):
     (server / NAMES[0]).write_bytes(spoil(garments.files[NAMES[0]], how))
     with pytest.raises(FileNotFoundError, match="could not be downloaded") as caught:
         load_data("fashion-mnist", root=tmp_path / "here")
@@ -199,7 +222,8 @@ def test_wrong_content_under_the_right_name_is_not_kept(tmp_path, garments, serv
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_server_that_stalls_is_given_up_after_30_seconds(
-        monkeypatch, tmp_path, server, fetched, fails):
+    monkeypatch, tmp_path, server, fetched, fails
+):
     if fails:
         no_network(monkeypatch)
     before = socket.getdefaulttimeout()
@@ -219,6 +243,7 @@ def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments, serv
         if len(moves) == 1:  # while the first is under way, a second runs to its end
             check(garments, *load_data("fashion-mnist", root=folder))
         move(*args)
+
     monkeypatch.setattr(torch.hub.shutil, "move", late)
     check(garments, *load_data("fashion-mnist", root=folder))
     assert len(moves) == 8 and listing(folder) == sorted(NAMES)
@@ -226,12 +251,15 @@ def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments, serv
 
 def test_the_official_files_are_named_and_hashed():
     assert list(fashion_mnist.FILES) == NAMES
-    assert all(len(bytes.fromhex(digest)) == 32
-               for digest in fashion_mnist.FILES.values())
+    assert all(
+        len(bytes.fromhex(digest)) == 32 for digest in fashion_mnist.FILES.values()
+    )
 
 
-@pytest.mark.skipif("MANUAL_DP_DATA" not in os.environ,
-                    reason="MANUAL_DP_DATA names no folder of Fashion-MNIST's files")
+@pytest.mark.skipif(
+    "MANUAL_DP_DATA" not in os.environ,
+    reason="MANUAL_DP_DATA names no folder of Fashion-MNIST's files",
+)
 def test_the_official_files_are_read():
     train_iter, test_iter = load_data("fashion-mnist")
     for batches, rows in ((train_iter, 60_000), (test_iter, 10_000)):

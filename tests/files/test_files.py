@@ -15,8 +15,10 @@ def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage, error
     write_json(path, {"old": 1})
     before = path.read_text()
     with monkeypatch.context() as patch:
+
         def fail(*args, **kwargs):
             raise error
+
         patch.setattr(os, stage, fail)
         with pytest.raises(type(error)):
             write_json(path, {"new": 2})
@@ -30,6 +32,7 @@ def test_json_is_written_beside_its_place_and_ends_a_line(tmp_path, monkeypatch)
     def watched(part, path):
         moved.append((part, path))
         replace(part, path)
+
     monkeypatch.setattr(os, "replace", watched)
     write_json(str(tmp_path / "out.json"), [1, 2])
     [(part, path)] = moved

@@ -27,8 +27,13 @@ assert isinstance(fetched.raw_folder, property)
 from torchvision import transforms
 print("ok")
 """
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=300,
-                         capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        timeout=300,
+        capture_output=True,
+        text=True,
+    )
     assert (run.stdout, run.stderr) == ("ok\n", "")
 
 
@@ -37,6 +42,7 @@ def test_another_fault_of_torchvision_is_not_hidden(monkeypatch):
         def find_spec(self, name, path=None, target=None):
             if name == "torchvision":
                 raise RuntimeError("another fault")
+
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])

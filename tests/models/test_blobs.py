@@ -1,4 +1,3 @@
-
 import pytest
 import torch
 
@@ -24,8 +23,11 @@ def by_floats(rows, seed, size):
 
     def scale(value, low, high):
         return low + (high - low) * value
-    grounds = [(grain, share, draw(size // grain + 1, size // grain + 1))
-               for grain, share in ((8, 0.5), (4, 0.2), (1, 0.1))]
+
+    grounds = [
+        (grain, share, draw(size // grain + 1, size // grain + 1))
+        for grain, share in ((8, 0.5), (4, 0.2), (1, 0.1))
+    ]
     counts = draw()
     ellipses = [[draw() for _ in range(6)] for _ in range(3)]
 
@@ -33,11 +35,12 @@ def by_floats(rows, seed, size):
         value, inside = 0.0, False
         for grain, share, noise in grounds:
             i, j = column // grain, row // grain
-            near, far = (here + (there - here) * (row % grain / grain)
-                         for here, there in (noise[n][i][j:j + 2],
-                                             noise[n][i + 1][j:j + 2]))
+            near, far = (
+                here + (there - here) * (row % grain / grain)
+                for here, there in (noise[n][i][j : j + 2], noise[n][i + 1][j : j + 2])
+            )
             value += share * (near + (far - near) * (column % grain / grain))
-        for x, y, tilt, along, across, light in ellipses[:int(1 + 3 * counts[n])]:
+        for x, y, tilt, along, across, light in ellipses[: int(1 + 3 * counts[n])]:
             dx = column - scale(x[n], 0.1, 0.9) * size
             dy = row - scale(y[n], 0.1, 0.9) * size
             half = scale(tilt[n], -1, 1)
@@ -51,8 +54,11 @@ def by_floats(rows, seed, size):
             value += light * (1 - value)
             inside = inside or d <= 1
         return value, int(inside)
-    return [[[pixel(n, row, column) for column in range(size)] for row in range(size)]
-            for n in range(rows)]
+
+    return [
+        [[pixel(n, row, column) for column in range(size)] for row in range(size)]
+        for n in range(rows)
+    ]
 
 
 @pytest.mark.parametrize("rows, seed, size", [(3, 5, 16), (2, 0, 32), (1, 1, 8)])
@@ -62,7 +68,8 @@ def test_every_bit_is_what_pythons_own_floats_give(rows, seed, size):
     expected = by_floats(rows, seed, size)
     assert torch.stack([X, y.double()], dim=-1).tolist() == [
         [[[value, inside] for value, inside in row] for row in image]
-        for image in expected]
+        for image in expected
+    ]
 
 
 def test_only_the_seed_decides():
@@ -84,20 +91,24 @@ def test_a_threshold_finds_the_blobs_badly():
     assert 0.6 < max(scores) < 0.75
 
 
-@pytest.mark.parametrize("rows, size, message", [
-    (0, 32, "rows must be an integer >= 1, got 0"),
-    (2.0, 32, r"rows must be an integer >= 1, got 2\.0"),
-    (True, 32, "rows must be an integer >= 1, got True"),
-    (2, 12, "size must be a multiple of 8 pixels, got 12"),
-    (2, 0, "size must be a multiple of 8 pixels, got 0"),
-    (2, 32.0, r"size must be a multiple of 8 pixels, got 32\.0"),
-])
+@pytest.mark.parametrize(
+    "rows, size, message",
+    [
+        (0, 32, "rows must be an integer >= 1, got 0"),
+        (2.0, 32, r"rows must be an integer >= 1, got 2\.0"),
+        (True, 32, "rows must be an integer >= 1, got True"),
+        (2, 12, "size must be a multiple of 8 pixels, got 12"),
+        (2, 0, "size must be a multiple of 8 pixels, got 0"),
+        (2, 32.0, r"size must be a multiple of 8 pixels, got 32\.0"),
+    ],
+)
 def test_refuses_to_generate(rows, size, message):
     with pytest.raises(ValueError, match=message):
         blobs(rows, size=size)
 
 
 # in minibatches
+
 
 def test_blobs_come_as_images_with_a_label_a_pixel():
     train_iter, test_iter = load_blobs(30, dtype=torch.float64)

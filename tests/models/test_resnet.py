@@ -10,8 +10,15 @@ def images(*shape):
     return torch.rand(shape, generator=generator)
 
 
-@pytest.mark.parametrize("shape, classes", [
-    ((2, 3, 32, 32), 10), ((1, 1, 28, 28), 7), ((1, 3, 224, 224), 10), ((2, 2, 8, 9), 3)])
+@pytest.mark.parametrize(
+    "shape, classes",
+    [
+        ((2, 3, 32, 32), 10),
+        ((1, 1, 28, 28), 7),
+        ((1, 3, 224, 224), 10),
+        ((2, 2, 8, 9), 3),
+    ],
+)
 def test_images_become_scores(shape, classes):
     net = resnet18(classes, in_channels=shape[1]).eval()
     with torch.no_grad():
@@ -24,24 +31,41 @@ def test_every_stage_after_the_first_halves_the_image():
         X = layer(X) if X.shape[-1] > 1 or X.dim() == 2 else X
         if isinstance(layer, Block):
             shapes.append(tuple(X.shape[1:]))
-    assert shapes == [(64, 32, 32)] * 2 + [(128, 16, 16)] * 2 + [
-        (256, 8, 8)] * 2 + [(512, 4, 4)] * 2
+    assert (
+        shapes
+        == [(64, 32, 32)] * 2
+        + [(128, 16, 16)] * 2
+        + [(256, 8, 8)] * 2
+        + [(512, 4, 4)] * 2
+    )
 
 
 def test_parameters_counted_by_hand():
     def block(a, b):
         # two 3x3 convolutions, each with a scale and a shift a channel; a 1x1 to reshape
         return 9 * a * b + 9 * b * b + 4 * b + (a * b + 2 * b if a != b else 0)
-    expected = (9 * 3 * 64 + 2 * 64 + sum(
-        block(a, b) + block(b, b) for a, b in ((64, 64), (64, 128), (128, 256),
-                                               (256, 512))) + 512 * 10 + 10)
+
+    expected = (
+        9 * 3 * 64
+        + 2 * 64
+        + sum(
+            block(a, b) + block(b, b)
+            for a, b in ((64, 64), (64, 128), (128, 256), (256, 512))
+        )
+        + 512 * 10
+        + 10
+    )
     assert sum(p.numel() for p in resnet18().parameters()) == expected == 11_173_962
 
 
 def test_eighteen_layers_have_weights():
-    layers = [layer for layer in resnet18().modules()
-              if isinstance(layer, nn.Linear)
-              or isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)]
+    layers = [
+        layer
+        for layer in resnet18().modules()
+        if isinstance(layer, nn.Linear)
+        or isinstance(layer, nn.Conv2d)
+        and layer.kernel_size == (3, 3)
+    ]
     assert len(layers) == 18
 
 

@@ -22,6 +22,7 @@ def scores(masks, classes=2):
 
 # losses
 
+
 def test_pixel_loss_by_hand():
     # the scores ln 3 and 0 are odds of 3 to 1: a pixel costs ln(4/3) or ln 4
     y_hat = torch.zeros(2, 2, 1, 2, dtype=torch.float64)
@@ -40,7 +41,8 @@ def test_dice_loss_by_hand():
     assert dice_loss(y_hat, y).item() == pytest.approx(1 - (zero + one) / 2, abs=1e-15)
     zero, one = 2 * 3 / 4 / (6 / 4 + 1), 2 * 1 / 4 / (2 / 4 + 1)
     assert dice_loss(y_hat, y, smooth=0).item() == pytest.approx(
-        1 - (zero + one) / 2, abs=1e-15)
+        1 - (zero + one) / 2, abs=1e-15
+    )
 
 
 def test_dice_loss_is_nothing_where_all_is_right_and_a_class_is_missing():
@@ -56,7 +58,7 @@ def test_dice_loss_is_nothing_where_all_is_right_and_a_class_is_missing():
 def test_sums_over_shards_are_the_minibatchs_sum(loss, world_size):
     y_hat, y = example(5)
     y_hat.requires_grad_()
-    whole, = torch.autograd.grad(loss(y_hat, y).sum(), y_hat)
+    (whole,) = torch.autograd.grad(loss(y_hat, y).sum(), y_hat)
     shards = zip(*split_batch(y_hat, y, try_devices(world_size)))
     sum(loss(*shard).sum() for shard in shards).backward()
     torch.testing.assert_close(y_hat.grad, whole, rtol=0, atol=1e-15)
@@ -71,6 +73,7 @@ def test_a_loss_has_a_value_for_each_example_and_the_gradient_of_its_slope(loss)
 
 
 # scores
+
 
 def test_pixels_are_counted_by_class():
     y = torch.tensor([[[0, 1, 1], [2, 2, 2]]])
@@ -107,33 +110,55 @@ SCORES, MASKS = torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)
 
 
 @pytest.mark.parametrize("function", [pixel_loss, dice_loss, overlap])
-@pytest.mark.parametrize("y_hat, y, error, message", [
-    ([0.0], MASKS, TypeError, "y_hat must be a tensor, got list"),
-    (SCORES, [0], TypeError, "y must be a tensor, got list"),
-    (SCORES, MASKS.float(), TypeError,
-     r"y must be int64, a class for each pixel, got torch\.float32"),
-    (SCORES, MASKS[:1], ValueError,
-     r"y_hat \(2, 3, 4, 4\) and y \(1, 4, 4\) must be \(n, classes, h, w\) and"),
-    (SCORES, MASKS.unsqueeze(1), ValueError, r"and y \(2, 1, 4, 4\) must be"),
-    (SCORES, MASKS[:, 0, 0], ValueError, r"and y \(2,\) must be"),
-    (SCORES[0], MASKS, ValueError, r"y_hat \(3, 4, 4\) and y \(2, 4, 4\) must be"),
-    (SCORES[..., 0], MASKS[..., 0], ValueError, r"y_hat \(2, 3, 4\) and y \(2, 4\) must"),
-    (SCORES, MASKS + 3, ValueError, "y has values from 3 to 3, not from 0 to 2"),
-    (SCORES, MASKS - 1, ValueError, "y has values from -1 to -1, not from 0 to 2"),
-])
+@pytest.mark.parametrize(
+    "y_hat, y, error, message",
+    [
+        ([0.0], MASKS, TypeError, "y_hat must be a tensor, got list"),
+        (SCORES, [0], TypeError, "y must be a tensor, got list"),
+        (
+            SCORES,
+            MASKS.float(),
+            TypeError,
+            r"y must be int64, a class for each pixel, got torch\.float32",
+        ),
+        (
+            SCORES,
+            MASKS[:1],
+            ValueError,
+            r"y_hat \(2, 3, 4, 4\) and y \(1, 4, 4\) must be \(n, classes, h, w\) and",
+        ),
+        (SCORES, MASKS.unsqueeze(1), ValueError, r"and y \(2, 1, 4, 4\) must be"),
+        (SCORES, MASKS[:, 0, 0], ValueError, r"and y \(2,\) must be"),
+        (SCORES[0], MASKS, ValueError, r"y_hat \(3, 4, 4\) and y \(2, 4, 4\) must be"),
+        (
+            SCORES[..., 0],
+            MASKS[..., 0],
+            ValueError,
+            r"y_hat \(2, 3, 4\) and y \(2, 4\) must",
+        ),
+        (SCORES, MASKS + 3, ValueError, "y has values from 3 to 3, not from 0 to 2"),
+        (SCORES, MASKS - 1, ValueError, "y has values from -1 to -1, not from 0 to 2"),
+    ],
+)
 def test_refuses_masks_that_do_not_fit(function, y_hat, y, error, message):
     with pytest.raises(error, match=message):
         function(y_hat, y)
 
 
 @pytest.mark.parametrize("score", [iou, dice])
-@pytest.mark.parametrize("counts, error, message", [
-    (0.5, TypeError, "counts must be a tensor, got float"),
-    (torch.zeros(3, 2), ValueError,
-     r"\(3, classes\) int64, got \(3, 2\) torch\.float32"),
-    (MASKS[0, :2], ValueError, r"\(3, classes\) int64, got \(2, 4\) torch\.int64"),
-    (MASKS[0, 0, :3], ValueError, r"\(3, classes\) int64, got \(3,\) torch\.int64"),
-])
+@pytest.mark.parametrize(
+    "counts, error, message",
+    [
+        (0.5, TypeError, "counts must be a tensor, got float"),
+        (
+            torch.zeros(3, 2),
+            ValueError,
+            r"\(3, classes\) int64, got \(3, 2\) torch\.float32",
+        ),
+        (MASKS[0, :2], ValueError, r"\(3, classes\) int64, got \(2, 4\) torch\.int64"),
+        (MASKS[0, 0, :3], ValueError, r"\(3, classes\) int64, got \(3,\) torch\.int64"),
+    ],
+)
 def test_refuses_counts_that_are_none(score, counts, error, message):
     with pytest.raises(error, match=message):
         score(counts)

@@ -25,9 +25,16 @@ def images(*shape):
 
 # the network
 
-@pytest.mark.parametrize("shape, classes, width, depth", [
-    ((2, 1, 32, 32), 2, 8, 2), ((1, 3, 8, 24), 5, 2, 3), ((3, 2, 2, 2), 1, 1, 1),
-    ((0, 1, 8, 8), 2, 4, 2)])
+
+@pytest.mark.parametrize(
+    "shape, classes, width, depth",
+    [
+        ((2, 1, 32, 32), 2, 8, 2),
+        ((1, 3, 8, 24), 5, 2, 3),
+        ((3, 2, 2, 2), 1, 1, 1),
+        ((0, 1, 8, 8), 2, 4, 2),
+    ],
+)
 def test_each_pixel_gets_a_score_for_each_class(shape, classes, width, depth):
     net = unet(shape[1], classes, width, depth).double()
     assert net(images(*shape)).shape == (shape[0], classes, *shape[2:])
@@ -36,6 +43,7 @@ def test_each_pixel_gets_a_score_for_each_class(shape, classes, width, depth):
 def test_parameters_counted_by_hand():
     def convs(a, b):
         return 9 * a * b + b + 9 * b * b + b
+
     down = convs(3, 8) + convs(8, 16) + convs(16, 32)
     up = (32 * 16 * 4 + 16) + convs(32, 16) + (16 * 8 * 4 + 8) + convs(16, 8)
     expected = down + up + 8 * 5 + 5
@@ -58,8 +66,9 @@ def test_a_unet_of_depth_1_written_out():
     # each pixel becomes 2 x 2, by a matrix for each of the four places
     up = torch.einsum("ncij,cdab->ndiajb", below, net.up[0].weight).reshape(2, 4, 6, 4)
     joined = torch.cat([skip, up + net.up[0].bias.view(-1, 1, 1)], dim=1)
-    expected = torch.einsum("ncij,dcab->ndij", convs(joined, net.merge[0]),
-                            net.head.weight) + net.head.bias.view(-1, 1, 1)
+    expected = torch.einsum(
+        "ncij,dcab->ndij", convs(joined, net.merge[0]), net.head.weight
+    ) + net.head.bias.view(-1, 1, 1)
     torch.testing.assert_close(net(X), expected, rtol=0, atol=1e-13)
 
 
@@ -88,6 +97,7 @@ def test_every_parameter_gets_a_gradient():
 
 # its weights
 
+
 def test_weights_are_drawn_by_the_generator_alone():
     first = unet().state_dict()
     torch.rand(3)  # somebody else draws
@@ -98,8 +108,11 @@ def test_weights_are_drawn_by_the_generator_alone():
 
 def test_weights_are_uniform_with_variance_two_over_fan_in():
     net = unet(width=32, depth=1)
-    for layer, fan_in, share in [(net.down[0][2], 9 * 32, 1), (net.up[0], 64, 1),
-                                 (net.head, 32, 0.1)]:
+    for layer, fan_in, share in [
+        (net.down[0][2], 9 * 32, 1),
+        (net.up[0], 64, 1),
+        (net.head, 32, 0.1),
+    ]:
         reach = share * math.sqrt(6 / fan_in)
         W = layer.weight.detach().double()
         assert 0.9 * reach < W.max() <= reach and -reach <= W.min() < -0.9 * reach
@@ -110,6 +123,7 @@ def test_weights_are_uniform_with_variance_two_over_fan_in():
 
 # normalization
 
+
 def test_without_norm_there_is_nothing_but_parameters():
     assert list(unet().buffers()) == []
 
@@ -118,9 +132,11 @@ def test_batch_norm_stands_between_each_convolution_and_its_relu():
     block = unet(norm="batch").merge[1]
     assert [type(layer) for layer in block] == 2 * [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]
     assert block[0].bias is None and block[3].bias is None
-    assert [layer.num_features for layer in unet(norm="batch").modules()
-            if isinstance(layer, nn.BatchNorm2d)] == 2 * [8] + 2 * [16] + 2 * [32] + (
-                2 * [8] + 2 * [16])
+    assert [
+        layer.num_features
+        for layer in unet(norm="batch").modules()
+        if isinstance(layer, nn.BatchNorm2d)
+    ] == 2 * [8] + 2 * [16] + 2 * [32] + (2 * [8] + 2 * [16])
 
 
 class Halved(nn.Module):
@@ -148,13 +164,17 @@ def test_any_layer_made_of_a_number_of_channels_can_be_the_norm():
 
 # what is refused
 
-@pytest.mark.parametrize("shape, message", [
-    ((1, 1, 30, 32), r"divisible by 4 \(2\*\*depth\), got 30 x 32"),
-    ((1, 1, 32, 31), r"divisible by 4 \(2\*\*depth\), got 32 x 31"),
-    ((1, 1, 0, 4), r"divisible by 4 \(2\*\*depth\), got 0 x 4"),
-    ((1, 3, 32, 32), r"X must have shape \(n, 1, h, w\), got \(1, 3, 32, 32\)"),
-    ((2, 1, 32), r"X must have shape \(n, 1, h, w\), got \(2, 1, 32\)"),
-])
+
+@pytest.mark.parametrize(
+    "shape, message",
+    [
+        ((1, 1, 30, 32), r"divisible by 4 \(2\*\*depth\), got 30 x 32"),
+        ((1, 1, 32, 31), r"divisible by 4 \(2\*\*depth\), got 32 x 31"),
+        ((1, 1, 0, 4), r"divisible by 4 \(2\*\*depth\), got 0 x 4"),
+        ((1, 3, 32, 32), r"X must have shape \(n, 1, h, w\), got \(1, 3, 32, 32\)"),
+        ((2, 1, 32), r"X must have shape \(n, 1, h, w\), got \(2, 1, 32\)"),
+    ],
+)
 def test_refuses_images_of_another_shape(shape, message):
     with pytest.raises(ValueError, match=message):
         unet().double()(images(*shape))
@@ -175,6 +195,7 @@ def test_refuses_a_norm_that_it_cannot_make(norm):
 
 
 # training
+
 
 def apart(weights, others):
     return max((p - q).abs().max().item() for p, q in zip(weights, others))

@@ -9,6 +9,7 @@ from programs.alpha_beta import fit, measure, predict
 def test_what_is_exactly_so_is_found_and_predicted(alpha, beta, world_size):
     def exact(size):  # a ring: 2 (N - 1) messages of size / N
         return 2 * (world_size - 1) * (alpha + beta * size / world_size)
+
     found = fit({size: exact(size) for size in (2**12, 2**18, 2**24)}, world_size)
     assert found == pytest.approx((alpha, beta), rel=1e-6, abs=1e-14)
     assert predict(found, world_size, 2**20) == pytest.approx(exact(2**20))

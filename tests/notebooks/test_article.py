@@ -27,6 +27,7 @@ LONG = 400  # seconds, for what takes ten
 
 # as printed
 
+
 def test_the_printed_programs_are_not_edited():
     sums = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in EXAMPLES]
     assert sums == ["724e5ce5955417c0", "187187be2c6eb831"]
@@ -36,7 +37,8 @@ def as_printed(example, ranks):
     lines = torchrun(HARNESS, EXAMPLES[example - 1], ranks=ranks, timeout=LONG)
     notes = [json.loads(line) for line in lines if line.startswith("{")]
     return sorted(notes, key=lambda note: note["rank"]), [
-        line for line in lines if not line.startswith("{")]
+        line for line in lines if not line.startswith("{")
+    ]
 
 
 def test_example_2_on_two_ranks_prints_no_loss():
@@ -51,19 +53,34 @@ def test_example_2_on_two_ranks_prints_no_loss():
 def test_example_1_loads_a_test_set_and_never_reads_it():
     [note], lines = as_printed(1, 1)
     assert len(lines) == 3
-    assert (note["downloads"], note["train set read"], note["test set read"]) == (2, 2, 0)
+    assert (note["downloads"], note["train set read"], note["test set read"]) == (
+        2,
+        2,
+        0,
+    )
     assert note["weights"] == 23_528_522
     assert "'pretrained' is deprecated" in note["warnings"][0]
 
 
 def test_example_2_does_not_start_without_torchrun():
-    environ = {name: value for name, value in os.environ.items()
-               if name not in ("MASTER_ADDR", "RANK", "WORLD_SIZE")}
-    done = subprocess.run([sys.executable, HARNESS, EXAMPLES[1]], capture_output=True,
-                          text=True, timeout=LONG, env=environ, cwd=PROGRAMS.parents[1])
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MASTER_ADDR", "RANK", "WORLD_SIZE")
+    }
+    done = subprocess.run(
+        [sys.executable, HARNESS, EXAMPLES[1]],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        env=environ,
+        cwd=PROGRAMS.parents[1],
+    )
     assert done.returncode and "MASTER_ADDR expected" in done.stderr.splitlines()[-1]
 
+
 # repaired
+
 
 def program():
     return loaded(REPAIRED)
@@ -72,20 +89,37 @@ def program():
 def settings(*words, ranks=1):
     """Return the program and its options, as on one of so many ranks."""
     module = program()
-    with patch.dict(os.environ, WORLD_SIZE=str(ranks)), patch.object(
-            sys, "argv", [REPAIRED.name, *map(str, words)]):
+    with (
+        patch.dict(os.environ, WORLD_SIZE=str(ranks)),
+        patch.object(sys, "argv", [REPAIRED.name, *map(str, words)]),
+    ):
         return module, module.arguments()
 
 
 def some(rows, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return (torch.randint(256, (rows, 3, 32, 32), generator=generator).byte(),
-            torch.arange(rows) % 10)
+    return (
+        torch.randint(256, (rows, 3, 32, 32), generator=generator).byte(),
+        torch.arange(rows) % 10,
+    )
 
 
 def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(tmp_path):
-    lines = torchrun(REPAIRED, "--rows", 48, "--batch-size", 16, "--epochs", 1, "--looks",
-                     3, "--out", tmp_path / "run", ranks=2, timeout=LONG)
+    lines = torchrun(
+        REPAIRED,
+        "--rows",
+        48,
+        "--batch-size",
+        16,
+        "--epochs",
+        1,
+        "--looks",
+        3,
+        "--out",
+        tmp_path / "run",
+        ranks=2,
+        timeout=LONG,
+    )
     run = json.loads((tmp_path / "run").read_text())
     assert lines == [str(look) for look in run["history"]]
     assert [look["images"] for look in run["history"]] == [16, 32, 48]
@@ -93,7 +127,9 @@ def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(tmp_path
 
 
 def test_it_is_audited_as_it_is_started(forked_audit):
-    report = audit_script([REPAIRED, "--batch-size", "16", "--rows", "48"], 2, timeout=LONG)
+    report = audit_script(
+        [REPAIRED, "--batch-size", "16", "--rows", "48"], 2, timeout=LONG
+    )
     assert report.findings == [] and report.unchecked == []
 
 
@@ -104,9 +140,12 @@ def test_ranks_together_take_the_minibatches_of_one(ranks, more):
     X, y = some(100)[0], torch.arange(100)  # a class tells which row it is
 
     def epoch(number, ranks):
-        parts = [list(module.minibatches(args, X, y, number, rank, ranks))
-                 for rank in range(ranks)]
+        parts = [
+            list(module.minibatches(args, X, y, number, rank, ranks))
+            for rank in range(ranks)
+        ]
         return [tuple(map(torch.cat, zip(*step))) for step in zip(*parts)]
+
     one = epoch(0, 1)
     for alone, together in zip(one, epoch(0, ranks), strict=True):
         assert all(map(torch.equal, alone, together))
@@ -118,9 +157,18 @@ def test_a_crop_is_a_window_of_the_image_or_its_mirror():
     X, seen = some(40)[0], set()
     crops = program().crop_and_flip(X, torch.Generator().manual_seed(0))
     for image, crop in zip(F.pad(X, (4, 4, 4, 4)), crops, strict=True):
-        places = {(down, right, flip) for down in range(9) for right in range(9)
-                  for flip in (False, True) if torch.equal(crop, (lambda window: window.flip(
-                      2) if flip else window)(image[:, down:down + 32, right:right + 32]))}
+        places = {
+            (down, right, flip)
+            for down in range(9)
+            for right in range(9)
+            for flip in (False, True)
+            if torch.equal(
+                crop,
+                (lambda window: window.flip(2) if flip else window)(
+                    image[:, down : down + 32, right : right + 32]
+                ),
+            )
+        }
         assert len(places) == 1
         seen |= places
     assert len(seen) > 20 and {flip for *_, flip in seen} == {False, True}
@@ -144,6 +192,7 @@ def run(words, sets, fixed=False, stop=None):
         if epoch == stop:
             raise KeyboardInterrupt
         return minibatches(args, X, y, epoch, *where)
+
     module.join, module.digits = lambda: torch.device("cpu"), lambda: sets
     module.resnet20, module.minibatches = network, until
     with redirect_stdout(io.StringIO()) as out:
@@ -151,8 +200,10 @@ def run(words, sets, fixed=False, stop=None):
             module.train(args)
         except KeyboardInterrupt:
             assert stop is not None
-    return (out.getvalue().replace("nan", "None"),
-            {name: value.clone() for name, value in kept["net"].state_dict().items()})
+    return (
+        out.getvalue().replace("nan", "None"),
+        {name: value.clone() for name, value in kept["net"].state_dict().items()},
+    )
 
 
 def losses(said):
@@ -161,8 +212,10 @@ def losses(said):
 
 def test_any_number_of_ranks_takes_one_devices_steps_where_batch_norm_is_fixed():
     words = "--batch-size", 8, "--epochs", 3, "--lr", 0.001
-    runs = {n: run_ranks(run, n, words, (some(8), some(6, 1)), True, timeout=LONG)
-            for n in (1, 2, 4)}
+    runs = {
+        n: run_ranks(run, n, words, (some(8), some(6, 1)), True, timeout=LONG)
+        for n in (1, 2, 4)
+    }
     one = losses(runs[1][0][0])
     assert one[0] != one[1] != one[2]
     for n in (2, 4):
@@ -178,7 +231,11 @@ def test_it_learns_eight_images_by_heart():
 
 
 def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path):
-    sets, whole, cut = (some(16), some(6, 1)), tmp_path / "whole.pt", tmp_path / "cut.pt"
+    sets, whole, cut = (
+        (some(16), some(6, 1)),
+        tmp_path / "whole.pt",
+        tmp_path / "cut.pt",
+    )
     words = "--batch-size", 8, "--epochs", 3, "--checkpoint"
     once = run_ranks(run, 2, (*words, whole), sets, timeout=LONG)
     first = run_ranks(run, 2, (*words, cut), sets, False, 1, timeout=LONG)
@@ -230,7 +287,9 @@ def test_the_rate_rises_over_a_tenth_of_the_steps_and_falls_to_nothing():
 def test_cifar10s_binary_files_are_read(tmp_path):
     pixels, classes = some(6)
     rows = torch.cat([classes[:, None].byte(), pixels.flatten(1)], 1).numpy()
-    for name, row in zip([f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"], rows):
+    for name, row in zip(
+        [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"], rows
+    ):
         row.tofile(tmp_path / f"{name}.bin")
     (X, y), (X_test, y_test) = program().cifar10(tmp_path)
     assert torch.equal(X, pixels[:5]) and torch.equal(y, classes[:5])
@@ -250,9 +309,11 @@ def test_a_minibatch_that_cannot_be_dealt_out_equally_is_refused(capsys):
 
 
 def test_two_ranks_that_have_one_gpu_say_that_they_use_the_cpu(capsys):
-    with patch.dict(os.environ, LOCAL_RANK="0", LOCAL_WORLD_SIZE="2"), patch.object(
-            torch.cuda, "device_count", lambda: 1), patch.object(
-            dist, "init_process_group") as begun:
+    with (
+        patch.dict(os.environ, LOCAL_RANK="0", LOCAL_WORLD_SIZE="2"),
+        patch.object(torch.cuda, "device_count", lambda: 1),
+        patch.object(dist, "init_process_group") as begun,
+    ):
         assert program().join() == torch.device("cpu")
     assert begun.call_args.args == ("gloo",)
     assert capsys.readouterr().err == "2 ranks, 1 GPU: all are on the CPU\n"

@@ -27,32 +27,77 @@ def said(text):
 
 
 FIRST = [
-    new_markdown_cell("# 0. First\n\nRead a [rank](glossary.md#rank), then [the second]"
-                      "(01_split_the_work.ipynb), [a program](programs/steps_to.py).", id="title"),
+    new_markdown_cell(
+        "# 0. First\n\nRead a [rank](glossary.md#rank), then [the second]"
+        "(01_split_the_work.ipynb), [a program](programs/steps_to.py).",
+        id="title",
+    ),
     new_code_cell("import torch", id="setup", metadata={"tags": ["hide-input"]}),
-    new_code_cell("print('the answer')", id="guess", outputs=[said("the answer\n")],
-                  metadata={"tags": ["hide-output"]}),
-    new_markdown_cell("<details><summary>Why</summary>\n\nThe *reason*.\n</details>", id="why"),
-    new_code_cell("draw()", id="moving", outputs=[new_output(
-        "display_data", {"image/svg+xml": MOVING, "text/plain": "a picture"})]),
-    new_markdown_cell("|" + " a wide column |" * 12 + "\n|" + "---|" * 12 + "\n|"
-                      + " 123456789 |" * 12, id="table"),
-    new_code_cell("x = '" + 200 * "wide " + "'", id="wide", outputs=[said(90 * "wide " + "\n")]),
+    new_code_cell(
+        "print('the answer')",
+        id="guess",
+        outputs=[said("the answer\n")],
+        metadata={"tags": ["hide-output"]},
+    ),
+    new_markdown_cell(
+        "<details><summary>Why</summary>\n\nThe *reason*.\n</details>", id="why"
+    ),
+    new_code_cell(
+        "draw()",
+        id="moving",
+        outputs=[
+            new_output(
+                "display_data", {"image/svg+xml": MOVING, "text/plain": "a picture"}
+            )
+        ],
+    ),
+    new_markdown_cell(
+        "|"
+        + " a wide column |" * 12
+        + "\n|"
+        + "---|" * 12
+        + "\n|"
+        + " 123456789 |" * 12,
+        id="table",
+    ),
+    new_code_cell(
+        "x = '" + 200 * "wide " + "'", id="wide", outputs=[said(90 * "wide " + "\n")]
+    ),
     new_markdown_cell("Costs $5, or $6, in split.py.", id="plain"),
 ]
-SECOND = [new_markdown_cell("# 1. Second\n\nChunks travel around a ring.", id="title"),
-          new_code_cell(f"'{76 * 'c'}'", id="full", outputs=[said(78 * "o" + "\n")])]  # the most
-FAILED = [new_markdown_cell("# 2. Third", id="title"),
-          new_code_cell("1 / 0", id="run", metadata={"tags": ["hide-output"]}, outputs=[
-              new_output("error", ename="ZeroDivisionError", evalue="", traceback=["by zero"])])]
+SECOND = [
+    new_markdown_cell("# 1. Second\n\nChunks travel around a ring.", id="title"),
+    new_code_cell(f"'{76 * 'c'}'", id="full", outputs=[said(78 * "o" + "\n")]),
+]  # the most
+FAILED = [
+    new_markdown_cell("# 2. Third", id="title"),
+    new_code_cell(
+        "1 / 0",
+        id="run",
+        metadata={"tags": ["hide-output"]},
+        outputs=[
+            new_output(
+                "error", ename="ZeroDivisionError", evalue="", traceback=["by zero"]
+            )
+        ],
+    ),
+]
 
 
 def plant(root):
     """Write a project of three small lessons and one real page of each kind."""
-    for name in ("notebooks/glossary.md", "notebooks/exercises/README.md", "README.md",
-                 "notebooks/exercises/release/ps1/ps1.ipynb", "manual_dp/__init__.py",
-                 "manual_dp/allreduce.py", "manual_dp/ranks/ddp.py", "manual_dp/models/unet.py",
-                 "notebooks/clusters/README.md", "notebooks/programs/steps_to.py"):
+    for name in (
+        "notebooks/glossary.md",
+        "notebooks/exercises/README.md",
+        "README.md",
+        "notebooks/exercises/release/ps1/ps1.ipynb",
+        "manual_dp/__init__.py",
+        "manual_dp/allreduce.py",
+        "manual_dp/ranks/ddp.py",
+        "manual_dp/models/unet.py",
+        "notebooks/clusters/README.md",
+        "notebooks/programs/steps_to.py",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     shutil.copytree(NOTEBOOKS / "book", root / "notebooks" / "book")
@@ -68,7 +113,12 @@ def plant(root):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     notebooks = plant(tmp_path_factory.mktemp("book"))
-    run = Run(notebooks / f"{LESSONS[2]}.ipynb", new_notebook(cells=FAILED), 1.0, "FAILED in run")
+    run = Run(
+        notebooks / f"{LESSONS[2]}.ipynb",
+        new_notebook(cells=FAILED),
+        1.0,
+        "FAILED in run",
+    )
     warnings = book.build(notebooks, notebooks.parent / "out", [run])
     return notebooks.parent / "out", warnings
 
@@ -80,21 +130,42 @@ def pages_of(out):
 def test_every_file_has_its_page_and_nothing_is_left_beside_the_book(made):
     out, _ = made
     assert {path.relative_to(out).as_posix() for path in pages_of(out)} == {
-        *(f"notebooks/{name}.html" for name in LESSONS[:3]), "index.html", "search.html",
-        *(f"notebooks/{name}.html" for name in (
-            "exercises/README", "exercises/release/ps1/ps1", "glossary", "clusters/README",
-            "book/index", "book/more", "book/instructors")), "README.html",
-        *(f"manual_dp/{name}.html" for name in (
-            "__init__", "allreduce", "ranks/ddp", "models/unet"))}
+        *(f"notebooks/{name}.html" for name in LESSONS[:3]),
+        "index.html",
+        "search.html",
+        *(
+            f"notebooks/{name}.html"
+            for name in (
+                "exercises/README",
+                "exercises/release/ps1/ps1",
+                "glossary",
+                "clusters/README",
+                "book/index",
+                "book/more",
+                "book/instructors",
+            )
+        ),
+        "README.html",
+        *(
+            f"manual_dp/{name}.html"
+            for name in ("__init__", "allreduce", "ranks/ddp", "models/unet")
+        ),
+    }
     assert sum(path.stat().st_size for path in out.rglob("*")) < 15e6
     assert sorted(path.name for path in out.parent.iterdir()) == [
-        "README.md", "manual_dp", "notebooks", "out"]
+        "README.md",
+        "manual_dp",
+        "notebooks",
+        "out",
+    ]
 
 
 def test_only_what_is_not_there_is_warned_of(made):
     missing = [line for line in made[1] if "cross-reference target not found" in line]
     assert missing and len(missing) == len(made[1])
-    gone = f"{'|'.join(LESSONS[3:])}|LICENSE|ps[2-9]|train.py|two_hosts|slurm|kubernetes"
+    gone = (
+        f"{'|'.join(LESSONS[3:])}|LICENSE|ps[2-9]|train.py|two_hosts|slurm|kubernetes"
+    )
     assert [line for line in missing if not re.search(gone, line)] == []
 
 
@@ -104,7 +175,9 @@ def test_no_page_names_another_host_or_leads_away(made):
         scripts = "".join(re.findall(r"<script\b[^>]*>(.*?)</script>", text, re.S))
         assert re.findall(r"https?://[^\s\"']+", scripts) == []
         tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text)
-        assert [tag for tag in tags if re.search("(?:src|href)=\"?(?:https?:)?//", tag)] == []
+        assert [
+            tag for tag in tags if re.search('(?:src|href)="?(?:https?:)?//', tag)
+        ] == []
         assert not re.search("mybinder|colab.research", text) or "more" in path.name
 
 
@@ -113,7 +186,9 @@ def test_a_book_that_cannot_be_built_leaves_the_old_one(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "index.html").write_text("old")
     with open(notebooks / "book" / "config.yml", "a") as config:
-        config.write("    extensions: [no_such_extension]\n")  # the last of a key counts
+        config.write(
+            "    extensions: [no_such_extension]\n"
+        )  # the last of a key counts
     with pytest.raises(book.BookError, match="no_such_extension"):
         book.build(notebooks, tmp_path / "out")
     assert (tmp_path / "out" / "index.html").read_text() == "old"
@@ -121,6 +196,7 @@ def test_a_book_that_cannot_be_built_leaves_the_old_one(tmp_path):
 
 
 # what is written
+
 
 def test_the_glossary_is_in_order_and_says_each_word_once():
     text = (NOTEBOOKS / "glossary.md").read_text()
@@ -132,15 +208,25 @@ def test_the_glossary_is_in_order_and_says_each_word_once():
 
 
 def test_the_contents_have_every_lesson_once_in_parts():
-    named = [chapter["file"] for part in TOC["parts"] for chapter in part["chapters"]
-             if "file" in chapter]
-    assert named[:len(LESSONS)] == [f"notebooks/{lesson}.ipynb" for lesson in LESSONS]
-    readme = re.findall(r"^\| (.*?) +\| \[\d\d ", (ROOT / "README.md").read_text(), re.M)
+    named = [
+        chapter["file"]
+        for part in TOC["parts"]
+        for chapter in part["chapters"]
+        if "file" in chapter
+    ]
+    assert named[: len(LESSONS)] == [f"notebooks/{lesson}.ipynb" for lesson in LESSONS]
+    readme = re.findall(
+        r"^\| (.*?) +\| \[\d\d ", (ROOT / "README.md").read_text(), re.M
+    )
     assert [part["caption"] for part in TOC["parts"]] == [
-        *filter(None, readme), "Problem sets", "To look up"]
+        *filter(None, readme),
+        "Problem sets",
+        "To look up",
+    ]
 
 
 # in a browser
+
 
 @pytest.fixture(scope="module")
 def chromium(made):
@@ -182,7 +268,9 @@ def test_the_widest_line_of_a_lesson_is_seen_to_its_end(made, chromium, width, k
             assert block.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
 
 
-def test_a_picture_keeps_within_a_phone_and_wide_code_has_its_own_scroll_bar(made, phone):
+def test_a_picture_keeps_within_a_phone_and_wide_code_has_its_own_scroll_bar(
+    made, phone
+):
     page, _ = phone
     page.goto((made[0] / "notebooks" / f"{LESSONS[0]}.html").as_uri())
     assert page.locator("img[src$='.svg']").bounding_box()["width"] <= 390
@@ -191,9 +279,14 @@ def test_a_picture_keeps_within_a_phone_and_wide_code_has_its_own_scroll_bar(mad
     assert page.locator("table").first.evaluate(scrolls) == "autotrue"
 
 
-@pytest.mark.parametrize("shown, click", [
-    ("The reason.", "Why"), ("the answer", "Show code cell output"),
-    ("import torch", "Show code cell source")])
+@pytest.mark.parametrize(
+    "shown, click",
+    [
+        ("The reason.", "Why"),
+        ("the answer", "Show code cell output"),
+        ("import torch", "Show code cell source"),
+    ],
+)
 def test_what_is_folded_unfolds(first, shown, click):
     place = first[0].locator("details", has_text=shown).locator("p, pre").last
     assert not place.is_visible()
@@ -223,13 +316,19 @@ def test_links_lead_from_the_first_page_to_a_lesson_another_and_a_word(made, chr
     with watched(chromium) as (page, _):
         page.goto((made[0] / "index.html").as_uri())
         for link, address in [
-                ("00 Start here", "notebooks/00_start_here.html"),
-                ("the second", "notebooks/01_split_the_work.html"), (None, ""),
-                ("rank", "notebooks/glossary.html#rank"), (None, ""), (None, ""),
-                ("The module", "manual_dp/__init__.html")]:
+            ("00 Start here", "notebooks/00_start_here.html"),
+            ("the second", "notebooks/01_split_the_work.html"),
+            (None, ""),
+            ("rank", "notebooks/glossary.html#rank"),
+            (None, ""),
+            (None, ""),
+            ("The module", "manual_dp/__init__.html"),
+        ]:
             if link is None:
                 page.go_back()
                 continue
-            page.locator("article").get_by_role("link", name=link, exact=True).first.click()
+            page.locator("article").get_by_role(
+                "link", name=link, exact=True
+            ).first.click()
             page.wait_for_url(f"**/{address}")
         assert "def ring_allreduce" not in page.content()  # it lists the names

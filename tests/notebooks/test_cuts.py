@@ -17,6 +17,7 @@ FOUR = [Layer(1e9, 10**6, 1000)] * 4
 def networks():
     ensure_torchvision()
     from torchvision.models import vgg16
+
     with torch.device("meta"):
         vgg = vgg16(init_weights=False)
     lenet = LeNet(init_params("he", torch.Generator().manual_seed(0)))
@@ -33,7 +34,8 @@ def test_layers_have_the_weights_and_operations_of_the_network():
     for name, (net, shape) in networks().items():
         layers = NETWORKS[name]
         assert sum(layer.weights for layer in layers) == sum(
-            p.numel() for p in net.parameters())
+            p.numel() for p in net.parameters()
+        )
         assert sum(layer.flops for layer in layers) == forward_flops(net, shape)
 
 
@@ -41,7 +43,8 @@ def test_layers_have_the_weights_and_operations_of_the_network():
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_over_a_free_link_arithmetic_is_divided(name, world_size):
     assert CUTS[name](FOUR, 8, world_size, FREE).seconds == pytest.approx(
-        3 * 4e9 * 8 / 1e12 / world_size)
+        3 * 4e9 * 8 / 1e12 / world_size
+    )
 
 
 def test_a_pipeline_is_idle_as_lesson_1_says():
@@ -52,9 +55,11 @@ def test_a_pipeline_is_idle_as_lesson_1_says():
 
 def test_what_each_cut_holds():
     held = {name: way(FOUR, 8, 4, FREE).memory for name, way in CUTS.items()}
-    assert held == {"by data": 16 * 4e6 + 2 * 4000 * 4,
-                    "by layer": 16 * 1e6 + 8 * 1000 * 4,
-                    "inside a layer": 16 * 1e6 + 8 * 4000 * 4}
+    assert held == {
+        "by data": 16 * 4e6 + 2 * 4000 * 4,
+        "by layer": 16 * 1e6 + 8 * 1000 * 4,
+        "inside a layer": 16 * 1e6 + 8 * 4000 * 4,
+    }
 
 
 def test_no_operation_is_shorter_than_its_launch():
@@ -62,9 +67,15 @@ def test_no_operation_is_shorter_than_its_launch():
     assert inside_a_layer(FOUR, 8, 4, slow).seconds == pytest.approx(3 * 4 * 1.0)
 
 
-@pytest.mark.parametrize("flops, wanted", [
-    ([1, 1, 1, 1], [2, 2]), ([5, 1, 1, 1], [1, 3]), ([3, 1, 1], [1, 1, 1]),
-    ([2, 2], [2])])
+@pytest.mark.parametrize(
+    "flops, wanted",
+    [
+        ([1, 1, 1, 1], [2, 2]),
+        ([5, 1, 1, 1], [1, 3]),
+        ([3, 1, 1], [1, 1, 1]),
+        ([2, 2], [2]),
+    ],
+)
 def test_the_largest_stage_is_as_small_as_it_can_be(flops, wanted):
     found = cut([Layer(number, 1, 1) for number in flops], len(wanted))
     assert [len(stage) for stage in found] == wanted

@@ -38,35 +38,55 @@ def points(cells, kind=("code", "markdown")):
 
 # rules: size
 
+
 def it_has_at_most_50_cells(nb):
     return [] if len(nb["cells"]) <= 50 else [f"{len(nb['cells'])} cells"]
 
 
 def code_is_at_most_15_lines_a_cell_and_answers_40(nb):
-    return [cell["id"] for cell in code_cells(nb)
-            if len(source(cell).splitlines()) > (
-                40 if meta(cell).get("solution") else 15)]
+    return [
+        cell["id"]
+        for cell in code_cells(nb)
+        if len(source(cell).splitlines()) > (40 if meta(cell).get("solution") else 15)
+    ]
 
 
 def text_is_at_most_150_words_a_cell_and_keys_250(nb):
-    return [f"{cell['id']}: {words(source(cell))}" for cell in markdown_cells(nb)
-            if words(source(cell)) > (250 if meta(cell).get("solution") else 150)]
+    return [
+        f"{cell['id']}: {words(source(cell))}"
+        for cell in markdown_cells(nb)
+        if words(source(cell)) > (250 if meta(cell).get("solution") else 150)
+    ]
 
 
 # rules: what nbgrader needs
 
+
 def cells_keep_only_tags_and_what_nbgrader_needs(nb):
-    return [cell["id"] for cell in nb["cells"]
-            if not {"nbgrader"} <= set(cell["metadata"]) <= {"nbgrader", "tags"}
-            or cell.get("attachments")]
+    return [
+        cell["id"]
+        for cell in nb["cells"]
+        if not {"nbgrader"} <= set(cell["metadata"]) <= {"nbgrader", "tags"}
+        or cell.get("attachments")
+    ]
 
 
-KEYS = {"schema_version", "cell_type", "grade_id", "grade", "solution", "locked", "task"}
+KEYS = {
+    "schema_version",
+    "cell_type",
+    "grade_id",
+    "grade",
+    "solution",
+    "locked",
+    "task",
+}
 KINDS = {  # cell_type, grade, solution, locked
-    ("markdown", False, False, True), ("code", False, False, True),  # to read
+    ("markdown", False, False, True),
+    ("code", False, False, True),  # to read
     ("code", False, True, False),  # an answer
     ("code", True, False, True),  # its check
-    ("markdown", True, True, False)}  # an answer in words
+    ("markdown", True, True, False),
+}  # an answer in words
 
 
 def a_cell_is_to_read_an_answer_or_a_check(nb):
@@ -74,17 +94,24 @@ def a_cell_is_to_read_an_answer_or_a_check(nb):
     for cell in nb["cells"]:
         about = meta(cell)
         kind = (cell["cell_type"], *map(about.get, ("grade", "solution", "locked")))
-        if (kind not in KINDS or about["cell_type"] != cell["cell_type"]
-                or about["schema_version"] != 3 or about["task"] is not False
-                or set(about) != KEYS | ({"points"} if about["grade"] else set())):
+        if (
+            kind not in KINDS
+            or about["cell_type"] != cell["cell_type"]
+            or about["schema_version"] != 3
+            or about["task"] is not False
+            or set(about) != KEYS | ({"points"} if about["grade"] else set())
+        ):
             wrong.append(cell["id"])
     return wrong
 
 
 def grade_ids_are_names_and_differ(nb):
     names = [meta(cell).get("grade_id", "") for cell in nb["cells"]]
-    return [name for name in names if names.count(name) > 1
-            or not re.fullmatch(r"[A-Za-z][\w-]*", name)]
+    return [
+        name
+        for name in names
+        if names.count(name) > 1 or not re.fullmatch(r"[A-Za-z][\w-]*", name)
+    ]
 
 
 def every_answer_is_a_solution_in_its_markers(nb):
@@ -92,31 +119,46 @@ def every_answer_is_a_solution_in_its_markers(nb):
     for cell in nb["cells"]:
         marks = re.findall(r"^ *### (BEGIN|END) SOLUTION$", source(cell), re.M)
         whole = ["BEGIN", "END"] * (len(marks) // 2)
-        if (marks != whole or source(cell).count("SOLUTION") != len(marks)
-                or bool(marks) != bool(meta(cell).get("solution"))):
+        if (
+            marks != whole
+            or source(cell).count("SOLUTION") != len(marks)
+            or bool(marks) != bool(meta(cell).get("solution"))
+        ):
             wrong.append(cell["id"])
     return wrong
 
 
 def every_check_is_seen_and_is_hidden_with_more_inputs(nb):
-    form = (r'check\("(ps\d/\w+)", [\w, ]+\)\n### BEGIN HIDDEN TESTS\n'
-            r'check\("\1", [\w, ]+, times=[2-9]\)\n### END HIDDEN TESTS')
+    form = (
+        r'check\("(ps\d/\w+)", [\w, ]+\)\n### BEGIN HIDDEN TESTS\n'
+        r'check\("\1", [\w, ]+, times=[2-9]\)\n### END HIDDEN TESTS'
+    )
     checks = [cell for cell in graded(nb) if cell["cell_type"] == "code"]
-    hidden = [cell["id"] for cell in nb["cells"]
-              if "HIDDEN" in source(cell) and cell not in checks]
+    hidden = [
+        cell["id"]
+        for cell in nb["cells"]
+        if "HIDDEN" in source(cell) and cell not in checks
+    ]
     return hidden + [
-        cell["id"] for cell in checks
+        cell["id"]
+        for cell in checks
         if not (match := re.fullmatch(form, source(cell)))
-        or meta(cell)["grade_id"] != "check_" + match[1].partition("/")[2]]
+        or meta(cell)["grade_id"] != "check_" + match[1].partition("/")[2]
+    ]
 
 
 # rules: the frame
 
+
 def it_says_what_you_will_write_learn_and_need(nb):
     head, cells = source(nb["cells"][0]), graded(nb)
-    frame = [r"\A# Problem set \d\. \S", r"^\*You will (write|do):?\*",
-             r"^\*You will learn:?\*", r"^\*You need:?\*",
-             rf"\b{points(cells, ['code']):g} points for code"]
+    frame = [
+        r"\A# Problem set \d\. \S",
+        r"^\*You will (write|do):?\*",
+        r"^\*You will learn:?\*",
+        r"^\*You need:?\*",
+        rf"\b{points(cells, ['code']):g} points for code",
+    ]
     if points(cells, ["markdown"]):
         frame.append(rf"for code, {points(cells, ['markdown'])} for words")
     return [line for line in frame if not re.search(line, head, re.M)]
@@ -140,7 +182,9 @@ def every_exercise_has_its_points_in_its_heading(nb):
     wrong = []
     for heading, cells in exercises(nb):
         said_there = re.search(r"\(([\d.]+) points?\b[^)]*\)$", heading)
-        if points(graded({"cells": cells})) != float(said_there[1] if said_there else 0):
+        if points(graded({"cells": cells})) != float(
+            said_there[1] if said_there else 0
+        ):
             wrong.append(heading)
     return wrong
 
@@ -150,8 +194,9 @@ def every_exercise_has_a_goal_and_a_hint(nb):
     for heading, cells in exercises(nb):
         text = "\n".join(map(source, markdown_cells({"cells": cells})))
         if any(cell["cell_type"] == "code" for cell in graded({"cells": cells})) and (
-                not re.search(r"^\*\*(Goal\.|Healthy:)\*\* \S", text, re.M)
-                or "<summary>Hint 1</summary>" not in text):
+            not re.search(r"^\*\*(Goal\.|Healthy:)\*\* \S", text, re.M)
+            or "<summary>Hint 1</summary>" not in text
+        ):
             wrong.append(heading)
     return wrong
 
@@ -182,24 +227,33 @@ def every_question_in_words_has_a_key_with_its_points(nb):
         if meta(key).get("grade") and key["cell_type"] == "markdown":
             asked = re.findall(r"^(\d)\. ", source(question), re.M)
             answered = re.findall(r"^(\d)\. ", source(key), re.M)
-            given = [int(points) for points in
-                     re.findall(r"^ +\*(\d) points?:\*", source(key), re.M)]
-            if not (asked == answered != [] and len(given) == len(asked)
-                    and sum(given) == meta(key)["points"]):
+            given = [
+                int(points)
+                for points in re.findall(r"^ +\*(\d) points?:\*", source(key), re.M)
+            ]
+            if not (
+                asked == answered != []
+                and len(given) == len(asked)
+                and sum(given) == meta(key)["points"]
+            ):
                 wrong.append(key["id"])
     return wrong
 
 
 RULES = [
-    it_has_at_most_50_cells, code_is_at_most_15_lines_a_cell_and_answers_40,
+    it_has_at_most_50_cells,
+    code_is_at_most_15_lines_a_cell_and_answers_40,
     text_is_at_most_150_words_a_cell_and_keys_250,
     cells_keep_only_tags_and_what_nbgrader_needs,
-    a_cell_is_to_read_an_answer_or_a_check, grade_ids_are_names_and_differ,
+    a_cell_is_to_read_an_answer_or_a_check,
+    grade_ids_are_names_and_differ,
     every_answer_is_a_solution_in_its_markers,
     every_check_is_seen_and_is_hidden_with_more_inputs,
     it_says_what_you_will_write_learn_and_need,
-    every_exercise_has_its_points_in_its_heading, every_exercise_has_a_goal_and_a_hint,
-    exercises_are_numbered_in_order, every_answer_has_its_check_below_it,
+    every_exercise_has_its_points_in_its_heading,
+    every_exercise_has_a_goal_and_a_hint,
+    exercises_are_numbered_in_order,
+    every_answer_has_its_check_below_it,
     every_question_in_words_has_a_key_with_its_points,
 ]
 
@@ -222,15 +276,21 @@ def test_a_problem_set_keeps_every_rule(name):
 
 # what leads to the problem sets
 
+
 @pytest.mark.parametrize("name", SETS)
 def test_the_readme_has_a_row_with_the_points(name):
-    rows = [line.split("|")[1:-1] for line in README.splitlines()
-            if line.startswith(f"| [{name}]")]
+    rows = [
+        line.split("|")[1:-1]
+        for line in README.splitlines()
+        if line.startswith(f"| [{name}]")
+    ]
     [(link, _, _, code, in_words)] = rows
     assert link.strip() == f"[{name}](release/{name}/{name}.ipynb)"
     cells = graded(stored(name))
-    assert (int(code), int(in_words)) == (points(cells, ["code"]),
-                                          points(cells, ["markdown"]))
+    assert (int(code), int(in_words)) == (
+        points(cells, ["code"]),
+        points(cells, ["markdown"]),
+    )
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
@@ -238,8 +298,9 @@ def test_a_lesson_names_its_exercises(lesson):
     nb = json.loads((FOLDER / f"{lesson}.ipynb").read_text(encoding="utf-8"))
     text = "\n".join(map(source, markdown_cells(nb)))
     [line] = re.findall(r"^\*\*Graded\.\*\* (.+)$", text, re.M)
-    assert re.findall(r"\[Problem set (\d)\]\(exercises/release/ps\1/ps\1\.ipynb\)",
-                      line)
+    assert re.findall(
+        r"\[Problem set (\d)\]\(exercises/release/ps\1/ps\1\.ipynb\)", line
+    )
     for number, asked in re.findall(r"\b(\d\.\d+)\b(, question)?", line):
         headings = [heading for heading, _ in exercises(stored(f"ps{number[0]}"))]
         name = f"{number} In words" if asked else f"{number} "

@@ -16,13 +16,21 @@ README = (NOTEBOOKS / "exercises" / "README.md").read_text(encoding="utf-8")
 
 def markdown(path):
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    return [
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
+    ]
 
 
-LESSONS = {re.match(r"# \d+\. (.+)", markdown(path)[0])[1]
-           for path in NOTEBOOKS.glob("[0-9]*.ipynb")}
-EXERCISES = {number for path in NOTEBOOKS.glob("exercises/source/*/*.ipynb")
-             for text in markdown(path) for number in re.findall(r"^## (\d\.\d+) ", text)}
+LESSONS = {
+    re.match(r"# \d+\. (.+)", markdown(path)[0])[1]
+    for path in NOTEBOOKS.glob("[0-9]*.ipynb")
+}
+EXERCISES = {
+    number
+    for path in NOTEBOOKS.glob("exercises/source/*/*.ipynb")
+    for text in markdown(path)
+    for number in re.findall(r"^## (\d\.\d+) ", text)
+}
 
 
 def section(title):
@@ -30,14 +38,18 @@ def section(title):
 
 
 def rows(title):
-    return [[entry.strip() for entry in line.strip("|").split("|")]
-            for line in section(title).splitlines() if line.startswith("|")][2:]
+    return [
+        [entry.strip() for entry in line.strip("|").split("|")]
+        for line in section(title).splitlines()
+        if line.startswith("|")
+    ][2:]
 
 
 def lessons(entry):
     """Return the lessons that a table's entry names, longest names first."""
-    named = re.findall("|".join(sorted(map(re.escape, LESSONS), key=len, reverse=True)),
-                       entry)
+    named = re.findall(
+        "|".join(sorted(map(re.escape, LESSONS), key=len, reverse=True)), entry
+    )
     rest = entry
     for name in named:
         rest = rest.replace(name, "", 1)
@@ -56,27 +68,39 @@ def test_a_plan_has_its_weeks_with_lessons_sets_and_hours(title, weeks):
 
 def test_every_lesson_is_in_the_long_plan_or_left_out():
     plan = [name for row in rows("Fourteen weeks") for name in lessons(row[1])]
-    left = re.search(r"^Left out.+?:(.+?)(?=\. There)", section("Fourteen weeks"),
-                     re.M | re.S)[1]
+    left = re.search(
+        r"^Left out.+?:(.+?)(?=\. There)", section("Fourteen weeks"), re.M | re.S
+    )[1]
     left = [name for name in LESSONS if name in " ".join(left.split())]
     assert sorted(plan + left) == sorted(LESSONS)
 
 
 def test_what_needs_what_names_every_lesson():
     table = rows("What needs what")
-    assert {name for row in table for name in lessons(row[0])} == LESSONS - {"Start here"}
+    assert {name for row in table for name in lessons(row[0])} == LESSONS - {
+        "Start here"
+    }
     assert all(lessons(row[1]) for row in table)
 
 
 def test_every_exercise_that_is_named_exists():
-    named = set(re.findall(r"\b(\d\.\d)\b(?! [+|])", "\n".join(
-        line.rpartition("|")[0].rpartition("|")[0] if "week" in line or "+" in line else
-        line for line in PAGE.splitlines() if line.startswith("|"))))
+    named = set(
+        re.findall(
+            r"\b(\d\.\d)\b(?! [+|])",
+            "\n".join(
+                line.rpartition("|")[0].rpartition("|")[0]
+                if "week" in line or "+" in line
+                else line
+                for line in PAGE.splitlines()
+                if line.startswith("|")
+            ),
+        )
+    )
     assert len(named) > 8 and named <= EXERCISES
 
 
 def test_an_instructor_reads_at_most_45_lines():
-    assert README[README.index("## For an instructor"):].count("\n") <= 45
+    assert README[README.index("## For an instructor") :].count("\n") <= 45
 
 
 def test_the_exercise_that_is_shown_runs_and_its_hints_are_told():
@@ -85,7 +109,10 @@ def test_the_exercise_that_is_shown_runs_and_its_hints_are_told():
     exec(code, {"exercise": checks.exercise, "about": checks.about, "rand": rand})
     try:
         checks.check("ps1/double", lambda x: x + x)
-        for wrong, hint in (lambda x: x * x, "square"), (lambda x: x, "nothing was doubled"):
+        for wrong, hint in (
+            (lambda x: x * x, "square"),
+            (lambda x: x, "nothing was doubled"),
+        ):
             with pytest.raises(checks.Wrong, match=f"perhaps .*{hint}"):
                 checks.check("ps1/double", wrong)
     finally:

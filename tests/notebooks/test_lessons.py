@@ -38,8 +38,10 @@ sys.stdout.write("three")
 
 def lesson(path, *cells, tags=None, outputs=None):
     """Write a lesson whose code cells have the ids c0, c1, ... and `tags[id]`."""
-    code = [new_code_cell(source, id=f"c{i}", execution_count=i + 1)
-            for i, source in enumerate(cells)]
+    code = [
+        new_code_cell(source, id=f"c{i}", execution_count=i + 1)
+        for i, source in enumerate(cells)
+    ]
     for cell in code:
         cell.outputs = (outputs or {}).get(cell.id, [])
         if cell.id in (tags or {}):
@@ -70,10 +72,18 @@ def code(path):
 
 # run
 
-def test_a_lesson_that_fails_is_named_with_its_cell_and_the_next_one_runs(tmp_path, capsys):
+
+def test_a_lesson_that_fails_is_named_with_its_cell_and_the_next_one_runs(
+    tmp_path, capsys
+):
     folder = tmp_path / "notebooks"
     lesson(folder / "00_fine.ipynb", "1", "")
-    lesson(folder / "01_raises.ipynb", "'before'", "raise ValueError('bad\\nand more')", "2")
+    lesson(
+        folder / "01_raises.ipynb",
+        "'before'",
+        "raise ValueError('bad\\nand more')",
+        "2",
+    )
     lesson(folder / "02_dies.ipynb", "'before'", "import os; os._exit(0)", "1")
     lesson(folder / "03_exits.ipynb", "'before'", "exit()", "1")
     lesson(folder / "04_no_python.ipynb", "'before'", "a b")
@@ -81,25 +91,43 @@ def test_a_lesson_that_fails_is_named_with_its_cell_and_the_next_one_runs(tmp_pa
     status, rows, _ = run(folder, capsys, "refresh")
     assert status == 1
     assert rows == [
-        ("00_fine", "refreshed"), ("01_raises", "FAILED in cell c1: ValueError: bad"),
+        ("00_fine", "refreshed"),
+        ("01_raises", "FAILED in cell c1: ValueError: bad"),
         ("02_dies", "FAILED in cell c1: its process ended"),
-        *rows[3:]]
-    assert [row[1].split()[:4] for row in rows[3:]] == 2 * ["FAILED in cell c1:".split()]
-    assert [cell.execution_count for cell in code(folder / "00_fine.ipynb")] == [1, None]
-    assert code(folder / "01_raises.ipynb")[0].outputs == []  # a failed one stays as it was
+        *rows[3:],
+    ]
+    assert [row[1].split()[:4] for row in rows[3:]] == 2 * [
+        "FAILED in cell c1:".split()
+    ]
+    assert [cell.execution_count for cell in code(folder / "00_fine.ipynb")] == [
+        1,
+        None,
+    ]
+    assert (
+        code(folder / "01_raises.ipynb")[0].outputs == []
+    )  # a failed one stays as it was
 
 
-def test_the_book_gets_what_ran_and_its_warnings_are_said(tmp_path, capsys, monkeypatch):
+def test_the_book_gets_what_ran_and_its_warnings_are_said(
+    tmp_path, capsys, monkeypatch
+):
     folder, given = tmp_path / "notebooks", []
-    monkeypatch.setattr(program.book, "build", lambda notebooks, out, runs: (
-        given.extend([notebooks, out, *runs]) or ["page.md: WARNING: no link"]))
+    monkeypatch.setattr(
+        program.book,
+        "build",
+        lambda notebooks, out, runs: (
+            given.extend([notebooks, out, *runs]) or ["page.md: WARNING: no link"]
+        ),
+    )
     lesson(folder / "00_raises.ipynb", "1 / 0")
     lesson(folder / "01_fine.ipynb", "print(1)", tags={"c0": "nbval-ignore-output"})
     status, rows, out = run(folder, capsys)
     assert status == 1 and rows[1] == ("01_fine", "ok")
     assert given[:2] == [folder, tmp_path / "build" / "course"]
     assert [(run.path.stem, run.failure[:6]) for run in given[2:]] == [
-        ("00_raises", "FAILED"), ("01_fine", "")]
+        ("00_raises", "FAILED"),
+        ("01_fine", ""),
+    ]
     assert "ok\npage.md: WARNING: no link\nOpen " in out
 
 
@@ -107,50 +135,80 @@ def test_an_endless_cell_fails_by_its_time_limit(tmp_path, capsys):
     folder = tmp_path / "notebooks"
     lesson(folder / "00_endless.ipynb", "while True: pass")
     assert run(folder, capsys, "refresh", "--timeout", "2")[:2] == (
-        1, [("00_endless", "FAILED in cell c0: it took longer than 2 s")])
+        1,
+        [("00_endless", "FAILED in cell c0: it took longer than 2 s")],
+    )
 
 
 def test_cells_say_what_they_say_in_a_kernel_in_the_same_order(tmp_path):
-    path = lesson(tmp_path / "00.ipynb", STREAMS, FIGURE, "import os\nos.getcwd()",
-                  "6 * 7;", "def f():\n    return 1", "import inspect\nprint(inspect.getsource(f))")
+    path = lesson(
+        tmp_path / "00.ipynb",
+        STREAMS,
+        FIGURE,
+        "import os\nos.getcwd()",
+        "6 * 7;",
+        "def f():\n    return 1",
+        "import inspect\nprint(inspect.getsource(f))",
+    )
     done = ran(path)
     assert done.failure == ""
-    said = [[output.get("text", output.get("data")) for output in cell.outputs]
-            for cell in stored.code_cells(done.nb)]
+    said = [
+        [output.get("text", output.get("data")) for output in cell.outputs]
+        for cell in stored.code_cells(done.nb)
+    ]
     assert said[0] == ["one\n", "warned\n", "two\nthree", {"text/plain": "42"}]
     assert [output.output_type for output in stored.code_cells(done.nb)[1].outputs] == [
-        "display_data", "stream"]
+        "display_data",
+        "stream",
+    ]
     assert "image/png" in said[1][0] and said[1][1] == "below\n"
-    assert said[2:] == [[{"text/plain": repr(str(tmp_path))}], [], [],
-                        ["def f():\n    return 1\n\n"]]
+    assert said[2:] == [
+        [{"text/plain": repr(str(tmp_path))}],
+        [],
+        [],
+        ["def f():\n    return 1\n\n"],
+    ]
 
 
 def test_a_lesson_starts_ranks_and_leaves_none_and_no_file(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(forks.tempfile, "tempdir", str(tmp_path / "tmp"))
-    path = lesson(tmp_path / "00.ipynb", "from manual_dp.ranks import run_ranks\n"
-                  "import torch.distributed as dist",
-                  "def f():\n    return dist.get_rank()\nrun_ranks(f, 2)",
-                  "from tempfile import TemporaryDirectory\nfolder = TemporaryDirectory()")
+    path = lesson(
+        tmp_path / "00.ipynb",
+        "from manual_dp.ranks import run_ranks\nimport torch.distributed as dist",
+        "def f():\n    return dist.get_rank()\nrun_ranks(f, 2)",
+        "from tempfile import TemporaryDirectory\nfolder = TemporaryDirectory()",
+    )
     done = ran(path)
-    assert done.failure == "" and done.nb.cells[2].outputs[0].data == {"text/plain": "[0, 1]"}
+    assert done.failure == "" and done.nb.cells[2].outputs[0].data == {
+        "text/plain": "[0, 1]"
+    }
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(tmp_path, number):
+def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(
+    tmp_path, number
+):
     folder = tmp_path / "notebooks"
-    lesson(folder / "00_long.ipynb",
-           "import subprocess, time\nsleeper = subprocess.Popen(['sleep', '60'])",
-           "open('started', 'w').close(); time.sleep(60)", tags={"c1": "nbval-ignore-output"})
-    lesson(folder / "01_next.ipynb", "open('next', 'w').close()",
-           tags={"c0": "nbval-ignore-output"})
+    lesson(
+        folder / "00_long.ipynb",
+        "import subprocess, time\nsleeper = subprocess.Popen(['sleep', '60'])",
+        "open('started', 'w').close(); time.sleep(60)",
+        tags={"c1": "nbval-ignore-output"},
+    )
+    lesson(
+        folder / "01_next.ipynb",
+        "open('next', 'w').close()",
+        tags={"c0": "nbval-ignore-output"},
+    )
     (tmp_path / "tmp").mkdir()
 
     def course():  # in a process of its own: what it gets is a signal
         signal.signal(signal.SIGINT, signal.default_int_handler)
         tempfile.tempdir = str(tmp_path / "tmp")
         os._exit(program.main(["--notebooks", str(folder)]))
+
     running = multiprocessing.get_context("fork").Process(target=course)
     running.start()
     deadline = time.monotonic() + 60
@@ -162,8 +220,11 @@ def test_a_stopped_course_leaves_no_process_and_runs_no_further_lesson(tmp_path,
     assert running.exitcode == 130
     assert not (folder / "next").exists() and not (tmp_path / "build").exists()
     assert list((tmp_path / "tmp").iterdir()) == []
-    assert [process for process in psutil.process_iter(["cwd"])
-            if process.info["cwd"] == str(folder)] == []
+    assert [
+        process
+        for process in psutil.process_iter(["cwd"])
+        if process.info["cwd"] == str(folder)
+    ] == []
 
 
 @pytest.mark.parametrize("words", [["--lesson", "07"], ["--lesson", "0", "seven"], []])
@@ -178,6 +239,7 @@ def test_a_lesson_that_does_not_exist_is_an_error_of_one_line(tmp_path, capsys, 
 
 # compare
 
+
 def said(*outputs, count=1, tags=()):
     cell = new_code_cell("x", id="c0", execution_count=count, outputs=list(outputs))
     cell.metadata.tags = list(tags)
@@ -189,22 +251,32 @@ def stream(text):
 
 
 def shown(**data):
-    return new_output("display_data", {f"image/{name}": text for name, text in data.items()})
+    return new_output(
+        "display_data", {f"image/{name}": text for name, text in data.items()}
+    )
 
 
-@pytest.mark.parametrize("old, new, same", [
-    (said(stream("apart 3.1e-16\n")), said(stream("apart 2e-17\n")), True),
-    (said(stream("apart 3.1e-11\n")), said(stream("apart 3.2e-11\n")), False),
-    (said(stream("apart 3.1e-16\n")), said(stream("apart 1e-6\n")), False),
-    (said(stream("a\n"), stream("b\n")), said(stream("a\nb\n")), True),
-    (said(stream("a\n")), said(stream("a")), False),
-    (said(stream("a\n")), said(new_output("stream", name="stderr", text="a\n")), False),
-    (said(), said(new_output("stream", name="stderr", text="a warning\n")), False),
-    (said(shown(png="x")), said(shown(png="y")), True),
-    (said(shown(**{"svg+xml": "x"})), said(shown(**{"svg+xml": "y"})), False),
-    (said(stream("1")), said(stream("2")), False),
-    (said(stream("1"), tags=["nbval-ignore-output"]), said(stream("2")), True),
-    (said(stream("1"), count=2), said(stream("1")), False)])
+@pytest.mark.parametrize(
+    "old, new, same",
+    [
+        (said(stream("apart 3.1e-16\n")), said(stream("apart 2e-17\n")), True),
+        (said(stream("apart 3.1e-11\n")), said(stream("apart 3.2e-11\n")), False),
+        (said(stream("apart 3.1e-16\n")), said(stream("apart 1e-6\n")), False),
+        (said(stream("a\n"), stream("b\n")), said(stream("a\nb\n")), True),
+        (said(stream("a\n")), said(stream("a")), False),
+        (
+            said(stream("a\n")),
+            said(new_output("stream", name="stderr", text="a\n")),
+            False,
+        ),
+        (said(), said(new_output("stream", name="stderr", text="a warning\n")), False),
+        (said(shown(png="x")), said(shown(png="y")), True),
+        (said(shown(**{"svg+xml": "x"})), said(shown(**{"svg+xml": "y"})), False),
+        (said(stream("1")), said(stream("2")), False),
+        (said(stream("1"), tags=["nbval-ignore-output"]), said(stream("2")), True),
+        (said(stream("1"), count=2), said(stream("1")), False),
+    ],
+)
 def test_what_differs_from_what_is_stored_is_seen(old, new, same):
     assert (stored.differences(old, new) == {}) == same
 
@@ -213,8 +285,11 @@ def test_a_cell_that_says_something_else_is_shown_and_the_status_is_1(tmp_path, 
     folder = tmp_path / "notebooks"
     lesson(folder / "00_fine.ipynb", "print(1)", outputs={"c0": [stream("1\n")]})
     lesson(folder / "01_other.ipynb", "print(1)", outputs={"c0": [stream("2\n")]})
-    lesson(folder / "exercises/source/ps1/ps1.ipynb", "import os; print(os.getcwd()[-3:])",
-           outputs={"c0": [stream("ps1\n")]})
+    lesson(
+        folder / "exercises/source/ps1/ps1.ipynb",
+        "import os; print(os.getcwd()[-3:])",
+        outputs={"c0": [stream("ps1\n")]},
+    )
     before = {path: path.read_bytes() for path in folder.rglob("*.ipynb")}
     status, rows, out = run(folder, capsys, "check")
     assert status == 1
@@ -228,10 +303,15 @@ def test_a_cell_that_says_something_else_is_shown_and_the_status_is_1(tmp_path, 
 
 # store
 
+
 def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys):
-    path = lesson(tmp_path / "notebooks" / "00_all.ipynb", FIGURE,
-                  "import time\ntime.perf_counter()", "6 * 7",
-                  tags={"c1": "nbval-ignore-output"})
+    path = lesson(
+        tmp_path / "notebooks" / "00_all.ipynb",
+        FIGURE,
+        "import time\ntime.perf_counter()",
+        "6 * 7",
+        tags={"c1": "nbval-ignore-output"},
+    )
     nb = nbformat.read(path, 4)
     nb.metadata = {"language_info": {"name": "python", "version": "3.8"}}
     nb.cells[1].metadata["execution"] = {"iopub.status.busy": "2020-01-01T00:00:00Z"}
@@ -239,13 +319,24 @@ def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys)
     nbformat.write(nb, path)
     assert run(path.parent, capsys, "refresh")[:2] == (0, [("00_all", "refreshed")])
     nb = nbformat.read(path, 4)
-    assert nb.metadata == {"kernelspec": {
-        "name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+    assert nb.metadata == {
+        "kernelspec": {
+            "name": "python3",
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+        }
+    }
     assert [cell.metadata for cell in nb.cells] == [
-        {}, {}, {"tags": ["nbval-ignore-output"]}, {"nbgrader": {"points": 2}}]
+        {},
+        {},
+        {"tags": ["nbval-ignore-output"]},
+        {"nbgrader": {"points": 2}},
+    ]
     assert [cell.execution_count for cell in nb.cells[1:]] == [1, 2, 3]
     assert nb.cells[3].outputs[0].data == {"text/plain": "42"}
-    chart = Image.open(io.BytesIO(base64.b64decode(nb.cells[1].outputs[0].data["image/png"])))
+    chart = Image.open(
+        io.BytesIO(base64.b64decode(nb.cells[1].outputs[0].data["image/png"]))
+    )
     assert (chart.mode, chart.convert("RGB").getpixel((0, 0))) == ("P", (255, 255, 255))
     before = path.read_bytes()
     assert before.startswith(b'{\n "cells": [\n  {\n') and before.endswith(b"}\n")
@@ -261,27 +352,49 @@ def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys)
 
 # settings
 
+
 def parameters(text):
     cell = new_code_cell(text, id="parameters")
     cell.metadata.tags = ["parameters"]
     return new_notebook(cells=[cell])
 
 
-@pytest.mark.parametrize("line, value, values", [
-    ("x = 4   # 2 to 8, the ranks of all, or so", 4, [2, 8]),
-    ("x = 0.5  # 0 to 1", 0.5, [0.0, 1.0]), ("x = 1.0  # -2 to 1e3", 1.0, [-2.0, 1000.0]),
-    ('x = "digits"  # "digits" or "blobs"', "digits", ["digits", "blobs"]),
-    ("x = 'b'  # \"a\", 'b' or \"c\", a letter", "b", ["a", "b", "c"]),
-    ("x = True  # True or False", True, [True, False])])
+@pytest.mark.parametrize(
+    "line, value, values",
+    [
+        ("x = 4   # 2 to 8, the ranks of all, or so", 4, [2, 8]),
+        ("x = 0.5  # 0 to 1", 0.5, [0.0, 1.0]),
+        ("x = 1.0  # -2 to 1e3", 1.0, [-2.0, 1000.0]),
+        ('x = "digits"  # "digits" or "blobs"', "digits", ["digits", "blobs"]),
+        ("x = 'b'  # \"a\", 'b' or \"c\", a letter", "b", ["a", "b", "c"]),
+        ("x = True  # True or False", True, [True, False]),
+    ],
+)
 def test_a_range_is_read(line, value, values):
-    assert settings.read(Path("07_try.ipynb"), parameters(line)) == [("x", value, values)]
+    assert settings.read(Path("07_try.ipynb"), parameters(line)) == [
+        ("x", value, values)
+    ]
 
 
-@pytest.mark.parametrize("line", [
-    "x = 4", "x = 4  # any", "x = 4  # 2 to", "x = 4  # 2 to 8: ranks",
-    "x = 4  # 2 to 8,", "x = '# 2 to 8'", "x = 9  # 2 to 8", "x = 5  # 4 or 6",
-    "x = 4  # 0.5 to 8", "x = 'a'  # 2 to 8", "x = 4  # 1..2 to 8", "print(4)  # 2 to 8",
-    "x = [1, 2]  # 1 to 8", "x = f(4)  # 1 to 8"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = 4",
+        "x = 4  # any",
+        "x = 4  # 2 to",
+        "x = 4  # 2 to 8: ranks",
+        "x = 4  # 2 to 8,",
+        "x = '# 2 to 8'",
+        "x = 9  # 2 to 8",
+        "x = 5  # 4 or 6",
+        "x = 4  # 0.5 to 8",
+        "x = 'a'  # 2 to 8",
+        "x = 4  # 1..2 to 8",
+        "print(4)  # 2 to 8",
+        "x = [1, 2]  # 1 to 8",
+        "x = f(4)  # 1 to 8",
+    ],
+)
 def test_a_setting_that_has_no_readable_range_is_named(line):
     with pytest.raises(ValueError) as caught:
         settings.read(Path("07_try.ipynb"), parameters(f"a = 1  # 1 to 2\n\n{line}"))
@@ -289,19 +402,33 @@ def test_a_setting_that_has_no_readable_range_is_named(line):
 
 
 def test_each_extreme_is_run_alone_and_all_together_and_nothing_twice():
-    read = settings.read(Path("07"), parameters("a = 2  # 1 to 3\nb = 'x'  # 'x' or 'y'"))
+    read = settings.read(
+        Path("07"), parameters("a = 2  # 1 to 3\nb = 'x'  # 'x' or 'y'")
+    )
     assert [tuple(values.values()) for values in settings.plan(read)] == [
-        (1, "x"), (3, "x"), (2, "y"), (3, "y")]  # all least is the first again
+        (1, "x"),
+        (3, "x"),
+        (2, "y"),
+        (3, "y"),
+    ]  # all least is the first again
 
 
-@pytest.mark.parametrize("before, after, line", [
-    ("equal: True", "equal: True", ""), ("4 ranks, 1.5e-16: True", "8 ranks, 0: True", ""),
-    ("[True, True]", "[True, True, True]", ""), ("broken: False", "broken: False", ""),
-    ("broken: False", "broken: True", ""), ("four: False", "eight: False", ""),
-    ("Falsely said", "Falsely Falsely", ""), ("equal: True", "equal: False", "equal: False"),
-    ("4 ranks, 1e-16: True", "8 ranks, 0.2: False", "8 ranks, 0.2: False"),
-    ("[True, True]", "[True, False, True]", "[True, False, True]"),
-    ("rank 0 True\nrank 1 True", "rank 0 True\nrank 1 False", "rank 1 False")])
+@pytest.mark.parametrize(
+    "before, after, line",
+    [
+        ("equal: True", "equal: True", ""),
+        ("4 ranks, 1.5e-16: True", "8 ranks, 0: True", ""),
+        ("[True, True]", "[True, True, True]", ""),
+        ("broken: False", "broken: False", ""),
+        ("broken: False", "broken: True", ""),
+        ("four: False", "eight: False", ""),
+        ("Falsely said", "Falsely Falsely", ""),
+        ("equal: True", "equal: False", "equal: False"),
+        ("4 ranks, 1e-16: True", "8 ranks, 0.2: False", "8 ranks, 0.2: False"),
+        ("[True, True]", "[True, False, True]", "[True, False, True]"),
+        ("rank 0 True\nrank 1 True", "rank 0 True\nrank 1 False", "rank 1 False"),
+    ],
+)
 def test_a_check_that_does_not_hold_any_more_is_told(before, after, line):
     failure = settings.broken(said(stream(before)), said(stream(after)))
     assert failure == (line and f"FAILED in cell c0: it prints {line!r}")
@@ -309,18 +436,27 @@ def test_a_check_that_does_not_hold_any_more_is_told(before, after, line):
 
 def test_lessons_run_at_their_extremes(tmp_path, capsys):
     folder = tmp_path / "notebooks"
-    for name, source, text in (("01_right", "print(n < 9)", "True"),
-                               ("02_raises", "print(1 / n)", "0.25"),
-                               ("03_false", "print('small', n > 0)", "small True")):
-        lesson(folder / f"{name}.ipynb", "n = 4  # 0 to 8", source,
-               tags={"c0": "parameters"}, outputs={"c1": [stream(text)]})
+    for name, source, text in (
+        ("01_right", "print(n < 9)", "True"),
+        ("02_raises", "print(1 / n)", "0.25"),
+        ("03_false", "print('small', n > 0)", "small True"),
+    ):
+        lesson(
+            folder / f"{name}.ipynb",
+            "n = 4  # 0 to 8",
+            source,
+            tags={"c0": "parameters"},
+            outputs={"c1": [stream(text)]},
+        )
     status, rows, _ = run(folder, capsys, "settings")
     assert status == 1 and sorted(rows) == [
-        ("01_right", "ok  n = 0"), ("01_right", "ok  n = 8"),
+        ("01_right", "ok  n = 0"),
+        ("01_right", "ok  n = 8"),
         ("02_raises", "FAILED in cell c1: ZeroDivisionError: division by zero  n = 0"),
         ("02_raises", "ok  n = 8"),
         ("03_false", "FAILED in cell c1: it prints 'small False'  n = 0"),
-        ("03_false", "ok  n = 8")]
+        ("03_false", "ok  n = 8"),
+    ]
     lesson(folder / "04_old.ipynb", "n = 4  # any", tags={"c0": "parameters"})
     assert program.main(["settings", "--notebooks", str(folder)]) == 1
     assert "04_old.ipynb, cell c0, line 1: n = 4  # any" in capsys.readouterr().err
@@ -328,17 +464,22 @@ def test_lessons_run_at_their_extremes(tmp_path, capsys):
 
 # numbers
 
+
 def test_a_lesson_that_was_moved_is_renumbered_wherever_it_is_named(tmp_path):
     folder = tmp_path / "notebooks"
     way = "[Before: 7. Old](07_old.ipynb) | [Next: 9. Gone](09_gone.ipynb)"
     for name, text in (
-            ("00_start", "# 0. Start\n[lesson 3](03_sum.ipynb), lessons [2](02_sum.ipynb)"),
-            ("04_sum", f"# 3. The sum\n{way}\n[Map](00_start.ipynb)\n{links.LAST}"),
-            ("10_end", f"# 10. End\n{way}\n{links.LAST}")):
+        ("00_start", "# 0. Start\n[lesson 3](03_sum.ipynb), lessons [2](02_sum.ipynb)"),
+        ("04_sum", f"# 3. The sum\n{way}\n[Map](00_start.ipynb)\n{links.LAST}"),
+        ("10_end", f"# 10. End\n{way}\n{links.LAST}"),
+    ):
         folder.mkdir(exist_ok=True)
-        nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), folder / f"{name}.ipynb")
+        nbformat.write(
+            new_notebook(cells=[new_markdown_cell(text)]), folder / f"{name}.ipynb"
+        )
     (tmp_path / "README.md").write_text(
-        "| [03 The sum](notebooks/03_sum.ipynb) | [3](3.md)\n")
+        "| [03 The sum](notebooks/03_sum.ipynb) | [3](3.md)\n"
+    )
     links.mend(folder)
     said = [nbformat.read(path, 4).cells[0].source for path in sorted(folder.glob("*"))]
     assert said == [
@@ -346,7 +487,9 @@ def test_a_lesson_that_was_moved_is_renumbered_wherever_it_is_named(tmp_path):
         "# 4. The sum\n[Before: 0. Start](00_start.ipynb) | [Next: 10. End](10_end.ipynb)\n"
         "[Map](00_start.ipynb)\n[Next: 10. End](10_end.ipynb)",
         "# 10. End\n[Before: 4. The sum](04_sum.ipynb) | [Next: 9. Gone](09_gone.ipynb)\n"
-        "Next: your own programs"]
+        "Next: your own programs",
+    ]
     assert (tmp_path / "README.md").read_text() == (
-        "| [04 The sum](notebooks/04_sum.ipynb) | [3](3.md)\n")
+        "| [04 The sum](notebooks/04_sum.ipynb) | [3](3.md)\n"
+    )
     assert links.mend(folder) == []

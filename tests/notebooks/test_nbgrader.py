@@ -26,8 +26,11 @@ def notebook(folder):
 
 
 def cells(nb):
-    return {cell.metadata.nbgrader.grade_id: cell for cell in nb.cells
-            if "nbgrader" in cell.metadata}
+    return {
+        cell.metadata.nbgrader.grade_id: cell
+        for cell in nb.cells
+        if "nbgrader" in cell.metadata
+    }
 
 
 def solved():
@@ -35,17 +38,24 @@ def solved():
     nb, source = notebook("release"), cells(notebook("source"))
     for name, cell in cells(nb).items():
         if cell.metadata.nbgrader.solution:
-            cell.source = re.sub(r" *### (BEGIN|END) SOLUTION\n?", "",
-                                 source[name].source)
+            cell.source = re.sub(
+                r" *### (BEGIN|END) SOLUTION\n?", "", source[name].source
+            )
     return nb
 
 
-CHECKS = {name: cell.metadata.nbgrader.points for name, cell in cells(solved()).items()
-          if cell.metadata.nbgrader.grade and cell.cell_type == "code"}
+CHECKS = {
+    name: cell.metadata.nbgrader.points
+    for name, cell in cells(solved()).items()
+    if cell.metadata.nbgrader.grade and cell.cell_type == "code"
+}
 ANSWERS = [name.removeprefix("check_") for name in CHECKS]
 ONE, TWO, THREE, FOUR, FIVE = ANSWERS[:5]
-WORDS = sum(cell.metadata.nbgrader.points for cell in cells(solved()).values()
-            if cell.metadata.nbgrader.grade and cell.cell_type == "markdown")
+WORDS = sum(
+    cell.metadata.nbgrader.points
+    for cell in cells(solved()).values()
+    if cell.metadata.nbgrader.grade and cell.cell_type == "markdown"
+)
 
 
 def place(nb, name):
@@ -82,7 +92,9 @@ def loudly(function):
 def honest():
     """Solutions that warn and print, with magics, in cells that were split or copied."""
     nb = solved()
-    one, two, three, _, five = (cells(nb)[name] for name in (ONE, TWO, THREE, FOUR, FIVE))
+    one, two, three, _, five = (
+        cells(nb)[name] for name in (ONE, TWO, THREE, FOUR, FIVE)
+    )
     one.source += LOUD.format(name=ONE)
     five.source = f"%%time\n{five.source}\n{LOUD.format(name=FIVE)}\n!ls"
     lines = two.source.splitlines()
@@ -110,8 +122,10 @@ def faulty():
     cells(nb)[FIVE].source = blank[FIVE].source
     added(nb, place(nb, FIVE), f"check = lambda *args, **kwargs: None\n{patch}")
     added(nb, 0, "from elsewhere import what_is_not_there")
-    nb.cells[0].metadata.nbgrader = {**cells(nb)[FOUR].metadata.nbgrader,
-                                     "grade_id": "of_another_release"}
+    nb.cells[0].metadata.nbgrader = {
+        **cells(nb)[FOUR].metadata.nbgrader,
+        "grade_id": "of_another_release",
+    }
     return nb
 
 
@@ -141,30 +155,56 @@ def course(tmp_path_factory):
     """
     home = tmp_path_factory.mktemp("home")
     folder = home / "exercises"
-    shutil.copytree(EXERCISES, folder, ignore=shutil.ignore_patterns(
-        "release", "downloaded", "submitted", "autograded", "feedback", "gradebook.db",
-        "*.csv", "ps[!1]"))
+    shutil.copytree(
+        EXERCISES,
+        folder,
+        ignore=shutil.ignore_patterns(
+            "release",
+            "downloaded",
+            "submitted",
+            "autograded",
+            "feedback",
+            "gradebook.db",
+            "*.csv",
+            "ps[!1]",
+        ),
+    )
     right_in_parts(folder / "source" / "ps1" / "ps1.ipynb")
     for learner, make in HANDED_IN.items():
         (folder / "submitted" / learner / "ps1").mkdir(parents=True)
         nbformat.write(make(), folder / "submitted" / learner / "ps1" / "ps1.ipynb")
     # an environment that is not activated: the settings find what nbgrader calls
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))
+    }
     (home / "bin").mkdir()
     for name in "nbgrader", "python":
         script = home / "bin" / name
         module = "-m nbgrader" if name == "nbgrader" else ""
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
         script.chmod(0o755)
-    environment |= {"HOME": str(home), "OMP_NUM_THREADS": "1",
-                    "PATH": f"{home / 'bin'}:{os.defpath}"}
+    environment |= {
+        "HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{home / 'bin'}:{os.defpath}",
+    }
     said = {}
     for line in commands():
-        done = subprocess.run(line, shell=True, cwd=folder, env=environment, text=True,
-                              capture_output=True, timeout=800)
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=folder,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=800,
+        )
         assert done.returncode == 0, done.stderr
-        said[re.search(r"nbgrader (\w+)|(\w+)\.py", line)[0]] = done.stdout + done.stderr
+        said[re.search(r"nbgrader (\w+)|(\w+)\.py", line)[0]] = (
+            done.stdout + done.stderr
+        )
     return folder, said
 
 
@@ -172,8 +212,10 @@ def earned(course, learner):
     """Return the points for each answer, and the rows of nbgrader's table agree."""
     folder, _ = course
     nb = nbformat.read(folder / "autograded" / learner / "ps1" / "ps1.ipynb", 4)
-    points = {name.removeprefix("check_"): determine_grade(cells(nb)[name])[0]
-              for name in CHECKS}
+    points = {
+        name.removeprefix("check_"): determine_grade(cells(nb)[name])[0]
+        for name in CHECKS
+    }
     with open(folder / "nbgrader.csv", newline="") as file:
         rows = {row["student_id"]: row for row in csv.DictReader(file)}
     assert float(rows[learner]["score"]) == sum(points.values())
@@ -202,10 +244,14 @@ def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
 def test_what_is_wrong_gets_nothing_and_a_sentence_and_what_is_right_its_points(course):
     assert earned(course, "faulty") == {**dict.fromkeys(ANSWERS, 0), THREE: ALL[THREE]}
     said = page(course, "faulty")
-    for sentence in ("not graded: it imports more of manual_dp than the first cell does",
-                     "SyntaxError", f"ps1/{THREE}: right", f"ps1/{FIVE} is not written yet",
-                     "not graded: it imports more of course than the first cell does",
-                     "not run: this is not an answer cell"):
+    for sentence in (
+        "not graded: it imports more of manual_dp than the first cell does",
+        "SyntaxError",
+        f"ps1/{THREE}: right",
+        f"ps1/{FIVE} is not written yet",
+        "not graded: it imports more of course than the first cell does",
+        "not run: this is not an answer cell",
+    ):
         assert sentence in said
     assert f"ps1/{ONE}: right" not in said
 
@@ -225,5 +271,9 @@ def test_what_to_teach_again_names_the_mistakes(course):
 
 def test_the_readme_says_the_commands():
     assert [re.search(r"nbgrader \w+|\w+\.py", line)[0] for line in commands()] == [
-        "nbgrader generate_assignment", "nbgrader autograde",
-        "nbgrader generate_feedback", "nbgrader export", "mistakes.py"]
+        "nbgrader generate_assignment",
+        "nbgrader autograde",
+        "nbgrader generate_feedback",
+        "nbgrader export",
+        "mistakes.py",
+    ]

@@ -8,12 +8,15 @@ CPU = torch.device("cpu")
 
 
 def test_train_batch_takes_the_steps_of_the_cpu_and_another_step_is_seen(monkeypatch):
-    assert max(on_a_gpu.step([CPU] * n, rows) for n, rows in ((1, 5), (2, 9), (3, 2))) \
+    assert (
+        max(on_a_gpu.step([CPU] * n, rows) for n, rows in ((1, 5), (2, 9), (3, 2)))
         <= 1e-12
+    )
     real = on_a_gpu.train_batch
 
     def off(X, y, device_params, devices, lr):
         return real(X, y, device_params, devices, lr * len(devices))
+
     monkeypatch.setattr(on_a_gpu, "train_batch", off)
     assert on_a_gpu.step([CPU]) == 0 and on_a_gpu.step([CPU] * 2) > 1e-4
 

@@ -29,16 +29,27 @@ def train_ddp():
     return loaded(PROGRAM)
 
 
-def test_two_ranks_that_are_stopped_and_go_on_end_where_one_ends_that_does_not(tmp_path):
+def test_two_ranks_that_are_stopped_and_go_on_end_where_one_ends_that_does_not(
+    tmp_path,
+):
     def run(ranks, epochs, name):
-        (_, said), *_ = run_ranks(partial(trained, batch_size=96), ranks, PROGRAM,
-                                  tmp_path / name, epochs, timeout=LONG)
+        (_, said), *_ = run_ranks(
+            partial(trained, batch_size=96),
+            ranks,
+            PROGRAM,
+            tmp_path / name,
+            epochs,
+            timeout=LONG,
+        )
         return said.splitlines()
+
     one, first, then = run(1, 2, "one"), run(2, 1, "two"), run(2, 2, "two")
     assert [line.partition(":")[0] for line in one] == ["epoch 0", "epoch 1"]
     assert first + then == one  # losses and accuracies too
     states = [torch.load(tmp_path / name) for name in ("one", "two")]
-    assert largest_difference(*(list(state["model"].values()) for state in states)) < 1e-12
+    assert (
+        largest_difference(*(list(state["model"].values()) for state in states)) < 1e-12
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
@@ -83,7 +94,8 @@ def test_only_rank_0_writes_and_what_was_there_stays_until_it_is_whole(tmp_path)
         torch_save = torch.save
         torch.save = lambda state, name: (
             written.append((os.path.basename(name), path.read_text())),
-            torch_save(state, name))
+            torch_save(state, name),
+        )
         module.save(str(path), model, optimizer, 3, {"lr": "0.1"})
         dist.barrier()
         epoch = module.resume(str(path), model, optimizer, {"lr": "0.1", "newer": "1"})
@@ -101,7 +113,9 @@ def test_no_file_means_epoch_0(tmp_path):
 def test_the_test_draws_nothing_and_learns_nothing(training):
     def count():
         torch.manual_seed(dist.get_rank())
-        net = nn.Sequential(nn.Linear(3, 9), nn.BatchNorm1d(9), nn.Dropout(0.5)).double()
+        net = nn.Sequential(
+            nn.Linear(3, 9), nn.BatchNorm1d(9), nn.Dropout(0.5)
+        ).double()
         net.train(training)
         X, y = torch.rand(20, 3, dtype=torch.float64), torch.arange(20) % 9
         before = net[1].running_mean.clone()
@@ -109,16 +123,22 @@ def test_the_test_draws_nothing_and_learns_nothing(training):
         modes = [layer.training for layer in net.modules()]
         right = torch.tensor((net.eval()(X).argmax(1) == y).sum().item())
         dist.all_reduce(right)
-        return ([*accuracies] == [pytest.approx(right.item() / 40)],
-                torch.equal(net[1].running_mean, before), modes == [training] * 4)
+        return (
+            [*accuracies] == [pytest.approx(right.item() / 40)],
+            torch.equal(net[1].running_mean, before),
+            modes == [training] * 4,
+        )
+
     assert run_ranks(count, 2) == [(True, True, True)] * 2
 
 
 def mine(folder, *changes):
     """Write a copy of the program with another network, and return its path."""
     text = PROGRAM.read_text()
-    for old, new in (("nn.ReLU()", "nn.BatchNorm1d(32), nn.Dropout(0.5), nn.ReLU()"),
-                     *changes):
+    for old, new in (
+        ("nn.ReLU()", "nn.BatchNorm1d(32), nn.Dropout(0.5), nn.ReLU()"),
+        *changes,
+    ):
         assert text.count(old) == 1
         text = text.replace(old, new)
     path = folder / "mine.py"
@@ -131,8 +151,12 @@ def trained(path, checkpoint, epochs=1, **others):
     module, masks = loaded(path), []
     module.join, dist.destroy_process_group = lambda: torch.device("cpu"), lambda: None
     hook = nn.modules.module.register_module_forward_hook(
-        lambda layer, args, out: masks.append(out == 0)
-        if isinstance(layer, nn.Dropout) and layer.training else None)
+        lambda layer, args, out: (
+            masks.append(out == 0)
+            if isinstance(layer, nn.Dropout) and layer.training
+            else None
+        )
+    )
     settings = {"lr": 0.1, "batch_size": 480, "float64": True} | others
     with hook, redirect_stdout(io.StringIO()) as out:
         module.train(Namespace(epochs=epochs, checkpoint=str(checkpoint), **settings))
@@ -144,9 +168,12 @@ def test_each_rank_drops_its_own_units_and_a_stop_changes_nothing(tmp_path):
     ranks = run_ranks(trained, 2, path, whole, 2, timeout=LONG)
     dropped = [mask for masks, _ in ranks for mask in masks]
     assert len(dropped) == 2 * 2 * 3
-    assert not any(torch.equal(a, b) for i, a in enumerate(dropped) for b in dropped[:i])
-    first, then = (run_ranks(trained, 2, path, parts, epochs, timeout=LONG)
-                   for epochs in (1, 2))
+    assert not any(
+        torch.equal(a, b) for i, a in enumerate(dropped) for b in dropped[:i]
+    )
+    first, then = (
+        run_ranks(trained, 2, path, parts, epochs, timeout=LONG) for epochs in (1, 2)
+    )
     assert first[0][1] + then[0][1] == ranks[0][1]  # losses and accuracies
     one, two = (torch.load(file)["model"] for file in (whole, parts))
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -155,29 +182,50 @@ def test_each_rank_drops_its_own_units_and_a_stop_changes_nothing(tmp_path):
 def test_the_printed_accuracy_is_that_of_the_saved_network(tmp_path):
     last_rows_alone = "BatchNorm1d(32)", "BatchNorm1d(32, momentum=1.0)"
     path, checkpoint = mine(tmp_path, last_rows_alone), tmp_path / "checkpoint"
-    (_, said), _ = run_ranks(partial(trained, batch_size=24), 2, path, checkpoint,
-                             timeout=LONG)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32),
-                        nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 10)).double().eval()
+    (_, said), _ = run_ranks(
+        partial(trained, batch_size=24), 2, path, checkpoint, timeout=LONG
+    )
+    net = (
+        nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(64, 32),
+            nn.BatchNorm1d(32),
+            nn.Dropout(0.5),
+            nn.ReLU(),
+            nn.Linear(32, 10),
+        )
+        .double()
+        .eval()
+    )
     net.load_state_dict(torch.load(checkpoint)["model"])
     _, X, y = train_ddp().digits(torch.float64)
     accuracy = (net(X).argmax(1) == y).double().mean()
     assert said.endswith(f"accuracy {accuracy:.3f}\n")
 
 
-@pytest.mark.parametrize("changes, others, message", [
-    ([], {"lr": 0.0}, "lr 0.1, not 0.0"),
-    ([], {"batch_size": 240}, "batch_size 480, not 240"),
-    ([], {"float64": False}, "float64 True, not False"),
-    ([("momentum=0.9", "momentum=0.5")], {}, "momentum 0.9, not 0.5"),
-    ([("momentum=0.9", "momentum=0.9, weight_decay=0.1")], {}, "weight_decay 0, not 0.1"),
-])
-def test_a_run_with_other_settings_ends_and_names_them(tmp_path, changes, others, message):
+@pytest.mark.parametrize(
+    "changes, others, message",
+    [
+        ([], {"lr": 0.0}, "lr 0.1, not 0.0"),
+        ([], {"batch_size": 240}, "batch_size 480, not 240"),
+        ([], {"float64": False}, "float64 True, not False"),
+        ([("momentum=0.9", "momentum=0.5")], {}, "momentum 0.9, not 0.5"),
+        (
+            [("momentum=0.9", "momentum=0.9, weight_decay=0.1")],
+            {},
+            "weight_decay 0, not 0.1",
+        ),
+    ],
+)
+def test_a_run_with_other_settings_ends_and_names_them(
+    tmp_path, changes, others, message
+):
     checkpoint = tmp_path / "checkpoint"
 
     def again(path):
         with pytest.raises(ValueError, match=f"checkpoint is of a run with {message}"):
             trained(path, checkpoint, 2, **others)
+
     run_ranks(trained, 1, mine(tmp_path), checkpoint, timeout=LONG)
     before = checkpoint.read_bytes()
     run_ranks(again, 1, mine(tmp_path, *changes), timeout=LONG)
@@ -192,6 +240,7 @@ def test_a_file_that_not_all_ranks_see_ends_the_run(tmp_path):
         dist.barrier()
         with pytest.raises(ValueError, match=r"other epochs, next are \[1, 0\]"):
             trained(path, tmp_path / ("here", "elsewhere")[dist.get_rank()], 2)
+
     run_ranks(alone, 2, timeout=LONG)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -201,22 +250,33 @@ def closing(path, *more):
     alive = []
 
     def close():
-        alive.append(sum(type(thing) is DistributedDataParallel
-                         for thing in gc.get_objects()))
+        alive.append(
+            sum(type(thing) is DistributedDataParallel for thing in gc.get_objects())
+        )
+
     ranks = dict.fromkeys(("RANK", "LOCAL_RANK"), "0") | dict.fromkeys(
-        ("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1")
-    with (patch.dict(os.environ, ranks), redirect_stdout(io.StringIO()),
-          patch.object(sys, "argv", [path.name, "--epochs", "1", *more]),
-          patch.object(torch.cuda, "device_count", lambda: 0),
-          patch.object(dist, "init_process_group"),
-          patch.object(dist, "destroy_process_group", close)):
+        ("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"
+    )
+    with (
+        patch.dict(os.environ, ranks),
+        redirect_stdout(io.StringIO()),
+        patch.object(sys, "argv", [path.name, "--epochs", "1", *more]),
+        patch.object(torch.cuda, "device_count", lambda: 0),
+        patch.object(dist, "init_process_group"),
+        patch.object(dist, "destroy_process_group", close),
+    ):
         runpy.run_path(str(path), run_name="__main__")
     return alive
 
 
-@pytest.mark.parametrize("name, more", [
-    ("train_ddp.py", []), ("train.py", []),
-    ("resnet_ddp.py", ["--rows", "8", "--batch-size", "8"])])
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("train_ddp.py", []),
+        ("train.py", []),
+        ("resnet_ddp.py", ["--rows", "8", "--batch-size", "8"]),
+    ],
+)
 def test_a_program_closes_the_group_when_ddp_is_gone(name, more):
     # the last owner of a group waits for its threads; DDP waits with Python's lock held
     assert run_ranks(closing, 1, PROGRAMS / name, *more, timeout=LONG) == [[0]]

@@ -22,9 +22,11 @@ SETS = sorted(path.stem for path in (EXERCISES / "source").glob("*/*.ipynb"))
 
 
 def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and ".ipynb_checkpoints" not in path.parts}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".ipynb_checkpoints" not in path.parts
+    }
 
 
 def load(kind, name):
@@ -48,9 +50,12 @@ def test_what_is_stored_is_what_the_sources_generate_and_nothing_else_is_left(tm
     folder = course(tmp_path, *SETS)
     before = files(folder)
     assert program.release(folder) == 0
-    after = {name: text for name, text in files(folder).items() if "__pycache__" not in name}
-    assert after == before | {f"release/{name}": text for name, text in
-                              files(EXERCISES / "release").items()}  # make release
+    after = {
+        name: text for name, text in files(folder).items() if "__pycache__" not in name
+    }
+    assert after == before | {
+        f"release/{name}": text for name, text in files(EXERCISES / "release").items()
+    }  # make release
     assert len(after) - len(before) == len(SETS)
 
 
@@ -65,6 +70,7 @@ def test_a_source_that_is_not_in_order_is_named(tmp_path, capfd):
 
 # what learners unpack
 
+
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packed")
@@ -76,15 +82,26 @@ def unpacked(tmp_path_factory):
 def test_learners_get_lessons_module_and_sets_and_no_solutions(unpacked):
     names = set(files(unpacked))
     exercises = {name for name in names if name.startswith("notebooks/exercises/")}
-    assert exercises == {"notebooks/exercises/README.md", *(
-        f"notebooks/exercises/release/{name}/{name}.ipynb" for name in SETS)}
-    assert {"notebooks/00_start_here.ipynb", "manual_dp/__init__.py", "pyproject.toml",
-            "constraints.txt", "Makefile", "LICENSE", "notebooks/tools/lab.py"} <= names
+    assert exercises == {
+        "notebooks/exercises/README.md",
+        *(f"notebooks/exercises/release/{name}/{name}.ipynb" for name in SETS),
+    }
+    assert {
+        "notebooks/00_start_here.ipynb",
+        "manual_dp/__init__.py",
+        "pyproject.toml",
+        "constraints.txt",
+        "Makefile",
+        "LICENSE",
+        "notebooks/tools/lab.py",
+    } <= names
     assert {name.split("/")[0] for name in names} <= {
-        path.name for path in ROOT.iterdir()} - {"tests", "build", ".venv", ".git"}
+        path.name for path in ROOT.iterdir()
+    } - {"tests", "build", ".venv", ".git"}
     assert not any("__pycache__" in name or "/." in name for name in names)
-    modules = {path.relative_to(ROOT).as_posix()
-               for path in (ROOT / "manual_dp").rglob("*.py")}
+    modules = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "manual_dp").rglob("*.py")
+    }
     assert modules <= names
 
 
@@ -94,16 +111,20 @@ def test_every_link_that_learners_get_leads_to_a_file_and_to_a_heading_in_it(unp
 
 # what a released notebook holds
 
-STUB = {"code": "# YOUR CODE HERE\nraise NotImplementedError()",
-        "markdown": "YOUR ANSWER HERE"}
+STUB = {
+    "code": "# YOUR CODE HERE\nraise NotImplementedError()",
+    "markdown": "YOUR ANSWER HERE",
+}
 SOLUTION = r"^( *)### BEGIN SOLUTION\n(.*?)### END SOLUTION"
 HIDDEN = r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS"
 
 
 def blank(cell):
     """Return what a cell of a source must read when it is handed out."""
+
     def stub(match):
         return textwrap.indent(STUB[cell["cell_type"]], match[1])
+
     without = re.sub(HIDDEN, "", text(cell), flags=re.S)
     return re.sub(SOLUTION, stub, without, flags=re.M | re.S)
 
@@ -113,12 +134,18 @@ def test_no_solution_no_hidden_check_and_no_output_is_handed_out(name):
     source, handed_out = load("source", name)["cells"], load("release", name)["cells"]
     assert [cell["id"] for cell in handed_out] == [cell["id"] for cell in source]
     assert list(map(text, handed_out)) == list(map(blank, source))
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None
-               for cell in handed_out if cell["cell_type"] == "code")
+    assert all(
+        cell["outputs"] == [] and cell["execution_count"] is None
+        for cell in handed_out
+        if cell["cell_type"] == "code"
+    )
     prose = "\n\n".join(map(text, handed_out))
     assert not re.search(r"(BEGIN|END) (SOLUTION|HIDDEN)|times=", prose)
-    solutions = [match[2].strip() for cell in source
-                 for match in re.finditer(SOLUTION, text(cell), re.M | re.S)]
+    solutions = [
+        match[2].strip()
+        for cell in source
+        for match in re.finditer(SOLUTION, text(cell), re.M | re.S)
+    ]
     assert solutions and [words for words in solutions if words in prose] == []
 
 

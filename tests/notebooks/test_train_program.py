@@ -33,9 +33,14 @@ def trained(words, stop=None):
         steps.append(float(take_step(model, *args)))
         module.net = model
         return torch.tensor(steps[-1], dtype=torch.float64)
+
     module.join, module.train_step = lambda: torch.device("cpu"), step
-    with mock.patch.dict(os.environ, environ), mock.patch.multiple(
-            sys, argv=["train.py", *map(str, words)], path=[str(PROGRAMS), *sys.path]):
+    with (
+        mock.patch.dict(os.environ, environ),
+        mock.patch.multiple(
+            sys, argv=["train.py", *map(str, words)], path=[str(PROGRAMS), *sys.path]
+        ),
+    ):
         args = module.arguments()
         if stop is None:
             module.train(args)
@@ -57,12 +62,19 @@ def on(ranks, *words, stop=None):
         STAY[ranks] = Ranks(ranks)
     stay = STAY[ranks]
     stay.push(words=[*map(str, words)], stop=stop)
-    return stay.run(f"from {__name__} import trained\ntrained(words, stop)", timeout=150)
+    return stay.run(
+        f"from {__name__} import trained\ntrained(words, stop)", timeout=150
+    )
 
 
-@pytest.mark.parametrize("ranks, more", [
-    (3, []), (2, ["--accumulate", "4"]),
-    (2, ["--method", "ddp-by-hand", "--accumulate", "2"])])
+@pytest.mark.parametrize(
+    "ranks, more",
+    [
+        (3, []),
+        (2, ["--accumulate", "4"]),
+        (2, ["--method", "ddp-by-hand", "--accumulate", "2"]),
+    ],
+)
 def test_every_number_of_ranks_and_micro_batches_takes_one_devices_steps(ranks, more):
     [(one, weights)] = on(1, *ALL_DIGITS)
     assert len(one) == 5  # of 1,438 digits
@@ -74,7 +86,10 @@ def test_every_number_of_ranks_and_micro_batches_takes_one_devices_steps(ranks, 
 
 
 def test_the_length_that_is_clipped_is_that_of_the_mean_over_ranks():
-    [(plain, _)], [(one, weights)] = on(1, *ALL_DIGITS), on(1, *ALL_DIGITS, "--clip", "0.05")
+    [(plain, _)], [(one, weights)] = (
+        on(1, *ALL_DIGITS),
+        on(1, *ALL_DIGITS, "--clip", "0.05"),
+    )
     runs = on(2, *ALL_DIGITS, "--clip", "0.05")
     assert one[0] == plain[0] and one[1] > plain[1]  # a shorter step
     assert all(largest_difference(others, weights) < 1e-12 for _, others in runs)
@@ -84,7 +99,7 @@ def test_short_numbers_round_the_loss_and_leave_ranks_alike():
     words = ALL_DIGITS[1:]
     [(plain, _)], runs = on(1, *words), on(2, *words, "--amp")
     first = sum(steps[0] for steps, _ in runs)
-    assert first != plain[0] and first == pytest.approx(plain[0], rel=2 ** -8)
+    assert first != plain[0] and first == pytest.approx(plain[0], rel=2**-8)
     assert all(map(torch.equal, runs[0][1], runs[1][1]))
     assert runs[0][1][0].dtype == torch.float32
 
@@ -102,7 +117,8 @@ def test_a_run_that_is_stopped_ends_as_one_that_is_not(tmp_path, before, after, 
     assert ended(tmp_path / "cut")[2:] == (0, 3)
     on(after, *words, tmp_path / "cut")
     (weights, loss, *place), (others, lost, *end) = map(
-        ended, [tmp_path / "whole", tmp_path / "cut"])
+        ended, [tmp_path / "whole", tmp_path / "cut"]
+    )
     assert place == end == [1, 0]
     far = largest_difference([*weights.values()], [*others.values()])
     assert far == 0 if exact else far < 1e-12
@@ -117,7 +133,9 @@ def test_another_rate_is_not_gone_on_with_and_both_are_named(tmp_path):
     assert CheckpointError.__name__ in str(error.value)
 
 
-def test_the_file_of_out_has_settings_and_history_and_no_place_of_this_machine(tmp_path):
+def test_the_file_of_out_has_settings_and_history_and_no_place_of_this_machine(
+    tmp_path,
+):
     on(2, *ALL_DIGITS, "--out", tmp_path / "run.json", "--checkpoint", tmp_path / "run")
     text = (tmp_path / "run.json").read_text()
     found = json.loads(text)
@@ -138,5 +156,7 @@ def test_a_minibatch_that_the_ranks_cannot_divide_is_refused(monkeypatch, capsys
     monkeypatch.setattr(sys, "argv", ["train.py", "--batch-size", "98"])
     with pytest.raises(SystemExit):
         loaded(PROGRAMS / "train.py").arguments()
-    assert ("--batch-size 98 is not divisible by ranks times --accumulate, 4"
-            in capsys.readouterr().err)
+    assert (
+        "--batch-size 98 is not divisible by ranks times --accumulate, 4"
+        in capsys.readouterr().err
+    )

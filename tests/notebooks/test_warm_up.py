@@ -14,6 +14,7 @@ STORED = Path(__file__).parents[2] / "notebooks/results/digits-warm-up.json"
 def test_the_rate_is_the_one_that_the_exercise_asks_for(capsys):
     def mine(step, base_lr, world_size, warmup_steps):  # the course's own is refused
         return learning_rate(step, base_lr, world_size, warmup_steps)
+
     check("train/learning_rate", mine, draws=random.Random(0))
     assert "right" in capsys.readouterr().out
 
@@ -24,6 +25,7 @@ def test_each_epoch_has_a_loss_and_each_step_its_rate():
     def rate(step):
         asked.append(step)
         return 0.0
+
     found = losses(rate, seed=0, epochs=2)
     assert abs(found[0] - found[1]) < 1e-5  # nothing moves
     assert asked == list(range(24))
@@ -32,5 +34,6 @@ def test_each_epoch_has_a_loss_and_each_step_its_rate():
 def test_the_stored_runs_are_those_of_the_program():
     runs = json.loads(STORED.read_text(encoding="utf-8"))["runs"]
     assert {(run["base_lr"], run["warmup_steps"]) for run in runs} == {
-        (base, steps) for base in BASES for steps in WARM_UPS}
+        (base, steps) for base in BASES for steps in WARM_UPS
+    }
     assert {len(run["loss"]) for run in runs} == {EPOCHS}

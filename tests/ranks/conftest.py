@@ -35,10 +35,15 @@ def start_python(tmp_path):
         folder = tmp_path / f"caller_{len(started)}"
         folder.mkdir()
         (folder / "script.py").write_text(script)
-        started.append(subprocess.Popen(
-            [sys.executable, "script.py"], cwd=folder, text=True,
-            env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": ROOT},
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}))
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "script.py"],
+                cwd=folder,
+                text=True,
+                env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": ROOT},
+                **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+            )
+        )
         return started[-1], folder
 
     yield start
@@ -48,6 +53,7 @@ def start_python(tmp_path):
 
 
 # checkpoints
+
 
 def same(a, b):
     """Return whether two states are equal, bit for bit."""

@@ -31,12 +31,21 @@ KILLS = int(os.environ.get("MANUAL_DP_KILLS", 3))
 def some_state(seed=0, rows=4):
     """Return a state with the shapes and types that trip."""
     generator = torch.Generator().manual_seed(seed)
-    tensors = {str(shape): torch.rand(shape, dtype=torch.float64, generator=generator)
-               for shape in [(), (1,), (0,), (rows, 3)]}
-    return {"tensors": tensors | {"transposed": tensors[str((rows, 3))].t(),
-                                  "half": torch.ones(2, dtype=torch.bfloat16),
-                                  "count": torch.tensor([2**62 + 1])},
-            "epoch": 3, "loss": [0.5, None, True], "name": "a run"}
+    tensors = {
+        str(shape): torch.rand(shape, dtype=torch.float64, generator=generator)
+        for shape in [(), (1,), (0,), (rows, 3)]
+    }
+    return {
+        "tensors": tensors
+        | {
+            "transposed": tensors[str((rows, 3))].t(),
+            "half": torch.ones(2, dtype=torch.bfloat16),
+            "count": torch.tensor([2**62 + 1]),
+        },
+        "epoch": 3,
+        "loss": [0.5, None, True],
+        "name": "a run",
+    }
 
 
 def with_first_line(data):
@@ -52,6 +61,7 @@ def nothing_is_unpacked(monkeypatch):
 
 # save and load
 
+
 def test_what_is_saved_is_loaded_bit_for_bit(path):
     save(path, some_state())
     assert same(load(path), some_state())
@@ -63,8 +73,13 @@ def test_what_is_saved_is_loaded_bit_for_bit(path):
 def test_a_file_is_a_line_and_what_torch_saves(path):
     save(path, some_state())
     head, data = path.read_bytes().split(b"\n", 1)
-    assert head.decode().split() == ["manual_dp", "checkpoint", "1", str(len(data)),
-                                     hashlib.sha256(data).hexdigest()]
+    assert head.decode().split() == [
+        "manual_dp",
+        "checkpoint",
+        "1",
+        str(len(data)),
+        hashlib.sha256(data).hexdigest(),
+    ]
     assert same(torch.load(io.BytesIO(data), weights_only=True), some_state())
 
 
@@ -75,13 +90,15 @@ def test_a_checkpoint_may_be_read_by_whoever_may_read_a_new_file(path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o666])
-def test_the_next_save_keeps_the_mode_and_shows_nobody_more_meanwhile(path, monkeypatch,
-                                                                     mode):
+def test_the_next_save_keeps_the_mode_and_shows_nobody_more_meanwhile(
+    path, monkeypatch, mode
+):
     fsync, written = os.fsync, []
 
     def noted(handle):
         written.append(os.fstat(handle).st_mode & 0o777)
         fsync(handle)
+
     save(path, {})
     path.chmod(mode)
     monkeypatch.setattr(os, "fsync", noted)
@@ -134,6 +151,7 @@ def test_the_bytes_are_on_the_disk_before_the_name_is(path, monkeypatch):
     def noted_replace(source, target):
         calls.append(("replace", str(source), str(target)))
         replace(source, target)
+
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "replace", noted_replace)
     save(path, some_state())
@@ -150,6 +168,7 @@ def test_two_threads_may_save_at_once(path):
             save(path, some_state(seed, rows=2000))
             assert same(load(path)["epoch"], 3)
             done.append(seed)
+
     done = []
     threads = [threading.Thread(target=save_often, args=(seed,)) for seed in (1, 2)]
     for thread in threads:
@@ -162,6 +181,7 @@ def test_two_threads_may_save_at_once(path):
 
 def killed_in_the_middle_of_saves(path, kills):
     """Let a copy of this process save again and again, kill it, and load what is there."""
+
     def save_on(count):
         while True:
             count += 1
@@ -192,19 +212,28 @@ def test_a_kill_at_any_instant_leaves_the_old_file_or_the_new(path):
     def alone():
         dist.destroy_process_group()  # its threads are not in a copy
         killed_in_the_middle_of_saves(str(path), KILLS)
+
     run_ranks(alone, 1, timeout=300)
 
 
 FULL = ": the disk may be full; .*pt is as it was"
 
 
-@pytest.mark.parametrize("call, code, more", [
-    ("fsync", errno.EIO, "$"), ("replace", errno.EIO, "$"),  # that is no full disk
-    ("fsync", errno.ENOSPC, FULL), ("fsync", errno.EDQUOT, FULL)])
-def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypatch, call,
-                                                                code, more):
+@pytest.mark.parametrize(
+    "call, code, more",
+    [
+        ("fsync", errno.EIO, "$"),
+        ("replace", errno.EIO, "$"),  # that is no full disk
+        ("fsync", errno.ENOSPC, FULL),
+        ("fsync", errno.EDQUOT, FULL),
+    ],
+)
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(
+    path, monkeypatch, call, code, more
+):
     def fail(*_):
         raise OSError(code, "no")
+
     save(path, some_state())
     old = path.read_bytes()
     monkeypatch.setattr(os, call, fail)
@@ -220,10 +249,14 @@ def test_a_full_disk_says_so_and_leaves_the_old_file(path):
             save(path, {"W": torch.zeros(10**6)})
         except OSError as error:
             return type(error).__name__, error.errno, str(error)
+
     save(path, some_state())
     [report] = run_ranks(fill, 1, str(path))
-    assert report == ("OSError", errno.EFBIG, "[Errno 27] File too large: the disk may "
-                      f"be full; {path} is as it was")
+    assert report == (
+        "OSError",
+        errno.EFBIG,
+        f"[Errno 27] File too large: the disk may be full; {path} is as it was",
+    )
     assert same(load(path), some_state())
     assert os.listdir(path.parent) == ["model.pt"]
 
@@ -239,6 +272,7 @@ def test_missing_files_and_folders_are_missing_as_usual(path):
 
 
 # what killed saves leave
+
 
 def dead_pid():
     process = subprocess.Popen(["true"])
@@ -268,11 +302,15 @@ def test_what_others_write_is_left_alone(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(socket, "gethostname", lambda: "another")
         elsewhere = written_for(path)
-    kept = [f"{mine}{living}-{living}",    # a living process
-            f"{mine}{os.getpid()}-1",      # another thread of this one
-            f"{elsewhere}{dead}-{dead}",   # living, perhaps, on another host
-            f"{written_for(path.with_name('other.pt'))}{dead}-{dead}",
-            f"{mine}{dead}", f"{mine}x-1", f"{mine[1:]}{dead}-{dead}"]
+    kept = [
+        f"{mine}{living}-{living}",  # a living process
+        f"{mine}{os.getpid()}-1",  # another thread of this one
+        f"{elsewhere}{dead}-{dead}",  # living, perhaps, on another host
+        f"{written_for(path.with_name('other.pt'))}{dead}-{dead}",
+        f"{mine}{dead}",
+        f"{mine}x-1",
+        f"{mine[1:]}{dead}-{dead}",
+    ]
     for name in kept:
         (path.parent / name).touch()
     save(path, {})
@@ -283,6 +321,7 @@ def test_what_another_user_is_writing_is_left_alone(path, monkeypatch):
     def refuse(pid, number):
         assert number == 0
         raise PermissionError(errno.EPERM, "Operation not permitted")
+
     monkeypatch.setattr(os, "kill", refuse)
     name = f"{written_for(path)}99-99"
     (path.parent / name).touch()
@@ -292,15 +331,22 @@ def test_what_another_user_is_writing_is_left_alone(path, monkeypatch):
 
 # files that are not loaded
 
+
 def test_a_flipped_bit_is_seen_before_anything_is_unpacked(path, nothing_is_unpacked):
     good = bytearray(with_first_line(bytes(range(256)) * 400))
     first_line = good.index(b"\n") + 1
-    for place in [*range(first_line), *range(first_line, len(good), 1009),
-                  len(good) - 1]:
+    for place in [
+        *range(first_line),
+        *range(first_line, len(good), 1009),
+        len(good) - 1,
+    ]:
         good[place] ^= 1
         path.write_bytes(good)
-        with pytest.raises(CheckpointError, match="model.pt (is damaged: its bytes are "
-                           "not those|does not begin|should have)"):
+        with pytest.raises(
+            CheckpointError,
+            match="model.pt (is damaged: its bytes are "
+            "not those|does not begin|should have)",
+        ):
             load(path)
         good[place] ^= 1
 
@@ -310,15 +356,26 @@ OTHER = "model.pt does not begin as a checkpoint of ours does, 'manual_dp checkp
 THOUSAND = with_first_line(bytes(1000))
 
 
-@pytest.mark.parametrize("data, message", [
-    (THOUSAND[:-1], SIZE.format(999)), (THOUSAND[:-1000], SIZE.format(0)),
-    (THOUSAND + b"x", SIZE.format(1001)), (b"", "model.pt is empty$"),
-    (THOUSAND[:40], OTHER), (with_first_line(b"")[:-1], OTHER), (bytes(1000), OTHER),
-    (b"manual_dp checkpoint 2 0 " + b"0" * 64 + b"\n", OTHER), (b"\n", OTHER),
-    (b"\xff\xfe\x80" * 100, OTHER), (b" " + THOUSAND, OTHER), (b"hello, world\n", OTHER),
-])
-def test_a_file_of_another_size_or_program_is_refused(path, nothing_is_unpacked, data,
-                                                      message):
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (THOUSAND[:-1], SIZE.format(999)),
+        (THOUSAND[:-1000], SIZE.format(0)),
+        (THOUSAND + b"x", SIZE.format(1001)),
+        (b"", "model.pt is empty$"),
+        (THOUSAND[:40], OTHER),
+        (with_first_line(b"")[:-1], OTHER),
+        (bytes(1000), OTHER),
+        (b"manual_dp checkpoint 2 0 " + b"0" * 64 + b"\n", OTHER),
+        (b"\n", OTHER),
+        (b"\xff\xfe\x80" * 100, OTHER),
+        (b" " + THOUSAND, OTHER),
+        (b"hello, world\n", OTHER),
+    ],
+)
+def test_a_file_of_another_size_or_program_is_refused(
+    path, nothing_is_unpacked, data, message
+):
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=message):
         load(path)
@@ -326,8 +383,11 @@ def test_a_file_of_another_size_or_program_is_refused(path, nothing_is_unpacked,
 
 def test_a_file_of_torch_save_is_refused_with_a_hint(path):
     torch.save({"W": torch.ones(2)}, path)
-    with pytest.raises(CheckpointError, match=r"model.pt does not begin .* for a file "
-                       r"of torch.save, use torch.load\(path, weights_only=True\)"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"model.pt does not begin .* for a file "
+        r"of torch.save, use torch.load\(path, weights_only=True\)",
+    ):
         load(path)
 
 
@@ -345,12 +405,17 @@ def packed_by_torch(thing):
     return packed.getvalue()
 
 
-@pytest.mark.parametrize("pack", [packed_by_torch, lambda thing: pickle.dumps(thing, 2)])
+@pytest.mark.parametrize(
+    "pack", [packed_by_torch, lambda thing: pickle.dumps(thing, 2)]
+)
 def test_a_file_with_code_and_the_right_hash_runs_nothing(path, pack):
     marker = path.parent / "marker"
     path.write_bytes(with_first_line(pack({"W": RunsCode(marker)})))
-    with pytest.raises(CheckpointError, match="model.pt may hold tensors, numbers, "
-                       "strings, lists and dicts, but not (posix.mkdir|this)") as caught:
+    with pytest.raises(
+        CheckpointError,
+        match="model.pt may hold tensors, numbers, "
+        "strings, lists and dicts, but not (posix.mkdir|this)",
+    ) as caught:
         load(path)
     assert not marker.exists()
     # torch's own text would advise to load it all the same
@@ -370,8 +435,11 @@ def test_save_refuses_what_load_would_refuse(path):
     save(path, some_state())
     old = path.read_bytes()
     numpy_float = torch.ones(1, dtype=torch.float64).numpy()[0]
-    with pytest.raises(CheckpointError, match="model.pt may hold tensors, numbers, .* but "
-                                              r"not numpy\..*scalar"):
+    with pytest.raises(
+        CheckpointError,
+        match="model.pt may hold tensors, numbers, .* but "
+        r"not numpy\..*scalar",
+    ):
         save(path, {"loss": numpy_float})
     with pytest.raises(CheckpointError, match="model.pt .* but not .*checkpoint.RunsC"):
         save(path, {"run": RunsCode})
@@ -379,6 +447,7 @@ def test_save_refuses_what_load_would_refuse(path):
 
 
 # several ranks
+
 
 def test_rank_0_saves_and_all_ranks_load_when_the_file_is_there(path):
     def save_and_load():
@@ -388,11 +457,16 @@ def test_rank_0_saves_and_all_ranks_load_when_the_file_is_there(path):
             time.sleep(0.3)
             replace(*names)
             written.append(names)
+
         os.replace = slow
         save(path, {"W": torch.arange(3) + 10} if rank == 0 else None)
         return len(written), path.exists(), load(path)["W"].tolist()
+
     assert run_ranks(save_and_load, 3) == [
-        (1, True, [10, 11, 12]), (0, True, [10, 11, 12]), (0, True, [10, 11, 12])]
+        (1, True, [10, 11, 12]),
+        (0, True, [10, 11, 12]),
+        (0, True, [10, 11, 12]),
+    ]
 
 
 def told(function, *args):
@@ -407,18 +481,29 @@ def test_an_error_of_one_rank_reaches_every_rank(path):
 
     def save_and_load():
         return told(save, nowhere, {}), told(load, f"{path}-{dist.get_rank()}")
+
     for rank in 0, 2:
         save(f"{path}-{rank}", some_state())
     saved, loaded = zip(*run_ranks(save_and_load, 3, timeout=20))
     name, text = saved[0]
     assert name == "FileNotFoundError" and f"{path}/.ck-" in text
-    assert saved[1:] == (("CheckpointError", f"rank 0 could not save {nowhere}: "
-                          f"FileNotFoundError: {text}"),) * 2
+    assert (
+        saved[1:]
+        == (
+            (
+                "CheckpointError",
+                f"rank 0 could not save {nowhere}: FileNotFoundError: {text}",
+            ),
+        )
+        * 2
+    )
     assert loaded[1][0] == "FileNotFoundError"
     for rank in 0, 2:
         name, text = loaded[rank]
         assert name == "CheckpointError"
-        assert text.startswith(f"rank 1 could not load {path}-{rank}: FileNotFoundError")
+        assert text.startswith(
+            f"rank 1 could not load {path}-{rank}: FileNotFoundError"
+        )
     with pytest.raises(RankError, match="rank 0 raised FileNotFoundError"):
         run_ranks(save, 3, nowhere, {}, timeout=20)
     with pytest.raises(RankError, match="rank 1 raised FileNotFoundError"):
@@ -428,26 +513,45 @@ def test_an_error_of_one_rank_reaches_every_rank(path):
 def test_ranks_that_read_different_files_are_named(path):
     for rank in range(4):
         save(f"{path}-{rank}", {"epoch": rank // 2})
-    zero, two = (Path(f"{path}-{rank}").read_text(errors="replace").split()[4]
-                 for rank in (0, 2))
+    zero, two = (
+        Path(f"{path}-{rank}").read_text(errors="replace").split()[4] for rank in (0, 2)
+    )
     texts = run_ranks(lambda: told(load, f"{path}-{dist.get_rank()}"), 4, timeout=20)
-    assert texts == [("CheckpointError", f"could not load {path}-{rank}: the file's SHA-256 "
-                      f"is {two} on rank 2, {zero} on rank 0; give every rank the same")
-                     for rank in range(4)]
+    assert texts == [
+        (
+            "CheckpointError",
+            f"could not load {path}-{rank}: the file's SHA-256 "
+            f"is {two} on rank 2, {zero} on rank 0; give every rank the same",
+        )
+        for rank in range(4)
+    ]
 
 
 def test_ranks_that_save_to_different_files_are_named_and_nothing_is_written(path):
-    texts = run_ranks(lambda: told(save, f"{path}-{dist.get_rank()}", {}), 3, timeout=20)
-    assert texts == [("CheckpointError", f"could not save {path}-{rank}: path is {path}-1 "
-                      f"on rank 1, {path}-0 on rank 0; give every rank the same")
-                     for rank in range(3)]
+    texts = run_ranks(
+        lambda: told(save, f"{path}-{dist.get_rank()}", {}), 3, timeout=20
+    )
+    assert texts == [
+        (
+            "CheckpointError",
+            f"could not save {path}-{rank}: path is {path}-1 "
+            f"on rank 1, {path}-0 on rank 0; give every rank the same",
+        )
+        for rank in range(3)
+    ]
     assert os.listdir(path.parent) == []
 
 
 def test_ranks_of_which_one_saves_and_one_loads_are_named(path):
     def save_or_load():
         return told(load, path) if dist.get_rank() else told(save, path, {})
+
     save(path, {})
     assert run_ranks(save_or_load, 2, timeout=20) == [
-        ("CheckpointError", f"could not {call} {path}: path is missing on rank 1, {path} on "
-         "rank 0; give every rank the same") for call in ("save", "load")]
+        (
+            "CheckpointError",
+            f"could not {call} {path}: path is missing on rank 1, {path} on "
+            "rank 0; give every rank the same",
+        )
+        for call in ("save", "load")
+    ]

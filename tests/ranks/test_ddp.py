@@ -16,12 +16,14 @@ from manual_dp.ranks import DDP, Bucket, BucketDDP, NaiveDDP, run_ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SMALL = 1e-6  # MiB: every parameter is a bucket of its own
-WRAPS = [NaiveDDP,
-         lambda module, **options: BucketDDP(module, 1e-4, **options),
-         lambda module, **options: DDP(module, SMALL, **options),
-         lambda module, **options: DDP(module, 1e-4, **options),  # about 13 float64
-         lambda module, **options: DDP(module, **options),
-         DistributedDataParallel]
+WRAPS = [
+    NaiveDDP,
+    lambda module, **options: BucketDDP(module, 1e-4, **options),
+    lambda module, **options: DDP(module, SMALL, **options),
+    lambda module, **options: DDP(module, 1e-4, **options),  # about 13 float64
+    lambda module, **options: DDP(module, **options),
+    DistributedDataParallel,
+]
 
 
 def rows(number, count=4, width=3):
@@ -53,6 +55,7 @@ def backward(model, number):
 
 def as_torch(scenario, world_size=2):
     """Run `scenario` with each kind; return what torch's gave by rank, if all agree."""
+
     def rank_function():
         return [scenario(wrap) for wrap in WRAPS]
 
@@ -73,8 +76,10 @@ def close(ours, theirs):
 
 # training
 
-OPTIMIZERS = {"SGD": lambda params: torch.optim.SGD(params, lr=0.2, momentum=0.9),
-              "Adam": lambda params: torch.optim.Adam(params, lr=0.01)}
+OPTIMIZERS = {
+    "SGD": lambda params: torch.optim.SGD(params, lr=0.2, momentum=0.9),
+    "Adam": lambda params: torch.optim.Adam(params, lr=0.01),
+}
 SIZES = [[6, 6, 6, 6], [1, 7, 0, 4]]  # rows by rank: even, and uneven; rank 2 has none
 TRAINED = [WRAPS[0], WRAPS[1], WRAPS[2], WRAPS[-1]]
 
@@ -86,8 +91,16 @@ def images(count):
 
 
 def seeing():
-    return filled(nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(),
-                                nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3)))
+    return filled(
+        nn.Sequential(
+            nn.Conv2d(1, 4, 3),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(64, 8),
+            nn.Tanh(),
+            nn.Linear(8, 3),
+        )
+    )
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
@@ -105,7 +118,10 @@ def test_ten_steps_are_torchs_and_those_of_one_device(world_size, optimizer):
         results = []
         for sizes in SIZES:
             n = sum(sizes[:world_size])
-            X, y = (tensor.split(sizes[:world_size])[dist.get_rank()] for tensor in images(n))
+            X, y = (
+                tensor.split(sizes[:world_size])[dist.get_rank()]
+                for tensor in images(n)
+            )
             for wrap in TRAINED:
                 results.append(train(wrap(seeing()), X, y, world_size / n))
         return results
@@ -117,7 +133,7 @@ def test_ten_steps_are_torchs_and_those_of_one_device(world_size, optimizer):
         start = [p.detach() for p in seeing().parameters()]
         assert min((p - q).abs().max() for p, q in zip(one_device, start)) > 1e-2
         for rank in range(world_size):
-            runs = by_rank[rank][4 * i:4 * i + 4]
+            runs = by_rank[rank][4 * i : 4 * i + 4]
             for kind, ours in enumerate(runs):
                 close(ours, one_device)
                 close(ours, runs[-1])
@@ -132,9 +148,10 @@ def test_the_gradient_is_the_mean_of_the_ranks_gradients(world_size):
         for wrap in WRAPS:
             layer = nn.Linear(2, 1, bias=False).double()
             model = wrap(layer)
-            model(torch.full((1, 2), 10.0**dist.get_rank()).double()).sum().backward()
+            model(torch.full((1, 2), 10.0 ** dist.get_rank()).double()).sum().backward()
             results.append(layer.weight.grad)
         return results
+
     mean = torch.full((1, 2), int("1" * world_size) / world_size, dtype=torch.float64)
     for results in run_ranks(rank_function, world_size):
         for grad in results:
@@ -143,12 +160,16 @@ def test_the_gradient_is_the_mean_of_the_ranks_gradients(world_size):
 
 # scenarios: the rank does this with each kind, and sees what torch's sees
 
+
 class Odd(nn.Module):
     """A scalar, an empty parameter, and layers used in another order than registered."""
 
     def __init__(self):
         super().__init__()
-        self.scale, self.none = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(0, 2))
+        self.scale, self.none = (
+            nn.Parameter(torch.ones(())),
+            nn.Parameter(torch.ones(0, 2)),
+        )
         self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(4))
 
     def forward(self, X, order=(2, 0, 3, 1)):
@@ -203,7 +224,9 @@ def batch_norm(wrap):
 @pytest.mark.parametrize("scenario", [another_order_on_each_rank, batch_norm])
 def test_gradients_and_buffers_are_torchs(scenario):
     for theirs in as_torch(scenario, world_size=3):
-        assert any(tensor is not None and tensor.abs().max() > 1e-3 for tensor in theirs)
+        assert any(
+            tensor is not None and tensor.abs().max() > 1e-3 for tensor in theirs
+        )
 
 
 def test_gradients_that_lie_otherwise_in_memory_on_one_rank_are_averaged_by_place():
@@ -211,11 +234,15 @@ def test_gradients_that_lie_otherwise_in_memory_on_one_rank_are_averaged_by_plac
     def rank_function():
         results = []
         for wrap in WRAPS[:-1]:
-            layers = filled(nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 2)))
+            layers = filled(
+                nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 2))
+            )
             if dist.get_rank() == 1:
                 layers.to(memory_format=torch.channels_last)
             model, X = wrap(layers), rows(1, 3, 72).view(3, 2, 6, 6)
-            alone = torch.autograd.grad(layers(X).square().sum(), list(layers.parameters()))
+            alone = torch.autograd.grad(
+                layers(X).square().sum(), list(layers.parameters())
+            )
             model(X).square().sum().backward()
             results.append((grads(model), alone))
         return results
@@ -228,6 +255,7 @@ def test_gradients_that_lie_otherwise_in_memory_on_one_rank_are_averaged_by_plac
 
 
 # find_unused_parameters
+
 
 class Branches(nn.Module):
     def __init__(self):
@@ -248,15 +276,26 @@ def run_branches(wrap, plan, clear=lambda model: None):
     return seen
 
 
-PLAN = [((0, 1), (0, 1)), ((0,), (0, 2)), ((1,), (2,)), ((0, 1, 2), (0, 1, 2)),
-        ((0,), (0,)), ((2, 1), (0,)), ((1,), (1,))]
+PLAN = [
+    ((0, 1), (0, 1)),
+    ((0,), (0, 2)),
+    ((1,), (2,)),
+    ((0, 1, 2), (0, 1, 2)),
+    ((0,), (0,)),
+    ((2, 1), (0,)),
+    ((1,), (1,)),
+]
 
 
-@pytest.mark.parametrize("clear", [
-    lambda model: None,
-    lambda model: model.zero_grad(set_to_none=True),
-    lambda model: model.zero_grad(set_to_none=False),
-], ids=["gradients add up", "None", "zeros"])
+@pytest.mark.parametrize(
+    "clear",
+    [
+        lambda model: None,
+        lambda model: model.zero_grad(set_to_none=True),
+        lambda model: model.zero_grad(set_to_none=False),
+    ],
+    ids=["gradients add up", "None", "zeros"],
+)
 def test_unused_parameters_are_treated_as_torch_treats_them(clear):
     first, second = as_torch(lambda wrap: run_branches(wrap, PLAN, clear))
     # None where neither rank used it yet; from then on the ranks hold the same
@@ -298,10 +337,14 @@ def test_the_gradient_of_what_no_rank_used_keeps_its_bits():
             seen = run_branches(wrap, [((0, 1, 2),) * 3, ((0,),) * 3, ((0,),) * 3])
             results.append(all(map(torch.equal, seen[2:6], seen[-4:])))
         return results
-    assert run_ranks(rank_function, 3) == [[True] * 5] * 3  # a third, three times, is not one
+
+    assert (
+        run_ranks(rank_function, 3) == [[True] * 5] * 3
+    )  # a third, three times, is not one
 
 
 # messages, buckets and overlap
+
 
 def test_naive_sends_a_message_a_parameter_and_the_others_one_a_bucket():
     def rank_function():
@@ -310,6 +353,7 @@ def test_naive_sends_a_message_a_parameter_and_the_others_one_a_bucket():
         def counted(tensor, *args, **kwargs):
             sent[-1].append(tensor.numel())
             return all_reduce(tensor, *args, **kwargs)
+
         dist.all_reduce = counted
         for wrap in WRAPS[:-1]:
             model = wrap(net())
@@ -340,6 +384,7 @@ def recorded(wrap):
     def noted_start(bucket):
         events.append("start " + " ".join(model.names[p] for p in bucket.params))
         start(bucket)
+
     model.ready, Bucket.start = noted_ready, noted_start
     backward(model, 1)
     events.append("backward is over")
@@ -349,20 +394,51 @@ def recorded(wrap):
 
 def test_ddp_starts_a_bucket_while_backward_is_still_on_its_way():
     def rank_function():
-        return [recorded(wrap) for wrap in (
-            lambda layers: BucketDDP(layers, SMALL), lambda layers: DDP(layers, SMALL),
-            lambda layers: DDP(layers, 1e-4), DDP)]
+        return [
+            recorded(wrap)
+            for wrap in (
+                lambda layers: BucketDDP(layers, SMALL),
+                lambda layers: DDP(layers, SMALL),
+                lambda layers: DDP(layers, 1e-4),
+                DDP,
+            )
+        ]
 
     over = "backward is over"
     for after, during, pairs, one in run_ranks(rank_function, 2):
-        assert after == ["ready 2.weight", "ready 1.weight", "ready 0.weight",
-                         "start 2.weight", "start 1.weight", "start 0.weight", over]
-        assert during == ["ready 2.weight", "start 2.weight", "ready 1.weight",
-                          "start 1.weight", "ready 0.weight", "start 0.weight", over]
-        assert pairs == ["ready 2.weight", "ready 1.weight", "start 2.weight 1.weight",
-                         "ready 0.weight", "start 0.weight", over]
-        assert one == ["ready 2.weight", "ready 1.weight", "ready 0.weight",
-                       "start 2.weight 1.weight 0.weight", over]
+        assert after == [
+            "ready 2.weight",
+            "ready 1.weight",
+            "ready 0.weight",
+            "start 2.weight",
+            "start 1.weight",
+            "start 0.weight",
+            over,
+        ]
+        assert during == [
+            "ready 2.weight",
+            "start 2.weight",
+            "ready 1.weight",
+            "start 1.weight",
+            "ready 0.weight",
+            "start 0.weight",
+            over,
+        ]
+        assert pairs == [
+            "ready 2.weight",
+            "ready 1.weight",
+            "start 2.weight 1.weight",
+            "ready 0.weight",
+            "start 0.weight",
+            over,
+        ]
+        assert one == [
+            "ready 2.weight",
+            "ready 1.weight",
+            "ready 0.weight",
+            "start 2.weight 1.weight 0.weight",
+            over,
+        ]
 
 
 def test_buckets_start_in_one_order_where_gradients_get_ready_in_another():
@@ -372,15 +448,18 @@ def test_buckets_start_in_one_order_where_gradients_get_ready_in_another():
         def noted(bucket):
             events.append(model.names[bucket.params[0]])
             start(bucket)
+
         Bucket.start = noted
         model = DDP(filled(Odd()), SMALL)
-        for order in [(0, 1, 2, 3), (3, 2, 1, 0)][::1 - 2 * dist.get_rank()]:
+        for order in [(0, 1, 2, 3), (3, 2, 1, 0)][:: 1 - 2 * dist.get_rank()]:
             model(rows(1), order).sum().backward()
         return events
 
     first, second = run_ranks(rank_function, 2)
     names = [name for name, _ in Odd().named_parameters()][::-1]
-    assert names.pop() == "scale"  # shares the bucket of `none`, whose 0 bytes did not fill it
+    assert (
+        names.pop() == "scale"
+    )  # shares the bucket of `none`, whose 0 bytes did not fill it
     assert first == second == 2 * names
 
 

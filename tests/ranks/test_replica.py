@@ -41,16 +41,21 @@ def rows(rank, count=5, width=3):
 
 # the start
 
+
 def everything(seed):
     """Return a module with all kinds of parameters and buffers, the seed's numbers."""
-    module = nn.Sequential(nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3), nn.Linear(2, 2)).double()
+    module = nn.Sequential(
+        nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3), nn.Linear(2, 2)
+    ).double()
     module[2].bias.requires_grad_(False)
     module.register_buffer("mask", torch.tensor([True, False, False]).roll(seed))
     module.register_buffer("here", torch.tensor([seed]), persistent=False)
     with torch.no_grad():
         for i, tensor in enumerate([*module.parameters(), *module.buffers()]):
             if tensor.is_floating_point():
-                tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape) + 100 * i + seed / 8)
+                tensor.copy_(
+                    torch.arange(tensor.numel()).view(tensor.shape) + 100 * i + seed / 8
+                )
     return module
 
 
@@ -65,16 +70,22 @@ def test_all_start_from_the_numbers_of_rank_0(world_size):
                 module[2].weight.data = module[2].weight.data.t().contiguous().t()
             strides = [p.stride() for p in module.parameters()]
             wrapped = kind(module, **CAP[kind])
-            results.append(([*module.parameters(), *module.buffers()],
-                            wrapped.module is module,
-                            strides == [p.stride() for p in module.parameters()]))
+            results.append(
+                (
+                    [*module.parameters(), *module.buffers()],
+                    wrapped.module is module,
+                    strides == [p.stride() for p in module.parameters()],
+                )
+            )
         return results
 
     first = everything(0)
     for results in run_ranks(rank_function, world_size):
         for tensors, same_module, same_strides in results:
             assert same_module and same_strides and len(tensors) == 11
-            assert all(map(torch.equal, tensors, [*first.parameters(), *first.buffers()]))
+            assert all(
+                map(torch.equal, tensors, [*first.parameters(), *first.buffers()])
+            )
 
 
 def changed(change):
@@ -106,22 +117,41 @@ def other_buffer(layers):
 
 
 DIFFERENCES = [
-    (other_layer, "rank 1 has 2.weight (3, 4) torch.float64, rank 0 has 2.weight (2, 4) "
-                  "torch.float64"),
-    (other_name, "rank 1 has head.weight (2, 4) torch.float64, rank 0 has 2.weight (2, 4) "
-                 "torch.float64"),
+    (
+        other_layer,
+        "rank 1 has 2.weight (3, 4) torch.float64, rank 0 has 2.weight (2, 4) "
+        "torch.float64",
+    ),
+    (
+        other_name,
+        "rank 1 has head.weight (2, 4) torch.float64, rank 0 has 2.weight (2, 4) "
+        "torch.float64",
+    ),
     (more, "rank 1 has 3.weight (2, 2) torch.float64, rank 0 has nothing more"),
-    (lambda layers: layers.float(), "rank 1 has 0.weight (4, 3) torch.float32, rank 0 has "
-                                    "0.weight (4, 3) torch.float64"),
-    (lambda layers: layers[2].bias.requires_grad_(False),
-     "rank 1 has 2.bias (2,) torch.float64 without gradient, rank 0 has 2.bias (2,) "
-     "torch.float64"),
-    (all_frozen, "rank 1 has 0.weight (4, 3) torch.float64 without gradient, rank 0 has "
-                 "0.weight (4, 3) torch.float64"),
-    (other_buffer, "rank 1 has 1.steps (1,) torch.float32 without gradient, rank 0 has "
-                   "nothing more"),
-    (lambda layers: layers.pop(2), "rank 1 has nothing more, rank 0 has 2.weight (2, 4) "
-                                   "torch.float64"),
+    (
+        lambda layers: layers.float(),
+        "rank 1 has 0.weight (4, 3) torch.float32, rank 0 has "
+        "0.weight (4, 3) torch.float64",
+    ),
+    (
+        lambda layers: layers[2].bias.requires_grad_(False),
+        "rank 1 has 2.bias (2,) torch.float64 without gradient, rank 0 has 2.bias (2,) "
+        "torch.float64",
+    ),
+    (
+        all_frozen,
+        "rank 1 has 0.weight (4, 3) torch.float64 without gradient, rank 0 has "
+        "0.weight (4, 3) torch.float64",
+    ),
+    (
+        other_buffer,
+        "rank 1 has 1.steps (1,) torch.float32 without gradient, rank 0 has "
+        "nothing more",
+    ),
+    (
+        lambda layers: layers.pop(2),
+        "rank 1 has nothing more, rank 0 has 2.weight (2, 4) torch.float64",
+    ),
 ]
 
 
@@ -133,8 +163,10 @@ def test_ranks_whose_parameters_differ_are_told_so_on_every_rank():
             before = [p.clone() for p in layers.parameters()]
             texts.append(told(DDP, layers))
             same = all(map(torch.equal, layers.parameters(), before))
-            texts.append(same and not any(p._post_accumulate_grad_hooks
-                                          for p in layers.parameters()))
+            texts.append(
+                same
+                and not any(p._post_accumulate_grad_hooks for p in layers.parameters())
+            )
         return texts
 
     for texts in run_ranks(rank_function, 3):
@@ -144,10 +176,15 @@ def test_ranks_whose_parameters_differ_are_told_so_on_every_rank():
 
 WAYS = [  # of rank 0, of rank 1, what differs
     ((DDP, {}), (DDP, {"bucket_cap_mb": 1}), "bucket_cap_mb=1", "bucket_cap_mb=25"),
-    ((DDP, {}), (DDP, {"find_unused_parameters": True}), "find_unused_parameters=True",
-     "find_unused_parameters=False"),
+    (
+        (DDP, {}),
+        (DDP, {"find_unused_parameters": True}),
+        "find_unused_parameters=True",
+        "find_unused_parameters=False",
+    ),
     ((DDP, {}), (BucketDDP, {}), "wrapper=BucketDDP", "wrapper=DDP"),
-    ((NaiveDDP, {}), (DDP, {}), "wrapper=DDP", "wrapper=NaiveDDP")]
+    ((NaiveDDP, {}), (DDP, {}), "wrapper=DDP", "wrapper=NaiveDDP"),
+]
 
 
 def test_ranks_that_wrap_in_different_ways_are_told_so_on_every_rank():
@@ -158,15 +195,20 @@ def test_ranks_that_wrap_in_different_ways_are_told_so_on_every_rank():
             texts.append(told(kind, net(), **options))
         return texts
 
-    texts = [f"ValueError: rank 1 has {ones}, rank 0 has {zeros}"
-             for *_, ones, zeros in WAYS]
+    texts = [
+        f"ValueError: rank 1 has {ones}, rank 0 has {zeros}" for *_, ones, zeros in WAYS
+    ]
     assert run_ranks(rank_function, 3, timeout=20) == [texts] * 3
 
 
 def test_a_module_with_nothing_to_learn_is_refused():
     def rank_function():
-        return [told(kind, layers) for kind in KINDS
-                for layers in (nn.Tanh(), net().requires_grad_(False))]
+        return [
+            told(kind, layers)
+            for kind in KINDS
+            for layers in (nn.Tanh(), net().requires_grad_(False))
+        ]
+
     text = "ValueError: the module has no parameter that wants a gradient"
     assert run_ranks(rank_function, 2) == [[text] * 6] * 2
 
@@ -179,10 +221,12 @@ def test_a_replica_outside_a_rank_is_an_error(kind):
 
 # averaging
 
+
 def test_a_subclass_says_how_to_average():
     def rank_function():
         model = Replica(net())
         return told(model(rows(0)).sum().backward)
+
     assert run_ranks(rank_function, 1) == ["NotImplementedError: "]
 
 
@@ -194,6 +238,7 @@ def test_average_is_called_once_when_all_gradients_are_there():
 
             def average(self, params):
                 calls.append([self.names[p] for p in params])
+
         calls = []
         model = Recorded(net())
         model(rows(0)).sum().backward()
@@ -202,7 +247,7 @@ def test_average_is_called_once_when_all_gradients_are_there():
         return calls
 
     names = ["0.weight", "0.bias", "2.weight", "2.bias"]
-    calls, = run_ranks(rank_function, 1)
+    (calls,) = run_ranks(rank_function, 1)
     assert calls[4:6] == [names, "backward is over"] and calls[10:] == [names]
     assert sorted(calls[:4]) == sorted(calls[6:10]) == sorted(names)
 
@@ -212,14 +257,17 @@ def test_arguments_and_output_are_the_modules():
         class Wants(nn.Linear):
             def forward(self, X, *, twice=False):
                 return {"out": [super().forward(X) * (2 if twice else 1)]}
+
         layer = Wants(3, 2).double()
         plain = nn.Linear.forward(layer, rows(0))
         results = [kind(layer)(rows(0), twice=True)["out"][0] for kind in KINDS]
         return [torch.equal(result, 2 * plain) for result in results]
+
     assert run_ranks(rank_function, 1) == [[True] * 3]
 
 
 # errors of the learner's
+
 
 def skipping(layers):
     """Let the forward of the layers leave out the first one."""
@@ -230,18 +278,26 @@ def skipping(layers):
 def test_a_rank_that_alone_leaves_parameters_out_is_named():
     def rank_function():
         layers = net()
-        model = DDP(skipping(layers) if dist.get_rank() == 1 else layers, bucket_cap_mb=1e-6)
+        model = DDP(
+            skipping(layers) if dist.get_rank() == 1 else layers, bucket_cap_mb=1e-6
+        )
         model(rows(0)).sum().backward()
-    with pytest.raises(RankError, match="rank 1 raised RuntimeError: backward did not reach "
-                                        "0.weight, 0.bias"):
+
+    with pytest.raises(
+        RankError,
+        match="rank 1 raised RuntimeError: backward did not reach 0.weight, 0.bias",
+    ):
         run_ranks(rank_function, 2, timeout=20)
 
 
 # copies
 
+
 def test_the_state_dict_has_torchs_keys_and_goes_to_and_fro():
     def rank_function():
-        theirs = DistributedDataParallel(nn.Sequential(net(5), nn.BatchNorm1d(2).double()))
+        theirs = DistributedDataParallel(
+            nn.Sequential(net(5), nn.BatchNorm1d(2).double())
+        )
         results = []
         for kind in KINDS:
             model = kind(nn.Sequential(net(), nn.BatchNorm1d(2).double()), **CAP[kind])
@@ -251,6 +307,7 @@ def test_the_state_dict_has_torchs_keys_and_goes_to_and_fro():
             results.append(str(theirs.load_state_dict(model.state_dict())))
             results.append([name for name, _ in model.named_parameters()][0])
         return results
+
     matched = "<All keys matched successfully>"
     expected = [True, matched, True, matched, "module.0.0.weight"] * 3
     assert run_ranks(rank_function, 2) == [expected] * 2

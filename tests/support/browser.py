@@ -1,7 +1,7 @@
 """A real browser for tests: Debian's chromium, driven by playwright, or the reason why not.
 
-    open_browser   a browser, for a with statement; skips the test if there is none
-    watched        a page, and the list of what went wrong in it or left the machine
+open_browser   a browser, for a with statement; skips the test if there is none
+watched        a page, and the list of what went wrong in it or left the machine
 """
 
 import os
@@ -23,7 +23,8 @@ def open_browser():
     with playwright.sync_playwright() as play:
         # a container's root may not open chromium's own sandbox
         browser = play.chromium.launch(
-            executable_path=program, chromium_sandbox=os.geteuid() != 0, timeout=SOON)
+            executable_path=program, chromium_sandbox=os.geteuid() != 0, timeout=SOON
+        )
         try:
             yield browser
         finally:
@@ -39,8 +40,12 @@ def watched(browser, hosts=(), **options):
     own = ("file:", "data:", "blob:", *hosts)
     page.on("console", lambda said: said.type == "error" and faults.append(said.text))
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("request", lambda request: request.url.startswith(own)
-            or faults.append(f"asks for {request.url}"))
+    page.on(
+        "request",
+        lambda request: (
+            request.url.startswith(own) or faults.append(f"asks for {request.url}")
+        ),
+    )
     try:
         yield page, faults
     finally:

@@ -1,6 +1,6 @@
 """What tests of the command lines share.
 
-    refuses   what a command prints when it refuses its arguments
+refuses   what a command prints when it refuses its arguments
 """
 
 import pytest

@@ -1,8 +1,8 @@
 """Ranks that have imported torch, in the place of new Pythons, which take 5 s of a core each.
 
-    forked_audit      audit_script runs its scripts in the ranks of run_ranks
-    forked_torchrun   these are the torchruns
-    forked_ranks      and the programs' ranks are their forks
+forked_audit      audit_script runs its scripts in the ranks of run_ranks
+forked_torchrun   these are the torchruns
+forked_ranks      and the programs' ranks are their forks
 """
 
 import os
@@ -25,6 +25,7 @@ def forked_audit(monkeypatch):
         sys.path.insert(0, "")
         command.inside()
         os._exit(0)  # a new python leaves no result
+
     monkeypatch.setattr(command, "_become", become)
 
 
@@ -33,6 +34,7 @@ def forked_torchrun(monkeypatch):
     def start(commands):
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.run import main
+
         words = commands[dist.get_rank()][3:]
         dist.destroy_process_group()  # its threads would not be in a fork
         try:
@@ -40,6 +42,7 @@ def forked_torchrun(monkeypatch):
         except ChildFailedError as error:
             return 1, str(error)
         return 0, ""
+
     monkeypatch.setattr(sys.modules[course.lab.torchrun.__name__], "_start", start)
 
 

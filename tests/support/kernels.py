@@ -1,6 +1,6 @@
 """A real Jupyter kernel for tests, spoken to through files: a port may be taken.
 
-    ipc   what a kernel manager needs for it
+ipc   what a kernel manager needs for it
 """
 
 import functools

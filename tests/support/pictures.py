@@ -19,8 +19,11 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/pictures.json"
 TRAFFIC = {
     "by layer": [("activations", 102_400), ("their gradients", 102_400)],
-    "inside a layer": [("conv 1", 432_640, "both"), ("scores", 640, 1),
-                       ("gradients of the scores", 640, 0)],
+    "inside a layer": [
+        ("conv 1", 432_640, "both"),
+        ("scores", 640, 1),
+        ("gradients of the scores", 640, 0),
+    ],
     "by data": [("gradients", 1_032_544, 1), ("their sum", 1_032_544, 0)],
 }
 
@@ -28,15 +31,24 @@ TRAFFIC = {
 def schedule(stages, micro_batches, backward=True):
     """Return GPipe's schedule: all forward, then all backward."""
     slots = stages + micro_batches - 1
-    return [(stage + i, stage, i + 1, "forward")
-            for stage in range(stages) for i in range(micro_batches)] + [
+    return [
+        (stage + i, stage, i + 1, "forward")
+        for stage in range(stages)
+        for i in range(micro_batches)
+    ] + [
         (slots + i + stages - 1 - stage, stage, i + 1, "backward")
-        for stage in range(stages) for i in range(micro_batches) if backward]
+        for stage in range(stages)
+        for i in range(micro_batches)
+        if backward
+    ]
 
 
 def star(ranks):
-    return [Sent(*way, "weights", 1_032_544) for rank in range(1, ranks)
-            for way in ((0, rank), (rank, 0))]
+    return [
+        Sent(*way, "weights", 1_032_544)
+        for rank in range(1, ranks)
+        for way in ((0, rank), (rank, 0))
+    ]
 
 
 def ring(ranks):
@@ -57,33 +69,71 @@ def pictures():
     made["pipeline 8 32"] = clocks.pipeline(schedule(8, 32), 8)
     made["pipeline forward"] = clocks.pipeline(schedule(4, 1, False), 4)
     made["memory of 1"] = boxes.memory({"get_params": [5]})
-    made["memory of 4"] = boxes.memory({"p.to(device)": [7] * 4, "get_params": [*range(4)]})
-    made["memory of 8"] = boxes.memory({"p.to(device)": [7] * 8, "get_params": [*range(8)],
-                                       "pairs": [1, 1, 2, 2, 3, 3, 4, 4]})
-    made["shards"] = bars.shards({
-        "5 rows over 4": [2, 2, 1, 0], "2 rows over 8": [1, 1] + [0] * 6,
-        "60 rows over 8": [8] * 7 + [4], "3 rows over 1": [3]})
+    made["memory of 4"] = boxes.memory(
+        {"p.to(device)": [7] * 4, "get_params": [*range(4)]}
+    )
+    made["memory of 8"] = boxes.memory(
+        {
+            "p.to(device)": [7] * 8,
+            "get_params": [*range(8)],
+            "pairs": [1, 1, 2, 2, 3, 3, 4, 4],
+        }
+    )
+    made["shards"] = bars.shards(
+        {
+            "5 rows over 4": [2, 2, 1, 0],
+            "2 rows over 8": [1, 1] + [0] * 6,
+            "60 rows over 8": [8] * 7 + [4],
+            "3 rows over 1": [3],
+        }
+    )
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
         made[f"weights {sizes}"] = bars.weights(sizes)
     made["sampler"] = bars.sampler(
-        {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5)
+        {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5
+    )
     made["sampler of 6"] = bars.sampler({"one": [[i, i + 6] for i in range(6)]}, 12)
     for function in WAYS.values():
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([*WAYS.values()], n)
-    sizes = [("b4", 10), ("W4", 1280), ("b3", 128), ("W3", 102_400), ("b2", 50),
-             ("W2", 25_000), ("b1", 20), ("W1", 500)]
-    made["buckets"] = bars.buckets({
-        "cap 25 MiB": [sizes], "cap 0.05 MiB": [sizes[:4], sizes[4:]],
-        "cap 0.001 MiB": [[size] for size in sizes]})
+    sizes = [
+        ("b4", 10),
+        ("W4", 1280),
+        ("b3", 128),
+        ("W3", 102_400),
+        ("b2", 50),
+        ("W2", 25_000),
+        ("b1", 20),
+        ("W1", 500),
+    ]
+    made["buckets"] = bars.buckets(
+        {
+            "cap 25 MiB": [sizes],
+            "cap 0.05 MiB": [sizes[:4], sizes[4:]],
+            "cap 0.001 MiB": [[size] for size in sizes],
+        }
+    )
     for n in (2, 4, 8):
-        made[f"traffic of {n}"] = graph.traffic({"a star": star(n), "a ring": ring(n)}, n)
-        made[f"messages of {n}"] = graph.messages({
-            "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
-            "numbers": ([(e.source, e.target, i + 1) for i in range(n - 1)
-                         for e in ring(n)], [1] * n, [n * (n + 1) / 2] * n)}, n)
+        made[f"traffic of {n}"] = graph.traffic(
+            {"a star": star(n), "a ring": ring(n)}, n
+        )
+        made[f"messages of {n}"] = graph.messages(
+            {
+                "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
+                "numbers": (
+                    [
+                        (e.source, e.target, i + 1)
+                        for i in range(n - 1)
+                        for e in ring(n)
+                    ],
+                    [1] * n,
+                    [n * (n + 1) / 2] * n,
+                ),
+            },
+            n,
+        )
     made["traffic, one row"] = graph.traffic({"a star": [], "a ring": ring(8)}, 8)
     return [*made.items(), *processes().items()]
 
@@ -94,27 +144,36 @@ def processes():
     for n in (1, 2, 3, 8):
         numbers = [10.0 * rank for rank in range(n)]
         made[f"worlds of {n}"] = boxes.worlds(numbers, numbers)
-    for name, sends in {"a tree": [[1, 2, 4], [3, 5], [6], [7], [], [], [], []],
-                        "a line": [[1], [2], []], "one": [[]]}.items():
+    for name, sends in {
+        "a tree": [[1, 2, 4], [3, 5], [6], [7], [], [], [], []],
+        "a line": [[1], [2], []],
+        "one": [[]],
+    }.items():
         made[f"spread, {name}"] = boxes.spread(sends)
     made["spread from rank 2"] = boxes.spread([[], [], [1, 0]], src=2)
     one, two = ("step 1", 1.0, 51.0), ("step 2", 50.0, 51.0)
-    made["calls that mix"] = boxes.calls([[one, ("step 2", 2.0, 62.0)],
-                                         [two, ("step 3", 60.0, 62.0)]])
+    made["calls that mix"] = boxes.calls(
+        [[one, ("step 2", 2.0, 62.0)], [two, ("step 3", 60.0, 62.0)]]
+    )
     made["calls that meet"] = boxes.calls([[one], [("step 1", 50.0, 51.0)]])
     made["a call is missing"] = boxes.calls([[one, ("step 2", 2.0, 2.0)], [two]])
     for count, ranks in ((1, 1), (2, 2), (2, 3), (3, 2)):
         made[f"hosts {count} {ranks}"] = boxes.hosts(
-            [[(local, host * ranks + local) for local in range(ranks)]
-             for host in range(count)])
+            [
+                [(local, host * ranks + local) for local in range(ranks)]
+                for host in range(count)
+            ]
+        )
     made["hosts, unequal"] = boxes.hosts([[(1, 7), (0, 0)], [(0, 2)]])
     return made
 
 
 def hashes():
     """Return {name: hash} of the pictures drawn now, and of those that lessons store."""
-    return {"drawn": {name: short(picture.text) for name, picture in pictures()},
-            "stored": {name: short(text) for name, text in stored()}}
+    return {
+        "drawn": {name: short(picture.text) for name, picture in pictures()},
+        "stored": {name: short(text) for name, text in stored()},
+    }
 
 
 def stored():

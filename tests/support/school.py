@@ -1,10 +1,10 @@
 """The answers that tests of exercises hand in, and how a cell becomes functions.
 
-    SETS, NAMES             the sets and the exercises that there are
-    WRONG, RIGHT            {exercise: {hint: cell}}, {exercise: {style: cell}}
-    define                  the answers that cells define, after a notebook's first
-    solution, in_notebook   those of the source notebook; of a cell with magics
-    told                    what a check says of them: None, or the hint
+SETS, NAMES             the sets and the exercises that there are
+WRONG, RIGHT            {exercise: {hint: cell}}, {exercise: {style: cell}}
+define                  the answers that cells define, after a notebook's first
+solution, in_notebook   those of the source notebook; of a cell with magics
+told                    what a check says of them: None, or the hint
 """
 
 import contextlib
@@ -43,18 +43,25 @@ NAMES = list(checks.EXERCISES)
 SETS = [file for file in FILES if file in checks.SETS]
 
 
-WRONG = {name: {hint: filled(cell, changes) for hint, changes in mistakes.items()}
-         for name, (cell, mistakes) in TEMPLATES.items()}
+WRONG = {
+    name: {hint: filled(cell, changes) for hint, changes in mistakes.items()}
+    for name, (cell, mistakes) in TEMPLATES.items()
+}
 STYLES = tables(right, "RIGHT")
-RIGHT = {name: {"what wrong ones are made of": filled(cell, {}), **STYLES.get(name, {})}
-         for name, (cell, _) in TEMPLATES.items()}
+RIGHT = {
+    name: {"what wrong ones are made of": filled(cell, {}), **STYLES.get(name, {})}
+    for name, (cell, _) in TEMPLATES.items()
+}
 
 
 @functools.cache
 def _cells(problem_set):
     path = SOURCE / problem_set / f"{problem_set}.ipynb"
-    return [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
-            if cell["cell_type"] == "code"]
+    return [
+        cell
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def _text(cell):
@@ -64,13 +71,19 @@ def _text(cell):
 def points(problem_set):
     """Return the points that a notebook's cells give: {exercise: points}."""
     metas = [cell["metadata"]["nbgrader"] for cell in _cells(problem_set)]
-    return {f"{problem_set}/{meta['grade_id'].removeprefix('check_')}": meta["points"]
-            for meta in metas if meta["grade"] and not meta["solution"]}
+    return {
+        f"{problem_set}/{meta['grade_id'].removeprefix('check_')}": meta["points"]
+        for meta in metas
+        if meta["grade"] and not meta["solution"]
+    }
 
 
 def _answer_cells(problem_set):
-    return [_text(cell) for cell in _cells(problem_set)
-            if cell["metadata"]["nbgrader"]["solution"]]
+    return [
+        _text(cell)
+        for cell in _cells(problem_set)
+        if cell["metadata"]["nbgrader"]["solution"]
+    ]
 
 
 @functools.cache
@@ -80,10 +93,19 @@ def _given(folder):
     if folder in checks.SETS:
         _run(re.sub(r"(?m)^\s*[%!].*$", "", _text(_cells(folder)[0])), space)
         return space
-    return {**space, "torch": torch, "dist": dist, "nn": nn, "F": F,
-            **{word: getattr(module, word) for module in (ranks, manual_dp)
-               for word in module.__all__},
-            **{part.__name__: part for part in (replicate, parallel_apply, gather)}}
+    return {
+        **space,
+        "torch": torch,
+        "dist": dist,
+        "nn": nn,
+        "F": F,
+        **{
+            word: getattr(module, word)
+            for module in (ranks, manual_dp)
+            for word in module.__all__
+        },
+        **{part.__name__: part for part in (replicate, parallel_apply, gather)},
+    }
 
 
 def _run(cell, space):

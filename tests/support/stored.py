@@ -1,7 +1,7 @@
 """Run a notebook and compare what it prints with what is stored.
 
-    nbval     run a notebook as `make test` does; pytest's status, what it printed
-    LESSONS   the lessons, the first one first
+nbval     run a notebook as `make test` does; pytest's status, what it printed
+LESSONS   the lessons, the first one first
 """
 
 import os
@@ -16,8 +16,22 @@ LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 def nbval(notebook, timeout=1500):
     """Run a notebook as `make test` does; return its status and what it printed."""
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval",
-         "--nbval-current-env", "--nbval-cell-timeout=600", str(notebook)],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=timeout,
-        capture_output=True, text=True)
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--nbval",
+            "--nbval-current-env",
+            "--nbval-cell-timeout=600",
+            str(notebook),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+    )
     return run.returncode, run.stdout + run.stderr

@@ -11,7 +11,16 @@ import sys
 import torch  # noqa: F401
 import torch.distributed  # noqa: F401
 
-KEPT = {"SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIG_DFL", "SIG_IGN"}
+KEPT = {
+    "SIGABRT",
+    "SIGFPE",
+    "SIGILL",
+    "SIGINT",
+    "SIGSEGV",
+    "SIGTERM",
+    "SIG_DFL",
+    "SIG_IGN",
+}
 MODULES = ("fcntl grp posix pty pwd readline resource syslog termios tty").split()
 OS = """chown chroot fchmod fchown fork forkpty getegid geteuid getgid getgroups getloadavg
     getpgid getpgrp getpriority getsid getuid killpg lchown mkfifo mknod nice openpty
@@ -20,12 +29,30 @@ OS = """chown chroot fchmod fchown fork forkpty getegid geteuid getgid getgroups
     sysconf uname wait wait3 wait4 waitid WEXITED WIFEXITED WIFSIGNALED WNOHANG
     WNOWAIT O_DIRECTORY""".split()
 
-for name in [name for name in dir(signal) if name.startswith("SIG") and name not in KEPT]:
+for name in [
+    name for name in dir(signal) if name.startswith("SIG") and name not in KEPT
+]:
     delattr(signal, name)
-for place, names in ((signal, ["alarm", "getitimer", "setitimer", "ITIMER_REAL",
-                               "ITIMER_VIRTUAL", "ITIMER_PROF", "pause", "pthread_kill",
-                               "pthread_sigmask", "sigpending", "sigwait"]),
-                     (socket, ["AF_UNIX", "send_fds", "recv_fds"]), (os, OS)):
+for place, names in (
+    (
+        signal,
+        [
+            "alarm",
+            "getitimer",
+            "setitimer",
+            "ITIMER_REAL",
+            "ITIMER_VIRTUAL",
+            "ITIMER_PROF",
+            "pause",
+            "pthread_kill",
+            "pthread_sigmask",
+            "sigpending",
+            "sigwait",
+        ],
+    ),
+    (socket, ["AF_UNIX", "send_fds", "recv_fds"]),
+    (os, OS),
+):
     for name in names:
         if hasattr(place, name):
             delattr(place, name)

@@ -35,7 +35,7 @@ from manual_dp.ranks.launch.verdict import RankError
 BACKENDS = ("gloo", "nccl")
 UNSENT = "function and args must be sent to other processes, but cloudpickle says"
 START = 60  # seconds for the nursery's first answer: a slow disk takes 20 to read torch
-LATE = 15   # seconds that an answer may come after its deadline
+LATE = 15  # seconds that an answer may come after its deadline
 
 
 def run_ranks(function, world_size, *args, timeout=60, backend="gloo"):
@@ -70,12 +70,20 @@ def make_job(world_size, timeout, backend, **more):
     try:
         cwd = os.getcwd()
     except FileNotFoundError:
-        raise FileNotFoundError("the working directory was deleted; call os.chdir with "
-                                "one that exists") from None
-    return {"world_size": world_size, "timeout": timeout, "backend": backend,
-            "environ": dict(os.environ), "path": sys.path, "cwd": cwd,
-            "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
-            "sources": _sources(), **more}
+        raise FileNotFoundError(
+            "the working directory was deleted; call os.chdir with one that exists"
+        ) from None
+    return {
+        "world_size": world_size,
+        "timeout": timeout,
+        "backend": backend,
+        "environ": dict(os.environ),
+        "path": sys.path,
+        "cwd": cwd,
+        "folder": f"{tempfile.gettempdir()}/manual_dp-{secrets.token_hex(8)}",
+        "sources": _sources(),
+        **more,
+    }
 
 
 def show(report):
@@ -94,15 +102,21 @@ def unpack(rank, result):
     try:
         return pickle.loads(result)
     except (Exception, SystemExit) as error:  # or a result could end this process
-        raise RankError(f"rank {rank}'s result cannot be read here: "
-                        f"{type(error).__name__}: {error}", rank,
-                        kind="unreadable") from error
+        raise RankError(
+            f"rank {rank}'s result cannot be read here: "
+            f"{type(error).__name__}: {error}",
+            rank,
+            kind="unreadable",
+        ) from error
 
 
 def _sources():
     """Return the text of the notebook's cells, for tracebacks: no file holds it."""
-    return {name: entry for name, entry in linecache.cache.copy().items()
-            if len(entry) == 4 and not os.path.exists(name)}
+    return {
+        name: entry
+        for name, entry in linecache.cache.copy().items()
+        if len(entry) == 4 and not os.path.exists(name)
+    }
 
 
 def connect():
@@ -118,8 +132,10 @@ def ask(line, message, timeout):
         with line.makefile("rb") as file:
             return pickle.load(file)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
-        raise RankError("the ranks' parent process is gone or does not answer "
-                        f"({type(error).__name__})") from None
+        raise RankError(
+            "the ranks' parent process is gone or does not answer "
+            f"({type(error).__name__})"
+        ) from None
 
 
 def hang_up(line, warden, folder):
@@ -164,15 +180,25 @@ class Nursery:
 
     def _start(self):
         self.control, theirs = socket.socketpair()
-        code = (f"import sys; sys.path[:] = {list(map(str, sys.path))!r}\n"
-                "from manual_dp.ranks.launch.nursery import serve; serve()")
+        code = (
+            f"import sys; sys.path[:] = {list(map(str, sys.path))!r}\n"
+            "from manual_dp.ranks.launch.nursery import serve; serve()"
+        )
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-c", code], stdin=theirs, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, errors="replace", start_new_session=True,
+                [sys.executable, "-c", code],
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                errors="replace",
+                start_new_session=True,
                 # or what only asks for GPUs opens them here, and no fork could use one
-                env={**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-                     "PYTHON_COLORS": "0"})
+                env={
+                    **os.environ,
+                    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+                    "PYTHON_COLORS": "0",
+                },
+            )
         # a session of its own: no Ctrl-C reaches it
         self.end = weakref.finalize(self, _end, process, self.control)
         self.process = process
@@ -209,12 +235,15 @@ def check_timeout(timeout):
 def check_start(world_size, backend):
     """Raise ValueError or OSError if so many ranks cannot be started here."""
     if type(world_size) is not int or not 1 <= world_size <= 256:
-        raise ValueError(f"world_size must be a whole number from 1 to 256, "
-                         f"got {world_size!r}")
+        raise ValueError(
+            f"world_size must be a whole number from 1 to 256, got {world_size!r}"
+        )
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
     if backend == "nccl" and torch.cuda.device_count() < world_size:
-        raise ValueError(f"nccl needs a GPU for each rank: {world_size} ranks, "
-                         f"{torch.cuda.device_count()} GPUs")
+        raise ValueError(
+            f"nccl needs a GPU for each rank: {world_size} ranks, "
+            f"{torch.cuda.device_count()} GPUs"
+        )
     if not hasattr(os, "fork"):
         raise OSError("ranks need fork: Linux, macOS, or WSL on Windows")

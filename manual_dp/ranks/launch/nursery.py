@@ -36,12 +36,22 @@ from manual_dp.ranks.launch.rank import NOTE, run
 # What torch imports when the first DistributedDataParallel is made, and what gives the
 # digits: each rank would take 4 s. In pieces of 0.8 s at most, when nobody asks for a
 # launch, which never waits for more than one. The order cuts the pieces.
-LATER = ["sympy", "torch.fx.experimental.symbolic_shapes", "torch.distributed.tensor",
-         "torch.distributed.fsdp", "torch._inductor.cpp_builder",
-         "torch._dynamo.variables", "torch._dynamo", "scipy.linalg", "scipy.optimize",
-         "scipy.stats", "pandas", "sklearn.datasets"]
-GRACE = 0.5   # seconds from the first failure to the end of the other ranks
-LOOKS = 10    # at a rank that seems to run
+LATER = [
+    "sympy",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "torch._inductor.cpp_builder",
+    "torch._dynamo.variables",
+    "torch._dynamo",
+    "scipy.linalg",
+    "scipy.optimize",
+    "scipy.stats",
+    "pandas",
+    "sklearn.datasets",
+]
+GRACE = 0.5  # seconds from the first failure to the end of the other ranks
+LOOKS = 10  # at a rank that seems to run
 
 
 def serve():
@@ -85,9 +95,14 @@ def warden(line):
     except EOFError:  # the kernel hung up
         pass
     except Exception as error:
-        report = {"printed": [], "results": verdict.RankError(
-            "the ranks could not be started or watched: "
-            f"{type(error).__name__}: {error}", details=traceback.format_exc())}
+        report = {
+            "printed": [],
+            "results": verdict.RankError(
+                "the ranks could not be started or watched: "
+                f"{type(error).__name__}: {error}",
+                details=traceback.format_exc(),
+            ),
+        }
     finally:
         _kill(ranks)
         # a run_ranks inside a rank cleans up after itself, if it is let
@@ -123,9 +138,11 @@ def _watch(line, job, ranks):
             raise EOFError("the kernel hung up")
     places = {} if failed else ask_where(folder, ranks, ended)
     _kill(ranks)
-    return {"status": {rank: code for rank, (_, code) in ended.items()},
-            "printed": verdict.printed(folder, job["world_size"], lost),
-            "results": verdict.judge(folder, job, ended, places)}
+    return {
+        "status": {rank: code for rank, (_, code) in ended.items()},
+        "printed": verdict.printed(folder, job["world_size"], lost),
+        "results": verdict.judge(folder, job, ended, places),
+    }
 
 
 def ask_where(folder, ranks, ended):
@@ -135,8 +152,9 @@ def ask_where(folder, ranks, ended):
         os.kill(ranks[rank], signal.SIGUSR1)  # faulthandler's, set up in rank.py
     if late:
         time.sleep(0.2)
-    return {rank: (state, verdict.stack_of(folder, rank))
-            for rank, state in late.items()}
+    return {
+        rank: (state, verdict.stack_of(folder, rank)) for rank, state in late.items()
+    }
 
 
 def _state(pid):

@@ -35,8 +35,10 @@ import torch.distributed as dist
 from manual_dp.ranks.launch import processes
 
 # What gloo says when another rank has gone: a consequence, not a cause.
-PEER = re.compile(r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
-                  r"|connectFullMesh)|clients joined|ncclRemoteError")
+PEER = re.compile(
+    r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
+    r"|connectFullMesh)|clients joined|ncclRemoteError"
+)
 NOTE = 1000  # bytes for an error that cannot be written down
 LAST = 0.5  # seconds that a finished rank keeps its connections open for the others
 
@@ -50,8 +52,14 @@ def run(rank, job):
             function, args = pickle.loads(job["call"])
             join(rank, job, folder)
             result = call(function, args)
-            write(folder, f"result-{rank}", pack(
-                result, f"the result, a {type(result).__name__}, cannot be sent back"))
+            write(
+                folder,
+                f"result-{rank}",
+                pack(
+                    result,
+                    f"the result, a {type(result).__name__}, cannot be sent back",
+                ),
+            )
             code, done = 0, True
         except SystemExit as error:
             code = exit_code(error)
@@ -74,15 +82,21 @@ def move_in(rank, job, folder):
         os.dup2(fd, number)
         os.close(fd)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace",
-                           line_buffering=True)
+        stream.reconfigure(
+            encoding="utf-8", errors="backslashreplace", line_buffering=True
+        )
     stack = open(f"{folder}/stack-{rank}", "a")
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     faulthandler.enable(stack, all_threads=False)
     os.environ.clear()
-    os.environ.update(job["environ"], RANK=str(rank), LOCAL_RANK=str(rank),
-                      WORLD_SIZE=str(job["world_size"]), OMP_NUM_THREADS="1",
-                      GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "lo0")
+    os.environ.update(
+        job["environ"],
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(job["world_size"]),
+        OMP_NUM_THREADS="1",
+        GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "lo0",
+    )
     sys.path[:] = job["path"]
     os.chdir(job["cwd"])
     tempfile.tempdir = None  # as TMPDIR says now
@@ -101,8 +115,13 @@ def join(rank, job, folder):
     timeout = datetime.timedelta(seconds=job["timeout"] + 30)
     store = dist.FileStore(f"{folder}/store", job["world_size"])
     store.set_timeout(timeout)
-    dist.init_process_group(job["backend"], store=store, rank=rank,
-                            world_size=job["world_size"], timeout=timeout)
+    dist.init_process_group(
+        job["backend"],
+        store=store,
+        rank=rank,
+        world_size=job["world_size"],
+        timeout=timeout,
+    )
     # Connections are made one after another: who left now would break off the others'.
     write(folder, f"joined-{rank}", b"")
     meet(folder, "joined", job["world_size"], math.inf)
@@ -159,12 +178,21 @@ def describe(error, files=(__file__,)):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     what = "".join(traceback.format_exception_only(type(error), error)).strip()
-    where = [frame.name for frame in traceback.extract_tb(frames)
-             if f"torch{os.sep}distributed" in frame.filename
-             and frame.name != "wrapper" or frame.name == "backward"]
-    return {"time": time.monotonic(), "text": what, "traceback": text,
-            "peer": from_peer(error), "cause": type(error).__name__,
-            "where": where[0] if where else "a collective"}
+    where = [
+        frame.name
+        for frame in traceback.extract_tb(frames)
+        if f"torch{os.sep}distributed" in frame.filename
+        and frame.name != "wrapper"
+        or frame.name == "backward"
+    ]
+    return {
+        "time": time.monotonic(),
+        "text": what,
+        "traceback": text,
+        "peer": from_peer(error),
+        "cause": type(error).__name__,
+        "where": where[0] if where else "a collective",
+    }
 
 
 def leave_error(rank, job, folder, error):
@@ -175,8 +203,10 @@ def leave_error(rank, job, folder, error):
     try:
         write(folder, f"error-{rank}", json.dumps(describe(error)).encode())
     except BaseException as why:
-        note = (f": its error could not be written down ({why.__class__.__name__}: "
-                f"{why}): {error.__class__.__name__}: {error}")
+        note = (
+            f": its error could not be written down ({why.__class__.__name__}: "
+            f"{why}): {error.__class__.__name__}: {error}"
+        )
         job["notes"][rank].write(note.encode(errors="replace")[:NOTE])
         raise  # and end: to leave the group needs files, too
 

@@ -23,7 +23,7 @@ import sys
 from manual_dp.ranks.launch.processes import signal_name
 
 PRINTED = 10**6  # bytes of a rank's output that reach the kernel
-STORED = 2**26   # bytes of it that are kept until then: a disk ends somewhere
+STORED = 2**26  # bytes of it that are kept until then: a disk ends somewhere
 
 
 class RankError(RuntimeError):
@@ -36,8 +36,9 @@ class RankError(RuntimeError):
     exception's class, if it raised. details: a traceback, or where each rank was.
     """
 
-    def __init__(self, message, rank=None, details="", kind="lost", where=None,
-                 cause=None):
+    def __init__(
+        self, message, rank=None, details="", kind="lost", where=None, cause=None
+    ):
         super().__init__(message)
         self.rank, self.details = rank, details
         self.kind, self.where, self.cause = kind, where, cause
@@ -56,34 +57,54 @@ def judge(folder, job, ended, places, late=None):
     done = [rank for rank in ranks if finished(folder, rank)]
     if len(done) == len(ranks):
         return [read(folder, f"result-{rank}") for rank in ranks]
-    errors = {rank: json.loads(text) for rank in ranks
-              if (text := read(folder, f"error-{rank}"))}
+    errors = {
+        rank: json.loads(text)
+        for rank in ranks
+        if (text := read(folder, f"error-{rank}"))
+    }
     own = {rank: error for rank, error in errors.items() if not error["peer"]}
     # an abort last: gloo aborts when another's connections close, which they do a
     # little before that rank's own end can be seen
-    ends = sorted((code == -signal.SIGABRT, time, code >= 0, rank, code)
-                  for rank, (time, code) in ended.items()
-                  if rank not in errors and rank not in done)
+    ends = sorted(
+        (code == -signal.SIGABRT, time, code >= 0, rank, code)
+        for rank, (time, code) in ended.items()
+        if rank not in errors and rank not in done
+    )
     first = min(own.values(), key=lambda error: error["time"], default=None)
     if first and (not ends or first["time"] <= ends[0][1]):
         # of several that met with the same, the lowest rank
         rank = min(rank for rank in own if own[rank]["cause"] == first["cause"])
         place = own[rank].get("place")
-        return RankError(f"rank {rank} raised {own[rank]['text']}"
-                         + (f" ({place})" if place else ""), rank,
-                         own[rank]["traceback"], "raised", place, first["cause"])
+        return RankError(
+            f"rank {rank} raised {own[rank]['text']}"
+            + (f" ({place})" if place else ""),
+            rank,
+            own[rank]["traceback"],
+            "raised",
+            place,
+            first["cause"],
+        )
     if ends:
         *_, rank, code = ends[0]
         kind, how = _ending(code)
-        return RankError(f"rank {rank} {how}{_note(job, rank)}", rank,
-                         _last_words(folder, rank), kind)
+        return RankError(
+            f"rank {rank} {how}{_note(job, rank)}",
+            rank,
+            _last_words(folder, rank),
+            kind,
+        )
     if places:
         return (late or _late)(job["timeout"], places)
     rank = min(errors)
     others = f"{listed(done)} had finished" if done else "another rank was gone"
     where = errors[rank]["where"]
-    return RankError(f"rank {rank} was still waiting in {where} when {others}", rank,
-                     errors[rank]["traceback"], "left", where)
+    return RankError(
+        f"rank {rank} was still waiting in {where} when {others}",
+        rank,
+        errors[rank]["traceback"],
+        "left",
+        where,
+    )
 
 
 def finished(folder, rank):
@@ -103,8 +124,11 @@ def read(folder, name):
 def stack_of(folder, rank):
     """Return where a rank was, as faulthandler wrote it: what is not ASCII, escaped."""
     text = read(folder, f"stack-{rank}").decode(errors="replace")
-    return re.sub(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))",
-                  lambda found: chr(int(found[found.lastindex], 16)), text)
+    return re.sub(
+        r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))",
+        lambda found: chr(int(found[found.lastindex], 16)),
+        text,
+    )
 
 
 def _ending(code):
@@ -130,22 +154,39 @@ def _late(timeout, places):
     """Name the rank that holds up the others, and say where each was."""
     frames = {rank: frames_of(text) for rank, (_, text) in places.items()}
     states = {rank: state for rank, (state, _) in places.items()}
-    waits = {rank: call for rank in sorted(places)
-             if (call := waits_in(states[rank], frames[rank]))}
-    details = "\n".join(f"rank {rank}: {text.strip() or 'no answer'}"
-                        for rank, (_, text) in sorted(places.items()))
-    stuck = sorted(places.keys() - waits,
-                   key=lambda rank: ({"T": 0, "R": 1}.get(states[rank], 2), rank))
+    waits = {
+        rank: call
+        for rank in sorted(places)
+        if (call := waits_in(states[rank], frames[rank]))
+    }
+    details = "\n".join(
+        f"rank {rank}: {text.strip() or 'no answer'}"
+        for rank, (_, text) in sorted(places.items())
+    )
+    stuck = sorted(
+        places.keys() - waits,
+        key=lambda rank: ({"T": 0, "R": 1}.get(states[rank], 2), rank),
+    )
     if not stuck:
         calls = ", ".join(f"rank {rank} in {call}" for rank, call in waits.items())
-        return RankError(f"time was up after {timeout:g} s and every rank that was "
-                         f"left was waiting: {calls}", min(places), details, "hung",
-                         waits[min(places)])
+        return RankError(
+            f"time was up after {timeout:g} s and every rank that was "
+            f"left was waiting: {calls}",
+            min(places),
+            details,
+            "hung",
+            waits[min(places)],
+        )
     rank, *others = stuck
     nor = f"; nor had {listed(sorted(others))}" if others else ""
     state, place = _at(states[rank], frames[rank])
-    return RankError(f"rank {rank} had not finished after {timeout:g} s: it "
-                     f"{state}{nor}", rank, details, "hung", place)
+    return RankError(
+        f"rank {rank} had not finished after {timeout:g} s: it {state}{nor}",
+        rank,
+        details,
+        "hung",
+        place,
+    )
 
 
 def frames_of(text):
@@ -155,8 +196,11 @@ def frames_of(text):
 
 def waits_in(state, frames):
     """Return the call in which a rank waits for others, or None: see its stack."""
-    names = [name for path, _, name in frames[:4]
-             if re.search(r"torch.distributed", path) and name != "wrapper"]
+    names = [
+        name
+        for path, _, name in frames[:4]
+        if re.search(r"torch.distributed", path) and name != "wrapper"
+    ]
     if state in "RT" or not frames:  # running, stopped
         return None
     if names:
@@ -175,8 +219,12 @@ def _at(state, frames):
     """Return what a rank did, in words, and the function that it was in, or None."""
     if state == "T":
         return "was stopped", None
-    own = [frame for frame in frames if frame[2] != "__torch_function__"
-           and not re.search("site-packages|lib.py", frame[0])]
+    own = [
+        frame
+        for frame in frames
+        if frame[2] != "__torch_function__"
+        and not re.search("site-packages|lib.py", frame[0])
+    ]
     for _, line, name in own or frames:  # the learner's, not a library's
         return f"was in {name}, line {line}", name
     return "did not answer", None
@@ -190,14 +238,21 @@ def echo(rank, text, stream):
     if stream is sys.stderr:  # gloo's own log repeats the error
         lines = [line for line in lines if not re.match(r"\[[EWI]\d{4} ", line)]
     if lines:
-        print("\n".join(f"rank {rank}: " + line.rstrip("\r").rpartition("\r")[2]
-                        for line in lines), file=stream)
+        print(
+            "\n".join(
+                f"rank {rank}: " + line.rstrip("\r").rpartition("\r")[2]
+                for line in lines
+            ),
+            file=stream,
+        )
 
 
 def printed(folder, world_size, lost):
     """Return what each rank wrote to stdout and stderr, the end of it if it is long."""
-    return [[_end_of(folder, f"{name}-{rank}", lost) for name in ("out", "err")]
-            for rank in range(world_size)]
+    return [
+        [_end_of(folder, f"{name}-{rank}", lost) for name in ("out", "err")]
+        for rank in range(world_size)
+    ]
 
 
 def _end_of(folder, name, lost):

@@ -61,13 +61,26 @@ class Ranks:
         ranks = self._checked(ranks)
         launch.check_timeout(timeout)
         _check_syntax(code, name)
-        return self._send({"name": name, "code": code, "show": show, "ranks": ranks,
-                           "timeout": timeout})
+        return self._send(
+            {
+                "name": name,
+                "code": code,
+                "show": show,
+                "ranks": ranks,
+                "timeout": timeout,
+            }
+        )
 
     def push(self, **values):
         """Give every rank a copy of each value, under its name."""
-        self._send({"name": "push", "ranks": self._checked(None), "timeout": 60,
-                    "values": pack(values, "the values cannot be sent")})
+        self._send(
+            {
+                "name": "push",
+                "ranks": self._checked(None),
+                "timeout": 60,
+                "values": pack(values, "the values cannot be sent"),
+            }
+        )
 
     def __getitem__(self, name):
         """Return the values that `name` has in the ranks, a list."""
@@ -87,8 +100,11 @@ class Ranks:
         self.close()
 
     def __str__(self):
-        return ("1 rank runs: " if self.world_size == 1 else
-                f"{self.world_size} ranks run: ") + self._which()
+        return (
+            "1 rank runs: "
+            if self.world_size == 1
+            else f"{self.world_size} ranks run: "
+        ) + self._which()
 
     def _which(self):
         last = self.world_size - 1
@@ -99,8 +115,10 @@ class Ranks:
         ranks = list(range(self.world_size) if ranks is None else ranks)
         wrong = [rank for rank in ranks if rank not in range(self.world_size)]
         if wrong or not ranks or len(set(ranks)) < len(ranks):
-            raise ValueError(f"ranks must be some of 0 to {self.world_size - 1}, each "
-                             f"once, got {ranks}")
+            raise ValueError(
+                f"ranks must be some of 0 to {self.world_size - 1}, each "
+                f"once, got {ranks}"
+            )
         return sorted(ranks)
 
     def _send(self, cell):
@@ -109,19 +127,24 @@ class Ranks:
         with self._one_at_a_time:
             if self._line is None:
                 self._start()
-                print(f"New ranks: {self._which()} "
-                      "The names of earlier cells are gone.")
+                print(
+                    f"New ranks: {self._which()} The names of earlier cells are gone."
+                )
             report = self._ask(cell, cell["timeout"])
         launch.show(report)
-        return [launch.unpack(rank, value)
-                for rank, value in zip(cell["ranks"], report["results"])]
+        return [
+            launch.unpack(rank, value)
+            for rank, value in zip(cell["ranks"], report["results"])
+        ]
 
     def _start(self):
-        job = launch.make_job(self.world_size, FOR_EVER, self.backend,
-                              group=self.group, watch=watch)
+        job = launch.make_job(
+            self.world_size, FOR_EVER, self.backend, group=self.group, watch=watch
+        )
         line, warden = launch.connect()
-        self._hang_up = weakref.finalize(self, launch.hang_up, line, warden,
-                                         job["folder"])
+        self._hang_up = weakref.finalize(
+            self, launch.hang_up, line, warden, job["folder"]
+        )
         self._line = line
         launch.show(self._ask(job, launch.START))
 
@@ -163,6 +186,7 @@ def current():
 def load_ipython_extension(shell):
     """Add %ranks and %%ranks to the notebook."""
     from manual_dp.ranks.live.magics import RanksMagics
+
     shell.register_magics(RanksMagics)
 
 

@@ -80,9 +80,13 @@ class RanksMagics(Magics):
         if self.numbered:  # this cell is in the history
             self.number = len(self.shell.history_manager.input_hist_raw) - 1
         # the first line is %%ranks: so a line's number is the one that the reader sees
-        ranks.run_cell("\n" + cell, f"cell {self.number}",
-                       _whole(asked.numbers) or None, asked.timeout,
-                       show=not cell.rstrip().endswith(";"))
+        ranks.run_cell(
+            "\n" + cell,
+            f"cell {self.number}",
+            _whole(asked.numbers) or None,
+            asked.timeout,
+            show=not cell.rstrip().endswith(";"),
+        )
 
 
 def _whole(numbers):

@@ -66,8 +66,9 @@ def _settle(rank, job):
     """Join the group, or not; return the names that cells start with."""
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main  # of cloudpickle too: functions go by value
-    main.__dict__.update(torch=torch, dist=dist, rank=rank,
-                         world_size=job["world_size"])
+    main.__dict__.update(
+        torch=torch, dist=dist, rank=rank, world_size=job["world_size"]
+    )
     if job["group"]:
         launched.join(rank, job, job["folder"])
     else:
@@ -106,7 +107,11 @@ def _text(value):
 
 def _place(error):
     """Return the innermost line of a cell that the error came through, or None."""
-    frames = [(frame.filename, frame.lineno)
-              for frame in traceback.extract_tb(error.__traceback__)]
-    return next((place(*frame) for frame in reversed(frames)
-                 if re.fullmatch(CELL, frame[0])), None)
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return next(
+        (place(*frame) for frame in reversed(frames) if re.fullmatch(CELL, frame[0])),
+        None,
+    )

@@ -1,6 +1,6 @@
 """The warden of ranks that stay: hand them cells, watch each, report.
 
-    watch   fork the ranks; then a cell at a time, until they cannot go on
+watch   fork the ranks; then a cell at a time, until they cannot go on
 """
 
 import contextlib
@@ -95,9 +95,11 @@ def _watch_cell(line, folder, cell, ranks, lines):
             look = now + LOOK
     places = _look(folder, ranks, waiting)[0] if waiting and not ended else {}
     job = {**cell, "ranks": sorted({*cell["ranks"], *ended})}
-    report = {"printed": verdict.printed(folder, len(ranks), lost),
-              "results": fault.judge(folder, job, ended, places),
-              "over": bool(waiting or ended)}
+    report = {
+        "printed": verdict.printed(folder, len(ranks), lost),
+        "results": fault.judge(folder, job, ended, places),
+        "over": bool(waiting or ended),
+    }
     _clear(folder)
     return report
 
@@ -112,8 +114,10 @@ def _look(folder, ranks, waiting):
     done = ranks.keys() - waiting
     for rank in waiting:
         os.truncate(f"{folder}/stack-{rank}", 0)
-    return (nursery.ask_where(folder, ranks, done),
-            [processes.computed(pid) for pid in ranks.values()])
+    return (
+        nursery.ask_where(folder, ranks, done),
+        [processes.computed(pid) for pid in ranks.values()],
+    )
 
 
 def _clear(folder):

@@ -41,8 +41,13 @@ ROWS = {
     "star": (1.2, lambda rows, numbers: _big(allreduce, numbers)),
     "ring": (1.2, lambda rows, numbers: _big(ring_allreduce, numbers)),
     "import": (1.05, lambda rows, numbers: (_import("manual_dp"), _import("torch"))),
-    "launch-2": (0.3, lambda rows, numbers: (
-        partial(seconds, lambda: run_ranks(int, 2)), lambda: 1.0)),
+    "launch-2": (
+        0.3,
+        lambda rows, numbers: (
+            partial(seconds, lambda: run_ranks(int, 2)),
+            lambda: 1.0,
+        ),
+    ),
     "ring-ranks": (1.0, lambda rows, numbers: (_ring, [numbers // 4])),
     "ddp": (1.05, lambda rows, numbers: (_ddp, [rows // 2])),
 }
@@ -68,8 +73,12 @@ def bench(only=None, repeat=15, rows=256, numbers=2**24):
             pairs = turns_of_ranks(2, first, second, repeat + 1)
         ratios = [ours / theirs for ours, theirs in pairs[1:]]
         row = {"median": median(ratios), "min": min(ratios), "max": max(ratios)}
-        print(f"{name:16}", *(f"{figure:6.3f}" for figure in row.values()), f"{aim:4}",
-              flush=True)
+        print(
+            f"{name:16}",
+            *(f"{figure:6.3f}" for figure in row.values()),
+            f"{aim:4}",
+            flush=True,
+        )
         found["rows"][name] = {**row, "aim": aim, "seconds": pairs[1:]}
     return found
 
@@ -84,14 +93,19 @@ def _step(world_size, rows):
     def plain_step():
         F.cross_entropy(lenet(X, params), y, reduction="sum").backward()
         sgd(params, 0.05, rows)
-    return (partial(seconds, lambda: train_batch(X, y, device_params, devices, 0.05)),
-            partial(seconds, plain_step))
+
+    return (
+        partial(seconds, lambda: train_batch(X, y, device_params, devices, 0.05)),
+        partial(seconds, plain_step),
+    )
 
 
 def _big(function, numbers):
     tensors, copies = ([torch.zeros(numbers) for _ in range(4)] for _ in range(2))
-    return (partial(seconds, lambda: function(tensors)),
-            partial(seconds, lambda: [b.copy_(a) for a, b in zip(tensors, copies)]))
+    return (
+        partial(seconds, lambda: function(tensors)),
+        partial(seconds, lambda: [b.copy_(a) for a, b in zip(tensors, copies)]),
+    )
 
 
 def _import(name):
@@ -116,4 +130,5 @@ def _train(net, rows):
         optimizer.zero_grad()
         F.cross_entropy(net(X), y).backward()
         optimizer.step()
+
     return step

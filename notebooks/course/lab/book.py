@@ -24,14 +24,16 @@ def library():
     """Import d2l's PyTorch library and return it."""
     ensure_torchvision()
     from d2l import torch as d2l
+
     return d2l
 
 
 def split_batch(X, y, devices):
     """Cut X and y as `nn.parallel.scatter` does on GPUs, perhaps into fewer shards."""
-    return ([shard.to(device)
-             for shard, device in zip(tensor.chunk(len(devices)), devices)]
-            for tensor in (X, y))
+    return (
+        [shard.to(device) for shard, device in zip(tensor.chunk(len(devices)), devices)]
+        for tensor in (X, y)
+    )
 
 
 def get_params(params, device):
@@ -50,8 +52,10 @@ def allreduce(data):
 def train_batch(X, y, device_params, devices, lr):
     """Take the book's step; gradients must be None or zero before it."""
     X_shards, y_shards = split_batch(X, y, devices)
-    ls = [plain_loss(lenet(X_shard, params), y_shard).sum()
-          for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)]
+    ls = [
+        plain_loss(lenet(X_shard, params), y_shard).sum()
+        for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)
+    ]
     for l in ls:
         l.backward()
     with torch.no_grad():
@@ -68,8 +72,13 @@ def load_data(X, y, batch_size):
     has read before, so nothing is downloaded.
     """
     d2l, images = library(), (X[:, 0] * 255).round().to(torch.uint8)
-    with warnings.catch_warnings(), mock.patch.multiple(
-            d2l.torchvision.datasets.FashionMNIST, _check_legacy_exist=lambda _: True,
-            _load_legacy_data=lambda _: (images, y)):
+    with (
+        warnings.catch_warnings(),
+        mock.patch.multiple(
+            d2l.torchvision.datasets.FashionMNIST,
+            _check_legacy_exist=lambda _: True,
+            _load_legacy_data=lambda _: (images, y),
+        ),
+    ):
         warnings.simplefilter("ignore")  # four workers, whatever the machine
         return d2l.load_data_fashion_mnist(batch_size)[0]

@@ -44,6 +44,7 @@ class Hosts:
         """
         import torch.distributed.run  # here, and so in all forks
         from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
         # torchrun notes who calls, and looks through all that is imported for it: where
         # the processor is busy, a second for each message, and the hosts never meet
         dynamic_rendezvous.get_method_name = lambda depth=2: ""
@@ -53,17 +54,20 @@ class Hosts:
         if "--no-python" not in words:
             import sklearn.datasets  # noqa: F401, for the digits
             import torch._dynamo  # noqa: F401, for DistributedDataParallel
+
             options += ["--run-path", "--start-method=fork"]
         # no GPU: each host would take the first, and nccl refuses two ranks on one
         environ = {"CUDA_VISIBLE_DEVICES": ""} | dict(
-            word.split("=", 1) for word in words[:at])
-        return self.run(environ, torch.distributed.run.main, options + words[at + 1:])
+            word.split("=", 1) for word in words[:at]
+        )
+        return self.run(environ, torch.distributed.run.main, options + words[at + 1 :])
 
     def run(self, environ, function, *args):
         """Call a function in a new process with these variables; return the process."""
         place = f"{self.folder}/{len(self.torchruns)}"
         process = multiprocessing.get_context("fork").Process(
-            target=_begin, args=(place, environ, function, args), name=place)
+            target=_begin, args=(place, environ, function, args), name=place
+        )
         process.start()
         self.torchruns.append(process)
         return process

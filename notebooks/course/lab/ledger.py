@@ -56,13 +56,17 @@ def compare(world_size=2, steps=100, batch_size=24):
     JSON can hold. Seconds are of the even minibatches, with one thread a process.
     """
     if not 1 <= world_size <= 64 or batch_size < 3 * world_size:
-        raise ValueError("world_size must be at most 64 and batch_size three rows a "
-                         f"rank, got {world_size} and {batch_size}")
+        raise ValueError(
+            "world_size must be at most 64 and batch_size three rows a "
+            f"rank, got {world_size} and {batch_size}"
+        )
     even = batch_size - batch_size % world_size
     odd = even - (world_size - 1)
     one = odd // (world_size + 2)
-    shares = {"even": [even // world_size] * world_size,
-              "uneven": [odd - one * (world_size - 1)] + [one] * (world_size - 1)}
+    shares = {
+        "even": [even // world_size] * world_size,
+        "uneven": [odd - one * (world_size - 1)] + [one] * (world_size - 1),
+    }
     runs, threads = {}, torch.get_num_threads()
     torch.set_num_threads(1)  # as every rank does
     try:
@@ -73,13 +77,20 @@ def compare(world_size=2, steps=100, batch_size=24):
     single, last = runs["single device"], runs["torch DDP"][0]["seconds"]
     after = list(single[0]["weights"])
     return {
-        "world_size": world_size, "steps": steps, "torch": torch.__version__,
-        "gpus": torch.cuda.device_count(), "after": after,
+        "world_size": world_size,
+        "steps": steps,
+        "torch": torch.__version__,
+        "gpus": torch.cuda.device_count(),
+        "after": after,
         "moved": largest_difference(start(), single[0]["weights"][after[-1]][0]),
-        "shards": {kind: {"in one process": _shards(share), "over processes": share}
-                   for kind, share in shares.items()},
-        "rows": [{"method": name, **_row(run, single, last)}
-                 for name, run in runs.items()]}
+        "shards": {
+            kind: {"in one process": _shards(share), "over processes": share}
+            for kind, share in shares.items()
+        },
+        "rows": [
+            {"method": name, **_row(run, single, last)} for name, run in runs.items()
+        ],
+    }
 
 
 def _shards(shares):
@@ -91,18 +102,29 @@ def _row(run, single, last):
     kept = [replicas for part in run for replicas in part["weights"].values()]
     return {
         "stepwise": most([part["stepwise"] for part in run]),
-        "difference": [[largest_difference(sum(replicas, []), right * len(replicas))
-                        for replicas, [right] in zip(part["weights"].values(),
-                                                     alone["weights"].values())]
-                       for part, alone in zip(run, single)],
+        "difference": [
+            [
+                largest_difference(sum(replicas, []), right * len(replicas))
+                for replicas, [right] in zip(
+                    part["weights"].values(), alone["weights"].values()
+                )
+            ]
+            for part, alone in zip(run, single)
+        ],
         "replicas": len(kept[0]),
-        "equal": all(torch.equal(p, q) for replicas in kept for replica in replicas
-                     for p, q in zip(replica, replicas[0], strict=True)),
+        "equal": all(
+            torch.equal(p, q)
+            for replicas in kept
+            for replica in replicas
+            for p, q in zip(replica, replicas[0], strict=True)
+        ),
         **{key: run[0][key] for key in ("sent", "counted", "seconds")},
-        "ratio": run[0]["seconds"] / last}
+        "ratio": run[0]["seconds"] / last,
+    }
 
 
 # what all methods share: weights, minibatches, a step, taking notes
+
 
 def start():
     """Draw the initial weights, the same at every call."""
@@ -129,8 +151,9 @@ def follow(rows, steps, step, replicas, device):
         seconds.append(clock() - begin)
         stepwise.append(most([apart(replica, one) for replica in replicas]))
         if number in (1, 10, 100, steps):
-            weights[number] = [[p.detach().to("cpu", copy=True) for p in params]
-                               for params in replicas]
+            weights[number] = [
+                [p.detach().to("cpu", copy=True) for p in params] for params in replicas
+            ]
     return {"weights": weights, "seconds": median(seconds), "stepwise": most(stepwise)}
 
 
@@ -145,17 +168,20 @@ def _sgd(net, rows, after_backward=None, factor=1):
         if after_backward:
             after_backward()
         optimizer.step()
+
     return step
 
 
 # the methods
 
+
 def single(shares, steps, begin=lambda params: params):
     """Train on one device: nothing is split, nothing summed over ranks."""
     [device] = try_devices(1)
     net = LeNet(begin(start())).to(device)
-    run = follow(sum(shares), steps, _sgd(net, sum(shares)), [[*net.parameters()]],
-                 device)
+    run = follow(
+        sum(shares), steps, _sgd(net, sum(shares)), [[*net.parameters()]], device
+    )
     return {**run, "sent": 0, "counted": True}
 
 
@@ -166,6 +192,7 @@ def by_hand(allreduce, shares, steps):
 
     def step(X, y):
         train_batch(X, y, device_params, devices, LR, allreduce)
+
     run = follow(sum(shares), steps, step, device_params, devices[0])
     grads = [pack_grads(params) for params in device_params]
     return {**run, "sent": busiest(traffic(allreduce, grads)), "counted": True}
@@ -176,11 +203,15 @@ def data_parallel(shares, steps):
     devices = try_devices(len(shares))
     params = start()
     net = DataParallel(LeNet(params), devices)
-    run = follow(sum(shares), steps, _sgd(net, sum(shares)), [[*net.parameters()]],
-                 devices[0])
+    run = follow(
+        sum(shares), steps, _sgd(net, sum(shares)), [[*net.parameters()]], devices[0]
+    )
     # device 0 sends each other one all weights, its rows, its scores' gradient
-    each = [sum(p.numel() for p in params) + rows * (28 * 28 + 10)
-            for rows in _shards(shares)[1:] if rows]
+    each = [
+        sum(p.numel() for p in params) + rows * (28 * 28 + 10)
+        for rows in _shards(shares)[1:]
+        if rows
+    ]
     return {**run, "sent": 8 * sum(each), "counted": False}
 
 
@@ -192,22 +223,37 @@ def over_processes(wrap, shares, steps):
     sends no GPU's tensor.
     """
     gpus = wrap is not ring and torch.cuda.device_count() >= len(shares)
-    runs = run_ranks(_rank, len(shares), wrap, shares, steps, gpus,
-                     timeout=60 + 2 * steps, backend="nccl" if gpus else "gloo")
-    return {"weights": {mark: [run["weights"][mark][0] for run in runs]
-                        for mark in runs[0]["weights"]},
-            "stepwise": most([run["stepwise"] for run in runs]),
-            **{key: max(run[key] for run in runs)
-               for key in ("seconds", "sent", "counted")}}
+    runs = run_ranks(
+        _rank,
+        len(shares),
+        wrap,
+        shares,
+        steps,
+        gpus,
+        timeout=60 + 2 * steps,
+        backend="nccl" if gpus else "gloo",
+    )
+    return {
+        "weights": {
+            mark: [run["weights"][mark][0] for run in runs]
+            for mark in runs[0]["weights"]
+        },
+        "stepwise": most([run["stepwise"] for run in runs]),
+        **{
+            key: max(run[key] for run in runs) for key in ("seconds", "sent", "counted")
+        },
+    }
 
 
 def ring(module):
     """Leave the module as it is; sum its gradients by the ring on isend and irecv."""
+
     def after_backward():
         grads = [p.grad for p in module.parameters()]
         flat = parameters_to_vector(grads)
         collectives.ring_allreduce(flat)
         vector_to_parameters(flat, grads)
+
     return module, after_backward, 1
 
 
@@ -228,8 +274,13 @@ def _rank(wrap, shares, steps, gpus):
     first = sum(shares[:rank])
     mine = slice(first, first + shares[rank])
     with all_reduces("isend") as sent, all_reduces() as summed:
-        run = follow(sum(shares), steps, lambda X, y: step(X[mine], y[mine]),
-                     [[*module.parameters()]], device)
+        run = follow(
+            sum(shares),
+            steps,
+            lambda X, y: step(X[mine], y[mine]),
+            [[*module.parameters()]],
+            device,
+        )
     given = sum(sent) or 2 * (world_size - 1) * sum(summed) // world_size
     return {**run, "sent": 8 * given // steps, "counted": bool(sent)}
 
@@ -254,6 +305,7 @@ METHODS = {
 
 # the report
 
+
 def table(report, timing=True):
     """Return the report as text, a line for each method.
 
@@ -262,29 +314,43 @@ def table(report, timing=True):
     """
     marks = "".join(f"{mark:6d}" for mark in report["after"])
     wide = max(len(marks), 12)
-    lines = [f"world size {report['world_size']}, float64, {report['steps']} steps at "
-             f"rate {LR:g}; the largest change of a weight is {report['moved']:.2g}"]
+    lines = [
+        f"world size {report['world_size']}, float64, {report['steps']} steps at "
+        f"rate {LR:g}; the largest change of a weight is {report['moved']:.2g}"
+    ]
     for kind, shards in report["shards"].items():
-        one, many = (", ".join(map(str, shards[place])) for place in
-                     ("in one process", "over processes"))
-        lines.append(f"{kind}: {sum(shards['over processes'])} rows, shards of {one}" +
-                     (f"; over processes {many}" if many != one else ""))
-    lines += [f"each one: from the same weights in every step, promised: <= {BOUND}",
-              "run: each from its own weights; the control is one device, 1 ulp off",
-              "~: computed, for DDP from the bytes that all_reduce was given"
-              + "; time: a step's, / torch DDP's" * timing, "",
-              f"{'':21}{'each':>6}{'run: even':>{wide}}{'run: uneven':>{wide}}  ranks"
-              f"{'bytes sent':>11}" + "   time" * timing,
-              f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}"
-              f"  equal{'busiest':>11}" + " /torch" * timing]
+        one, many = (
+            ", ".join(map(str, shards[place]))
+            for place in ("in one process", "over processes")
+        )
+        lines.append(
+            f"{kind}: {sum(shards['over processes'])} rows, shards of {one}"
+            + (f"; over processes {many}" if many != one else "")
+        )
+    lines += [
+        f"each one: from the same weights in every step, promised: <= {BOUND}",
+        "run: each from its own weights; the control is one device, 1 ulp off",
+        "~: computed, for DDP from the bytes that all_reduce was given"
+        + "; time: a step's, / torch DDP's" * timing,
+        "",
+        f"{'':21}{'each':>6}{'run: even':>{wide}}{'run: uneven':>{wide}}  ranks"
+        f"{'bytes sent':>11}" + "   time" * timing,
+        f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}"
+        f"  equal{'busiest':>11}" + " /torch" * timing,
+    ]
     for row in report["rows"]:
-        parts = ["".join(f"{_cell(d, timing):>6}" for d in part)
-                 for part in row["difference"]]
+        parts = [
+            "".join(f"{_cell(d, timing):>6}" for d in part)
+            for part in row["difference"]
+        ]
         equal = "-" if row["replicas"] == 1 else "yes" if row["equal"] else "NO"
         sent = ("" if row["counted"] else "~") + f"{row['sent']:,}"
-        lines.append(f"{row['method']:21}{_cell(row['stepwise'], timing):>6}"
-                     + "".join(f"{part:>{wide}}" for part in parts)
-                     + f"{equal:>7}{sent:>11}" + f"{row['ratio']:7.2f}" * timing)
+        lines.append(
+            f"{row['method']:21}{_cell(row['stepwise'], timing):>6}"
+            + "".join(f"{part:>{wide}}" for part in parts)
+            + f"{equal:>7}{sent:>11}"
+            + f"{row['ratio']:7.2f}" * timing
+        )
     return "\n".join(lines)
 
 

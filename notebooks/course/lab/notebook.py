@@ -1,9 +1,9 @@
 """What a lesson needs around its code: source to read, a bar, files beside it.
 
-    show           a function's source: the page that runs is the page you read
-    bar            a progress bar, where somebody looks at a terminal
-    need_folders   say what to type if the lesson was opened without its files
-    explorable     a picture with sliders, which needs no kernel
+show           a function's source: the page that runs is the page you read
+bar            a progress bar, where somebody looks at a terminal
+need_folders   say what to type if the lesson was opened without its files
+explorable     a picture with sliders, which needs no kernel
 """
 
 import base64
@@ -46,10 +46,16 @@ def need_folders(*names):
         return
     lessons = Path(__file__).parents[2]
     here = (lessons / "00_start_here.ipynb").is_file()
-    what = (f"type %cd {lessons}" if here else "clone the course's repository (git "
-            "clone), then type %cd manual_dp/notebooks")
-    raise FileNotFoundError(f"this lesson reads {' and '.join(missing)} beside it, "
-                            f"which is not here: {what} and run this cell again")
+    what = (
+        f"type %cd {lessons}"
+        if here
+        else "clone the course's repository (git "
+        "clone), then type %cd manual_dp/notebooks"
+    )
+    raise FileNotFoundError(
+        f"this lesson reads {' and '.join(missing)} beside it, "
+        f"which is not here: {what} and run this cell again"
+    )
 
 
 def explorable(name):
@@ -80,8 +86,11 @@ class Explorable:
         # an <img>: JupyterLab takes <svg> out of a page that it does not trust
         code = base64.b64encode(self.still.encode()).decode()
         image = f'<img alt="{self.title}" src="data:image/svg+xml;base64,{code}">'
-        return {"text/html": self.html.replace(self.still, image),
-                "image/svg+xml": self.still, "text/plain": self.title}
+        return {
+            "text/html": self.html.replace(self.still, image),
+            "image/svg+xml": self.still,
+            "text/plain": self.title,
+        }
 
 
 def _between(page, mark):

@@ -15,16 +15,27 @@ one step of a ring with its Simple protocol (tuning.cc of its source, 2.18 and l
 from collections import namedtuple
 
 Link = namedtuple("Link", "name alpha bandwidth source")
-LINKS = {link.name: link for link in [
-    Link("pcie4", 5.7e-6, 16 * 16e9 * 128 / 130 / 8,
-         "PCI Express 4.0, 16 lanes of 16 GT/s, 128 bits in 130"),
-    Link("nvlink4", 3.4e-6, 18 * 25e9,
-         "the H100 white paper: 18 links of 25 GB/s each way"),
-    Link("eth25", 14e-6, 25e9 / 8, "Ethernet of 25 Gb/s, IEEE 802.3by"),
-    Link("eth100", 14e-6, 100e9 / 8, "Ethernet of 100 Gb/s, IEEE 802.3bj"),
-    Link("eth400", 14e-6, 400e9 / 8, "Ethernet of 400 Gb/s, IEEE 802.3bs"),
-    Link("ib400", 14e-6, 400e9 / 8, "InfiniBand NDR: 4 lanes of 100 Gb/s"),
-]}
+LINKS = {
+    link.name: link
+    for link in [
+        Link(
+            "pcie4",
+            5.7e-6,
+            16 * 16e9 * 128 / 130 / 8,
+            "PCI Express 4.0, 16 lanes of 16 GT/s, 128 bits in 130",
+        ),
+        Link(
+            "nvlink4",
+            3.4e-6,
+            18 * 25e9,
+            "the H100 white paper: 18 links of 25 GB/s each way",
+        ),
+        Link("eth25", 14e-6, 25e9 / 8, "Ethernet of 25 Gb/s, IEEE 802.3by"),
+        Link("eth100", 14e-6, 100e9 / 8, "Ethernet of 100 Gb/s, IEEE 802.3bj"),
+        Link("eth400", 14e-6, 400e9 / 8, "Ethernet of 400 Gb/s, IEEE 802.3bs"),
+        Link("ib400", 14e-6, 400e9 / 8, "InfiniBand NDR: 4 lanes of 100 Gb/s"),
+    ]
+}
 
 
 def message(size, link):

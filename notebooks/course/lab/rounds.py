@@ -59,12 +59,22 @@ def run_rounds(program, tensors, limit=1000):
             break
         arrived = _deliver(step, wishes, kept, messages)
     else:
-        raise RoundsError(f"rank {min(running)} is still at work after {limit} steps: "
-                          "is there a loop that does not end?", "endless")
-    sent = [sum(numbers for _, sender, _, numbers in messages if sender == rank)
-            for rank in range(len(kept))]
-    return {"tensors": kept, "steps": len({step for step, *_ in messages}),
-            "sent": sent, "messages": messages, "returned": returned}
+        raise RoundsError(
+            f"rank {min(running)} is still at work after {limit} steps: "
+            "is there a loop that does not end?",
+            "endless",
+        )
+    sent = [
+        sum(numbers for _, sender, _, numbers in messages if sender == rank)
+        for rank in range(len(kept))
+    ]
+    return {
+        "tensors": kept,
+        "steps": len({step for step, *_ in messages}),
+        "sent": sent,
+        "messages": messages,
+        "returned": returned,
+    }
 
 
 def _start(program, kept):
@@ -74,9 +84,11 @@ def _start(program, kept):
         own = list(own) if isinstance(own, list) else own
         generator = program(rank, len(kept), own)
         if not hasattr(generator, "send"):
-            raise RoundsError(f"rank {rank}'s program is no generator, it returned a "
-                              f"{type(generator).__name__}: it needs a yield",
-                              "no yield")
+            raise RoundsError(
+                f"rank {rank}'s program is no generator, it returned a "
+                f"{type(generator).__name__}: it needs a yield",
+                "no yield",
+            )
         running[rank] = generator
     return running
 
@@ -91,9 +103,12 @@ def _deliver(step, wishes, kept, messages):
             raise RoundsError(f"step {step}: rank {rank} {problem}", kind)
         peer, message = wish
         if peer in senders:
-            raise RoundsError(f"step {step}: ranks {senders[peer]} and {rank} both "
-                              f"send to rank {peer}; at most one message can arrive "
-                              "at a rank in a step", "at once")
+            raise RoundsError(
+                f"step {step}: ranks {senders[peer]} and {rank} both "
+                f"send to rank {peer}; at most one message can arrive "
+                "at a rank in a step",
+                "at once",
+            )
         arrived[peer], senders[peer] = _copy(message), rank
         messages.append([step, rank, peer, sum(t.numel() for t in listed(message))])
     return arrived
@@ -102,12 +117,16 @@ def _deliver(step, wishes, kept, messages):
 def _problems(rank, wish, wishes, kept):
     """Yield why a wish cannot be fulfilled, and of which kind that is."""
     if not isinstance(wish, tuple) or len(wish) != 2 or not isinstance(wish[0], int):
-        yield (f"yields a {type(wish).__name__}; yield nothing, or a pair: peer, "
-               "message", "a program" if hasattr(wish, "send") else "no message")
+        yield (
+            f"yields a {type(wish).__name__}; yield nothing, or a pair: peer, message",
+            "a program" if hasattr(wish, "send") else "no message",
+        )
     peer, message = wish
     if not 0 <= peer < len(kept):
-        yield (f"sends to rank {peer}; there are ranks 0 to {len(kept) - 1}",
-               "no such rank")
+        yield (
+            f"sends to rank {peer}; there are ranks 0 to {len(kept) - 1}",
+            "no such rank",
+        )
     if peer == rank:
         yield "sends to itself; what a rank holds need not be sent", "itself"
     if peer not in wishes:
@@ -115,11 +134,16 @@ def _problems(rank, wish, wishes, kept):
     dtypes = dict.fromkeys(tensor.dtype for tensor in listed(kept[rank]))
     for part in listed(message):
         if not isinstance(part, torch.Tensor):
-            yield (f"sends a {type(part).__name__}; a message is a tensor or a list of "
-                   "tensors", "no message")
+            yield (
+                f"sends a {type(part).__name__}; a message is a tensor or a list of "
+                "tensors",
+                "no message",
+            )
         if part.dtype not in dtypes:
-            yield (f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
-                   "no message")
+            yield (
+                f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
+                "no message",
+            )
 
 
 def _copy(value):

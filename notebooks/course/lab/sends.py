@@ -43,8 +43,10 @@ def states(allreduce, world_size):
     held[step][rank][chunk], at the start and after each step, counts for each rank how
     often its numbers are in there: [1, 0, 1] is the sum of rank 0's and rank 2's.
     """
-    tensors = [torch.eye(world_size, dtype=torch.float64)[rank].repeat(world_size)
-               for rank in range(world_size)]
+    tensors = [
+        torch.eye(world_size, dtype=torch.float64)[rank].repeat(world_size)
+        for rank in range(world_size)
+    ]
     with _Recorder(tensors, watch=True) as recorder:
         allreduce(list(tensors))
     last = len(longest(recorder.log))
@@ -53,8 +55,9 @@ def states(allreduce, world_size):
     for step in range(last + 1):
         # a rank's later notes replace its earlier ones
         now = {rank: tensor for when, rank, tensor in notes if when <= step}
-        held.append([now[rank].view(world_size, -1).tolist()
-                     for rank in range(world_size)])
+        held.append(
+            [now[rank].view(world_size, -1).tolist() for rank in range(world_size)]
+        )
     return recorder.log, held
 
 
@@ -116,8 +119,9 @@ class _Recorder(TorchDispatchMode):
         if not read or func.is_view:
             return func(*args, **(kwargs or {}))
         here = self.owner[read[0][0]]
-        ready = max(_latest(self.ready, place) for place in read
-                    if self.owner[place[0]] == here)
+        ready = max(
+            _latest(self.ready, place) for place in read if self.owner[place[0]] == here
+        )
         kind = "copy" if "copy" in str(func) else "add"
         for place in read[1:]:
             if self.owner[place[0]] != here:
@@ -135,8 +139,12 @@ class _Recorder(TorchDispatchMode):
     def _send(self, place, into, kind):
         """Note what lies at a place on its way to another; return the step."""
         source, target = self.owner[place[0]], self.owner[into[0]]
-        step = max(self.sent[source] + 1, self.received[target] + 1,
-                   _latest(self.ready, place), _latest(self.gone, into))
+        step = max(
+            self.sent[source] + 1,
+            self.received[target] + 1,
+            _latest(self.ready, place),
+            _latest(self.gone, into),
+        )
         self.sent[source] = self.received[target] = step
         _note(self.gone, place, step)
         where = next((each for each in (into, place) if each[0] in self.own), place)
@@ -164,8 +172,9 @@ def _place(tensor):
     """Return (home, first, last, bytes); `last` is the first place behind."""
     first, last = tensor.storage_offset(), tensor.numel()
     if last and not tensor.is_contiguous():
-        last = 1 + sum((size - 1) * stride for size, stride in
-                       zip(tensor.shape, tensor.stride()))
+        last = 1 + sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
+        )
     return _home(tensor), first, first + last, tensor.numel() * tensor.element_size()
 
 

@@ -1,9 +1,9 @@
 """Time in whole ticks: a slow wire and slow layers, so that it is certain who waits.
 
-    slow_wire      let each all-reduce of this rank take as long as its bytes would
-    slow_network   layers whose forward and backward take so long each
-    in_ticks       what was noted in seconds, in whole numbers that a run can repeat
-    agreed         runs, until two are alike
+slow_wire      let each all-reduce of this rank take as long as its bytes would
+slow_network   layers whose forward and backward take so long each
+in_ticks       what was noted in seconds, in whole numbers that a run can repeat
+agreed         runs, until two are alike
 """
 
 import time
@@ -33,6 +33,7 @@ def slow_wire(bandwidth):
         if async_op:
             return late
         late.wait()
+
     with ThreadPoolExecutor(1) as wire, patch.object(dist, "all_reduce", slowed):
         yield
 
@@ -62,9 +63,11 @@ def slow_network(layers, seconds, width=64, forward=0):
     They are named "layer 1" and so on, and hold `width` * `width` numbers each.
     seconds, forward: how long each backward and each forward sleeps.
     """
+
     def slow(layer, X, y_hat):
         time.sleep(forward)
         y_hat.register_hook(lambda grad: time.sleep(seconds))
+
     network = nn.Sequential()
     for i in range(layers):
         network.add_module(f"layer {i + 1}", nn.Linear(width, width, bias=False))

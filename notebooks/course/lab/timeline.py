@@ -1,8 +1,8 @@
 """What each rank does, and when: watched while it runs.
 
-    all_reduces   the size of each message that is sent while a block runs
-    watched       call a function at each gradient, bucket and wait of a backward
-    backward      one backward: its events in order of time
+all_reduces   the size of each message that is sent while a block runs
+watched       call a function at each gradient, bucket and wait of a backward
+backward      one backward: its events in order of time
 """
 
 import time
@@ -27,6 +27,7 @@ def all_reduces(name="all_reduce", note=torch.numel):
     def noted(tensor, *args, **kwargs):
         notes.append(note(tensor))
         return real(tensor, *args, **kwargs)
+
     with patch.object(dist, name, noted):
         yield notes
 
@@ -56,16 +57,19 @@ def watched(model, note):
         note("start", "", number[bucket])
         start(bucket)
         noted[bucket] = bucket.work.get_future().then(
-            lambda _: note("arrive", "", number[bucket]))
+            lambda _: note("arrive", "", number[bucket])
+        )
 
     def note_wait(bucket):
         noted[bucket].wait()
         wait(bucket)
 
-    with (patch.object(model, "ready", note_ready),
-          patch.object(model, "average", note_average),
-          patch.object(kind, "start", note_start),
-          patch.object(kind, "wait", note_wait)):
+    with (
+        patch.object(model, "ready", note_ready),
+        patch.object(model, "average", note_average),
+        patch.object(kind, "start", note_start),
+        patch.object(kind, "wait", note_wait),
+    ):
         yield
 
 

@@ -49,42 +49,73 @@ def at_once(runs, timeout=200):
     with tempfile.TemporaryDirectory(prefix="manual_dp-") as folder:
         logs = [os.path.join(folder, str(i)) for i in range(len(runs))]
         try:
-            ended = run_ranks(_start, len(runs), [_command(log, *run) for log, run
-                                                  in zip(logs, runs)], timeout=timeout)
+            ended = run_ranks(
+                _start,
+                len(runs),
+                [_command(log, *run) for log, run in zip(logs, runs)],
+                timeout=timeout,
+            )
         except RankError as error:
             if error.kind != "hung":
                 raise
-            raise RankError(f"{' or '.join(dict.fromkeys(programs))} was still running "
-                            f"after {timeout} s; it was ended, with all its ranks",
-                            kind="hung") from None
+            raise RankError(
+                f"{' or '.join(dict.fromkeys(programs))} was still running "
+                f"after {timeout} s; it was ended, with all its ranks",
+                kind="hung",
+            ) from None
         for program, log, (code, err) in zip(programs, logs, ended):
             if code:
                 raise RuntimeError(f"{program} failed: {_reason(log, err)}")
-        return [_lines(log, range(ranks), "stdout")
-                for log, (ranks, *_) in zip(logs, runs)]
+        return [
+            _lines(log, range(ranks), "stdout") for log, (ranks, *_) in zip(logs, runs)
+        ]
 
 
 def _command(log, ranks, program, *options):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone",
-            "--local-addr=localhost", f"--nproc_per_node={ranks}",
-            f"--log-dir={log}", "--redirects=3", str(program), *map(str, options)]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=localhost",
+        f"--nproc_per_node={ranks}",
+        f"--log-dir={log}",
+        "--redirects=3",
+        str(program),
+        *map(str, options),
+    ]
 
 
 def _start(commands):
     command = commands[dist.get_rank()]
-    environ = {**os.environ, "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"],
-               "PYTHON_COLORS": "0"}  # a kernel asks for colours, from Python 3.13 on
-    done = subprocess.run(command, env=environ, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True, errors="replace")
+    environ = {
+        **os.environ,
+        "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"],
+        "PYTHON_COLORS": "0",
+    }  # a kernel asks for colours, from Python 3.13 on
+    done = subprocess.run(
+        command,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
     return done.returncode, done.stderr
 
 
 def _lines(log, ranks, stream):
     """Return what these ranks wrote, rank by rank; torchrun names the folders."""
-    written = [path for rank in ranks
-               for path in Path(log).glob(f"*/attempt_0/{rank}/{stream}.log")]
-    return [line for path in written
-            for line in path.read_text(errors="replace").splitlines()]
+    written = [
+        path
+        for rank in ranks
+        for path in Path(log).glob(f"*/attempt_0/{rank}/{stream}.log")
+    ]
+    return [
+        line
+        for path in written
+        for line in path.read_text(errors="replace").splitlines()
+    ]
 
 
 def _reason(log, err):

@@ -45,10 +45,12 @@ class Wire:
         A send that needs what another one brought is a round later. That is the
         longest chain of sends in the autograd graph; backward goes the same way again.
         """
+
         @functools.cache
         def longest(node):
             before = [longest(n) for n, _ in node.next_functions if n is not None]
             return (node in self.nodes) + max(before, default=0)
+
         return 2 * longest(result.grad_fn)
 
     def _note(self, tensor, source, target, what):
@@ -58,8 +60,10 @@ class Wire:
 def sends(allreduce, tensors, what):
     """Call `allreduce(tensors)`; return what it sent, in order, as a log."""
     done = {"add": "added", "copy": "copied"}
-    return [Sent(t.source, t.target, f"{what}, {done[t.kind]}", t.size)
-            for t in record(allreduce, tensors)]
+    return [
+        Sent(t.source, t.target, f"{what}, {done[t.kind]}", t.size)
+        for t in record(allreduce, tensors)
+    ]
 
 
 def crossing(module, devices, X, y, loss):
@@ -70,7 +74,7 @@ def crossing(module, devices, X, y, loss):
     """
     log = []
     X_shards = [shard for shard in scatter(X, devices) if len(shard)]
-    replicas = replicate(module, devices[:len(X_shards)])
+    replicas = replicate(module, devices[: len(X_shards)])
     for rank, (shard, replica) in enumerate(zip(X_shards, replicas)):
         _note(log, shard, 0, rank, "rows")
         for p in replica.parameters():
@@ -93,8 +97,10 @@ def transfers(log):
     for sent in log:
         sizes[sent.what] = sizes.get(sent.what, 0) + sent.size
         senders.setdefault(sent.what, set()).add(sent.source)
-    return [(what, size, "both" if len(senders[what]) > 1 else min(senders[what]))
-            for what, size in sizes.items()]
+    return [
+        (what, size, "both" if len(senders[what]) > 1 else min(senders[what]))
+        for what, size in sizes.items()
+    ]
 
 
 def totals(log, world_size):

@@ -1,13 +1,13 @@
 """Run a learner's answer: within its time, in peace, and leave all as it was.
 
-    limit       end a block that takes too long
-    quiet       keep warnings, logs and stderr of a block to itself
-    placed      put the course's own parts where an answer finds them
-    settings    torch's settings, which an answer can leave changed; put sets them
-    kept        put them back at the end of a block
-    home        the module of the course that an answer was taken from
-    elsewhere   the helpers of an answer that another cell defines
-    learners    the part of a traceback that begins in a learner's own line
+limit       end a block that takes too long
+quiet       keep warnings, logs and stderr of a block to itself
+placed      put the course's own parts where an answer finds them
+settings    torch's settings, which an answer can leave changed; put sets them
+kept        put them back at the end of a block
+home        the module of the course that an answer was taken from
+elsewhere   the helpers of an answer that another cell defines
+learners    the part of a traceback that begins in a learner's own line
 """
 
 import dis
@@ -29,10 +29,15 @@ import manual_dp
 
 SETTINGS = {  # name: how it is read, how it is set
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "default dtype": (torch.get_default_dtype, torch.set_default_dtype)}
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+}
 COURSE = str(Path(__file__).parents[1])
-NOBODYS = (COURSE, str(Path(manual_dp.__file__).parent), "<frozen", *(
-    sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+NOBODYS = (
+    COURSE,
+    str(Path(manual_dp.__file__).parent),
+    "<frozen",
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
 
 
 class TimeIsOver(BaseException):
@@ -63,6 +68,7 @@ def limit(seconds):
         if not over:
             put_back()  # the error may be raised where the block's end is not seen
             raise TimeIsOver
+
     before = signal.signal(signal.SIGALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -195,6 +201,9 @@ def _file(thing):
 def _names(code):
     """Return the names that a function's code looks up, and the functions in it."""
     inner = [_names(const) for const in code.co_consts if inspect.iscode(const)]
-    own = {step.argval for step in dis.get_instructions(code)
-           if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}  # not attributes
+    own = {
+        step.argval
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }  # not attributes
     return own.union(*inner)

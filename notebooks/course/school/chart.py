@@ -33,13 +33,17 @@ TINY, LR, EPOCHS, BATCH, USED = 1e-6, 2, 3, 48, 1392
 
 def chart(patient, program, sizes=(2, 4)):
     """Print the chart of patient number `patient`, a program, with k in `sizes`."""
-    columns = {"healthy": measure(1, _star, 1),  # one device
-               **{f"k = {k}": measure(patient, program, k) for k in sizes}}
+    columns = {
+        "healthy": measure(1, _star, 1),  # one device
+        **{f"k = {k}": measure(patient, program, k) for k in sizes},
+    }
     print(f"{'':54}" + "".join(f"{head:>8}" for head in columns))
     for row, words in ROWS.items():
         form = "8.1%" if row == "accuracy" else "8.4g"
-        print(f"{row:9}{words:45}" + "".join(f"{column[row]:{form}}"
-                                             for column in columns.values()))
+        print(
+            f"{row:9}{words:45}"
+            + "".join(f"{column[row]:{form}}" for column in columns.values())
+        )
 
 
 def measure(patient, program, k):
@@ -48,24 +52,40 @@ def measure(patient, program, k):
     parts = 2 * k if patient == 8 else k  # 2 ranks with k microbatches each
     rows = torch.arange(3 * parts)
     first, epochs = rows.split(3), _deal(patient, program, len(X), parts)
-    one, long = _train(patient, program, k, [
-        ([[(X[part], y[part]) for part in step] for step in batches], lr)
-        for batches, lr in (([first], TINY), (sum(epochs, []), LR))])
+    one, long = _train(
+        patient,
+        program,
+        k,
+        [
+            ([[(X[part], y[part]) for part in step] for step in batches], lr)
+            for batches, lr in (([first], TINY), (sum(epochs, []), LR))
+        ],
+    )
     shares = _shares(one["replicas"][0], X[rows], y[rows])
-    orders = {tuple(torch.cat([torch.cat(step) for step in epoch]).tolist())
-              for epoch in epochs}
+    orders = {
+        tuple(torch.cat([torch.cat(step) for step in epoch]).tolist())
+        for epoch in epochs
+    }
     right = (X_test @ long["replicas"][0]).argmax(1) == y_test
-    numbers = {"replicas": _different(one["replicas"]), "step": shares.sum(),
-               "weight": shares[first[-1]].mean() / shares[first[0]].mean(),
-               "messages": one["messages"], "absent": one["absent"],
-               "orders": len(orders), "accuracy": right.double().mean()}
+    numbers = {
+        "replicas": _different(one["replicas"]),
+        "step": shares.sum(),
+        "weight": shares[first[-1]].mean() / shares[first[0]].mean(),
+        "messages": one["messages"],
+        "absent": one["absent"],
+        "orders": len(orders),
+        "accuracy": right.double().mean(),
+    }
     return {row: round(float(number), 4) + 0.0 for row, number in numbers.items()}
 
 
 def _digits():
     """Return the digits as rows of 49 numbers: X, y, X_test, y_test."""
-    return [part for data in load_data("digits", dtype=torch.float64) for part in
-            (F.avg_pool2d(data.X[:USED], 4).flatten(1), data.y[:USED])]
+    return [
+        part
+        for data in load_data("digits", dtype=torch.float64)
+        for part in (F.avg_pool2d(data.X[:USED], 4).flatten(1), data.y[:USED])
+    ]
 
 
 def _shares(W, X, y):
@@ -77,33 +97,48 @@ def _shares(W, X, y):
 
 def _different(replicas):
     """Return how many of the replicas are not equal to one before them, to 1e-12."""
-    return sum(all((replica - other).abs().max() > 1e-12 for other in replicas[:i])
-               for i, replica in enumerate(replicas))
+    return sum(
+        all((replica - other).abs().max() > 1e-12 for other in replicas[:i])
+        for i, replica in enumerate(replicas)
+    )
 
 
 def _train(patient, program, k, jobs):
     """Train a patient with each of `jobs`; return for each what rank 0 has seen."""
     if patient not in IN_RANKS:
         run = _accumulating if patient == 6 else partial(_by_hand, patient)
-        return [{"replicas": run(program, *job), "messages": 1, "absent": 0}
-                for job in jobs]
-    ranks = run_ranks(partial(_rank, IN_RANKS[patient], program, jobs),
-                      2 if patient == 8 else k)
-    return [{**results[0], "replicas": [one["replicas"][0] for one in results]}
-            for results in zip(*ranks)]
+        return [
+            {"replicas": run(program, *job), "messages": 1, "absent": 0} for job in jobs
+        ]
+    ranks = run_ranks(
+        partial(_rank, IN_RANKS[patient], program, jobs), 2 if patient == 8 else k
+    )
+    return [
+        {**results[0], "replicas": [one["replicas"][0] for one in results]}
+        for results in zip(*ranks)
+    ]
 
 
 def _deal(patient, program, rows, parts):
     """Return [epoch][step][part], each the numbers of the rows in it."""
     if patient != 4:
-        orders = [torch.randperm(rows, generator=torch.Generator().manual_seed(epoch))
-                  for epoch in range(EPOCHS)]
-        return [[batch.tensor_split(parts) for batch in order.split(BATCH)]
-                for order in orders]
+        orders = [
+            torch.randperm(rows, generator=torch.Generator().manual_seed(epoch))
+            for epoch in range(EPOCHS)
+        ]
+        return [
+            [batch.tensor_split(parts) for batch in order.split(BATCH)]
+            for order in orders
+        ]
     seen = [[[] for _ in range(EPOCHS)] for _ in range(parts)]
     for rank in range(parts):
-        program(range(rows), rank, parts, EPOCHS,
-                lambda epoch, batch, mine=seen[rank]: mine[epoch].append(batch))
+        program(
+            range(rows),
+            rank,
+            parts,
+            EPOCHS,
+            lambda epoch, batch, mine=seen[rank]: mine[epoch].append(batch),
+        )
     return [list(zip(*epoch)) for epoch in zip(*seen)]
 
 
@@ -126,8 +161,10 @@ def _by_hand(patient, program, batches, lr):
     replicas = [copy([start], start.device)[0] for _ in batches[0]]
     for shards in batches:
         for (X, y), W in zip(shards, replicas):
-            (F.cross_entropy(X @ W, y, reduction="sum")
-             / sum(len(y) for _, y in shards)).backward()
+            (
+                F.cross_entropy(X @ W, y, reduction="sum")
+                / sum(len(y) for _, y in shards)
+            ).backward()
         allreduce([W.grad for W in replicas])
         for W in replicas:
             W.data -= lr * W.grad
@@ -148,9 +185,13 @@ def _rank(steps, program, jobs):
         for batches, lr in jobs:
             model, optimizer = _model(lr)
             roll.call(steps, model, optimizer, program, batches)
-            results.append({"replicas": [model.weight.detach().t()],
-                            "messages": roll.sizes().count(490) / len(batches),
-                            "absent": roll.absent})
+            results.append(
+                {
+                    "replicas": [model.weight.detach().t()],
+                    "messages": roll.sizes().count(490) / len(batches),
+                    "absent": roll.absent,
+                }
+            )
     return results
 
 
@@ -168,14 +209,15 @@ def _steps(model, optimizer, batches):
 
 
 def _averaged(model, optimizer, program, batches):
-    program(model, [shards[dist.get_rank()] for shards in batches],
-            optimizer.defaults["lr"])
+    program(
+        model, [shards[dist.get_rank()] for shards in batches], optimizer.defaults["lr"]
+    )
 
 
 def _accumulated(model, optimizer, program, batches):
     model = DDP(model)
     for shards in batches:
-        program(model, optimizer, shards[dist.get_rank()::dist.get_world_size()])
+        program(model, optimizer, shards[dist.get_rank() :: dist.get_world_size()])
 
 
 def _evaluated(model, optimizer, program, batches):

@@ -1,21 +1,21 @@
 """Check an answer where it stands: draw inputs, run it, compare, say what is wrong.
 
-    exercise   make one of a function: it draws, runs the answer, yields messages
-    check      what a notebook calls: prints a line, or raises Wrong
-    Partly     a message that leaves some points
-    about      compare: None, or what was given, got and wanted, and a guess at why
-    close      are these the numbers that were wanted?
-    numbers    tensors, also in lists and dicts, as lists of numbers
-    flat       nested lists as one list
-    unequal    are the ranks' numbers not all the same?
-    shorten    numbers in few characters
-    so_many    "1 device", "3 devices"
+exercise   make one of a function: it draws, runs the answer, yields messages
+check      what a notebook calls: prints a line, or raises Wrong
+Partly     a message that leaves some points
+about      compare: None, or what was given, got and wanted, and a guess at why
+close      are these the numbers that were wanted?
+numbers    tensors, also in lists and dicts, as lists of numbers
+flat       nested lists as one list
+unequal    are the ranks' numbers not all the same?
+shorten    numbers in few characters
+so_many    "1 device", "3 devices"
 
-    @exercise("one_step/sgd")
-    def sgd(random, sgd):  # the first argument draws, the others are the answers
-        p = rand(random, 3).requires_grad_()
-        ...
-        yield about("lr 1")("the parameter", p, right, {"this walks uphill": uphill})
+@exercise("one_step/sgd")
+def sgd(random, sgd):  # the first argument draws, the others are the answers
+    p = rand(random, 3).requires_grad_()
+    ...
+    yield about("lr 1")("the parameter", p, right, {"this walks uphill": uphill})
 """
 
 import importlib
@@ -41,15 +41,34 @@ from course.school.answers import (
 from manual_dp.ranks import RankError
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
-LESSONS = ("split_the_work", "replicas", "allreduce", "split_the_batch",
-           "one_step", "train", "dataparallel", "processes", "ddp_by_hand", "buckets",
-           "ddp_program", "together", "is_it_correct", "memory", "sixteen_bits",
-           "keep_only_a_part", "how_often", "count_price_look", "many_machines")
+LESSONS = (
+    "split_the_work",
+    "replicas",
+    "allreduce",
+    "split_the_batch",
+    "one_step",
+    "train",
+    "dataparallel",
+    "processes",
+    "ddp_by_hand",
+    "buckets",
+    "ddp_program",
+    "together",
+    "is_it_correct",
+    "memory",
+    "sixteen_bits",
+    "keep_only_a_part",
+    "how_often",
+    "count_price_look",
+    "many_machines",
+)
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
-LEFT = {"gradients": "gradients are switched off for whatever comes next: with "
-                     "torch.no_grad(): switches them on again at its end",
-        "default dtype": "the default dtype stays changed: give each tensor its dtype"}
+LEFT = {
+    "gradients": "gradients are switched off for whatever comes next: with "
+    "torch.no_grad(): switches them on again at its end",
+    "default dtype": "the default dtype stays changed: give each tensor its dtype",
+}
 
 
 class Wrong(AssertionError):
@@ -96,11 +115,14 @@ def exercise(*names, points=0, seconds=30, parts=dict):
     answers; with a _ behind, where such a function stands in the file already. What has
     a default is no answer. seconds: plenty on any machine, for one time.
     """
+
     def note(run):
         for name in names:
-            EXERCISES[name] = Exercise(name, 0 if _of_a_lesson(name) else points, run,
-                                       seconds, parts)
+            EXERCISES[name] = Exercise(
+                name, 0 if _of_a_lesson(name) else points, run, seconds, parts
+            )
         return run
+
     return note
 
 
@@ -108,12 +130,16 @@ def find(name):
     """Return the exercise called `name`: "ps9/fit" or "one_step/sgd"."""
     folder, _, rest = name.partition("/")
     if folder not in (*SETS, *LESSONS):
-        raise ValueError(f"no problem set or lesson is called {folder!r}; there are "
-                         f"{', '.join((*SETS, *LESSONS))}")
+        raise ValueError(
+            f"no problem set or lesson is called {folder!r}; there are "
+            f"{', '.join((*SETS, *LESSONS))}"
+        )
     importlib.import_module(f"course.school.{folder if folder in SETS else 'lessons'}")
     if f"{folder}/{rest}" not in EXERCISES:
-        raise ValueError(f"no exercise is called {name!r}; there are " + ", ".join(
-            other for other in EXERCISES if other.startswith(f"{folder}/")))
+        raise ValueError(
+            f"no exercise is called {name!r}; there are "
+            + ", ".join(other for other in EXERCISES if other.startswith(f"{folder}/"))
+        )
     return EXERCISES[f"{folder}/{rest}"]
 
 
@@ -134,27 +160,33 @@ def check(name, *answers, times=1, draws=None):
     __tracebackhide__ = True  # IPython leaves out this frame: the learner's matter
     one = find(name)
     if len(answers) != len(one.answers):
-        raise ValueError(f"{name} checks {', '.join(one.answers)}; "
-                         f"got {len(answers)} arguments")
+        raise ValueError(
+            f"{name} checks {', '.join(one.answers)}; got {len(answers)} arguments"
+        )
     for asked, answer in zip(one.answers, answers):
         if home(answer):
-            raise Wrong(f"{name} is not checked.\n{asked} is the course's own, from "
-                        f"{home(answer)}: write yours, in the cell of the exercise.")
+            raise Wrong(
+                f"{name} is not checked.\n{asked} is the course's own, from "
+                f"{home(answer)}: write yours, in the cell of the exercise."
+            )
     seconds = one.seconds * times
     try:
         with limit(seconds), quiet(), placed(one.parts(), answers):
             message = _first(one, answers, times, draws or random.Random())
     except TimeIsOver:
-        raise Wrong(f"{name} is not checked to the end.\nIt was still at work after "
-                    f"{seconds} s: is there a loop that does not end? If there is "
-                    "none, the machine is busy: run the cell again.") from None
+        raise Wrong(
+            f"{name} is not checked to the end.\nIt was still at work after "
+            f"{seconds} s: is there a loop that does not end? If there is "
+            "none, the machine is busy: run the cell again."
+        ) from None
     except (NotImplementedError, RankError) as error:
         cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
         if cause != "NotImplementedError":
             raise
         if not _of_a_lesson(name):
-            raise Wrong(f"{name} is not written yet: "
-                        "its cell still raises NotImplementedError.") from None
+            raise Wrong(
+                f"{name} is not written yet: its cell still raises NotImplementedError."
+            ) from None
         print(f"{name}: not written yet. Write it, then run this cell.")
         return None
     return _say(name, one, answers, message)
@@ -179,8 +211,10 @@ def _first(one, answers, times, draws):
         trace = learners(error)
         if trace:
             raise error.with_traceback(trace) from error.__cause__
-        return (f"got     {type(error).__name__}: {error}\n"
-                "wanted  an answer that takes and returns what the exercise says")
+        return (
+            f"got     {type(error).__name__}: {error}\n"
+            "wanted  an answer that takes and returns what the exercise says"
+        )
     finally:
         put(before)
     if not compared:
@@ -195,7 +229,8 @@ def _left(before):
     if name is None:
         return None
     return about("torch's settings before and after the answer")(
-        name, str(now[name]), str(before[name]), {LEFT[name]: True})
+        name, str(now[name]), str(before[name]), {LEFT[name]: True}
+    )
 
 
 def _say(name, one, answers, message):
@@ -203,16 +238,27 @@ def _say(name, one, answers, message):
     points = getattr(message, "points", 0)
     if message and not points:
         raise Wrong(f"{name} is not right yet.\n{message}")
-    print(f"{name} is right in parts.\n{message}" if message else
-          f"{name}: right, on inputs drawn at random")
+    print(
+        f"{name} is right in parts.\n{message}"
+        if message
+        else f"{name}: right, on inputs drawn at random"
+    )
     folder = one.name.partition("/")[0]
-    known = {*one.parts(), *(asked for other in EXERCISES.values()
-                             if other.name.startswith(f"{folder}/")
-                             for asked in other.answers)}
+    known = {
+        *one.parts(),
+        *(
+            asked
+            for other in EXERCISES.values()
+            if other.name.startswith(f"{folder}/")
+            for asked in other.answers
+        ),
+    }
     strange = set() if _of_a_lesson(name) else elsewhere(answers) - known
     if strange:
-        print(f"Note: it uses {', '.join(sorted(strange))} from another cell. Move "
-              "that into the cell of the answer, which is what is graded.")
+        print(
+            f"Note: it uses {', '.join(sorted(strange))} from another cell. Move "
+            "that into the cell of the answer, which is what is graded."
+        )
     return points or None
 
 
@@ -224,6 +270,7 @@ def about(given):
     `whole`, if `got` is only a part of it. What is compared may be tensors, in lists
     and dicts, too.
     """
+
     def compare(what, got, wanted, hints=(), tolerance=1e-9, whole=None):
         got, wanted = numbers(got), numbers(wanted)
         if close(got, wanted, tolerance):
@@ -234,26 +281,39 @@ def about(given):
         rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
         pairs = hints.items() if isinstance(hints, dict) else hints
         for text, looks in [*pairs, (ROUNDED, rounded)]:
-            if looks is True or looks is not False and close(
-                    whole, numbers(looks), tolerance):
+            if (
+                looks is True
+                or looks is not False
+                and close(whole, numbers(looks), tolerance)
+            ):
                 return "\n".join([*lines, f"perhaps {text}"])
         return "\n".join(lines)
+
     return compare
 
 
 def close(got, wanted, tolerance=1e-9):
     """Return whether `got`, which may be anything, has the shape and numbers wanted."""
     if isinstance(wanted, (list, tuple)):
-        return (isinstance(got, (list, tuple)) and len(got) == len(wanted)
-                and all(close(g, w, tolerance) for g, w in zip(got, wanted)))
+        return (
+            isinstance(got, (list, tuple))
+            and len(got) == len(wanted)
+            and all(close(g, w, tolerance) for g, w in zip(got, wanted))
+        )
     if isinstance(wanted, dict):
-        return (isinstance(got, dict) and got.keys() == wanted.keys()
-                and all(close(got[key], wanted[key], tolerance) for key in wanted))
+        return (
+            isinstance(got, dict)
+            and got.keys() == wanted.keys()
+            and all(close(got[key], wanted[key], tolerance) for key in wanted)
+        )
     if isinstance(wanted, (bool, str)) or wanted is None:
         return type(got) is type(wanted) and got == wanted
     room = tolerance * max(1, abs(wanted))
-    return (isinstance(got, (int, float)) and not isinstance(got, bool)
-            and wanted - room <= got <= wanted + room)  # NaN, inf: False
+    return (
+        isinstance(got, (int, float))
+        and not isinstance(got, bool)
+        and wanted - room <= got <= wanted + room
+    )  # NaN, inf: False
 
 
 def numbers(value):
@@ -275,8 +335,11 @@ def numbers(value):
         return numbers(value.tolist())
     if isinstance(value, Integral):
         return int(value)
-    return float(value) if isinstance(value, (Real, Decimal)) else (
-        f"a {type(value).__name__}")
+    return (
+        float(value)
+        if isinstance(value, (Real, Decimal))
+        else (f"a {type(value).__name__}")
+    )
 
 
 def flat(value):
@@ -300,14 +363,14 @@ def so_many(count, noun):
 def shorten(value, width=300, digits=5):
     """Return `value` as text, numbers to `digits` digits, cut at `width` characters."""
     text = _text(numbers(value), digits)
-    return text if len(text) <= width else text[:width - 4] + " ..."
+    return text if len(text) <= width else text[: width - 4] + " ..."
 
 
 def _text(value, digits, depth=0):
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     if isinstance(value, list):
-        parts = [_text(part, digits, depth + 1) for part in value[:40 * (depth < 11)]]
+        parts = [_text(part, digits, depth + 1) for part in value[: 40 * (depth < 11)]]
         return f"[{', '.join(parts + ['...'] * (len(parts) < len(value)))}]"
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_text(part, digits)}" for key, part in value.items())
@@ -322,15 +385,21 @@ def _apart(got, wanted):
             return texts
     place, one, other = _first_other(got, wanted)
     return tuple(
-        f"{shorten(value, 200)}, at {place} {shorten(repr(part), 90)}" if place else
-        shorten(repr(part)) for value, part in ((got, one), (wanted, other)))
+        f"{shorten(value, 200)}, at {place} {shorten(repr(part), 90)}"
+        if place
+        else shorten(repr(part))
+        for value, part in ((got, one), (wanted, other))
+    )
 
 
 def _first_other(got, wanted, place=""):
     """Return where two values first differ, as an index, and what stands there."""
     if type(got) is type(wanted) and isinstance(got, (list, dict)):
-        keys = range(min(len(got), len(wanted))) if isinstance(got, list) else [
-            key for key in got if key in wanted]
+        keys = (
+            range(min(len(got), len(wanted)))
+            if isinstance(got, list)
+            else [key for key in got if key in wanted]
+        )
         for key in keys:
             if not close(got[key], wanted[key], 0):
                 return _first_other(got[key], wanted[key], f"{place}[{key!r}]")

@@ -44,18 +44,21 @@ def rand(random, *shape):
 def images(random, rows):
     """Draw images for LeNet, and labels."""
     return rand(random, rows, 1, 28, 28).abs(), torch.randint(
-        10, (rows,), generator=generator(random))
+        10, (rows,), generator=generator(random)
+    )
 
 
 def tensors(value, count, name):
     """Return `value`; raise TypeError unless it is a list of `count` tensors."""
     if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{name} must return a list of tensors, "
-                        f"got {type(value).__name__}")
+        raise TypeError(
+            f"{name} must return a list of tensors, got {type(value).__name__}"
+        )
     for i, part in enumerate(value):
         if not isinstance(part, torch.Tensor):
-            raise TypeError(f"{name} returned a {type(part).__name__} at [{i}], "
-                            "not a tensor")
+            raise TypeError(
+                f"{name} returned a {type(part).__name__} at [{i}], not a tensor"
+            )
     if len(value) != count:
         raise TypeError(f"{name} returned {len(value)} tensors, not {count}")
     return value
@@ -63,9 +66,12 @@ def tensors(value, count, name):
 
 def forms(parts):
     """Return dtype and shape of each tensor, in words; of what is none, its type."""
-    return [f"{part.dtype} of shape {tuple(part.shape)}"
-            if isinstance(part, torch.Tensor) else f"a {type(part).__name__}"
-            for part in parts]
+    return [
+        f"{part.dtype} of shape {tuple(part.shape)}"
+        if isinstance(part, torch.Tensor)
+        else f"a {type(part).__name__}"
+        for part in parts
+    ]
 
 
 @contextmanager
@@ -79,9 +85,13 @@ def watched():
     def call(X, W, *args, **kwargs):
         if X.shape[1] == 1 and len(X):
             pixels = [] if X.is_meta else X[:, 0, 0, 0].tolist()
-            calls.append(Call(W.data_ptr(), pixels, torch.is_grad_enabled(),
-                              X.device == W.device))
+            calls.append(
+                Call(
+                    W.data_ptr(), pixels, torch.is_grad_enabled(), X.device == W.device
+                )
+            )
         return conv2d(X, W, *args, **kwargs)
+
     with patch.object(F, "conv2d", call):
         yield calls
 
@@ -111,27 +121,43 @@ def together(work, params, random):
         work(*images(random, 4), replicas, [META, META])
     return about("two replicas on a device called meta, the minibatch on the CPU")(
         "do rows and weights meet on one device?",
-        all(call.together for call in calls), True, {
-            "move each shard to its replica's device: X_shard.to(device)": True})
+        all(call.together for call in calls),
+        True,
+        {"move each shard to its replica's device: X_shard.to(device)": True},
+    )
 
 
 def moved(function, args, wanted, how):
     """Compare the devices of the tensors, in lists, that `function(*args)` returns."""
+
     def of(value):
         if isinstance(value, (list, tuple)):
             return [of(part) for part in value]
         return str(value.device) if isinstance(value, torch.Tensor) else "no device"
+
     try:
         with kept():
             got = of(function(*args))
     except Exception:  # for want of numbers: that tells nothing
         return None
-    return about("devices meta and cpu")("on which is each tensor?", got, wanted, {
-        f"move each tensor to the device that was given for it: {how}": True})
+    return about("devices meta and cpu")(
+        "on which is each tensor?",
+        got,
+        wanted,
+        {f"move each tensor to the device that was given for it: {how}": True},
+    )
 
 
-def summed(held, after, handed=(), returned=(), views=None,
-           where="the tensor on rank {1}", parts=lambda row: [row], late=()):
+def summed(
+    held,
+    after,
+    handed=(),
+    returned=(),
+    views=None,
+    where="the tensor on rank {1}",
+    parts=lambda row: [row],
+    late=(),
+):
     """Yield how `after`, the ranks' tensors, are not the sum of all that ranks `held`.
 
     handed: the list that was handed over. returned: by the answer. views: other
@@ -140,14 +166,23 @@ def summed(held, after, handed=(), returned=(), views=None,
     """
     held, after = numbers(held), numbers(after)
     everywhere, given = [_total(held)] * len(held), describe(held)
-    early = {**unwritten(held, after, handed, returned, everywhere),
-             "only rank 0 has the sum: send it back":
-                 close(after, [everywhere[0], *held[1:]])}
+    early = {
+        **unwritten(held, after, handed, returned, everywhere),
+        "only rank 0 has the sum: send it back": close(
+            after, [everywhere[0], *held[1:]]
+        ),
+    }
     before = [parts(row) for row in held]
-    yield from sums_at(given, [
-        (where.format(i, rank), part, [row[i] for row in before])
-        for rank, row in enumerate(after) for i, part in enumerate(parts(row))],
-        early, late)
+    yield from sums_at(
+        given,
+        [
+            (where.format(i, rank), part, [row[i] for row in before])
+            for rank, row in enumerate(after)
+            for i, part in enumerate(parts(row))
+        ],
+        early,
+        late,
+    )
     yield about(given)("all tensors", after, everywhere, tolerance=LAST)
     if views is not None:
         yield memory(given, views, everywhere)
@@ -156,9 +191,11 @@ def summed(held, after, handed=(), returned=(), views=None,
 def describe(held):
     """Return what was given, in words."""
     own = held[0]
-    what = (f"parameters of {', '.join(str(len(flat(p))) for p in own)} numbers"
-            if isinstance(own, list) and own and isinstance(own[0], list) else
-            so_many(len(flat(own)), "number"))
+    what = (
+        f"parameters of {', '.join(str(len(flat(p))) for p in own)} numbers"
+        if isinstance(own, list) and own and isinstance(own[0], list)
+        else so_many(len(flat(own)), "number")
+    )
     return f"{so_many(len(held), 'rank')} with {what}{' each' * (len(held) > 1)}"
 
 
@@ -167,31 +204,44 @@ def unwritten(held, after, handed, returned, *wanted):
     handed, returned = numbers(handed), numbers(returned)
     return {
         "the list holds the sums, the tensors that were in it do not: list[i] = ... "
-        "puts another one there; write into the old one, with add_ or copy_":
-            any(close(handed, value) for value in wanted) and not close(handed, after),
-        "the result is returned; it must be written into the tensor":
-            any(close(returned, value) for value in wanted),
+        "puts another one there; write into the old one, with add_ or copy_": any(
+            close(handed, value) for value in wanted
+        )
+        and not close(handed, after),
+        "the result is returned; it must be written into the tensor": any(
+            close(returned, value) for value in wanted
+        ),
         "the tensors hold what they held: tensor = tensor + ... makes a new one, and "
-        "so does clone; write into the old one, with add_ or copy_":
-            len(held) > 1 and close(after, held)}
+        "so does clone; write into the old one, with add_ or copy_": len(held) > 1
+        and close(after, held),
+    }
 
 
 def sums_at(given, places, early, late=()):
     """Compare places, (name, numbers there, each rank's addend), with their sums."""
     for name, got, addends in places:
         yield about(given)(
-            f"{name}; ranks 0, 1, ... held {shorten(addends, 200)} there", got,
+            f"{name}; ranks 0, 1, ... held {shorten(addends, 200)} there",
+            got,
             _total(addends),
             chain(early.items(), _made_of(name, addends, places), dict(late).items()),
-            LAST)
+            LAST,
+        )
 
 
 def memory(given, views, wanted):
     """Compare what stands in the memory that tensors had: `views` of it."""
-    return about(given)("the tensors' memory", views, wanted, {
-        "its memory is as it was: x.data = ... and set_ put other memory under a "
-        "tensor, and whoever holds a view of it sees nothing; write into the old one, "
-        "with add_ or copy_": True}, LAST)
+    return about(given)(
+        "the tensors' memory",
+        views,
+        wanted,
+        {
+            "its memory is as it was: x.data = ... and set_ put other memory under a "
+            "tensor, and whoever holds a view of it sees nothing; write into the old "
+            "one, with add_ or copy_": True
+        },
+        LAST,
+    )
 
 
 def _total(values):
@@ -201,8 +251,11 @@ def _total(values):
 
 
 def _scaled(value, factor):
-    return [_scaled(part, factor) for part in value] if isinstance(value, list) else (
-        mul(value, factor))
+    return (
+        [_scaled(part, factor) for part in value]
+        if isinstance(value, list)
+        else (mul(value, factor))
+    )
 
 
 def _made_of(name, addends, places):
@@ -210,9 +263,15 @@ def _made_of(name, addends, places):
     k = len(addends)
     yield "this is the mean; the sum is wanted", _scaled(_total(addends), 1 / k)
     for counts in product((1, 0, 2, 3) if k < 5 else (1, 0, 2), repeat=k):
-        terms = [f"rank {rank}'s{('', ' twice', ' 3 times')[count - 1]}"
-                 for rank, count in enumerate(counts) if count]
-        yield (f"{name} holds {' + '.join(terms) or 'zeros'}; every rank belongs in it "
-               "once", _total([_scaled(a, n) for a, n in zip(addends, counts)]))
+        terms = [
+            f"rank {rank}'s{('', ' twice', ' 3 times')[count - 1]}"
+            for rank, count in enumerate(counts)
+            if count
+        ]
+        yield (
+            f"{name} holds {' + '.join(terms) or 'zeros'}; every rank belongs in it "
+            "once",
+            _total([_scaled(a, n) for a, n in zip(addends, counts)]),
+        )
     for other, _, parts in places:
         yield f"{other} should hold these numbers", _total(parts)

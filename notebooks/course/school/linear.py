@@ -1,16 +1,16 @@
 """A linear model to train in an exercise: batches, gradients, steps.
 
-    draw_layer   a weight and a bias
-    draw_batch   rows and labels
-    loss         of batches, each with a factor
-    gradients    of that, by autograd
-    optimizer    one of a kind, by name; KINDS has one for each of four cases
-    descend      the parameters after each of some steps
-    averaged     those of ranks that step alone, and average them now and then
-    layer        a module with given numbers
-    cloned, whole    copies of batches; the factors of the mean over their rows
-    Forwards, one_by_one    what goes through a model at once: watch it, compare it
-    STEPPED      what to say if they are right with plain SGD only
+draw_layer   a weight and a bias
+draw_batch   rows and labels
+loss         of batches, each with a factor
+gradients    of that, by autograd
+optimizer    one of a kind, by name; KINDS has one for each of four cases
+descend      the parameters after each of some steps
+averaged     those of ranks that step alone, and average them now and then
+layer        a module with given numbers
+cloned, whole    copies of batches; the factors of the mean over their rows
+Forwards, one_by_one    what goes through a model at once: watch it, compare it
+STEPPED      what to say if they are right with plain SGD only
 """
 
 import weakref
@@ -24,9 +24,11 @@ from course.school.draws import rand
 
 # a right answer leaves the step to whichever it is handed
 KINDS = ("SGD", "SGD", "Adam", "SGD with momentum")
-STEPPED = {"the step is the optimizer's, whichever it is: see that p.grad holds the "
-           "gradient of the mean, then call optimizer.step() once, and leave its rate "
-           "alone": True}
+STEPPED = {
+    "the step is the optimizer's, whichever it is: see that p.grad holds the "
+    "gradient of the mean, then call optimizer.step() once, and leave its rate "
+    "alone": True
+}
 
 
 def draw_layer(random, inputs=3, outputs=4):
@@ -37,7 +39,8 @@ def draw_layer(random, inputs=3, outputs=4):
 def draw_batch(random, rows, classes=4):
     """Draw rows of three numbers each, and their labels."""
     return rand(random, rows, 3), torch.tensor(
-        random.choices(range(classes), k=rows), dtype=torch.int64)
+        random.choices(range(classes), k=rows), dtype=torch.int64
+    )
 
 
 def loss(params, batches, factors=None):
@@ -51,15 +54,17 @@ def loss(params, batches, factors=None):
     for (X, y), factor in zip(batches, factors, strict=True):
         h = X
         for i in range(0, len(params), 2):
-            h = F.linear(h.tanh() if i else h, *params[i:i + 2])
+            h = F.linear(h.tanh() if i else h, *params[i : i + 2])
         total += factor * F.cross_entropy(h, y, reduction="sum")
     return total
 
 
 def gradients(params, batches, factors=None):
     """Return the gradient of `loss` for each of `params`, tensors or lists."""
-    leaves = [torch.as_tensor(p, dtype=torch.float64).detach().requires_grad_()
-              for p in params]
+    leaves = [
+        torch.as_tensor(p, dtype=torch.float64).detach().requires_grad_()
+        for p in params
+    ]
     return torch.autograd.grad(loss(leaves, batches, factors), leaves)
 
 
@@ -134,12 +139,15 @@ class Forwards(saved_tensors_hooks):
 
         def box():  # autograd lets go of it together with the graph
             return kept
+
         self.saved.append(weakref.ref(box))
         return box
 
     def _note(self, model, args):
-        now = {"rows": len(args[0]),
-               "held": sum(box() is not None for box in self.saved)}
+        now = {
+            "rows": len(args[0]),
+            "held": sum(box() is not None for box in self.saved),
+        }
         self.seen = {name: max(now[name], most) for name, most in self.seen.items()}
 
 
@@ -148,10 +156,18 @@ def one_by_one(say, most, got):
 
     got: for each rank, what Forwards have seen.
     """
-    yield say(f"rows of the largest forward, of the {most} that are needed",
-              [max(one["rows"], most) for one in got], [most] * len(got), {
-        "more rows at once need more memory: there is none for that": True})
-    yield say("tensors that autograd still holds when a forward begins",
-              [one["held"] for one in got], [0] * len(got), {
-        "call backward after each forward, and leave out retain_graph: until then its "
-        "graph is kept": True})
+    yield say(
+        f"rows of the largest forward, of the {most} that are needed",
+        [max(one["rows"], most) for one in got],
+        [most] * len(got),
+        {"more rows at once need more memory: there is none for that": True},
+    )
+    yield say(
+        "tensors that autograd still holds when a forward begins",
+        [one["held"] for one in got],
+        [0] * len(got),
+        {
+            "call backward after each forward, and leave out retain_graph: until then "
+            "its graph is kept": True
+        },
+    )

@@ -26,27 +26,59 @@ def split_batch(random, split_batch):
         rows = -(-n // k)
         cuts = [slice(rank * rows, (rank + 1) * rows) for rank in range(k)]
         got = [len(shard) for shard in X_shards]
-        yield say("rows of each shard", got, [len(X[cut]) for cut in cuts], {
-            "torch's chunk returns fewer shards than devices when rows run out: add "
-            "empty ones": len(got) < k,
-            "shards are of ceil(rows / devices) rows, the last ones shorter":
-                sum(got) == n})
-        yield say(f"y = {y.tolist()}; y_shards", y_shards, [y[cut] for cut in cuts], {
-            "cut y where X is cut, and keep its order": True})
+        yield say(
+            "rows of each shard",
+            got,
+            [len(X[cut]) for cut in cuts],
+            {
+                "torch's chunk returns fewer shards than devices when rows run out: "
+                "add empty ones": len(got) < k,
+                "shards are of ceil(rows / devices) rows, the last ones shorter": sum(
+                    got
+                )
+                == n,
+            },
+        )
+        yield say(
+            f"y = {y.tolist()}; y_shards",
+            y_shards,
+            [y[cut] for cut in cuts],
+            {"cut y where X is cut, and keep its order": True},
+        )
         yield say("X_shards", X_shards, [X[cut] for cut in cuts])
-        got, wanted = (forms([*of_X, *of_y]) for of_X, of_y in (
-            (X_shards, y_shards), ([part[cut] for cut in cuts] for part in (X, y))))
-        yield say("what each shard is, of X and of y", got, wanted, {
-            "a shard keeps its dtype, and an empty one the other dimensions": True})
+        got, wanted = (
+            forms([*of_X, *of_y])
+            for of_X, of_y in (
+                (X_shards, y_shards),
+                ([part[cut] for cut in cuts] for part in (X, y)),
+            )
+        )
+        yield say(
+            "what each shard is, of X and of y",
+            got,
+            wanted,
+            {"a shard keeps its dtype, and an empty one the other dimensions": True},
+        )
     X, y = rand(random, 6, 2), torch.tensor([3, 1, 2, 0, 5, 4])
-    raised = [_raised(split_batch, *pair, try_devices(2)) for pair in (
-        (X.clone(), y[:4]), (X[:4].clone(), y.clone()))]
+    raised = [
+        _raised(split_batch, *pair, try_devices(2))
+        for pair in ((X.clone(), y[:4]), (X[:4].clone(), y.clone()))
+    ]
     yield about("6 rows, 4 labels, then the other way round")(
-        "what did it raise?", raised, ["ValueError"] * 2, {
-            "compare len(X) with len(y) before you cut: either may be the longer one":
-                True})
-    yield moved(split_batch, (X, y, [META, draws.CPU, META]),
-                [["meta", "cpu", "meta"]] * 2, "shard.to(device)")
+        "what did it raise?",
+        raised,
+        ["ValueError"] * 2,
+        {
+            "compare len(X) with len(y) before you cut: either may be the longer "
+            "one": True
+        },
+    )
+    yield moved(
+        split_batch,
+        (X, y, [META, draws.CPU, META]),
+        [["meta", "cpu", "meta"]] * 2,
+        "shard.to(device)",
+    )
 
 
 def _raised(function, *args):
@@ -70,12 +102,18 @@ def largest_difference(random, largest_difference):
             own[place].view(-1)[1:] -= move / 2  # so that neither sum nor mean is right
         got = largest_difference([[p.requires_grad_() for p in own] for own in held])
         yield about(f"replicas of which parameter {place} was moved by up to {moves}")(
-            "the largest difference", got, max(moves) - min(moves), {
-                "a difference may be below 0: take its absolute value":
-                    max(moves) - moves[0],
-                "compare every two replicas, not only each with the first":
-                    max(abs(move - moves[0]) for move in moves),
-                "look at every parameter": 0})
+            "the largest difference",
+            got,
+            max(moves) - min(moves),
+            {
+                "a difference may be below 0: take its absolute value": max(moves)
+                - moves[0],
+                "compare every two replicas, not only each with the first": max(
+                    abs(move - moves[0]) for move in moves
+                ),
+                "look at every parameter": 0,
+            },
+        )
 
 
 @exercise("ps1/split_by_counts", points=3)
@@ -83,22 +121,39 @@ def split_by_counts(random, split_by_counts):
     """Cut tensors of several shapes and dtypes."""
     for counts in [3, 1, 2], [2, 0, 3], [4], [0, 5, 1, 1]:
         n = sum(counts)
-        batch = {"image": rand(random, n, 2), "weight": rand(random, n),
-                 "label": torch.tensor(random.sample(range(100), n))}
+        batch = {
+            "image": rand(random, n, 2),
+            "weight": rand(random, n),
+            "label": torch.tensor(random.sample(range(100), n)),
+        }
 
         def cut(begins, counts=counts, batch=batch):
-            return [{name: t[begin:begin + count] for name, t in batch.items()}
-                    for begin, count in zip(begins, counts)]
+            return [
+                {name: t[begin : begin + count] for name, t in batch.items()}
+                for begin, count in zip(begins, counts)
+            ]
+
         wanted = cut([0, *accumulate(counts)])
         shards = split_by_counts(dict(batch), list(counts))
         say = about(f"counts {counts}, a batch of {shorten(batch)}")
-        yield say("the shards", shards, wanted, {
-            "a rank begins where the one before has ended": cut(
-                [rank * count for rank, count in enumerate(counts)])})
-        yield say("what each tensor is", *(
-            [forms(shard[name] for name in batch) for shard in them]
-            for them in (shards, wanted)), {
-                "keep dtypes, and the other dimensions of what is empty": True})
+        yield say(
+            "the shards",
+            shards,
+            wanted,
+            {
+                "a rank begins where the one before has ended": cut(
+                    [rank * count for rank, count in enumerate(counts)]
+                )
+            },
+        )
+        yield say(
+            "what each tensor is",
+            *(
+                [forms(shard[name] for name in batch) for shard in them]
+                for them in (shards, wanted)
+            ),
+            {"keep dtypes, and the other dimensions of what is empty": True},
+        )
 
 
 @exercise("allreduce/allreduce")
@@ -126,12 +181,19 @@ def weighted_allreduce(random, weighted_allreduce):
         total = sum(w * t for w, t in zip(weights, held) if w)
         mean = numbers([total / sum(weights)] * k)
         given, now = f"weights {weights}, tensors {shorten(held)}", numbers(kept)
-        yield about(given)("the tensors", now, mean, {
-            "the tensors hold what they held: write into them, with copy_": held,
-            "0 times nan is nan: leave out a rank whose weight is 0":
-                not close(now, now),
-            "the weights are left out": [sum(held) / k] * k,
-            "divide by the sum of the weights": [total] * k})
+        yield about(given)(
+            "the tensors",
+            now,
+            mean,
+            {
+                "the tensors hold what they held: write into them, with copy_": held,
+                "0 times nan is nan: leave out a rank whose weight is 0": not close(
+                    now, now
+                ),
+                "the weights are left out": [sum(held) / k] * k,
+                "divide by the sum of the weights": [total] * k,
+            },
+        )
         yield memory(given, views, kept)
 
 
@@ -147,25 +209,46 @@ def clipped_sgd(random, clipped_sgd):
         returned = clipped_sgd(params, lr, size, most)
 
         def stepped(*factors, rate=lr / size, old=old, grads=grads):
-            return [p - rate * factor * g for p, factor, g in zip(
-                old, factors * (3 // len(factors)), grads)]
-        given = (f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
-                 f"{shorten(grads, 200)}, whose mean has the norm {norm:.3g}")
-        yield from _stepped(given, params, old, views, stepped(min(1, most / norm)), {
-            "divide by batch_size before you compare with max_norm":
-                stepped(min(1, most / norm / size)),
-            "there is one norm, of all gradients together": stepped(
-                *(min(1, most / one) for one in own)),
-            "a gradient that is short enough stays as it is": stepped(most / norm)},
-            1e-5)
-        yield about(given)("what is returned", returned, norm, {
-            "return the norm from before the gradient is shortened": most}, 1e-5)
+            return [
+                p - rate * factor * g
+                for p, factor, g in zip(old, factors * (3 // len(factors)), grads)
+            ]
+
+        given = (
+            f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
+            f"{shorten(grads, 200)}, whose mean has the norm {norm:.3g}"
+        )
+        yield from _stepped(
+            given,
+            params,
+            old,
+            views,
+            stepped(min(1, most / norm)),
+            {
+                "divide by batch_size before you compare with max_norm": stepped(
+                    min(1, most / norm / size)
+                ),
+                "there is one norm, of all gradients together": stepped(
+                    *(min(1, most / one) for one in own)
+                ),
+                "a gradient that is short enough stays as it is": stepped(most / norm),
+            },
+            1e-5,
+        )
+        yield about(given)(
+            "what is returned",
+            returned,
+            norm,
+            {"return the norm from before the gradient is shortened": most},
+            1e-5,
+        )
 
 
 def _with_gradients(random):
     """Return parameters with gradients, both as plain tensors, and views."""
-    old, grads = ([rand(random, *shape) for shape in [(1,), (4,), (2, 3)]]
-                  for _ in range(2))
+    old, grads = (
+        [rand(random, *shape) for shape in [(1,), (4,), (2, 3)]] for _ in range(2)
+    )
     params = [p.clone().requires_grad_() for p in old]
     for p, grad in zip(params, grads):
         p.grad = grad.clone()
@@ -176,17 +259,31 @@ def _stepped(given, params, old, views, right, hints, tolerance):
     """Compare the parameters after a step, their gradients and their memory."""
     left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
     say, now = about(given), numbers(params)
-    yield say("the parameters", now, right, {
-        "the gradients were zeroed before the step: zero them after it":
-            left == 0 and close(now, numbers(old)),
-        "the parameters have not moved: p = p - ... makes a new tensor": old, **hints},
-        tolerance)
-    yield say("sum of |gradient| afterwards", left, 0.0, {
-        "gradients must be zeroed, or the next step adds to them": True})
+    yield say(
+        "the parameters",
+        now,
+        right,
+        {
+            "the gradients were zeroed before the step: zero them after it": left == 0
+            and close(now, numbers(old)),
+            "the parameters have not moved: p = p - ... makes a new tensor": old,
+            **hints,
+        },
+        tolerance,
+    )
+    yield say(
+        "sum of |gradient| afterwards",
+        left,
+        0.0,
+        {"gradients must be zeroed, or the next step adds to them": True},
+    )
     yield memory(given, views, params)
-    yield say("do the parameters still want gradients?",
-              [p.requires_grad for p in params], [True] * 3, {
-        "requires_grad_(False) stays in force: torch.no_grad() ends by itself": True})
+    yield say(
+        "do the parameters still want gradients?",
+        [p.requires_grad for p in params],
+        [True] * 3,
+        {"requires_grad_(False) stays in force: torch.no_grad() ends by itself": True},
+    )
 
 
 @exercise("one_step/train_batch")
@@ -216,20 +313,39 @@ def stepwise(random, stepwise):
             calls.append(at)
             for rank in ranks if len(calls) == at else ():
                 device_params[rank][2].data += 0.5
+
         return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
-    yield say("the step is right; the largest difference", got := far(), 0.0, {
-        "return one number, the largest": isinstance(got, list),
-        "let the single device start from a copy of the replicas' weights, made "
-        "before they move, and take train_batch": True}, 1e-12)
-    yield say("the step is halved; the largest difference", far(0.5), max(halves), {
-        "the single device took the step that is tested: it takes train_batch": 0.0,
-        "this is the last step's: keep the largest of all steps": halves[-1],
-        "these are two runs: let the single device start from the replicas, at each "
-        "step anew": True}, 1e-6)
+
+    yield say(
+        "the step is right; the largest difference",
+        got := far(),
+        0.0,
+        {
+            "return one number, the largest": isinstance(got, list),
+            "let the single device start from a copy of the replicas' weights, made "
+            "before they move, and take train_batch": True,
+        },
+        1e-12,
+    )
+    yield say(
+        "the step is halved; the largest difference",
+        far(0.5),
+        max(halves),
+        {
+            "the single device took the step that is tested: it takes train_batch": 0.0,
+            "this is the last step's: keep the largest of all steps": halves[-1],
+            "these are two runs: let the single device start from the replicas, at "
+            "each step anew": True,
+        },
+        1e-6,
+    )
     for at, ranks in (1, (0, 1, 2)), (3, (0,)), (3, (1,)), (3, (2,)):
-        yield say(f"step {at} adds 0.5 on ranks {ranks}; the largest difference",
-                  far(1, at, ranks), 0.5, {
-            "look at every replica, after every step, and keep the largest": True})
+        yield say(
+            f"step {at} adds 0.5 on ranks {ranks}; the largest difference",
+            far(1, at, ranks),
+            0.5,
+            {"look at every replica, after every step, and keep the largest": True},
+        )
 
 
 @exercise("ps1/weighted_train_batch", points=5, seconds=90)
@@ -244,48 +360,74 @@ def _two_steps(random, train, weighted=False):
         devices, lr = try_devices(k), random.uniform(0.05, 0.2)
         stale = 0 if weighted or k < 3 else random.uniform(0.5, 1)
         params = init_params("he", draws.generator(random), torch.float64)
-        replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
-                    for device in devices]
+        replicas = [
+            [p.to(device, copy=True).requires_grad_() for p in params]
+            for device in devices
+        ]
         for p in sum(replicas, []) if stale else []:
             p.grad = torch.full_like(p, stale)  # as an interrupted step leaves it
         for number, n in enumerate(sizes, 1):
             (X, y), w = draws.images(random, n), torch.ones(n, dtype=torch.float64)
             if weighted:
                 w = rand(random, n) + 1.5
-                w[n - n // 3:] = 0
+                w[n - n // 3 :] = 0
             with draws.watched() as calls:
                 got = train(X.clone(), y.clone(), w.clone(), replicas, devices, lr)
             # a second look at the loss, without gradients, may be anybody's
             calls = [call for call in calls if call.gradients]
-            say = about(f"{n} rows{f' of weights {shorten(w)}' * weighted}, "
-                        f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}")
+            say = about(
+                f"{n} rows{f' of weights {shorten(w)}' * weighted}, "
+                f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}"
+            )
             grads, size, whole = _grads(params, X, y, w), -(-n // k), float(w.sum())
             means = _grads(params, X, y, w, k)
-            yield from _weights(say, replicas, params, grads, lr, {
-                f"the step is {whole:.4g} times too large: divide the summed gradient "
-                "by the rows of the minibatch, or by the sum of their weights": whole,
-                "divide by the rows of the minibatch, or by the sum of their weights, "
-                "not as if all shards were full": whole / (size * k),
-                "every shard counts alike: a mean of means": means,
-                "each rank takes the mean of its losses, and sgd divides again: let "
-                "each rank sum": [g * k / whole for g in means],
-                "the weights of the rows are left out": weighted and
-                    _grads(params, X, y, torch.ones_like(w)),
-                "the gradients held numbers before the step, as an interrupted one "
-                "leaves them, and these were added: clear them at the start":
-                    bool(stale) and number == 1 and [g + k * stale / n for g in grads]
-                }, random)
+            yield from _weights(
+                say,
+                replicas,
+                params,
+                grads,
+                lr,
+                {
+                    f"the step is {whole:.4g} times too large: divide the summed "
+                    "gradient by the rows of the minibatch, or by the sum of their "
+                    "weights": whole,
+                    "divide by the rows of the minibatch, or by the sum of their "
+                    "weights, not as if all shards were full": whole / (size * k),
+                    "every shard counts alike: a mean of means": means,
+                    "each rank takes the mean of its losses, and sgd divides again: "
+                    "let each rank sum": [g * k / whole for g in means],
+                    "the weights of the rows are left out": weighted
+                    and _grads(params, X, y, torch.ones_like(w)),
+                    "the gradients held numbers before the step, as an interrupted one "
+                    "leaves them, and these were added: clear them at the start": bool(
+                        stale
+                    )
+                    and number == 1
+                    and [g + k * stale / n for g in grads],
+                },
+                random,
+            )
             yield _loss(say, got, [X, y, w], params, k)
-            rows = [[row for row in range(n) if w[row] and row // size == rank]
-                    for rank in range(k)]
-            seen = [sorted(row for row in set(own) if w[row])
-                    for own in draws.rows_seen(calls, replicas, X)]
-            yield say("rows that went through each replica's weights, and through "
-                      "others", seen, [*rows, []], {
-                "every replica works on its own shard, and on no other": True})
+            rows = [
+                [row for row in range(n) if w[row] and row // size == rank]
+                for rank in range(k)
+            ]
+            seen = [
+                sorted(row for row in set(own) if w[row])
+                for own in draws.rows_seen(calls, replicas, X)
+            ]
+            yield say(
+                "rows that went through each replica's weights, and through others",
+                seen,
+                [*rows, []],
+                {"every replica works on its own shard, and on no other": True},
+            )
             params = [p - lr * g for p, g in zip(params, grads)]
-    yield draws.together(lambda X, *more: train(X, more[0], torch.ones(len(X)),
-                                                *more[1:], 0.1), params, random)
+    yield draws.together(
+        lambda X, *more: train(X, more[0], torch.ones(len(X)), *more[1:], 0.1),
+        params,
+        random,
+    )
 
 
 def _losses(params, X, y, w):
@@ -297,8 +439,9 @@ def _grads(params, X, y, w, k=1):
     params = [p.detach().clone().requires_grad_() for p in params]
     size = -(-len(X) // k)
     shards = zip(_losses(params, X, y, w).split(size), w.split(size))
-    return torch.autograd.grad(sum(part.sum() / own.sum().clamp(min=1e-9)
-                                   for part, own in shards) / k, params)
+    return torch.autograd.grad(
+        sum(part.sum() / own.sum().clamp(min=1e-9) for part, own in shards) / k, params
+    )
 
 
 def _weights(say, replicas, params, grads, lr, hints, random):
@@ -307,8 +450,13 @@ def _weights(say, replicas, params, grads, lr, hints, random):
     hints: {what it looks like: gradients, a factor for the right ones, or a bool}.
     """
     # where this step moves the weights most, and anywhere
-    places = [[*g.flatten().abs().topk(min(5, g.numel())).indices.tolist(),
-               *random.choices(range(g.numel()), k=5)] for g in grads]
+    places = [
+        [
+            *g.flatten().abs().topk(min(5, g.numel())).indices.tolist(),
+            *random.choices(range(g.numel()), k=5),
+        ]
+        for g in grads
+    ]
 
     def some(params):
         return [p.detach().flatten()[at].tolist() for p, at in zip(params, places)]
@@ -318,20 +466,35 @@ def _weights(say, replicas, params, grads, lr, hints, random):
             return hint
         step = hint if isinstance(hint, (list, tuple)) else [hint * g for g in grads]
         return [some([p - lr * g for p, g in zip(params, step)])] * len(replicas)
+
     got = [some(replica) for replica in replicas]
     differ = not close(got, [got[0]] * len(got))
-    hints = {"replicas differ: each must step with the sum over all": differ,
-             **{hint: like(how) for hint, how in hints.items()}}
+    hints = {
+        "replicas differ: each must step with the sum over all": differ,
+        **{hint: like(how) for hint, how in hints.items()},
+    }
     for rank, (replica, truth) in enumerate(zip(got, like(1))):
         for i, (mine, right) in enumerate(zip(replica, truth)):
-            yield say(f"ten numbers of parameter {i} of replica {rank}", mine, right,
-                      hints, whole=got)
+            yield say(
+                f"ten numbers of parameter {i} of replica {rank}",
+                mine,
+                right,
+                hints,
+                whole=got,
+            )
 
 
 def _loss(say, got, batch, params, k):
     """Compare the mean loss of the minibatch."""
     total = _losses(params, *batch).sum()
-    return say("the mean loss of the minibatch", got, total / batch[-1].sum(), {
-        "this is the sum; divide by the rows, or by the sum of their weights": total,
-        "this is the sum, divided by the ranks: divide it by the rows": total / k},
-        1e-6)
+    return say(
+        "the mean loss of the minibatch",
+        got,
+        total / batch[-1].sum(),
+        {
+            "this is the sum; divide by the rows, or by the sum of their "
+            "weights": total,
+            "this is the sum, divided by the ranks: divide it by the rows": total / k,
+        },
+        1e-6,
+    )

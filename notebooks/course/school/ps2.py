@@ -17,32 +17,58 @@ from course.school.draws import describe, rand, summed, sums_at, unwritten
 
 # ranks, how often they go into the numbers, and whether some numbers are left over.
 # Three ranks come first: of two, each is the other's left and right neighbour.
-SIZES = [(3, 2, False), (2, 2, True), (1, 4, False), (3, 1, True), (4, 2, True),
-         (4, 0, True), (5, 2, True), (7, 2, True), (7, 0, True), (6, 1, True),
-         (8, 2, False)]
-PARAMS = [(3, 6), (2, 3), (1, 3), (3, 5), (3, 2), (4, 6), (4, 8), (5, 7), (7, 4),
-          (8, 9)]
+SIZES = [
+    (3, 2, False),
+    (2, 2, True),
+    (1, 4, False),
+    (3, 1, True),
+    (4, 2, True),
+    (4, 0, True),
+    (5, 2, True),
+    (7, 2, True),
+    (7, 0, True),
+    (6, 1, True),
+    (8, 2, False),
+]
+PARAMS = [
+    (3, 6),
+    (2, 3),
+    (1, 3),
+    (3, 5),
+    (3, 2),
+    (4, 6),
+    (4, 8),
+    (5, 7),
+    (7, 4),
+    (8, 9),
+]
 STOPS = {  # what to say where a program was stopped
     "no yield": "without a yield this is a plain function; a rank that has nothing to "
-                "send still has one, for what arrives",
+    "send still has one, for what arrives",
     "a program": "another program runs inside this one by yield from",
     "no such rank": "look whether there is such a rank; round a ring, the last one's "
-                    "neighbour is rank 0: (rank + 1) % world_size",
+    "neighbour is rank 0: (rank + 1) % world_size",
     "at once": "in one step every rank sends to another one; a rank that has nothing "
-               "to send yields all the same, and so stays in step"}
+    "to send yields all the same, and so stays in step",
+}
 # what to say of too many numbers, and of too many steps
-RING = ("send one chunk in a step, never the whole tensor, and none twice in N - 1 "
-        "steps: round a ring, a rank sends on the chunk that came last",
-        "all ranks send at once, each to the next one, and a chunk has only N - 1 "
-        "others to meet")
-SPREAD = ("to an owner go its own parameters, from an owner go its own parameters, "
-          "and no others",
-          "in one step all ranks can send, if each sends to another one, and a message "
-          "may hold several parameters")
-TREE = ("a rank hands its sum up once, and the whole down at most once at each "
-        "distance",
-        "all pairs at one distance send in the same step, and there are ceil(log2 N) "
-        "distances")
+RING = (
+    "send one chunk in a step, never the whole tensor, and none twice in N - 1 "
+    "steps: round a ring, a rank sends on the chunk that came last",
+    "all ranks send at once, each to the next one, and a chunk has only N - 1 "
+    "others to meet",
+)
+SPREAD = (
+    "to an owner go its own parameters, from an owner go its own parameters, "
+    "and no others",
+    "in one step all ranks can send, if each sends to another one, and a message "
+    "may hold several parameters",
+)
+TREE = (
+    "a rank hands its sum up once, and the whole down at most once at each distance",
+    "all pairs at one distance send in the same step, and there are ceil(log2 N) "
+    "distances",
+)
 # for one function of all ranks: ranks, and numbers in each one's tensor, so that chunks
 # are of one size, of two, of none
 CHUNKED = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
@@ -51,8 +77,9 @@ CHUNKED = [(3, 6), (3, 7), (2, 5), (1, 4), (4, 8), (4, 3), (5, 12), (7, 9)]
 @exercise("ps2/reduce_scatter", points=4)
 def reduce_scatter(random, reduce_scatter):
     """Sum each chunk up on its rank; what else a rank holds then is its affair."""
-    yield from run_programs(draw_tensors(random), reduce_scatter, _scattered, _ring,
-                            RING)
+    yield from run_programs(
+        draw_tensors(random), reduce_scatter, _scattered, _ring, RING
+    )
 
 
 @exercise("ps2/allgather", points=2)
@@ -63,42 +90,64 @@ def allgather(random, allgather):
 
 def parts():
     """Return what `ring_allreduce` is judged with: the two halves of the ring."""
+
     def walk(back, write, rank, world_size, tensor):
         chunks = tensor.tensor_split(world_size)
         for i in range(rank - back, rank - back - world_size + 1, -1):
             came = yield (rank + 1) % world_size, chunks[i % world_size]
             write(chunks[(i - 1) % world_size], came)
-    return {"reduce_scatter": partial(walk, 1, lambda chunk, came: chunk.add_(came)),
-            "allgather": partial(walk, 0, lambda chunk, came: chunk.copy_(came))}
+
+    return {
+        "reduce_scatter": partial(walk, 1, lambda chunk, came: chunk.add_(came)),
+        "allgather": partial(walk, 0, lambda chunk, came: chunk.copy_(came)),
+    }
 
 
 @exercise("ps2/ring_allreduce", points=2, parts=parts)
 def ring_allreduce(random, ring_allreduce):
     """Ask for both halves, one after the other."""
+
     def chunks(held, *others):
         return summed_in_chunks(held, *others, late=_other_chunk(held))
+
     yield from run_programs(
-        draw_tensors(random), ring_allreduce, chunks,
-        lambda k, sizes: [2 * bound for bound in _ring(k, sizes)], RING)
+        draw_tensors(random),
+        ring_allreduce,
+        chunks,
+        lambda k, sizes: [2 * bound for bound in _ring(k, sizes)],
+        RING,
+    )
 
 
 @exercise("ps2/spread_allreduce", points=4)
 def spread_allreduce(random, spread_allreduce):
     """Give each parameter an owner, which adds it up."""
+
     def bounds(k, sizes):
         owned = [sum(sizes[rank::k]) for rank in range(k)]
-        return (2 * (k - 1), max(sum(sizes) + (k - 2) * own for own in owned),
-                2 * (k - 1))
-    yield from run_programs(_params(random), spread_allreduce, partial(
-        summed, parts=list, where="parameter {} on rank {}"), bounds, SPREAD)
+        return (
+            2 * (k - 1),
+            max(sum(sizes) + (k - 2) * own for own in owned),
+            2 * (k - 1),
+        )
+
+    yield from run_programs(
+        _params(random),
+        spread_allreduce,
+        partial(summed, parts=list, where="parameter {} on rank {}"),
+        bounds,
+        SPREAD,
+    )
 
 
 @exercise("ps2/tree_allreduce", points=4)
 def tree_allreduce(random, tree_allreduce):
     """Go up a tree, and down again."""
+
     def bounds(k, sizes):
         levels = (k - 1).bit_length()
         return 2 * levels, levels * sum(sizes), 2 * (k - 1)
+
     yield from run_programs(draw_tensors(random), tree_allreduce, summed, bounds, TREE)
 
 
@@ -112,8 +161,10 @@ def draw_tensors(random):
 def _params(random):
     for number, (k, count) in enumerate(PARAMS):
         # all of one shape in the first, so that a wrong place is no error of shapes
-        shapes = [(random.randint(1, 4), *random.choice([(), (2,)])) if number else (2,)
-                  for _ in range(count)]
+        shapes = [
+            (random.randint(1, 4), *random.choice([(), (2,)])) if number else (2,)
+            for _ in range(count)
+        ]
         yield [[rand(random, *shape) for shape in shapes] for _ in range(k)]
 
 
@@ -128,8 +179,13 @@ def _ring(k, sizes):
 
 def summed_in_chunks(held, *others, late=()):
     """Yield how the ranks' tensors are not the sum, chunk by chunk."""
-    return summed(held, *others, where="chunk {} on rank {}",
-                  parts=lambda row: _cut(row, len(held)), late=late)
+    return summed(
+        held,
+        *others,
+        where="chunk {} on rank {}",
+        parts=lambda row: _cut(row, len(held)),
+        late=late,
+    )
 
 
 def run_programs(draws, program, compare, bounds, hints, also=lambda held, done: None):
@@ -145,13 +201,16 @@ def run_programs(draws, program, compare, bounds, hints, also=lambda held, done:
         def noted(rank, world_size, tensor, handed=handed):
             handed.append(tensor)
             return program(rank, world_size, tensor)
+
         try:
             done = run_rounds(noted, own)
         except RoundsError as error:
             yield about(describe(held))(
-                "do all messages arrive?", f"stopped: {error}",
+                "do all messages arrive?",
+                f"stopped: {error}",
                 "every message can be delivered, and every program comes to its end",
-                {hint: error.kind == kind for kind, hint in STOPS.items()})
+                {hint: error.kind == kind for kind, hint in STOPS.items()},
+            )
         yield from compare(held, numbers(done["tensors"]), handed, done["returned"])
         yield also(held, done)
         yield _counted(held, done, bounds, *hints)
@@ -165,30 +224,43 @@ def _counted(held, done, bounds, much, slow):
     enough = sum(sent) >= times * sum(sizes)
     right = f"steps at most {most_steps}, out of each rank at most {most}"
     fits = steps <= most_steps and max(sent) <= most and enough
-    star = (2 < k <= sum(sizes) and steps == 2 * (k - 1)
-            and max(sent) >= 2 * sorted(sent)[-2])
+    star = (
+        2 < k <= sum(sizes)
+        and steps == 2 * (k - 1)
+        and max(sent) >= 2 * sorted(sent)[-2]
+    )
     return about(describe(held))(
         "the numbers in the tensors are right; steps, and numbers out of each rank",
-        right if fits else f"steps {steps}, out of each rank {sent}", right, {
+        right if fits else f"steps {steps}, out of each rank {sent}",
+        right,
+        {
             "numbers came to a rank without being sent: a rank may use its own tensor "
             "and what arrives, and nothing else": not enough,
             f"rank {sent.index(max(sent))} is the centre of a star: everything goes "
             "through it": star,
-            slow: steps > most_steps, much: True})
+            slow: steps > most_steps,
+            much: True,
+        },
+    )
 
 
 def _cut(values, k):
     """Return the k chunks of a list, the first ones longer if it does not divide."""
-    return [part.tolist() for part in
-            torch.tensor(values, dtype=torch.float64).tensor_split(k)]
+    return [
+        part.tolist()
+        for part in torch.tensor(values, dtype=torch.float64).tensor_split(k)
+    ]
 
 
 def _other_chunk(held):
-    return {"the tensor is cut at other places: the chunks are "
-            "tensor.tensor_split(world_size), the first ones longer by one":
-                len(held[0]) % len(held) > 0,
-            "numbers of another chunk have come in: which of its chunks does the left "
-            "neighbour send in this step?": True}
+    return {
+        "the tensor is cut at other places: the chunks are "
+        "tensor.tensor_split(world_size), the first ones longer by one": len(held[0])
+        % len(held)
+        > 0,
+        "numbers of another chunk have come in: which of its chunks does the left "
+        "neighbour send in this step?": True,
+    }
 
 
 def _scattered(held, after, handed, returned):
@@ -196,14 +268,28 @@ def _scattered(held, after, handed, returned):
     k, total = len(held), [sum(column) for column in zip(*held)]
     before, now = ([_cut(row, k) for row in rows] for rows in (held, after))
     wanted = _cut(total, k)
-    shift = next((shift for shift in range(1, k) if all(
-        close(now[(i + shift) % k][i], wanted[i]) for i in range(k))), 0)
+    shift = next(
+        (
+            shift
+            for shift in range(1, k)
+            if all(close(now[(i + shift) % k][i], wanted[i]) for i in range(k))
+        ),
+        0,
+    )
     early = unwritten(held, after, handed, returned, wanted, [total] * k)
-    yield from sums_at(describe(held), [
-        (f"chunk {i} on rank {i}", now[i][i], [row[i] for row in before])
-        for i in range(k)], {
-            **early, f"the chunks are finished on other ranks, chunk 0 on rank {shift}"
-            "; chunk i belongs on rank i": shift > 0}, _other_chunk(held))
+    yield from sums_at(
+        describe(held),
+        [
+            (f"chunk {i} on rank {i}", now[i][i], [row[i] for row in before])
+            for i in range(k)
+        ],
+        {
+            **early,
+            f"the chunks are finished on other ranks, chunk 0 on rank {shift}"
+            "; chunk i belongs on rank i": shift > 0,
+        },
+        _other_chunk(held),
+    )
 
 
 def _copied(held, after, handed, returned):
@@ -216,27 +302,42 @@ def _copied(held, after, handed, returned):
         for i, chunk in enumerate(_cut(row, k)):
             yield about(describe(held))(
                 f"chunk {i} on rank {rank}, where {shorten(before[rank][i], 100)} was; "
-                f"rank {i} has it right", chunk, before[i][i],
-                chain(early.items(), _whose(rank, i, chunk, before),
-                      _other_chunk(held).items()))
+                f"rank {i} has it right",
+                chunk,
+                before[i][i],
+                chain(
+                    early.items(),
+                    _whose(rank, i, chunk, before),
+                    _other_chunk(held).items(),
+                ),
+            )
 
 
 def _whose(rank, i, chunk, before):
     """Yield hints: whose chunk is this that stands where rank i's chunk i should?"""
     k = len(before)
     walk = [before[(i + j) % k][i] for j in range((rank - i) % k + 1)]
-    yield ("what arrives is added to what was there; it must replace it",
-           [sum(column) for column in zip(*walk)])
+    yield (
+        "what arrives is added to what was there; it must replace it",
+        [sum(column) for column in zip(*walk)],
+    )
     for owner, j in product(range(k), repeat=2):
-        yield (f"chunk {i} on rank {rank} holds chunk {j} of rank {owner}; it must "
-               f"hold chunk {i} of rank {i}", before[owner][j])
+        yield (
+            f"chunk {i} on rank {rank} holds chunk {j} of rank {owner}; it must "
+            f"hold chunk {i} of rank {i}",
+            before[owner][j],
+        )
 
 
 @exercise("allreduce/reduce_scatter")
 def reduce_scatter_of_all(random, reduce_scatter_):
     """Ask for the same of one function, which is given the chunks of all ranks."""
-    yield from _on_chunks(random, reduce_scatter_, _scattered, lambda rank, row: (
-        row[rank] if row and isinstance(row[0], list) else row))
+    yield from _on_chunks(
+        random,
+        reduce_scatter_,
+        _scattered,
+        lambda rank, row: row[rank] if row and isinstance(row[0], list) else row,
+    )
 
 
 @exercise("allreduce/allgather")
@@ -250,10 +351,13 @@ def _on_chunks(random, answer, compare, form):
 
     form: of the chunks that are in a rank's list, those that are looked at.
     """
+
     def rows(chunks):  # which may be anything: what is returned, or left in a list
         known = numbers(chunks) if isinstance(chunks, (list, tuple)) else []
-        return [form(rank, row) for rank, row in enumerate(known)
-                if isinstance(row, list)]
+        return [
+            form(rank, row) for rank, row in enumerate(known) if isinstance(row, list)
+        ]
+
     for k, numel in CHUNKED:
         held = [rand(random, numel) for _ in range(k)]
         kept = [t.clone() for t in held]

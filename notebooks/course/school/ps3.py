@@ -19,8 +19,14 @@ KEYS = ["batch_size", "lr", "rows", "steps"]
 @exercise("ps3/plan", points=3)
 def plan(random, plan):
     """Ask for both ways: with minibatches that are all full, and that are not."""
-    sizes = [(3, 64), (2, 2 * random.randint(4, 20) + 1), (1, random.randint(8, 40)),
-             (4, 4 * random.randint(2, 10) + 1), (4, 5), (4, 3)]
+    sizes = [
+        (3, 64),
+        (2, 2 * random.randint(4, 20) + 1),
+        (1, random.randint(8, 40)),
+        (4, 4 * random.randint(2, 10) + 1),
+        (4, 5),
+        (4, 3),
+    ]
     for k, b in sizes:
         for keep in ("batch", "shard"):
             # all minibatches are full, or one device's would be, or there is a rest
@@ -28,64 +34,110 @@ def plan(random, plan):
             n = b * k * random.randint(3, 30) + rest
             lr = round(random.uniform(0.01, 0.5), 4)
             got = numbers(plan(n, b, k, lr, keep))
-            say = about(f"{n} examples, batch_size {b} and lr {lr} on one device; "
-                        f"{so_many(k, 'device')}, keep={keep!r}")
+            say = about(
+                f"{n} examples, batch_size {b} and lr {lr} on one device; "
+                f"{so_many(k, 'device')}, keep={keep!r}"
+            )
             if not isinstance(got, dict) or sorted(got) != KEYS:
                 yield say("the plan", got, f"a dict with the keys {', '.join(KEYS)}")
             stays, size = keep == "batch", -(-b // k)
             cut = [max(0, min(size, b - rank * size)) for rank in range(k)]
-            yield say("rows", got["rows"], cut if stays else [b] * k, {
-                "batch_size // world_size loses rows: 64 over 3 would be 63":
-                    stays and [b // k] * k,
-                "keep='batch' shares batch_size out, keep='shard' gives each so many":
-                    [b] * k if stays else cut,
-                "cut them as split_batch does: shards of ceil(batch_size / world_size) "
-                "rows until they run out, then empty ones": stays})
+            yield say(
+                "rows",
+                got["rows"],
+                cut if stays else [b] * k,
+                {
+                    "batch_size // world_size loses rows: 64 over 3 would be 63": stays
+                    and [b // k] * k,
+                    "keep='batch' shares batch_size out, keep='shard' gives each so "
+                    "many": [b] * k if stays else cut,
+                    "cut them as split_batch does: shards of ceil(batch_size / "
+                    "world_size) rows until they run out, then empty ones": stays,
+                },
+            )
             whole = b if stays else k * b
             yield say("batch_size", got["batch_size"], whole)
-            yield say("lr", got["lr"], lr if stays else k * lr, {
-                "the minibatch is the one of a single device, so is its mean gradient: "
-                "leave the rate": stays,
-                "one step takes the place of world_size steps: the linear rule "
-                "multiplies the rate": lr,
-                "the square root is a rule for Adam; this is SGD": lr * k ** 0.5},
-                1e-6)  # it may be a float32
-            yield say("steps", got["steps"], -(-n // whole), {
-                "the minibatch is larger now: fewer steps": not stays and -(-n // b),
-                "the last minibatch may be short, and is a step too": n // whole})
+            yield say(
+                "lr",
+                got["lr"],
+                lr if stays else k * lr,
+                {
+                    "the minibatch is the one of a single device, so is its mean "
+                    "gradient: leave the rate": stays,
+                    "one step takes the place of world_size steps: the linear rule "
+                    "multiplies the rate": lr,
+                    "the square root is a rule for Adam; this is SGD": lr * k**0.5,
+                },
+                1e-6,
+            )  # it may be a float32
+            yield say(
+                "steps",
+                got["steps"],
+                -(-n // whole),
+                {
+                    "the minibatch is larger now: fewer steps": not stays
+                    and -(-n // b),
+                    "the last minibatch may be short, and is a step too": n // whole,
+                },
+            )
 
 
 @exercise("ps3/learning_rate", "train/learning_rate", points=3)
 def learning_rate(random, learning_rate):
     """Ask for the rate at some steps."""
-    for k, w in [(3, 10), (2, 7), (1, 12), (4, random.randint(5, 20)),
-                 (8, random.randint(21, 90)), (4, 0), (3, 1), (2, 2)]:
-        steps = sorted({0, 1, w // 2, w - 1, w, w + 1, random.randint(2, w + 2),
-                        5 * w + 3} - {-1})
+    for k, w in [
+        (3, 10),
+        (2, 7),
+        (1, 12),
+        (4, random.randint(5, 20)),
+        (8, random.randint(21, 90)),
+        (4, 0),
+        (3, 1),
+        (2, 2),
+    ]:
+        steps = sorted(
+            {0, 1, w // 2, w - 1, w, w + 1, random.randint(2, w + 2), 5 * w + 3} - {-1}
+        )
         b = round(random.uniform(0.01, 0.2), 4)
 
         def ramp(start, w=w, early=0, end=k * b, steps=steps):
-            return [start + (end - start) * min(1, (step + early) / w) if w else end
-                    for step in steps]
+            return [
+                start + (end - start) * min(1, (step + early) / w) if w else end
+                for step in steps
+            ]
+
         say = about(f"base_lr {b}, world_size {k}, warmup_steps {w}")
-        yield say(f"the rates at steps {', '.join(map(str, steps))}",
-                  [learning_rate(step, b, k, w) for step in steps], ramp(b), {
-            "step 0 takes base_lr, the rate that one device had; this starts at 0":
-                ramp(0),
-            "this is one step ahead: the full rate is reached at warmup_steps, and "
-            "step 0 takes base_lr": ramp(b, early=1),
-            "there is no warm-up: this is k * base_lr at once": ramp(k * b),
-            "it goes on growing after warmup_steps":
-                w and [b + (k * b - b) * step / w for step in steps]},
-            1e-6)  # torch.linspace gives float32
+        yield say(
+            f"the rates at steps {', '.join(map(str, steps))}",
+            [learning_rate(step, b, k, w) for step in steps],
+            ramp(b),
+            {
+                "step 0 takes base_lr, the rate that one device had; this starts at "
+                "0": ramp(0),
+                "this is one step ahead: the full rate is reached at warmup_steps, and "
+                "step 0 takes base_lr": ramp(b, early=1),
+                "there is no warm-up: this is k * base_lr at once": ramp(k * b),
+                "it goes on growing after warmup_steps": w
+                and [b + (k * b - b) * step / w for step in steps],
+            },
+            1e-6,
+        )  # torch.linspace gives float32
 
 
 @exercise("ps3/shard_indices", points=4)
 def shard_indices(random, shard_indices):
     """Ask every rank for its rows, with the shared generators in another state."""
     many = 12 * random.randint(5, 8)
-    for k, n in [(3, many + 2), (2, many + 3), (1, many + 1), (4, many + 2), (4, many),
-                 (4, 10), (4, 3), (2, 5)]:
+    for k, n in [
+        (3, many + 2),
+        (2, many + 3),
+        (1, many + 1),
+        (4, many + 2),
+        (4, many),
+        (4, 10),
+        (4, 3),
+        (2, 5),
+    ]:
         seed, epochs = random.randint(1, 10**6), [0, 1, random.randint(2, 99)]
         moved = set()
 
@@ -93,36 +145,62 @@ def shard_indices(random, shard_indices):
             torch.rand(1), python.random(), np.random.rand()
             before = _states()
             rows = numbers(shard_indices(n, k, rank, seed, epoch))
-            moved.update(name for name, state in _states().items()
-                         if state != before[name])
+            moved.update(
+                name for name, state in _states().items() if state != before[name]
+            )
             return rows
-        mine, others = ([[ask(rank, number, epoch) for rank in range(k)]
-                         for epoch in epochs] for number in (seed, seed + 1))
+
+        mine, others = (
+            [[ask(rank, number, epoch) for rank in range(k)] for epoch in epochs]
+            for number in (seed, seed + 1)
+        )
         for number, shards in (seed, mine), (seed + 1, others):
             for epoch, rows in zip(epochs, shards):
-                yield from _each_row_once(about(
-                    f"n {n}, world_size {k}, seed {number}, epoch {epoch}"), n, k, rows)
+                yield from _each_row_once(
+                    about(f"n {n}, world_size {k}, seed {number}, epoch {epoch}"),
+                    n,
+                    k,
+                    rows,
+                )
         say = about(f"n {n}, world_size {k}, seed {seed}")
         for epoch, rows, other in zip(epochs, mine, others):
-            yield n > MANY and rows == other and say(
-                f"seed {seed + 1}, too; in epoch {epoch} the ranks begin with",
-                _first(other), "another order for another seed", {
-                    "the seed is not used": mine == others,
-                    "seed * epoch is 0 in epoch 0, for every seed": True})
+            yield (
+                n > MANY
+                and rows == other
+                and say(
+                    f"seed {seed + 1}, too; in epoch {epoch} the ranks begin with",
+                    _first(other),
+                    "another order for another seed",
+                    {
+                        "the seed is not used": mine == others,
+                        "seed * epoch is 0 in epoch 0, for every seed": True,
+                    },
+                )
+            )
         for one, two in combinations(range(3) if n > MANY else (), 2):
-            yield from _another_order(say, epochs[one], mine[one], epochs[two],
-                                      mine[two])
-        yield say("shared generators that a call has changed", sorted(moved), [], {
-            "torch.manual_seed, random.seed and np.random.seed change what everybody "
-            "else draws, and so does randperm alone: make a generator of your own":
-                True})
+            yield from _another_order(
+                say, epochs[one], mine[one], epochs[two], mine[two]
+            )
+        yield say(
+            "shared generators that a call has changed",
+            sorted(moved),
+            [],
+            {
+                "torch.manual_seed, random.seed and np.random.seed change what "
+                "everybody else draws, and so does randperm alone: make a generator of "
+                "your own": True
+            },
+        )
 
 
 def _states():
     """Return the states of the generators that everybody shares."""
     _, keys, *rest = np.random.get_state()
-    return {"torch's": torch.get_rng_state().tolist(), "Python's": python.getstate(),
-            "numpy's": [keys.tolist(), rest]}
+    return {
+        "torch's": torch.get_rng_state().tolist(),
+        "Python's": python.getstate(),
+        "numpy's": [keys.tolist(), rest],
+    }
 
 
 def _first(shards):
@@ -132,9 +210,11 @@ def _first(shards):
 def _tally(shards, n):
     """Return which of n rows are in shards more than once, and never; what is none."""
     counts = Counter(flat(shards))
-    return {"more than once": [row for row in counts if counts[row] > 1],
-            "never": [row for row in range(n) if row not in counts],
-            "no row": [row for row in counts if row not in range(n)]}
+    return {
+        "more than once": [row for row in counts if counts[row] > 1],
+        "never": [row for row in range(n) if row not in counts],
+        "no row": [row for row in counts if row not in range(n)],
+    }
 
 
 def _each_row_once(say, n, k, shards):
@@ -142,43 +222,73 @@ def _each_row_once(say, n, k, shards):
         if not isinstance(rows, list) or any(type(row) is not int for row in rows):
             yield say(f"rank {rank}", rows, "a list of whole numbers")
     sizes, total = [len(rows) for rows in shards], sum(map(len, shards))
-    yield say("rows of the ranks, largest first", sorted(sizes, reverse=True),
-              [len(range(rank, n, k)) for rank in range(k)], {
-        "rows are repeated so that all ranks have as many: torch's sampler does that, "
-        "and a test with it counts them twice": total > n,
-        "n // world_size rows a rank loses the rest": [n // k] * k,
-        "sizes may differ by one: deal the rows out like cards": total == n})
+    yield say(
+        "rows of the ranks, largest first",
+        sorted(sizes, reverse=True),
+        [len(range(rank, n, k)) for rank in range(k)],
+        {
+            "rows are repeated so that all ranks have as many: torch's sampler does "
+            "that, and a test with it counts them twice": total > n,
+            "n // world_size rows a rank loses the rest": [n // k] * k,
+            "sizes may differ by one: deal the rows out like cards": total == n,
+        },
+    )
     tally = _tally(shards, n)
-    yield say("over all ranks", tally, dict.fromkeys(tally, []), {
-        "ranks shuffle differently: the permutation must come from seed and epoch "
-        "alone, not from the rank, nor from torch's shared generator": True})
+    yield say(
+        "over all ranks",
+        tally,
+        dict.fromkeys(tally, []),
+        {
+            "ranks shuffle differently: the permutation must come from seed and epoch "
+            "alone, not from the rank, nor from torch's shared generator": True
+        },
+    )
     rising = sum(a < b for rows in shards for a, b in zip(rows, rows[1:]))
     if n > MANY and not 0.2 <= rising / (n - k) <= 0.8:  # half, in a random order
-        yield say("rank 0 begins with", shards[0][:8], "a random order", {
-            "the rows are in order: shuffle, and do not sort": True})
+        yield say(
+            "rank 0 begins with",
+            shards[0][:8],
+            "a random order",
+            {"the rows are in order: shuffle, and do not sort": True},
+        )
 
 
 def _another_order(say, old, before, new, now):
     sets = [set(map(frozenset, part)) for part in (before, now)]
     for hint, fits in {
-            "epoch is not used: this is a sampler without set_epoch": now == before,
-            "rows stay together: first shuffle all rows, then deal them out":
-                len(now) > 1 and bool(sets[0] & sets[1])}.items():
-        yield fits and say(f"epochs {old} and {new}; the ranks begin with",
-                           _first(now), "all rows shuffled anew", {hint: True})
+        "epoch is not used: this is a sampler without set_epoch": now == before,
+        "rows stay together: first shuffle all rows, then deal them out": len(now) > 1
+        and bool(sets[0] & sets[1]),
+    }.items():
+        yield fits and say(
+            f"epochs {old} and {new}; the ranks begin with",
+            _first(now),
+            "all rows shuffled anew",
+            {hint: True},
+        )
 
 
 @exercise("ps3/evaluate_accuracy", "train/evaluate_accuracy", points=5, seconds=60)
 def evaluate_accuracy(random, evaluate_accuracy):
     """Ask for the accuracy; see which rows went through which replica's lenet."""
     full = random.randint(2, 3)
-    for k, sizes in [(4, (full + 8, full + 8, 2)), (2, (7, 7, 3)), (4, (9, 3)),
-                     (1, (8, 8, 3)), (3, (8, 8, 1)), (3, (4, 7, 5))]:
+    for k, sizes in [
+        (4, (full + 8, full + 8, 2)),
+        (2, (7, 7, 3)),
+        (4, (9, 3)),
+        (1, (8, 8, 3)),
+        (3, (8, 8, 1)),
+        (3, (4, 7, 5)),
+    ]:
         params, devices = _network(random), try_devices(k)
-        data = [_labelled(random, params, rows, number == len(sizes) - 1)
-                for number, rows in enumerate(sizes)]
-        replicas = [[p.to(device, copy=True).requires_grad_() for p in params]
-                    for device in devices]
+        data = [
+            _labelled(random, params, rows, number == len(sizes) - 1)
+            for number, rows in enumerate(sizes)
+        ]
+        replicas = [
+            [p.to(device, copy=True).requires_grad_() for p in params]
+            for device in devices
+        ]
         handed = iter([(X.clone(), y.clone()) for X, y in data])
         with watched() as calls:
             accuracy = numbers(evaluate_accuracy(replicas, handed, devices))
@@ -191,6 +301,7 @@ def evaluate_accuracy(random, evaluate_accuracy):
 
         def work(X, y, replicas, devices):
             evaluate_accuracy(replicas, iter([(X, y)]), devices)
+
         yield together(work, params, random)
 
 
@@ -205,33 +316,59 @@ def _labelled(random, params, rows, last):
     """Draw a minibatch: a third of it, or all of the last, is classified right."""
     X, _ = images(random, rows)
     right = random.sample(range(rows), rows if last else rows // 3)
-    return X, torch.tensor([
-        label if row in right else (label + random.randint(1, 9)) % 10
-        for row, label in enumerate(lenet(X, params).argmax(dim=1).tolist())])
+    return X, torch.tensor(
+        [
+            label if row in right else (label + random.randint(1, 9)) % 10
+            for row, label in enumerate(lenet(X, params).argmax(dim=1).tolist())
+        ]
+    )
 
 
 def _accuracy(say, got, hits, looked, k):
     rows = flat(hits)
     shards = [p.tolist() for part in hits for p in torch.tensor(part).tensor_split(k)]
-    return say(f"{sum(rows)} of {len(rows)} rows are right", got, fmean(rows), {
-        "the accuracy of no rows is 0 / 0: add counts": got != got,
-        "rows are counted more than once": bool(looked["more than once"]),
-        "rows are left out": bool(looked["never"]),
-        "this is a mean of accuracies: rows of small parts count more. Add counts, and "
-        "divide once": any(close(got, fmean(map(fmean, filter(None, parts))), 1e-6)
-                           for parts in (hits, shards))}, 1e-6)
+    return say(
+        f"{sum(rows)} of {len(rows)} rows are right",
+        got,
+        fmean(rows),
+        {
+            "the accuracy of no rows is 0 / 0: add counts": got != got,
+            "rows are counted more than once": bool(looked["more than once"]),
+            "rows are left out": bool(looked["never"]),
+            "this is a mean of accuracies: rows of small parts count more. Add counts, "
+            "and divide once": any(
+                close(got, fmean(map(fmean, filter(None, parts))), 1e-6)
+                for parts in (hits, shards)
+            ),
+        },
+        1e-6,
+    )
 
 
 def _work(say, seen, looked, sizes):
     """Compare who worked on which rows."""
-    yield say("rows that went through lenet", looked, dict.fromkeys(looked, []), {
-        "other weights than device_params were used":
-            bool(looked["with other weights"]),
-        "every device works on the whole minibatch": all(
-            len(rows) == sum(sizes) for rows in seen)})
-    shares = [[sum(end - size <= row < end for row in rows) for rows in seen]
-              for size, end in zip(sizes, accumulate(sizes))]
+    yield say(
+        "rows that went through lenet",
+        looked,
+        dict.fromkeys(looked, []),
+        {
+            "other weights than device_params were used": bool(
+                looked["with other weights"]
+            ),
+            "every device works on the whole minibatch": all(
+                len(rows) == sum(sizes) for rows in seen
+            ),
+        },
+    )
+    shares = [
+        [sum(end - size <= row < end for row in rows) for rows in seen]
+        for size, end in zip(sizes, accumulate(sizes))
+    ]
     most = [-(-size // len(seen)) for size in sizes]
     if any(max(share) > limit for share, limit in zip(shares, most)):
-        yield say("rows of each minibatch that each device worked on", shares,
-                  f"at most {most} on a device", {"each minibatch is to be cut": True})
+        yield say(
+            "rows of each minibatch that each device worked on",
+            shares,
+            f"at most {most} on a device",
+            {"each minibatch is to be cut": True},
+        )

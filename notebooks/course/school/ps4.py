@@ -61,29 +61,48 @@ def _loss(model, X, y, rows, k):
 
 def _state(module):
     """Return all parameters by name, and all buffers; state_dict leaves some out."""
-    return {name: tensor.detach().double().flatten().clone() for name, tensor in
-            [*module.named_parameters(), *module.named_buffers()]}
+    return {
+        name: tensor.detach().double().flatten().clone()
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+    }
 
 
 def _draw(random, spare=False, backwards=(1,) * 5, equal=True):
     """Yield a case for each world size, with so many `backwards`, step by step."""
-    sizes = {name: p.numel() for name, p in Network(0, spare).named_parameters()
-             if p.requires_grad}
+    sizes = {
+        name: p.numel()
+        for name, p in Network(0, spare).named_parameters()
+        if p.requires_grad
+    }
     for k in (1, 2, 3):
         steps, everybody = [], range(k)
         # those whose rows pass the layer `side`, step by step
         who = [everybody, range(1, k), (), (0,), range(k - 1)]
         for passing, count in zip(who if spare else [everybody] * 5, backwards):
             rows = [random.sample(range(1, 6), k) for _ in range(count)]
-            shards = [[_batch(random, part[rank], rank in passing) for part in rows]
-                      for rank in everybody]
+            shards = [
+                [_batch(random, part[rank], rank in passing) for part in rows]
+                for rank in everybody
+            ]
             whole = tuple(map(torch.cat, zip(*sum(shards, []))))
-            steps.append(SimpleNamespace(shards=shards, whole=whole, rows=len(whole[0]),
-                                         arguments=(), interrupted=False))
+            steps.append(
+                SimpleNamespace(
+                    shards=shards,
+                    whole=whole,
+                    rows=len(whole[0]),
+                    arguments=(),
+                    interrupted=False,
+                )
+            )
         seeds = random.sample(range(2**32), k)
-        yield SimpleNamespace(k=k, lr=random.uniform(0.1, 0.2), spare=spare,
-                              sizes=sizes, steps=steps,
-                              seeds=seeds[:1] * k if equal else seeds)
+        yield SimpleNamespace(
+            k=k,
+            lr=random.uniform(0.1, 0.2),
+            spare=spare,
+            sizes=sizes,
+            steps=steps,
+            seeds=seeds[:1] * k if equal else seeds,
+        )
 
 
 def _batch(random, rows, passes):
@@ -146,9 +165,16 @@ def average_in_buckets(random, average_in_buckets):
     """Train as above, with another size of bucket in each step."""
     for case in _draw(random, spare=True):
         # each alone; exactly full; with room left; exactly full; one for all
-        for step, count in zip(case.steps, [random.randint(8, 13), 19,
-                                            random.randint(57, 67), 56,
-                                            random.randint(147, 999)]):
+        for step, count in zip(
+            case.steps,
+            [
+                random.randint(8, 13),
+                19,
+                random.randint(57, 67),
+                56,
+                random.randint(147, 999),
+            ],
+        ):
             step.arguments = [8 * count]
         yield from _trained(case, _in_buckets, after=average_in_buckets)
 
@@ -162,9 +188,11 @@ def average_in_hooks(random, average_in_hooks):
 
 def parts():
     """Return what `DDP` is judged with: ranks that start equal."""
+
     def start_equal(module):
         for part in [*module.parameters(), *module.buffers()]:
             dist.broadcast(part.detach(), src=0)
+
     return {"start_equal": start_equal}
 
 
@@ -176,31 +204,58 @@ def ddp(random, DDP):
         yield from _trained(case, _one_each, wrap=DDP)
 
 
-def _trained(case, messages=None, before=lambda module: None,
-             wrap=lambda module: module, after=lambda *_: None):
+def _trained(
+    case,
+    messages=None,
+    before=lambda module: None,
+    wrap=lambda module: module,
+    after=lambda *_: None,
+):
     """Compare start, messages(say, case, step, a rank's) and weights, step by step."""
     ranks, error = attempt(partial(_train, case, before, wrap, after), case.k)
-    yield failed(so_many(case.k, "rank"), error, "weights from every rank", {
-        "a parameter has gradient None on a rank whose rows did not use it: that "
-        "counts as zero": "'NoneType'",
-        "all ranks must call the same collectives in the same order, also those that "
-        "receive, and those whose gradient is None": case.k > 1 and WAITED})
+    yield failed(
+        so_many(case.k, "rank"),
+        error,
+        "weights from every rank",
+        {
+            "a parameter has gradient None on a rank whose rows did not use it: that "
+            "counts as zero": "'NoneType'",
+            "all ranks must call the same collectives in the same order, also those "
+            "that receive, and those whose gradient is None": case.k > 1 and WAITED,
+        },
+    )
     own = [_state(Network(seed, case.spare)) for seed in case.seeds]
     for name in own[0]:
         got, mine = [start[name] for start, _ in ranks], [one[name] for one in own]
         yield about(so_many(case.k, "rank"))(
-            f"{name} on every rank at the start", got, [mine[0]] * case.k, {
+            f"{name} on every rank at the start",
+            got,
+            [mine[0]] * case.k,
+            {
                 "every rank keeps its own: was it sent, and written into?": mine,
-                "rank 0's own numbers must stay as they are":
-                    not close(got[0], numbers(mine[0]))})
+                "rank 0's own numbers must stay as they are": not close(
+                    got[0], numbers(mine[0])
+                ),
+            },
+        )
     for number, (step, truth) in enumerate(zip(case.steps, _alone(case))):
         for rank, (_, steps) in enumerate(ranks if messages else ()):
-            yield from messages(about(f"rank {rank} of {case.k}, step {number + 1}"),
-                                case, step, *steps[number][:2])
+            yield from messages(
+                about(f"rank {rank} of {case.k}, step {number + 1}"),
+                case,
+                step,
+                *steps[number][:2],
+            )
         rows = [sum(len(X) for X, _ in shard) for shard in step.shards]
-        yield from _weights(about(f"{so_many(case.k, 'rank')} with {rows} rows, lr "
-                                  f"{case.lr:.3f}; step {number + 1}"),
-                            case.lr, [steps[number][2] for _, steps in ranks], *truth)
+        yield from _weights(
+            about(
+                f"{so_many(case.k, 'rank')} with {rows} rows, lr "
+                f"{case.lr:.3f}; step {number + 1}"
+            ),
+            case.lr,
+            [steps[number][2] for _, steps in ranks],
+            *truth,
+        )
 
 
 def _alone(case):
@@ -208,8 +263,10 @@ def _alone(case):
     module = Network(case.seeds[0], case.spare)
     for step in case.steps:
         before = _state(module)
-        own = [_grads(module, *map(torch.cat, zip(*shard)), step.rows, case.k)
-               for shard in step.shards]
+        own = [
+            _grads(module, *map(torch.cat, zip(*shard)), step.rows, case.k)
+            for shard in step.shards
+        ]
         whole = _grads(module, *step.whole, len(step.whole[0]), 1)
         with torch.no_grad():
             for name, p in module.named_parameters():
@@ -221,42 +278,62 @@ def _grads(module, X, y, rows, k):
     """Return flat gradients by the names that `_state` uses, zeros for none."""
     grads = {name: 0.0 * values for name, values in _state(module).items()}
     wanting = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    found = torch.autograd.grad(_loss(module, X, y, rows, k), list(wanting.values()),
-                                materialize_grads=True)
+    found = torch.autograd.grad(
+        _loss(module, X, y, rows, k), list(wanting.values()), materialize_grads=True
+    )
     return grads | {name: grad.flatten() for name, grad in zip(wanting, found)}
 
 
 def _one_each(say, case, step, quiet, sent):
     """Compare with an all-reduce for each parameter, and none in no_sync."""
-    yield say("numbers in each all-reduce in no_sync", quiet, [], {
-        "in no_sync nothing is sent": True})
-    got, wanted = (sorted(sizes, key=str)  # there may be names of other collectives
-                   for sizes in (sent, case.sizes.values()))
+    yield say(
+        "numbers in each all-reduce in no_sync",
+        quiet,
+        [],
+        {"in no_sync nothing is sent": True},
+    )
+    got, wanted = (
+        sorted(sizes, key=str)  # there may be names of other collectives
+        for sizes in (sent, case.sizes.values())
+    )
     left_out = {name for name, numel in case.sizes.items() if numel not in got}
-    yield say("numbers in each all-reduce, in any order", got, wanted, {
-        "a no_sync block that ended in an error before this step is still in force: "
-        "use try and finally": step.interrupted,
-        UNNAMED: [],
-        "36 is the tied weight: two layers share one parameter, which is sent once":
-            got.count(36) == 2 and len(got) == len(wanted) + 1,
-        "all hooks reduce the same parameter: use the hook's argument":
-            len(got) == len(wanted) and len(set(got)) == 1,
-        "a gradient that is None is sent too, as zeros":
-            bool(left_out) and {"side.weight", "spare.weight"} >= left_out})
+    yield say(
+        "numbers in each all-reduce, in any order",
+        got,
+        wanted,
+        {
+            "a no_sync block that ended in an error before this step is still in "
+            "force: use try and finally": step.interrupted,
+            UNNAMED: [],
+            "36 is the tied weight: two layers share one parameter, which is sent "
+            "once": got.count(36) == 2 and len(got) == len(wanted) + 1,
+            "all hooks reduce the same parameter: use the hook's argument": len(got)
+            == len(wanted)
+            and len(set(got)) == 1,
+            "a gradient that is None is sent too, as zeros": bool(left_out)
+            and {"side.weight", "spare.weight"} >= left_out,
+        },
+    )
 
 
 def _in_buckets(say, case, step, quiet, sent):
     """Compare with an all-reduce for each bucket, the last layer's first."""
-    cap, = step.arguments
+    (cap,) = step.arguments
     numels = list(case.sizes.values())[::-1]
     wanted = _pack(numels, cap)
-    yield say(f"bucket_bytes {cap}, float64 gradients of {numels} numbers (last first);"
-              " numbers in each all-reduce", sent, wanted, {
-        UNNAMED: [],
-        "the last parameter's gradient is packed first": _pack(numels[::-1], cap),
-        "the last bucket has to be sent too, full or not": wanted[:-1],
-        "exactly so many bytes still fit": _pack(numels, cap - 1),
-        "bucket_bytes counts bytes: a number has 8": _pack(numels, cap * 8)})
+    yield say(
+        f"bucket_bytes {cap}, float64 gradients of {numels} numbers (last first);"
+        " numbers in each all-reduce",
+        sent,
+        wanted,
+        {
+            UNNAMED: [],
+            "the last parameter's gradient is packed first": _pack(numels[::-1], cap),
+            "the last bucket has to be sent too, full or not": wanted[:-1],
+            "exactly so many bytes still fit": _pack(numels, cap - 1),
+            "bucket_bytes counts bytes: a number has 8": _pack(numels, cap * 8),
+        },
+    )
 
 
 def _pack(numels, cap):
@@ -281,11 +358,19 @@ def _weights(say, lr, ranks, before, own, after):
 
         def stepped(*grads, start=start):  # one for all, or one a rank
             return [start - lr * grad for grad in grads] * (k // len(grads))
-        yield say(f"{name} on every rank", mine, [wanted] * k, {
-            "these have not moved: is p.grad the mean, and p still the parameter that "
-            "the optimizer was made with?": stepped(0 * mean),
-            "every rank stepped with its own gradient: the mean must be in p.grad, "
-            "where a hook is handed the parameter p": stepped(*grads),
-            "the mean has to go to ranks that had no gradient, too":
-                stepped(*(mean * bool(grad.any()) for grad in grads)),
-            "this is the sum over ranks; the mean is wanted": stepped(mean * k)})
+
+        yield say(
+            f"{name} on every rank",
+            mine,
+            [wanted] * k,
+            {
+                "these have not moved: is p.grad the mean, and p still the parameter "
+                "that the optimizer was made with?": stepped(0 * mean),
+                "every rank stepped with its own gradient: the mean must be in p.grad, "
+                "where a hook is handed the parameter p": stepped(*grads),
+                "the mean has to go to ranks that had no gradient, too": stepped(
+                    *(mean * bool(grad.any()) for grad in grads)
+                ),
+                "this is the sum over ranks; the mean is wanted": stepped(mean * k),
+            },
+        )

@@ -40,24 +40,38 @@ def _clue(patient, clue):
             raise TypeError(f"a clue is two things, row and number; got {said!r}")
         row, right = said[0], said[0] in [*rows]
         yield about(f"clue_{patient}({k})")(
-            f"a row of the broken program's chart at k = {k}", said,
-            [row, rows[row](k)] if right else
-            "a row that is not healthy, and its number", {
+            f"a row of the broken program's chart at k = {k}",
+            said,
+            [row, rows[row](k)]
+            if right
+            else "a row that is not healthy, and its number",
+            {
                 f"no such row; there are {', '.join(ROWS)}": row not in [*ROWS],
                 "that row tells nothing here: it is as it should be, or goes up and "
                 "down for many reasons": not right,
-                "the row is right; the number in the chart is another": True})
+                "the row is right; the number in the chart is another": True,
+            },
+        )
 
 
 def _own_number(patient, clue, healthy, broken, hint):
     """Compare the learner's own number of two programs: it is 0 if one is healthy."""
     one, other = (numbers(clue(program)) for program in (healthy, broken))
     say, far = about(f"clue_{patient}(program)"), isinstance(other, (int, float))
-    yield say("its number of a program that is healthy", one, 0, {
-        "compare with one device, which has all rows in one shard, in float64": True},
-        1e-6)
-    yield say(f"its number of the broken program is {shorten(other)}; is that at least "
-              "0.001 away from 0?", far and abs(other) >= 1e-3, True, {hint: True})
+    yield say(
+        "its number of a program that is healthy",
+        one,
+        0,
+        {"compare with one device, which has all rows in one shard, in float64": True},
+        1e-6,
+    )
+    yield say(
+        f"its number of the broken program is {shorten(other)}; is that at least "
+        "0.001 away from 0?",
+        far and abs(other) >= 1e-3,
+        True,
+        {hint: True},
+    )
 
 
 @exercise("ps5/rebinding", points=2)
@@ -90,31 +104,55 @@ def get_params(random, get_params):
             p.grad = torch.ones_like(p) if trained else None
         before = [p.detach().clone() for p in source]
         kept = _state(source)
-        replicas = [tensors(get_params(source, device), len(source), "get_params")
-                    for device in try_devices(k)]
+        replicas = [
+            tensors(get_params(source, device), len(source), "get_params")
+            for device in try_devices(k)
+        ]
         say = about(f"parameters of shapes {SHAPES}, world_size {k}")
         yield say("the replicas", replicas, [before] * k)
         ready = {_ready(p) for replica in replicas for p in replica}
         for rank, replica in enumerate(replicas):
             for p in replica:
                 p.detach().add_(10 ** (rank + 1))
-        yield say("each replica was written into; the parameters", source, before, {
-            "a replica is the parameter itself: .to(device) copies nothing on the same "
-            "device": True})
-        yield say("then 10 was added to replica 0, 100 to replica 1, ...", replicas, [
-            [p + 10 ** (rank + 1) for p in before] for rank in range(k)])
-        yield say("is every tensor of a replica a leaf that wants a gradient and has "
-                  "none yet?", sorted(ready), ["yes"], {
-            "a copy hangs on the graph of what it was copied from: detach first":
-                "no leaf" in ready,
-            "requires_grad_() is missing: backward would leave no gradient here":
-                "wants no gradient" in ready,
-            "a gradient came along: a fresh replica has none": True})
-        yield say("do yours want gradients, which have they, where are they in memory?",
-                  _state(source), kept, {
-            "leave the parameters as they are: only their copies are yours": True})
-        yield moved(get_params, (source, META), ["meta"] * len(source),
-                    "detach().to(device, copy=True)")
+        yield say(
+            "each replica was written into; the parameters",
+            source,
+            before,
+            {
+                "a replica is the parameter itself: .to(device) copies nothing on the "
+                "same device": True
+            },
+        )
+        yield say(
+            "then 10 was added to replica 0, 100 to replica 1, ...",
+            replicas,
+            [[p + 10 ** (rank + 1) for p in before] for rank in range(k)],
+        )
+        yield say(
+            "is every tensor of a replica a leaf that wants a gradient and has "
+            "none yet?",
+            sorted(ready),
+            ["yes"],
+            {
+                "a copy hangs on the graph of what it was copied from: detach "
+                "first": "no leaf" in ready,
+                "requires_grad_() is missing: backward would leave no gradient "
+                "here": "wants no gradient" in ready,
+                "a gradient came along: a fresh replica has none": True,
+            },
+        )
+        yield say(
+            "do yours want gradients, which have they, where are they in memory?",
+            _state(source),
+            kept,
+            {"leave the parameters as they are: only their copies are yours": True},
+        )
+        yield moved(
+            get_params,
+            (source, META),
+            ["meta"] * len(source),
+            "detach().to(device, copy=True)",
+        )
 
 
 def _state(params):
@@ -136,7 +174,8 @@ def hook(random, clue_3, repaired_3):
 
     def draw(k, number):
         return [*linear.draw_layer(random), *linear.draw_layer(random, 4)], [
-            [linear.draw_batch(random, 3) for _ in range(2)] for _ in range(k)]
+            [linear.draw_batch(random, 3) for _ in range(2)] for _ in range(k)
+        ]
 
     def work(rank, params, batches):
         first, last = linear.layer(*params[:2]), linear.layer(*params[2:])
@@ -156,16 +195,24 @@ def hook(random, clue_3, repaired_3):
         def mean(batches, factor=1, params=params):
             grads = [factor * grad for grad in linear.gradients(params, batches)]
             return [grads[0], None, *grads[2:]]  # the first bias is frozen
+
         first = mean([rank[0] for rank in batches])
-        yield say("gradients on every rank after one backward and after two, nothing "
-                  "zeroed in between, None where a parameter is frozen", results,
-                  [[first, mean(sum(batches, []), 2)]] * k, {
-            "every rank has its own gradient: the hook is handed the parameter, and "
-            "what it returns is not used":
-                [[mean(rank[:1]), mean(rank, 2)] for rank in batches],
-            "average after every backward, and all that is in p.grad":
-                close([once for once, _ in results], numbers([first] * k)),
-            "this is the sum; the mean is wanted": True})
+        yield say(
+            "gradients on every rank after one backward and after two, nothing "
+            "zeroed in between, None where a parameter is frozen",
+            results,
+            [[first, mean(sum(batches, []), 2)]] * k,
+            {
+                "every rank has its own gradient: the hook is handed the parameter, "
+                "and what it returns is not used": [
+                    [mean(rank[:1]), mean(rank, 2)] for rank in batches
+                ],
+                "average after every backward, and all that is in p.grad": close(
+                    [once for once, _ in results], numbers([first] * k)
+                ),
+                "this is the sum; the mean is wanted": True,
+            },
+        )
 
 
 @exercise("ps5/set_epoch", points=2)
@@ -176,32 +223,48 @@ def set_epoch(random, clue_4, repaired_4):
         dataset, count = random.sample(range(1000), size), 4
         seen = [[[] for _ in range(k)] for _ in range(count)]  # [epoch][rank]
         for rank in range(k):
+
             def step(epoch, batch, rank=rank, seen=seen):
                 seen[epoch][rank] += numbers(batch)
+
             repaired_4(list(dataset), rank, k, count, step)
         say = about(f"repaired_4, {size} rows, world_size {k}, {count} epochs")
         share = -(-size // k)
         orders = [sum(epoch, []) for epoch in seen]
-        yield say("rows a rank, in each epoch",
-                  [list(map(len, epoch)) for epoch in seen], [[share] * k] * count, {
-            "every rank goes through the whole dataset": [[size] * k] * count})
-        yield say("rows that no rank sees, in each epoch",
-                  [len(set(dataset).difference(order)) for order in orders],
-                  [0] * count, {
-            "ranks shuffle with seeds of their own: the seed must be the same for all":
-                True})
+        yield say(
+            "rows a rank, in each epoch",
+            [list(map(len, epoch)) for epoch in seen],
+            [[share] * k] * count,
+            {"every rank goes through the whole dataset": [[size] * k] * count},
+        )
+        yield say(
+            "rows that no rank sees, in each epoch",
+            [len(set(dataset).difference(order)) for order in orders],
+            [0] * count,
+            {
+                "ranks shuffle with seeds of their own: the seed must be the same for "
+                "all": True
+            },
+        )
         different = len(set(map(tuple, orders)))
         stays = k > 1 and len({tuple(sorted(epoch[0])) for epoch in seen}) == 1
-        yield say("different orders; does rank 0 keep the same rows for ever?",
-                  [different, stays], [count, False], {
-            "two epochs have the same order: the sampler must be told each epoch, "
-            "before the loop over the loader": different < count,
-            "shuffle all rows, then deal them out: these were dealt out first": True})
+        yield say(
+            "different orders; does rank 0 keep the same rows for ever?",
+            [different, stays],
+            [count, False],
+            {
+                "two epochs have the same order: the sampler must be told each epoch, "
+                "before the loop over the loader": different < count,
+                "shuffle all rows, then deal them out: these were dealt out "
+                "first": True,
+            },
+        )
 
 
 @exercise("ps5/mean_of_means", points=2)
 def mean_of_means(random, clue_5, repaired_5):
     """Ask for the gradient over all shards, twice at the same weights."""
+
     def of_means(X_shards, y_shards, W):
         grads = [alone([X], [y], W) for X, y in zip(X_shards, y_shards)]
         return sum(grads) / len(grads)
@@ -209,8 +272,14 @@ def mean_of_means(random, clue_5, repaired_5):
     def alone(X_shards, y_shards, W):
         loss = F.cross_entropy(torch.cat([*X_shards]) @ W, torch.cat([*y_shards]))
         return torch.autograd.grad(loss, W)[0]
-    yield from _own_number(5, clue_5, alone, of_means,
-                           "in shards of one size every row counts the same, also here")
+
+    yield from _own_number(
+        5,
+        clue_5,
+        alone,
+        of_means,
+        "in shards of one size every row counts the same, also here",
+    )
     for sizes in [4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1], [5]:
         W = rand(random, 3, 4).requires_grad_()
         X, y = linear.draw_batch(random, sum(sizes))
@@ -218,12 +287,24 @@ def mean_of_means(random, clue_5, repaired_5):
         right, means = (program(*shards, W) for program in (alone, of_means))
         grad, again = (numbers(repaired_5(*shards, W)) for _ in range(2))
         say = about(f"repaired_5, shards of {sizes} rows, random labels")
-        yield say("the gradient", grad, right, {
-            "this is still the mean of the shards' means": means,
-            "this is the sum over all rows": right * len(X)})
-        yield say("the gradient, asked a second time at the same W", again, right, {
-            "backward adds to W.grad, and what was there counts too: "
-            "torch.autograd.grad leaves it alone": True})
+        yield say(
+            "the gradient",
+            grad,
+            right,
+            {
+                "this is still the mean of the shards' means": means,
+                "this is the sum over all rows": right * len(X),
+            },
+        )
+        yield say(
+            "the gradient, asked a second time at the same W",
+            again,
+            right,
+            {
+                "backward adds to W.grad, and what was there counts too: "
+                "torch.autograd.grad leaves it alone": True
+            },
+        )
 
 
 @exercise("ps5/stale_gradients", points=2)
@@ -241,13 +322,21 @@ def stale_gradients(random, clue_6, repaired_6):
 
         def after(factor, params=params, steps=steps, lr=lr, kind=kind):
             return linear.descend(params, steps, lr * factor, kind)[-1]
+
         say = about(f"repaired_6, two steps of {n} microbatches, {kind}, {lr=:.3f}")
-        yield say("the model afterwards", list(model.parameters()), after(1),
-                  linear.STEPPED if kind != "SGD" else {
-            f"steps are {n} times too large: the mean over {n} microbatches is wanted":
-                after(n),
-            "gradients go into more than one step, or are lost: one step and one "
-            "zero_grad for every group": True})
+        yield say(
+            "the model afterwards",
+            list(model.parameters()),
+            after(1),
+            linear.STEPPED
+            if kind != "SGD"
+            else {
+                f"steps are {n} times too large: the mean over {n} microbatches is "
+                "wanted": after(n),
+                "gradients go into more than one step, or are lost: one step and one "
+                "zero_grad for every group": True,
+            },
+        )
         yield from linear.one_by_one(say, 2, [forwards.seen])
 
 
@@ -257,8 +346,11 @@ def double_averaging(random, clue_7, repaired_7):
     yield from _clue(7, clue_7)
 
     def draw(k, number):
-        return random.uniform(0.2, 1), [linear.draw_layer(random) for _ in range(k)], [
-            [linear.draw_batch(random, 3) for _ in range(2)] for _ in range(k)]
+        return (
+            random.uniform(0.2, 1),
+            [linear.draw_layer(random) for _ in range(k)],
+            [[linear.draw_batch(random, 3) for _ in range(2)] for _ in range(k)],
+        )
 
     def work(rank, lr, params, batches):
         model = linear.layer(*params[rank])
@@ -268,12 +360,20 @@ def double_averaging(random, clue_7, repaired_7):
     for say, (lr, params, batches), got, came, sent in _on_ranks(7, draw, work):
         yield came
         k = len(batches)
-        right, small = ([linear.descend(params[0], zip(*batches), lr * factor)[-1]] * k
-                        for factor in (1, 1 / k))
-        yield say(f"two steps with lr {lr:.3f}; the model on every rank", got, right, {
-            f"steps are {k} times too small: DDP's mean was divided again": small,
-            "replicas differ: who gives all ranks rank 0's weights, and who averages?":
-                unequal(got)})
+        right, small = (
+            [linear.descend(params[0], zip(*batches), lr * factor)[-1]] * k
+            for factor in (1, 1 / k)
+        )
+        yield say(
+            f"two steps with lr {lr:.3f}; the model on every rank",
+            got,
+            right,
+            {
+                f"steps are {k} times too small: DDP's mean was divided again": small,
+                "replicas differ: who gives all ranks rank 0's weights, and who "
+                "averages?": unequal(got),
+            },
+        )
         yield sent
 
 
@@ -284,9 +384,15 @@ def no_sync(random, clue_8, repaired_8):
 
     def draw(k, number):
         kind, count = "SGD" if k == 2 else linear.KINDS[2 + number], (1, 3)[number]
-        return kind, random.uniform(0.2, 1), linear.draw_layer(random), [
-            [[linear.draw_batch(random, 2) for _ in range(count)] for _ in range(2)]
-            for _ in range(k)]
+        return (
+            kind,
+            random.uniform(0.2, 1),
+            linear.draw_layer(random),
+            [
+                [[linear.draw_batch(random, 2) for _ in range(count)] for _ in range(2)]
+                for _ in range(k)
+            ],
+        )
 
     def work(rank, kind, lr, params, steps):
         model = DDP(linear.layer(*params))
@@ -305,12 +411,20 @@ def no_sync(random, clue_8, repaired_8):
         def after(factor, params=params, steps=steps, lr=lr, kind=kind):
             batches = [sum(step, []) for step in zip(*steps)]
             return [linear.descend(params, batches, lr * factor, kind)[-1]] * len(steps)
-        yield say(f"two steps of {kind} with {count} microbatches, lr {lr:.3f}; the "
-                  "model on every rank", got, after(1),
-                  linear.STEPPED if kind != "SGD" else {
-            f"steps are {count} times too large: the mean over the microbatches is "
-            "wanted": count > 1 and after(count),
-            "replicas differ: the last microbatch must send": unequal(got)})
+
+        yield say(
+            f"two steps of {kind} with {count} microbatches, lr {lr:.3f}; the "
+            "model on every rank",
+            got,
+            after(1),
+            linear.STEPPED
+            if kind != "SGD"
+            else {
+                f"steps are {count} times too large: the mean over the microbatches is "
+                "wanted": count > 1 and after(count),
+                "replicas differ: the last microbatch must send": unequal(got),
+            },
+        )
         yield sent
         yield from linear.one_by_one(say, 2, sum(watch, []))
 
@@ -333,22 +447,36 @@ def rank_zero_only(random, clue_9, repaired_9):
         yield came
         right = ((X @ W.T + b).argmax(1) == y).double()
         parts = [part.mean() for part in right.split(sizes) if len(part)]
-        yield say(f"{sizes} rows; the accuracy on rank 0", got[0], right.mean(), {
-            "this counts rank 0's rows only": parts[0],
-            "this is the mean of the ranks' accuracies; their rows differ in number":
-                sum(parts) / len(sizes)}, 1e-6)  # torch divides integers in float32
+        yield say(
+            f"{sizes} rows; the accuracy on rank 0",
+            got[0],
+            right.mean(),
+            {
+                "this counts rank 0's rows only": parts[0],
+                "this is the mean of the ranks' accuracies; their rows differ in "
+                "number": sum(parts) / len(sizes),
+            },
+            1e-6,
+        )  # torch divides integers in float32
 
 
 @exercise("ps5/adam_hides", points=2)
 def adam_hides(random, clue_10, repaired_10):
     """Take two steps, with SGD and others; compare the model after each."""
+
     def added(model, optimizer, X_shards, y_shards, count=1):
         optimizer.zero_grad()
         for X, y in zip(X_shards, y_shards):
             (F.cross_entropy(model(X), y) / count).backward()
         optimizer.step()
-    yield from _own_number(10, clue_10, lambda *args: added(*args, len(args[2])), added,
-                           "Adam hides it: take a step of SGD, on several shards")
+
+    yield from _own_number(
+        10,
+        clue_10,
+        lambda *args: added(*args, len(args[2])),
+        added,
+        "Adam hides it: take a step of SGD, on several shards",
+    )
     for k, kind in zip((2, 3, 4, 1), linear.KINDS):
         lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
         steps = [[linear.draw_batch(random, 3) for _ in range(k)] for _ in range(2)]
@@ -357,11 +485,18 @@ def adam_hides(random, clue_10, repaired_10):
         for shards in steps:
             repaired_10(model, rule, *map(list, zip(*linear.cloned(shards))))
             got.append(numbers(list(model.parameters())))
-        right, long = (linear.descend(params, steps, factor * lr, kind)
-                       for factor in (1, k))
+        right, long = (
+            linear.descend(params, steps, factor * lr, kind) for factor in (1, k)
+        )
         say = about(f"repaired_10, {k} shards, two steps of {kind}, {lr=:.3f}")
-        yield say("the model after each", got, right, linear.STEPPED if kind != "SGD"
-                  else {f"the steps are {k} times as long as they should be": long})
+        yield say(
+            "the model after each",
+            got,
+            right,
+            linear.STEPPED
+            if kind != "SGD"
+            else {f"the steps are {k} times as long as they should be": long},
+        )
 
 
 def _on_ranks(patient, draw, work):
@@ -376,14 +511,33 @@ def _on_ranks(patient, draw, work):
 
         def all_problems(problems=problems):
             with Roll() as roll:
-                return [[roll.call(work, dist.get_rank(), *problem), roll.absent,
-                         sum(roll.sizes())] for problem in problems]
+                return [
+                    [
+                        roll.call(work, dist.get_rank(), *problem),
+                        roll.absent,
+                        sum(roll.sizes()),
+                    ]
+                    for problem in problems
+                ]
+
         say = about(f"repaired_{patient}, {k} ranks")
         for problem, ranks in zip(problems, zip(*on_ranks(all_problems, k, SECONDS))):
             results, absent, sent = zip(*ranks)
-            yield say, problem, results, say(
-                "ranks missing at a collective that others wait in", max(absent), 0, {
-                    "a collective stands where not every rank comes by": True}), say(
-                "two steps, gradients of 16 numbers; numbers handed to all-reduces, by "
-                "rank", sent, [32] * k, {
-                    "numbers are sent that nobody needs": min(sent) > 32})
+            yield (
+                say,
+                problem,
+                results,
+                say(
+                    "ranks missing at a collective that others wait in",
+                    max(absent),
+                    0,
+                    {"a collective stands where not every rank comes by": True},
+                ),
+                say(
+                    "two steps, gradients of 16 numbers; numbers handed to "
+                    "all-reduces, by rank",
+                    sent,
+                    [32] * k,
+                    {"numbers are sent that nobody needs": min(sent) > 32},
+                ),
+            )

@@ -1,7 +1,7 @@
 """Problem set 6, batch normalisation over ranks, and accumulation, alone and on ranks.
 
-    ddp_steps               steps of a model in DDP, with their messages
-    weights, averages       compare a step in parts: its weights, its messages
+ddp_steps               steps of a model in DDP, with their messages
+weights, averages       compare a step in parts: its weights, its messages
 """
 
 import copy
@@ -30,23 +30,43 @@ def global_statistics(random, global_statistics):
 
         def work(shards=shards):
             with watched() as calls:
-                mean, var = tensors(global_statistics(shards[dist.get_rank()]), 2,
-                                    "global_statistics")
+                mean, var = tensors(
+                    global_statistics(shards[dist.get_rank()]), 2, "global_statistics"
+                )
             return mean, var, len(calls)
+
         means, variances, calls = zip(*on_ranks(work, k, SECONDS))
         sizes, x = [len(shard) for shard in shards], torch.cat(shards)
         mean, var, of_ranks = x.mean(0), x.var(0, False), [s.mean(0) for s in shards]
         say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
-        yield say("the mean on each rank", means, [mean] * k, {
-            "every rank has the mean of its own rows": of_ranks,
-            "a mean of means counts a row of a small rank more: add up sums and counts":
-                [sum(of_ranks) / k] * k})
-        yield say("the variance on each rank", variances, [var] * k, {
-            "this is the unbiased variance: divide by the rows, not by rows - 1":
-                [x.var(0)] * k})
+        yield say(
+            "the mean on each rank",
+            means,
+            [mean] * k,
+            {
+                "every rank has the mean of its own rows": of_ranks,
+                "a mean of means counts a row of a small rank more: add up sums and "
+                "counts": [sum(of_ranks) / k] * k,
+            },
+        )
+        yield say(
+            "the variance on each rank",
+            variances,
+            [var] * k,
+            {
+                "this is the unbiased variance: divide by the rows, not by rows - 1": [
+                    x.var(0)
+                ]
+                * k
+            },
+        )
         if k > 1:
-            yield say("how often does each communicate?", calls, [1] * k, {
-                "put sums, squares and count into one tensor, and sum that": True})
+            yield say(
+                "how often does each communicate?",
+                calls,
+                [1] * k,
+                {"put sums, squares and count into one tensor, and sum that": True},
+            )
 
 
 @exercise("ps6/allreduce_sum", points=3, seconds=60)
@@ -61,29 +81,52 @@ def allreduce_sum(random, AllReduceSum):
             x.requires_grad_()
             t.requires_grad_()
             beside = t * 1  # made before the sum, so backward comes here after it
-            y, = tensors([AllReduceSum.apply(x)], 1, "AllReduceSum.apply")
+            (y,) = tensors([AllReduceSum.apply(x)], 1, "AllReduceSum.apply")
             ((y + beside) * weights).sum().backward()
             return y, x, x.grad, t.grad
+
         y, after, x_grad, t_grad = zip(*on_ranks(work, k, SECONDS))
         say = about(f"{k} ranks, x = {shorten(x, 150)}")
         back = f"the gradients that arrive are {shorten(weights, 150)};"
-        yield say("y = AllReduceSum.apply(x) on each rank", y, [x.sum(0)] * k, {
-            "every rank has its own x: nothing was added": x})
-        yield say("x afterwards", after, x, {
-            "dist.all_reduce writes into the tensor that it is given: clone first":
-                True})
-        yield say(f"{back} x.grad on each rank", x_grad, [weights.sum(0)] * k, {
-            "the gradient goes back as if y were x. But a rank's x is in every rank's "
-            "y: what comes back is the sum over ranks": weights})
-        yield say(f"{back} the gradient that also goes to another tensor, t", t_grad,
-                  weights, {
-            "backward writes into the gradient that it is given, and others use that "
-            "too: clone first": True})
+        yield say(
+            "y = AllReduceSum.apply(x) on each rank",
+            y,
+            [x.sum(0)] * k,
+            {"every rank has its own x: nothing was added": x},
+        )
+        yield say(
+            "x afterwards",
+            after,
+            x,
+            {
+                "dist.all_reduce writes into the tensor that it is given: clone "
+                "first": True
+            },
+        )
+        yield say(
+            f"{back} x.grad on each rank",
+            x_grad,
+            [weights.sum(0)] * k,
+            {
+                "the gradient goes back as if y were x. But a rank's x is in every "
+                "rank's y: what comes back is the sum over ranks": weights
+            },
+        )
+        yield say(
+            f"{back} the gradient that also goes to another tensor, t",
+            t_grad,
+            weights,
+            {
+                "backward writes into the gradient that it is given, and others use "
+                "that too: clone first": True
+            },
+        )
 
 
 def parts():
     """Return the sum that `SyncBatchNorm` is judged with: torch's own."""
     from torch.distributed.nn.functional import all_reduce
+
     return {"AllReduceSum": SimpleNamespace(apply=all_reduce)}
 
 
@@ -92,10 +135,14 @@ def sync_batch_norm(random, SyncBatchNorm):
     """Train for two steps on ranks, then evaluate: there, and where no ranks are."""
     for k in 2, 3, 4, 1:
         features = random.randint(2, 3)
-        steps = [[[rand(random, size, features) for size in sizes] for _ in range(2)]
-                 for sizes in (_sizes(random, k), _sizes(random, k))]
-        test, options = rand(random, 3, features), {
-            "eps": random.uniform(0.01, 0.1), "momentum": random.uniform(0.15, 0.4)}
+        steps = [
+            [[rand(random, size, features) for size in sizes] for _ in range(2)]
+            for sizes in (_sizes(random, k), _sizes(random, k))
+        ]
+        test, options = (
+            rand(random, 3, features),
+            {"eps": random.uniform(0.01, 0.1), "momentum": random.uniform(0.15, 0.4)},
+        )
         truth = nn.BatchNorm1d(features, **options).double()
         for part in list(truth.state_dict().values())[:4]:  # the fifth is a count
             part.copy_(rand(random, features).abs() + 0.5)
@@ -111,22 +158,40 @@ def sync_batch_norm(random, SyncBatchNorm):
             for step in steps:
                 x, factors = (part[dist.get_rank()] for part in step)
                 norm.zero_grad()
-                y, = tensors([norm(x.requires_grad_())], 1, "SyncBatchNorm")
+                (y,) = tensors([norm(x.requires_grad_())], 1, "SyncBatchNorm")
                 (y * factors).sum().backward()
-                results.append(numbers([y, norm.running_mean, norm.running_var, x.grad,
-                                        norm.weight.grad, norm.bias.grad]))
+                results.append(
+                    numbers(
+                        [
+                            y,
+                            norm.running_mean,
+                            norm.running_var,
+                            x.grad,
+                            norm.weight.grad,
+                            norm.bias.grad,
+                        ]
+                    )
+                )
             return results, any(part.requires_grad for part in norm.buffers())
+
         results, on_a_graph = zip(*on_ranks(work, k, SECONDS))
         for number, (xs, factors) in enumerate(steps):
             got = list(zip(*(of_rank[number] for of_rank in results)))
-            say = about(f"{k} ranks, step {number + 1}, eps {truth.eps:.3f}, momentum "
-                        f"{truth.momentum:.3f}, x = {shorten(xs, 200)}")
+            say = about(
+                f"{k} ranks, step {number + 1}, eps {truth.eps:.3f}, momentum "
+                f"{truth.momentum:.3f}, x = {shorten(xs, 200)}"
+            )
             yield from _forward(say, truth, xs, *got[:3])
             yield from _backward(say, truth, xs, factors, *got[3:])
         yield about(f"{k} ranks")(
-            "do running statistics hang on a graph?", on_a_graph, [False] * k, {
+            "do running statistics hang on a graph?",
+            on_a_graph,
+            [False] * k,
+            {
                 "update them under torch.no_grad(), or every step's graph stays in "
-                "memory": True})
+                "memory": True
+            },
+        )
         yield _eval(own().eval(), begin.eval(), test)
 
 
@@ -136,37 +201,72 @@ def _forward(say, norm, xs, y, *statistics):
     old_mean, old_var = norm.running_mean.clone(), norm.running_var.clone()
     right = norm(x)
     new_mean, new_var = norm.running_mean, norm.running_var
-    yield say("y", y, right.split(list(map(len, xs))), {
-        "every rank normalises with the statistics of its own rows":
-            [_affine(norm, part, part.mean(0), part.var(0, False)) for part in xs],
-        "y takes the biased variance, divided by the rows, not by rows - 1":
-            _affine(norm, x, mean, x.var(0)).split(list(map(len, xs)))})
-    yield say("running_mean, then running_var, on each rank", statistics,
-              [[new_mean] * k, [new_var] * k], {
-        "momentum is the weight of what is new: (1 - momentum) * old + momentum * new":
-            [[m * old_mean + (1 - m) * mean] * k,
-             [m * old_var + (1 - m) * x.var(0)] * k],
-        "running_var takes the unbiased variance: n / (n - 1) times the biased one":
-            [[new_mean] * k, [(1 - m) * old_var + m * var] * k]})
+    yield say(
+        "y",
+        y,
+        right.split(list(map(len, xs))),
+        {
+            "every rank normalises with the statistics of its own rows": [
+                _affine(norm, part, part.mean(0), part.var(0, False)) for part in xs
+            ],
+            "y takes the biased variance, divided by the rows, not by rows - "
+            "1": _affine(norm, x, mean, x.var(0)).split(list(map(len, xs))),
+        },
+    )
+    yield say(
+        "running_mean, then running_var, on each rank",
+        statistics,
+        [[new_mean] * k, [new_var] * k],
+        {
+            "momentum is the weight of what is new: (1 - momentum) * old + momentum * "
+            "new": [
+                [m * old_mean + (1 - m) * mean] * k,
+                [m * old_var + (1 - m) * x.var(0)] * k,
+            ],
+            "running_var takes the unbiased variance: n / (n - 1) times the biased "
+            "one": [
+                [new_mean] * k,
+                [(1 - m) * old_var + m * var] * k,
+            ],
+        },
+    )
 
 
 def _backward(say, norm, xs, factors, x_grad, *layer_grads):
     sizes, x = list(map(len, xs)), torch.cat(xs).requires_grad_()
     mean, var = x.mean(0), x.var(0, False)
-    losses = [(part * f).sum() for part, f in zip(
-        _affine(norm, x, mean, var).split(sizes), factors)]
-    own, *right = zip(*(torch.autograd.grad(
-        loss, [x, norm.weight, norm.bias], retain_graph=True) for loss in losses))
+    losses = [
+        (part * f).sum()
+        for part, f in zip(_affine(norm, x, mean, var).split(sizes), factors)
+    ]
+    own, *right = zip(
+        *(
+            torch.autograd.grad(loss, [x, norm.weight, norm.bias], retain_graph=True)
+            for loss in losses
+        )
+    )
     given = "the loss is the sum over ranks of (y * factors).sum();"
-    yield say(f"{given} x.grad", x_grad, sum(own).split(sizes), {
-        "mean and variance are taken for constants; but they depend on x. The sum over "
-        "ranks must let gradients through":
-            [f * norm.weight / (var + norm.eps).sqrt() for f in factors],
-        "only the own rank's loss sends something back. In backward, too, the ranks' "
-        "gradients must be added up":
-            [grad.split(sizes)[rank] for rank, grad in enumerate(own)]})
-    yield say(f"{given} weight.grad and bias.grad, of the rank's own rows", layer_grads,
-              right, {"adding up the ranks' gradients is DDP's work": True})
+    yield say(
+        f"{given} x.grad",
+        x_grad,
+        sum(own).split(sizes),
+        {
+            "mean and variance are taken for constants; but they depend on x. The sum "
+            "over ranks must let gradients through": [
+                f * norm.weight / (var + norm.eps).sqrt() for f in factors
+            ],
+            "only the own rank's loss sends something back. In backward, too, the "
+            "ranks' gradients must be added up": [
+                grad.split(sizes)[rank] for rank, grad in enumerate(own)
+            ],
+        },
+    )
+    yield say(
+        f"{given} weight.grad and bias.grad, of the rank's own rows",
+        layer_grads,
+        right,
+        {"adding up the ranks' gradients is DDP's work": True},
+    )
 
 
 def _eval(norm, truth, test):
@@ -177,9 +277,12 @@ def _eval(norm, truth, test):
     return about("eval mode, in a process without ranks")(
         "y, and the running statistics afterwards",
         [y, norm.running_mean, norm.running_var],
-        [truth(test), truth.running_mean, truth.running_var], {
+        [truth(test), truth.running_mean, truth.running_var],
+        {
             "in eval mode only the running statistics count: nobody is asked, and "
-            "nothing changes": True})
+            "nothing changes": True
+        },
+    )
 
 
 def _affine(norm, x, mean, var):
@@ -198,8 +301,13 @@ def accumulate(random, accumulate):
     """Take two steps; see what goes through the model at once."""
     for count, kind in zip((2, 3, 4, 1), linear.KINDS):
         lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
-        steps = [[linear.draw_batch(random, size)
-                  for size in random.sample(range(1, 7), count)] for _ in range(2)]
+        steps = [
+            [
+                linear.draw_batch(random, size)
+                for size in random.sample(range(1, 7), count)
+            ]
+            for _ in range(2)
+        ]
         model = linear.layer(weight, grad=stale)
         rule = linear.optimizer(kind, model.parameters(), lr)
         forwards = linear.Forwards(model)
@@ -209,12 +317,17 @@ def accumulate(random, accumulate):
             with forwards:
                 mean_loss = accumulate(model, F.cross_entropy, copies, rule)
             sizes = [len(y) for _, y in microbatches]
-            say = about(f"microbatches of {sizes} rows, {kind}, lr {lr:.3f}, "
-                        f"step {number + 1}")
+            say = about(
+                f"microbatches of {sizes} rows, {kind}, lr {lr:.3f}, step {number + 1}"
+            )
             got = [{"weight": model.weight, **forwards.seen}]
             yield weights(say, [microbatches], lr, weight, got, right, kind == "SGD")
-            yield say("the mean loss of all rows, before the step", mean_loss,
-                      linear.loss([weight], microbatches, factors), tolerance=1e-6)
+            yield say(
+                "the mean loss of all rows, before the step",
+                mean_loss,
+                linear.loss([weight], microbatches, factors),
+                tolerance=1e-6,
+            )
             yield from linear.one_by_one(say, max(sizes), got)
             weight = right
 
@@ -225,22 +338,31 @@ def accumulate_ddp(random, accumulate_ddp):
     for k, kind in zip((2, 3, 4, 1), linear.KINDS):
         lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
         steps = [
-            [[linear.draw_batch(random, random.randint(1, 6)) for _ in range(count)]
-             for _ in range(k)] for count in (random.choice([2, 3]), 1 if k % 2 else 2)]
+            [
+                [linear.draw_batch(random, random.randint(1, 6)) for _ in range(count)]
+                for _ in range(k)
+            ]
+            for count in (random.choice([2, 3]), 1 if k % 2 else 2)
+        ]
 
         def work(weight=weight, stale=stale, kind=kind, lr=lr, steps=steps):
             def take(model, *others):
                 accumulate_ddp(model, F.cross_entropy, *others)
+
             model = linear.layer(weight, grad=stale)
             rule = linear.optimizer(kind, model.parameters(), lr)
             return ddp_steps(model, rule, steps, take)
+
         results = zip(*on_ranks(work, k, SECONDS))
-        after = linear.descend([weight], [sum(step, []) for step in steps], lr, kind,
-                               linear.whole)
+        after = linear.descend(
+            [weight], [sum(step, []) for step in steps], lr, kind, linear.whole
+        )
         for number, (ranks, got, (right,)) in enumerate(zip(steps, results, after)):
             sizes = [[len(y) for _, y in batches] for batches in ranks]
-            say = about(f"{k} ranks, microbatches of {sizes} rows, {kind}, lr "
-                        f"{lr:.3f}, step {number + 1}")
+            say = about(
+                f"{k} ranks, microbatches of {sizes} rows, {kind}, lr "
+                f"{lr:.3f}, step {number + 1}"
+            )
             yield weights(say, ranks, lr, weight, got, right, kind == "SGD")
             yield from averages(say, len(sizes[0]), got)
             yield from linear.one_by_one(say, max(map(max, sizes)), got)
@@ -262,13 +384,24 @@ def ddp_steps(module, rule, steps, step):
     def note(state, bucket):
         averaged.append(bucket.index())
         return allreduce_hook(None, bucket)
+
     model.register_comm_hook(None, note)
     for ranks in steps:
         with watched() as calls, forwards:
-            step(model, linear.cloned(ranks[dist.get_rank()]),
-                 sum(len(y) for batches in ranks for _, y in batches), rule)
-        done.append({"weight": numbers(module.weight), "averaged": len(averaged),
-                     "others": len(calls) - len(averaged), **forwards.seen})
+            step(
+                model,
+                linear.cloned(ranks[dist.get_rank()]),
+                sum(len(y) for batches in ranks for _, y in batches),
+                rule,
+            )
+        done.append(
+            {
+                "weight": numbers(module.weight),
+                "averaged": len(averaged),
+                "others": len(calls) - len(averaged),
+                **forwards.seen,
+            }
+        )
         averaged.clear()
     return done
 
@@ -281,27 +414,47 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
     """
     k, n, batches = len(ranks), len(ranks[0]), sum(ranks, [])
     got, (means,) = [one["weight"] for one in got], linear.gradients([weight], batches)
-    hints = linear.STEPPED if not plain else {
-        "replicas differ: one stepped with a gradient that was not averaged. Step "
-        "after the last backward, whose forward stands outside of no_sync":
-            unequal(got),
-        f"the step is {k} times too small: DDP takes the mean over ranks, so a sum "
-        "needs the factor world_size":
-            k > 1 and [weight + (right - weight) / k] * k,
-        "this is a mean of means: a row of a small microbatch counts more":
-            [weight - lr * means] * k,
-        "one step is wanted, after the last microbatch, and gradients are cleared "
-        "once, before the first": n > 1}
+    hints = (
+        linear.STEPPED
+        if not plain
+        else {
+            "replicas differ: one stepped with a gradient that was not averaged. Step "
+            "after the last backward, whose forward stands outside of no_sync": unequal(
+                got
+            ),
+            f"the step is {k} times too small: DDP takes the mean over ranks, so a sum "
+            "needs the factor world_size": k > 1
+            and [weight + (right - weight) / k] * k,
+            "this is a mean of means: a row of a small microbatch counts more": [
+                weight - lr * means
+            ]
+            * k,
+            "one step is wanted, after the last microbatch, and gradients are cleared "
+            "once, before the first": n > 1,
+        }
+    )
     return say("the weights on each rank", got, [right] * k, hints)
 
 
 def averages(say, n, got):
     """Compare the ranks' messages in a step of n microbatches: `got`, of ddp_steps."""
     averaged = [one["averaged"] for one in got]
-    yield say("how often does DDP average gradients?", averaged, [1] * len(got), {
-        "no_sync is for all microbatches but the last; and the forward must stand "
-        "inside it: the forward decides": averaged[0] == n,
-        "leave averaging to DDP, in the last backward": True})
-    yield say("messages beside DDP's", [one["others"] for one in got], [0] * len(got), {
-        "when the last backward returns, DDP has averaged: nothing is left to do":
-            True})
+    yield say(
+        "how often does DDP average gradients?",
+        averaged,
+        [1] * len(got),
+        {
+            "no_sync is for all microbatches but the last; and the forward must stand "
+            "inside it: the forward decides": averaged[0] == n,
+            "leave averaging to DDP, in the last backward": True,
+        },
+    )
+    yield say(
+        "messages beside DDP's",
+        [one["others"] for one in got],
+        [0] * len(got),
+        {
+            "when the last backward returns, DDP has averaged: nothing is left to "
+            "do": True
+        },
+    )

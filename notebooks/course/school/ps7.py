@@ -30,11 +30,14 @@ MOST = 2800  # bytes: a tenth of the model of `assert_same`
 
 # what the notebook's first cell imports, and the programs use
 
+
 def draw_params(seed, dtype=torch.float64):
     """Return the weights and biases of two layers: 5 numbers in, 3 classes out."""
     of = dict(dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return [(torch.rand(shape, **of) - 0.5).to(dtype)
-            for shape in [(4, 5), (4,), (3, 4), (3,)]]
+    return [
+        (torch.rand(shape, **of) - 0.5).to(dtype)
+        for shape in [(4, 5), (4,), (3, 4), (3,)]
+    ]
 
 
 def draw_batch(rows, seed, dtype=torch.float64):
@@ -84,34 +87,55 @@ def _define(source):
 
 def _drawn(random, kinds):
     """Return (what it does, program, is it right?) of all programs, in a new order."""
-    planted = [(words, program, right) for kind, right in zip(kinds, (True, False))
-               for words, program in kind.items()]
+    planted = [
+        (words, program, right)
+        for kind, right in zip(kinds, (True, False))
+        for words, program in kind.items()
+    ]
     random.shuffle(planted)
     return planted
 
 
 def _earned(planted, verdicts):
     """Return None, or the points, and what was accused and right, or else got away."""
-    accused, away = (sorted(
-        words for (words, _, right), same in zip(planted, verdicts, strict=True)
-        if right is kind and same is not kind) for kind in (True, False))
+    accused, away = (
+        sorted(
+            words
+            for (words, _, right), same in zip(planted, verdicts, strict=True)
+            if right is kind and same is not kind
+        )
+        for kind in (True, False)
+    )
     if not accused and not away:
         return None
     caught, points = BUGS - len(away), 0 if accused else A_BUG * (BUGS - len(away))
     names = "bugs caught", "right programs accused", "points"
-    got, wanted = (dict(zip(names, counts)) for counts in (
-        (caught, len(accused), points), (BUGS, 0, POINTS)))
-    return Partly(about(GIVEN)("your test", got, wanted, {
-        f"{'accused, and right' if accused else 'got away'}: "
-        f"{'; '.join(accused or away)}": True}), points)
+    got, wanted = (
+        dict(zip(names, counts))
+        for counts in ((caught, len(accused), points), (BUGS, 0, POINTS))
+    )
+    return Partly(
+        about(GIVEN)(
+            "your test",
+            got,
+            wanted,
+            {
+                f"{'accused, and right' if accused else 'got away'}: "
+                f"{'; '.join(accused or away)}": True
+            },
+        ),
+        points,
+    )
 
 
 def _verdict(said):
     """Return True or False; raise TypeError for what is neither."""
     if said in (True, False):
         return bool(said)
-    raise TypeError("a verdict is True or False; the answer returned "
-                    f"{'nothing' if said is None else type(said).__name__}")
+    raise TypeError(
+        "a verdict is True or False; the answer returned "
+        f"{'nothing' if said is None else type(said).__name__}"
+    )
 
 
 def _asked(random, kinds, ask, define=_define):
@@ -139,59 +163,89 @@ def same_on_ranks(random, same_on_ranks):
     def work():
         def ask(source):
             return _verdict(same_on_ranks(_define(source)))
+
         with Roll() as roll:  # a rank that is left waiting for others says None
             return [roll.call(ask, source) for _, source, _ in planted]
+
     ranks, error = attempt(work, WORLD_SIZE, SECONDS)
     yield failed(GIVEN, error, WANTED)
     # a rank that waited for one that had its verdict already was no witness
-    yield _earned(planted, [all(one is True for one in verdicts)
-                            for verdicts in zip(*ranks)])
+    yield _earned(
+        planted, [all(one is True for one in verdicts) for verdicts in zip(*ranks)]
+    )
 
 
 @exercise("ps7/assert_same", points=POINTS, seconds=SECONDS)
 def assert_same(random, assert_same):
     """Change a model on every rank; see if the answer raises, and what it sends."""
-    planted, seed = _drawn(random, programs("assert_same")), random.randrange(10 ** 6)
+    planted, seed = _drawn(random, programs("assert_same")), random.randrange(10**6)
 
     def work():
         with Roll() as roll:
             return [_seen(roll, assert_same, _model(seed), *one) for one in planted]
+
     ranks, error = attempt(work, WORLD_SIZE, SECONDS)
-    yield failed(GIVEN, error, WANTED, {
-        "this is no verdict, it is an error in the answer itself": "^raised"})
+    yield failed(
+        GIVEN,
+        error,
+        WANTED,
+        {"this is no verdict, it is an error in the answer itself": "^raised"},
+    )
     raised, sent = zip(*(zip(*programs) for programs in ranks))
     of_program, say = [set(one) for one in zip(*raised)], about(GIVEN)
-    yield say(f"does a rank send more than {MOST} bytes?", max(map(max, sent)) > MOST,
-              False, {"it sends the model itself: send something short that tells "
-                      "models apart": True})
-    yield say("bugs at which one rank raises and another goes on",
-              sum(len(one) > 1 for one in of_program), 0, {
-        "a rank that goes on alone waits for ever in the next collective: every rank "
-        "has to raise": True})
+    yield say(
+        f"does a rank send more than {MOST} bytes?",
+        max(map(max, sent)) > MOST,
+        False,
+        {
+            "it sends the model itself: send something short that tells "
+            "models apart": True
+        },
+    )
+    yield say(
+        "bugs at which one rank raises and another goes on",
+        sum(len(one) > 1 for one in of_program),
+        0,
+        {
+            "a rank that goes on alone waits for ever in the next collective: every "
+            "rank has to raise": True
+        },
+    )
     yield _earned(planted, [True not in one for one in of_program])
 
 
 @exercise("ps7/same_after_kill", points=POINTS)
 def same_after_kill(random, same_after_kill):
     """Ask about trainings that save and resume; files lie in a folder that goes."""
+
     def ask(Training):
         with tempfile.TemporaryDirectory() as folder:
             return same_after_kill(Training, os.path.join(folder, "checkpoint"))
+
     yield _asked(random, programs("same_after_kill"), ask)
 
 
 @exercise("ps7/faster", points=POINTS)
 def faster(random, faster):
     """Ask about pairs of programs on machines with a fake clock."""
-    yield _asked(random, MACHINES, lambda machine: faster(*machine),
-                 lambda claim: _machine(random, *claim))
+    yield _asked(
+        random,
+        MACHINES,
+        lambda machine: faster(*machine),
+        lambda claim: _machine(random, *claim),
+    )
 
 
 def _model(seed):
     """Return a network of 28,520 bytes with gradients, the same on all ranks."""
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(40, 40), nn.BatchNorm1d(40), nn.Tanh(),
-                          nn.Linear(40, 40), nn.Linear(40, 5)).double()
+    model = nn.Sequential(
+        nn.Linear(40, 40),
+        nn.BatchNorm1d(40),
+        nn.Tanh(),
+        nn.Linear(40, 40),
+        nn.Linear(40, 5),
+    ).double()
     for p in model.parameters():
         p.grad = torch.rand_like(p) - 0.5
     return model
@@ -211,20 +265,27 @@ def _seen(roll, assert_same, model, words, source, right):
             assert_same(model)
         except Exception as error:
             if isinstance(error, NotImplementedError) or (
-                    right and not isinstance(error, AssertionError)):
+                right and not isinstance(error, AssertionError)
+            ):
                 raise
             return True
-    with patch.multiple(dist, **{  # the first of all_gather* is a place for what comes
+
+    with patch.multiple(
+        dist,
+        **{  # the first of all_gather* is a place for what comes
             name: partial(count, getattr(dist, name), name.startswith("all_gather"))
-            for name in COLLECTIVES}):
+            for name in COLLECTIVES
+        },
+    ):
         return roll.call(refused), sum(sent)
 
 
 def _bytes(value):
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes, value))
-    return len(value) if isinstance(value, (str, bytes)) else (
-        getattr(value, "nbytes", 0))
+    return (
+        len(value) if isinstance(value, (str, bytes)) else (getattr(value, "nbytes", 0))
+    )
 
 
 def _machine(random, a, b, speed=(1.0,)):
@@ -246,6 +307,7 @@ def _machine(random, a, b, speed=(1.0,)):
             slower = next(speeds) * (first[i] if i < len(first) else usual)
             busy = max(now, busy) + seconds * slower
             now = busy if launch is None else now + launch
+
         return call
 
     def synchronize():
@@ -256,4 +318,5 @@ def _machine(random, a, b, speed=(1.0,)):
         nonlocal now
         now += 1e-7
         return now
+
     return program(**a), program(**b), synchronize, clock

@@ -27,11 +27,24 @@ from course.school.checks import about, numbers, shorten
 from manual_dp.ranks import RankError, run_ranks
 
 # all ranks have to come to these ...
-COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather", "gather",
-               "scatter", "all_gather_into_tensor", "reduce_scatter",
-               "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
-               "all_gather_object", "gather_object", "broadcast_object_list",
-               "scatter_object_list")
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "barrier",
+    "all_gather",
+    "gather",
+    "scatter",
+    "all_gather_into_tensor",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "all_gather_object",
+    "gather_object",
+    "broadcast_object_list",
+    "scatter_object_list",
+)
 # ... and two of them, or more, to these
 PAIRS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 BLANK = "not written"
@@ -45,6 +58,7 @@ def on_ranks(work, world_size, seconds):
 
     NotImplementedError is an answer's own if it says nothing: torch's has a text.
     """
+
     def written():
         try:
             return numbers(work()), settings()
@@ -52,6 +66,7 @@ def on_ranks(work, world_size, seconds):
             if str(error):
                 raise
             return BLANK
+
     results = run_ranks(written, world_size, timeout=seconds)
     if BLANK in results:
         raise NotImplementedError
@@ -78,16 +93,26 @@ def failed(given, error, wanted, hints=()):
         return None
     text = " ".join(str(error).split())
     got = f"no result: {shorten(text, 200)}{shorten(_place(error), 100)}"
-    return about(given)("on ranks", got, wanted, {
-        hint: bool(pattern) and bool(re.search(pattern, f"{error.kind}: {text}"))
-        for hint, pattern in dict(hints).items()})
+    return about(given)(
+        "on ranks",
+        got,
+        wanted,
+        {
+            hint: bool(pattern) and bool(re.search(pattern, f"{error.kind}: {text}"))
+            for hint, pattern in dict(hints).items()
+        },
+    )
 
 
 def _place(error):
     """Return the line of the learner's code at which a rank's traceback ends."""
-    frames = [(line, name) for path, line, name in re.findall(
-        r'File "(.*)", line (\d+), in (\w+)', str(getattr(error, "details", "")))
-        if not re.search("manual_dp|notebooks/course|site-packages|torch", path)]
+    frames = [
+        (line, name)
+        for path, line, name in re.findall(
+            r'File "(.*)", line (\d+), in (\w+)', str(getattr(error, "details", ""))
+        )
+        if not re.search("manual_dp|notebooks/course|site-packages|torch", path)
+    ]
     return f" (in {frames[-1][1]}, line {frames[-1][0]} of its cell)" if frames else ""
 
 
@@ -107,6 +132,7 @@ def watched(before=lambda name: None, names=(*COLLECTIVES, *PAIRS)):
         counted = name == "all_reduce" and isinstance(tensor, torch.Tensor)
         calls.append(tensor.numel() if counted else name)
         return real[name](*args, **kwargs)
+
     with patch.multiple(dist, **{name: functools.partial(call, name) for name in real}):
         yield calls
 
@@ -126,8 +152,10 @@ class Roll(ExitStack):
 
         def hooked(model, *args, **kwargs):
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
             init(model, *args, **kwargs)
             model.register_comm_hook(None, default_hooks.allreduce_hook)
+
         self.enter_context(patch.object(DDP, "__init__", hooked))
         return self
 
@@ -159,8 +187,11 @@ class Roll(ExitStack):
         self.store.add(here, 1)
         self.store.add(anywhere, 1)
         while True:
-            over = (self.store.add(f"{self.scope} done", 0) or time.monotonic() > end
-                    or self.store.add(anywhere, 0) == ranks)
+            over = (
+                self.store.add(f"{self.scope} done", 0)
+                or time.monotonic() > end
+                or self.store.add(anywhere, 0) == ranks
+            )
             absent = ranks - self.store.add(here, 0)
             if not absent:
                 return

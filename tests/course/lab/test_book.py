@@ -6,8 +6,10 @@ from course.lab import book
 from manual_dp import check_replicas
 
 
-@pytest.mark.parametrize("rows, world_size, sizes", [
-    (10, 4, [3, 3, 3, 1]), (5, 4, [2, 2, 1]), (3, 4, [1, 1, 1])])
+@pytest.mark.parametrize(
+    "rows, world_size, sizes",
+    [(10, 4, [3, 3, 3, 1]), (5, 4, [2, 2, 1]), (3, 4, [1, 1, 1])],
+)
 def test_there_may_be_fewer_shards_than_devices(rows, world_size, sizes):
     X, y = torch.arange(2 * rows).view(rows, 2), torch.arange(rows)
     X_shards, y_shards = book.split_batch(X, y, ["cpu"] * world_size)

@@ -31,7 +31,9 @@ def test_an_explorable_is_one_file_of_at_most_100_lines_of_script(file):
     text = file.read_text(encoding="utf-8")
     [script] = re.findall(r"<script>\n(.*?)</script>", text, re.S)
     assert script.count("\n") <= 100
-    assert not re.search(r"\b(src|href|action)=|url\(|\bimport\b|\bfetch\(|@import", text)
+    assert not re.search(
+        r"\b(src|href|action)=|url\(|\bimport\b|\bfetch\(|@import", text
+    )
 
 
 @EACH
@@ -70,13 +72,20 @@ def test_a_step_of_a_slider_changes_what_is_said_and_read_aloud(chromium, file):
 
 
 @EACH
-def test_without_a_script_there_is_the_picture_that_the_script_draws_first(chromium, file):
+def test_without_a_script_there_is_the_picture_that_the_script_draws_first(
+    chromium, file
+):
     with watched(chromium, java_script_enabled=False) as (page, _):
         page.goto(file.as_uri())
-        assert page.locator("svg rect").count() > 3 and page.locator("input").count() == 0
+        assert (
+            page.locator("svg rect").count() > 3 and page.locator("input").count() == 0
+        )
         words = page.locator("svg text").all_inner_texts()
         box = page.locator("svg").get_attribute("viewBox").split()
-    with watched(chromium, viewport={"width": int(box[2]) + 42, "height": 700}) as (page, _):
+    with watched(chromium, viewport={"width": int(box[2]) + 42, "height": 700}) as (
+        page,
+        _,
+    ):
         page.goto(file.as_uri())
         assert page.locator("svg text").all_inner_texts() == words
 
@@ -96,16 +105,27 @@ def sends(forward, backward, size, ranks, alpha, bandwidth, buckets):
     for cell in nbformat.read(LESSON, 4).cells:
         if cell.id in ("read-allreduce", "read-sends"):
             exec(cell.source, names)
-    return names["on_wire"](forward, backward, size, buckets, lambda part: names["ring"](
-        part, ranks, alpha, bandwidth))
+    return names["on_wire"](
+        forward,
+        backward,
+        size,
+        buckets,
+        lambda part: names["ring"](part, ranks, alpha, bandwidth),
+    )
 
 
 SETTINGS = [
-    (8, 500, 14, 3.125, 210, 20), (8, 500, 14, 3.125, 210, 1),
-    (8, 500, 3.4, 450, 210, 20), (1, 500, 14, 3.125, 210, 20),
-    (2, 102, 14, 3.1, 100, 5), (1024, 500, 14, 3.125, 210, 20),
-    (64, 20000, 1000, 0.1, 1, 1000), (512, 554, 14, 3.125, 416, 9),
-    (16, 1, 1, 1000, 5000, 7), (3, 77, 250, 12.5, 33, 13)]
+    (8, 500, 14, 3.125, 210, 20),
+    (8, 500, 14, 3.125, 210, 1),
+    (8, 500, 3.4, 450, 210, 20),
+    (1, 500, 14, 3.125, 210, 20),
+    (2, 102, 14, 3.1, 100, 5),
+    (1024, 500, 14, 3.125, 210, 20),
+    (64, 20000, 1000, 0.1, 1, 1000),
+    (512, 554, 14, 3.125, 416, 9),
+    (16, 1, 1, 1000, 5000, 7),
+    (3, 77, 250, 12.5, 33, 13),
+]
 
 
 def test_the_script_says_of_a_step_what_the_lesson_says(chromium):
@@ -113,23 +133,35 @@ def test_the_script_says_of_a_step_what_the_lesson_says(chromium):
         page.goto(STEP.as_uri())
         said = page.evaluate(
             "jobs => jobs.map(document.querySelector('.explorable').price)",
-            [dict(zip(NAMES, setting)) for setting in SETTINGS])
+            [dict(zip(NAMES, setting)) for setting in SETTINGS],
+        )
     for setting, found in zip(SETTINGS, said, strict=True):
         ranks, megabytes, latency, bandwidth, compute, buckets = setting
-        want = sends(compute / 3e3, compute / 1.5e3, megabytes * 1e6, ranks,
-                     latency * 1e-6, bandwidth * 1e9, buckets)
+        want = sends(
+            compute / 3e3,
+            compute / 1.5e3,
+            megabytes * 1e6,
+            ranks,
+            latency * 1e-6,
+            bandwidth * 1e9,
+            buckets,
+        )
         assert found["bars"] == [pytest.approx(pair, rel=1e-12) for pair in want]
         assert found["step"] == pytest.approx(want[-1][1], rel=1e-12)
         assert found["speedup"] == pytest.approx(ranks * compute / 1e3 / want[-1][1])
 
 
-def test_the_page_shows_a_step_as_its_sliders_say_with_the_last_one_as_a_ghost(chromium):
+def test_the_page_shows_a_step_as_its_sliders_say_with_the_last_one_as_a_ghost(
+    chromium,
+):
     def number(text):
         return float(re.match(r"[\d.e+]+", text)[0])
 
     def wide(row):
-        return sum(float(box.get_attribute("width"))
-                   for box in page.locator(f"svg .{row} rect").all())
+        return sum(
+            float(box.get_attribute("width"))
+            for box in page.locator(f"svg .{row} rect").all()
+        )
 
     with watched(chromium) as (page, faults):
         page.goto(STEP.as_uri())
@@ -137,23 +169,30 @@ def test_the_page_shows_a_step_as_its_sliders_say_with_the_last_one_as_a_ghost(c
         for place, name in enumerate(3 * NAMES):
             slider = page.locator(f"[name={name}]")
             slider.fill(str(7 * (place + 2) % int(slider.get_attribute("max"))))
-            said = {name: number(page.locator(f"[data-is={name}]").inner_text())
-                    for name in NAMES}
+            said = {
+                name: number(page.locator(f"[data-is={name}]").inner_text())
+                for name in NAMES
+            }
             step = page.locator("[data-is=step]").inner_text()
             found = page.evaluate(
-                "job => document.querySelector('.explorable').price(job)", said)
+                "job => document.querySelector('.explorable').price(job)", said
+            )
             unit = 1e-3 if step.endswith("ms") else 1
             assert number(step) * unit == pytest.approx(found["step"], rel=1e-3)
             assert page.locator("svg .wire rect").count() == said["buckets"]
         page.locator("[name=buckets]").fill("0")
-        for before, now in (("25 Gb/s Ethernet", "one bucket"), ("NVLink", "one bucket")):
+        for before, now in (
+            ("25 Gb/s Ethernet", "one bucket"),
+            ("NVLink", "one bucket"),
+        ):
             seconds = []
             for name in (before, now):
                 page.get_by_role("button", name=name).click()
                 seconds.append(number(page.locator("[data-is=step]").inner_text()))
             # a bar that is twice as long is twice as wide, now and before
             assert wide("before") / wide("now") == pytest.approx(
-                seconds[0] / seconds[1], rel=0.01)
+                seconds[0] / seconds[1], rel=0.01
+            )
         assert faults == []
 
 
@@ -161,10 +200,17 @@ def test_the_page_shows_a_step_as_its_sliders_say_with_the_last_one_as_a_ghost(c
 
 MEMORY = next(file for file in FILES if file.stem == "memory")
 OF_MEMORY = [  # billions of weights, ranks, stage, precision
-    (5, 8, 0, "float32"), (5, 8, 1, "float32"), (5, 8, 2, "16 bits, float32 copy"),
-    (7.5, 64, 0, "16 bits, float32 copy"), (7.5, 64, 3, "16 bits, float32 copy"),
-    (70, 1024, 3, "16 bits only"), (0.5, 1, 3, "float32"), (1000, 3, 2, "16 bits only"),
-    (13, 7, 1, "16 bits, float32 copy"), (400, 2, 3, "float32")]
+    (5, 8, 0, "float32"),
+    (5, 8, 1, "float32"),
+    (5, 8, 2, "16 bits, float32 copy"),
+    (7.5, 64, 0, "16 bits, float32 copy"),
+    (7.5, 64, 3, "16 bits, float32 copy"),
+    (70, 1024, 3, "16 bits only"),
+    (0.5, 1, 3, "float32"),
+    (1000, 3, 2, "16 bits only"),
+    (13, 7, 1, "16 bits, float32 copy"),
+    (400, 2, 3, "float32"),
+]
 SLIDERS = ("weights", "ranks", "stage", "precision")
 
 
@@ -178,15 +224,17 @@ def zero_bytes():
     return names["zero_bytes"]
 
 
-def test_the_script_says_of_a_ranks_memory_what_the_lesson_says(
-        chromium, zero_bytes):
+def test_the_script_says_of_a_ranks_memory_what_the_lesson_says(chromium, zero_bytes):
     with watched(chromium) as (page, faults):
         page.goto(MEMORY.as_uri())
         said = page.evaluate(
             "jobs => jobs.map(document.querySelector('.explorable').price)",
-            [dict(zip(SLIDERS, setting)) for setting in OF_MEMORY])
+            [dict(zip(SLIDERS, setting)) for setting in OF_MEMORY],
+        )
         assert faults == []
-    assert said == [pytest.approx(zero_bytes(*setting), rel=1e-12) for setting in OF_MEMORY]
+    assert said == [
+        pytest.approx(zero_bytes(*setting), rel=1e-12) for setting in OF_MEMORY
+    ]
 
 
 def test_the_bars_are_as_long_as_the_sliders_say(chromium, zero_bytes):
@@ -198,12 +246,19 @@ def test_the_bars_are_as_long_as_the_sliders_say(chromium, zero_bytes):
                 most = 8 if name == "weights" else int(slider.get_attribute("max"))
                 slider.fill(str((7 * place + 3 * number) % (most + 1)))
             weights, ranks, stage, precision = (
-                page.locator(f"[data-is={name}]").inner_text() for name in SLIDERS)
-            parts = zero_bytes(float(weights.split()[0]), int(ranks), int(stage), precision)
-            wide = [float(box.get_attribute("width"))
-                    for box in page.locator("svg .now rect").all()]
-            ticks = {one.text_content(): float(one.get_attribute("x"))
-                     for one in page.locator("svg text[y='192']").all()}
+                page.locator(f"[data-is={name}]").inner_text() for name in SLIDERS
+            )
+            parts = zero_bytes(
+                float(weights.split()[0]), int(ranks), int(stage), precision
+            )
+            wide = [
+                float(box.get_attribute("width"))
+                for box in page.locator("svg .now rect").all()
+            ]
+            ticks = {
+                one.text_content(): float(one.get_attribute("x"))
+                for one in page.locator("svg text[y='192']").all()
+            }
             pixels = (ticks["160"] - ticks["0"]) / 160  # of one GB
             assert wide == [pytest.approx(pixels * part, abs=0.21) for part in parts]
             kept = page.locator("[data-is=kept]").inner_text().removesuffix(" GB")

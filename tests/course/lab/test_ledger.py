@@ -20,8 +20,13 @@ from manual_dp.ranks import BucketDDP
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 BYTES = 129_068 * 8  # LeNet's numbers, in float64
-OVER_PROCESSES = ["ring over processes", "DDP, each gradient", "DDP, buckets",
-                  "DDP, overlapped", "torch DDP"]
+OVER_PROCESSES = [
+    "ring over processes",
+    "DDP, each gradient",
+    "DDP, buckets",
+    "DDP, overlapped",
+    "torch DDP",
+]
 
 
 N = 3  # ranks: the least whose chunks, halves and shards are all uneven
@@ -50,23 +55,30 @@ def test_bytes_sent_are_those_of_the_closed_forms():
     assert sent["single device"] == sent["single, 1 ulp off"] == 0
     assert sent["star"] == (n - 1) * BYTES
     assert sent["tree"] == (n - 1).bit_length() * BYTES
-    assert sent["DataParallel by hand"] == ((n - 1) * BYTES
-                                            + (24 - 24 // n) * (28 * 28 + 10) * 8)
+    assert sent["DataParallel by hand"] == (
+        (n - 1) * BYTES + (24 - 24 // n) * (28 * 28 + 10) * 8
+    )
     assert sent["halving-doubling"] == 2 * BYTES  # two ranks exchange, one hands in
     for name in ["ring", *OVER_PROCESSES]:  # 8: chunks may differ by a number
         assert abs(sent[name] - 2 * (n - 1) * BYTES / n) <= 8 * n, name
     assert sent["ring over processes"] == sent["ring"]  # of the busiest, to the byte
     assert [name for name in sent if rows[name]["counted"]] == [
-        "single device", "single, 1 ulp off", *WAYS, "ring over processes"]
+        "single device",
+        "single, 1 ulp off",
+        *WAYS,
+        "ring over processes",
+    ]
 
 
 def test_shards_are_equal_once_and_different_once():
     assert report()["shards"] == {
         "even": {"in one process": [8] * 3, "over processes": [8] * 3},
-        "uneven": {"in one process": [8, 8, 6], "over processes": [14, 4, 4]}}
+        "uneven": {"in one process": [8, 8, 6], "over processes": [14, 4, 4]},
+    }
 
 
 # a method that is wrong
+
 
 def mean_of_means(shares, module):
     """Let each rank divide by its own rows, as a loss with reduction="mean" does."""
@@ -90,18 +102,46 @@ def keep_to_rank_0(tensors):
     tensors[0].copy_(copies[0])
 
 
-@pytest.mark.parametrize("method, even, uneven, equal", [
-    (lambda shares, steps: ledger.over_processes(partial(mean_of_means, shares), shares,
-                                                 steps), "yes", "NO", "yes"),
-    (partial(ledger.over_processes, partial(ledger.ddp, ForgetsABucket, bucket_cap_mb=0.5)),
-     "NO", "NO", "NO"),
-    (partial(ledger.over_processes, lambda module: (module, None, 1)), "NO", "NO", "NO"),
-    (partial(ledger.by_hand, keep_to_rank_0), "NO", "NO", "NO"),
-], ids=["mean of means", "a bucket forgotten", "no all-reduce", "no copy back"])
+@pytest.mark.parametrize(
+    "method, even, uneven, equal",
+    [
+        (
+            lambda shares, steps: ledger.over_processes(
+                partial(mean_of_means, shares), shares, steps
+            ),
+            "yes",
+            "NO",
+            "yes",
+        ),
+        (
+            partial(
+                ledger.over_processes,
+                partial(ledger.ddp, ForgetsABucket, bucket_cap_mb=0.5),
+            ),
+            "NO",
+            "NO",
+            "NO",
+        ),
+        (
+            partial(ledger.over_processes, lambda module: (module, None, 1)),
+            "NO",
+            "NO",
+            "NO",
+        ),
+        (partial(ledger.by_hand, keep_to_rank_0), "NO", "NO", "NO"),
+    ],
+    ids=["mean of means", "a bucket forgotten", "no all-reduce", "no copy back"],
+)
 def test_a_planted_bug_is_seen(monkeypatch, method, even, uneven, equal):
-    monkeypatch.setattr(ledger, "METHODS", {
-        "single device": ledger.single, "torch DDP": ledger.data_parallel,
-        "planted": method})
+    monkeypatch.setattr(
+        ledger,
+        "METHODS",
+        {
+            "single device": ledger.single,
+            "torch DDP": ledger.data_parallel,
+            "planted": method,
+        },
+    )
     found = ledger.compare(2, steps=2, batch_size=12)
     assert found["rows"][-1]["stepwise"] > 1e-6
     line = ledger.table(found, timing=False).splitlines()[-1].split()
@@ -110,14 +150,32 @@ def test_a_planted_bug_is_seen(monkeypatch, method, even, uneven, equal):
 
 # the command
 
+
 def test_the_command_prints_a_table_for_each_world_size_and_writes_what_it_has(
-        monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(ledger, "METHODS", {
-        "single device": ledger.single, "torch DDP": ledger.data_parallel})
+    monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr(
+        ledger,
+        "METHODS",
+        {"single device": ledger.single, "torch DDP": ledger.data_parallel},
+    )
     out, threads = tmp_path / "out.json", torch.get_num_threads()
     with pytest.raises(SystemExit) as caught:
-        main(["compare", "--world-size", "2", "3", "5", "--steps", "2", "--batch-size",
-              "12", "--out", str(out)])
+        main(
+            [
+                "compare",
+                "--world-size",
+                "2",
+                "3",
+                "5",
+                "--steps",
+                "2",
+                "--batch-size",
+                "12",
+                "--out",
+                str(out),
+            ]
+        )
     printed, errors = capsys.readouterr()
     assert caught.value.code == 2 and "three rows a rank, got 5 and 12" in errors
     runs = json.loads(out.read_text())["runs"]

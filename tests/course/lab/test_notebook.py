@@ -19,10 +19,15 @@ def test_a_function_is_shown_as_its_file_has_it_and_as_code_in_a_notebook():
     for name in manual_dp.__all__:
         source = inspect.getsource(getattr(manual_dp, name)).rstrip()
         assert repr(show(getattr(manual_dp, name))) == source
-        assert show(getattr(manual_dp, name))._repr_markdown_() == f"```python\n{source}\n```"
+        assert (
+            show(getattr(manual_dp, name))._repr_markdown_()
+            == f"```python\n{source}\n```"
+        )
 
 
-def test_folders_that_are_missing_are_named_with_the_place_to_go_to(tmp_path, monkeypatch):
+def test_folders_that_are_missing_are_named_with_the_place_to_go_to(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(NOTEBOOKS)
     notebook.need_folders("programs", "results", "config")
     monkeypatch.chdir(tmp_path)
@@ -31,21 +36,31 @@ def test_folders_that_are_missing_are_named_with_the_place_to_go_to(tmp_path, mo
         notebook.need_folders("programs", "results", "config")
     assert str(caught.value) == (
         "this lesson reads programs/ and config/ beside it, which is not here: type "
-        f"%cd {NOTEBOOKS} and run this cell again")
+        f"%cd {NOTEBOOKS} and run this cell again"
+    )
     monkeypatch.setattr(notebook, "__file__", str(tmp_path / "site/course/lab/a.py"))
-    with pytest.raises(FileNotFoundError, match=r"clone the course's repository \(git "
-                       r"clone\), then type %cd manual_dp/notebooks and run"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"clone the course's repository \(git "
+        r"clone\), then type %cd manual_dp/notebooks and run",
+    ):
         notebook.need_folders("programs")
 
 
 def test_a_lesson_asks_for_what_it_reads_before_it_imports_anything_else():
     for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
-        code = [cell.source for cell in nbformat.read(path, 4).cells
-                if cell.cell_type == "code"]
+        code = [
+            cell.source
+            for cell in nbformat.read(path, 4).cells
+            if cell.cell_type == "code"
+        ]
         asked = CALL.search(code[0])
         text = "\n".join(code).replace(asked[0] if asked else "", "")
-        read = {name for name in BESIDE if re.search(
-            rf"[\"']{name}[/\"']|^ *(from|import) {name}\b", text, re.M)}
+        read = {
+            name
+            for name in BESIDE
+            if re.search(rf"[\"']{name}[/\"']|^ *(from|import) {name}\b", text, re.M)
+        }
         assert read == set(re.findall(r'"(\w+)"', asked[1]) if asked else ()), path.stem
         if asked:
             assert code[0].splitlines()[2] == asked[0], path.stem

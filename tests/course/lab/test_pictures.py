@@ -16,14 +16,25 @@ from tests.support.pictures import GOLDEN, hashes, pictures
 SVG = "{http://www.w3.org/2000/svg}"
 FONTS = Path(matplotlib.get_data_path(), "fonts", "ttf")
 SIDES = {"start": 0, None: 0.5, "end": 1}
-TAGS = {"svg", "title", "rect", "path", "circle", "line", "text", "g", "animate",
-        "animateTransform"}
+TAGS = {
+    "svg",
+    "title",
+    "rect",
+    "path",
+    "circle",
+    "line",
+    "text",
+    "g",
+    "animate",
+    "animateTransform",
+}
 
 
 def test_all_pictures_are_drawn_and_stored_as_they_were():
     was, now = json.loads(GOLDEN.read_text()), hashes()
-    assert {kind: set(named.items()) ^ set(was[kind].items())
-            for kind, named in now.items()} == {"drawn": set(), "stored": set()}
+    assert {
+        kind: set(named.items()) ^ set(was[kind].items()) for kind, named in now.items()
+    } == {"drawn": set(), "stored": set()}
 
 
 def test_a_picture_is_a_small_white_card_with_a_title_that_loads_and_runs_nothing():
@@ -32,7 +43,9 @@ def test_a_picture_is_a_small_white_card_with_a_title_that_loads_and_runs_nothin
         title, card = root[:2]
         assert title.text == picture.title, name
         assert card.get("fill") == "#ffffff", name
-        assert [card.get("width"), card.get("height")] == root.get("viewBox").split()[2:], name
+        assert [card.get("width"), card.get("height")] == root.get("viewBox").split()[
+            2:
+        ], name
         assert {e.tag.removeprefix(SVG) for e in root.iter()} <= TAGS, name
         assert not re.search(r"href|url\(|\bon[a-z]+=|\bid=", picture.text), name
         places = re.sub(r'keyTimes="[^"]*"|>[^<]*<', "", picture.text)

@@ -11,16 +11,28 @@ def test_a_message_costs_alpha_and_its_bytes_and_no_message_nothing():
     assert message(200, FAST) == 1 + 2 and message(0, FAST) == 0
 
 
-@pytest.mark.parametrize("world_size, size, seconds", [
-    (1, 1000, 0),
-    (4, 400, 6 * (1 + 1)),        # 6 rounds of 100 bytes
-    (3, 400, 4 * (1 + 1.36))])    # 100 numbers in 3 chunks: the largest has 34
+@pytest.mark.parametrize(
+    "world_size, size, seconds",
+    [
+        (1, 1000, 0),
+        (4, 400, 6 * (1 + 1)),  # 6 rounds of 100 bytes
+        (3, 400, 4 * (1 + 1.36)),
+    ],
+)  # 100 numbers in 3 chunks: the largest has 34
 def test_a_ring_by_hand(world_size, size, seconds):
     assert ring(world_size, size, FAST) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("name, gigabytes", [
-    ("pcie4", 31.5), ("nvlink4", 450), ("eth25", 3.125), ("eth100", 12.5),
-    ("eth400", 50), ("ib400", 50)])
+@pytest.mark.parametrize(
+    "name, gigabytes",
+    [
+        ("pcie4", 31.5),
+        ("nvlink4", 450),
+        ("eth25", 3.125),
+        ("eth100", 12.5),
+        ("eth400", 50),
+        ("ib400", 50),
+    ],
+)
 def test_links_have_the_speed_of_their_standard(name, gigabytes):
     assert LINKS[name].bandwidth / 1e9 == pytest.approx(gigabytes, rel=0.001)

@@ -12,8 +12,10 @@ WORLD_SIZES = [1, 2, 3, 4, 7]
 
 def ranks(world_size, numbers=2):
     """Return float64 tensors: element j of rank r is (j + 1) * 10^r."""
-    return [torch.arange(1.0, numbers + 1, dtype=torch.float64) * 10**rank
-            for rank in range(world_size)]
+    return [
+        torch.arange(1.0, numbers + 1, dtype=torch.float64) * 10**rank
+        for rank in range(world_size)
+    ]
 
 
 def plain(value):
@@ -25,11 +27,13 @@ def plain(value):
 
 def saying(wishes):
     """Return a program that yields what it wishes, one a step, and returns what arrived."""
+
     def program(rank, world_size, tensor):
         arrived = []
         for wish in wishes(rank, tensor):
             arrived.append((yield wish))
         return arrived
+
     return program
 
 
@@ -43,6 +47,7 @@ def one_by_one(rank, world_size, tensor):
 
 # what is delivered
 
+
 def overwrite(rank, world_size, tensor):
     arrived = yield 1 - rank, tensor
     tensor.fill_(-1)
@@ -55,16 +60,34 @@ def twice(rank, world_size, tensor):
     yield from one_by_one(rank, world_size, tensor)
 
 
-@pytest.mark.parametrize("program, returned, tensors, sent", [
-    (saying(lambda me, t: [None if me else (1, t), None]),
-     [[None, None], [[1, 2], None]], [[1, 2], [10, 20]], [2, 0]),
-    (saying(lambda me, t: [(1 - me, [])]),  # an empty message is a message
-     [[[]], [[]]], [[1, 2], [10, 20]], [0, 0]),
-    (saying(lambda me, t: [(1 - me, [t[:1], t.view(1, 2)])]),
-     [[[[10], [[10, 20]]]], [[[1], [[1, 2]]]]], [[1, 2], [10, 20]], [3, 3]),
-    (overwrite, [[10, 20], [1, 2]], [[-1, -1]] * 2, [2, 2]),
-    (twice, [None] * 2, [[21, 42], [10, 20]], [0, 4])])
-def test_what_is_sent_arrives_as_it_was_when_the_step_began(program, returned, tensors, sent):
+@pytest.mark.parametrize(
+    "program, returned, tensors, sent",
+    [
+        (
+            saying(lambda me, t: [None if me else (1, t), None]),
+            [[None, None], [[1, 2], None]],
+            [[1, 2], [10, 20]],
+            [2, 0],
+        ),
+        (
+            saying(lambda me, t: [(1 - me, [])]),  # an empty message is a message
+            [[[]], [[]]],
+            [[1, 2], [10, 20]],
+            [0, 0],
+        ),
+        (
+            saying(lambda me, t: [(1 - me, [t[:1], t.view(1, 2)])]),
+            [[[[10], [[10, 20]]]], [[[1], [[1, 2]]]]],
+            [[1, 2], [10, 20]],
+            [3, 3],
+        ),
+        (overwrite, [[10, 20], [1, 2]], [[-1, -1]] * 2, [2, 2]),
+        (twice, [None] * 2, [[21, 42], [10, 20]], [0, 4]),
+    ],
+)
+def test_what_is_sent_arrives_as_it_was_when_the_step_began(
+    program, returned, tensors, sent
+):
     result = run_rounds(program, ranks(2))
     assert plain(result["returned"]) == returned and plain(result["tensors"]) == tensors
     assert result["sent"] == sent and result["steps"] == (2 if program is twice else 1)
@@ -72,12 +95,14 @@ def test_what_is_sent_arrives_as_it_was_when_the_step_began(program, returned, t
 
 # a rank's own tensor is its own
 
+
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_the_tensors_handed_in_stay_as_they_are(world_size):
     def program(rank, world_size, params):
         params[0].zero_()
         params[1] = params[1] + 1  # which writes nothing
         yield
+
     tensors = [[t.requires_grad_(), t] for t in ranks(world_size)]
     result = run_rounds(program, tensors)["tensors"]
     assert plain(tensors) == [[plain(t), plain(t)] for t in ranks(world_size)]
@@ -86,6 +111,7 @@ def test_the_tensors_handed_in_stay_as_they_are(world_size):
 
 
 # what is counted
+
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_steps_and_numbers_out_of_each_rank_are_counted(world_size):
@@ -101,21 +127,40 @@ def test_steps_and_numbers_out_of_each_rank_are_counted(world_size):
 SENDER = "step 2: rank 1 "
 
 
-@pytest.mark.parametrize("wish, message, kind", [
-    (lambda t: t, "yields a Tensor; yield nothing, or a pair: peer, message", "no message"),
-    (lambda t: [0, t], "yields a list", "no message"),
-    (lambda t: (0, t, t), "yields a tuple", "no message"),
-    (lambda t: (t, 0), "yields a tuple", "no message"),
-    (lambda t: one_by_one(0, 1, t), "yields a generator", "a program"),
-    (lambda t: (3, t), "sends to rank 3; there are ranks 0 to 2", "no such rank"),
-    (lambda t: (-1, t), "sends to rank -1; there are ranks", "no such rank"),
-    (lambda t: (1, t), "sends to itself", "itself"),
-    (lambda t: (0, None), "sends a NoneType; a message is a tensor or a list of tensors",
-     "no message"),
-    (lambda t: (0, 1.5), "sends a float; a message is a tensor", "no message"),
-    (lambda t: (0, [t, 1.5]), "sends a float; a message is a tensor", "no message"),
-    (lambda t: (0, t.float()), "sends torch.float32, but holds torch.float64", "no message"),
-    (lambda t: (0, torch.complex(t, t)), "sends torch.complex128, but holds", "no message")])
+@pytest.mark.parametrize(
+    "wish, message, kind",
+    [
+        (
+            lambda t: t,
+            "yields a Tensor; yield nothing, or a pair: peer, message",
+            "no message",
+        ),
+        (lambda t: [0, t], "yields a list", "no message"),
+        (lambda t: (0, t, t), "yields a tuple", "no message"),
+        (lambda t: (t, 0), "yields a tuple", "no message"),
+        (lambda t: one_by_one(0, 1, t), "yields a generator", "a program"),
+        (lambda t: (3, t), "sends to rank 3; there are ranks 0 to 2", "no such rank"),
+        (lambda t: (-1, t), "sends to rank -1; there are ranks", "no such rank"),
+        (lambda t: (1, t), "sends to itself", "itself"),
+        (
+            lambda t: (0, None),
+            "sends a NoneType; a message is a tensor or a list of tensors",
+            "no message",
+        ),
+        (lambda t: (0, 1.5), "sends a float; a message is a tensor", "no message"),
+        (lambda t: (0, [t, 1.5]), "sends a float; a message is a tensor", "no message"),
+        (
+            lambda t: (0, t.float()),
+            "sends torch.float32, but holds torch.float64",
+            "no message",
+        ),
+        (
+            lambda t: (0, torch.complex(t, t)),
+            "sends torch.complex128, but holds",
+            "no message",
+        ),
+    ],
+)
 def test_what_cannot_be_sent_is_refused(wish, message, kind):
     program = saying(lambda me, t: [None, wish(t) if me == 1 else None])
     with pytest.raises(RoundsError, match=SENDER + message) as caught:
@@ -124,17 +169,32 @@ def test_what_cannot_be_sent_is_refused(wish, message, kind):
 
 
 @pytest.mark.parametrize("world_size", [3, 4, 7])
-@pytest.mark.parametrize("program, message, kind", [
-    (saying(lambda me, t: [None, (0, t) if me else None]),
-     "step 2: ranks 1 and 2 both send to rank 0; at most one message can arrive at a "
-     "rank in a", "at once"),
-    (saying(lambda me, t: [None, (0, t)] if me == 1 else []),
-     SENDER + "sends to rank 0, which has returned already", "has returned"),
-    (saying(lambda me, t: repeat(None) if me == 2 else []),
-     "rank 2 is still at work after 1000 steps", "endless"),
-    (lambda rank, world_size, tensor: [tensor.zero_()].clear(),
-     "rank 0's program is no generator, it returned a NoneType: it needs a yield",
-     "no yield")])
+@pytest.mark.parametrize(
+    "program, message, kind",
+    [
+        (
+            saying(lambda me, t: [None, (0, t) if me else None]),
+            "step 2: ranks 1 and 2 both send to rank 0; at most one message can arrive at a "
+            "rank in a",
+            "at once",
+        ),
+        (
+            saying(lambda me, t: [None, (0, t)] if me == 1 else []),
+            SENDER + "sends to rank 0, which has returned already",
+            "has returned",
+        ),
+        (
+            saying(lambda me, t: repeat(None) if me == 2 else []),
+            "rank 2 is still at work after 1000 steps",
+            "endless",
+        ),
+        (
+            lambda rank, world_size, tensor: [tensor.zero_()].clear(),
+            "rank 0's program is no generator, it returned a NoneType: it needs a yield",
+            "no yield",
+        ),
+    ],
+)
 def test_what_ranks_cannot_do_together_is_refused(world_size, program, message, kind):
     tensors = ranks(world_size)
     with pytest.raises(RoundsError, match=message) as caught:
@@ -146,6 +206,7 @@ def test_a_programs_own_error_is_passed_on_and_says_where():
     def program(rank, world_size, tensor):
         arrived = yield
         tensor.add_(arrived if rank == 1 else 0)  # nothing arrived
+
     with pytest.raises(TypeError, match="add_") as caught:
         run_rounds(program, ranks(3))
     assert caught.value.__notes__ == ["(on rank 1 of 3, after step 1)"]

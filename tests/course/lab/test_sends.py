@@ -46,9 +46,12 @@ WAYS = {
     allreduce: (lambda n: 2 * (n - 1), lambda n: n - 1),
     ring_allreduce: (lambda n: 2 * (n - 1), lambda n: 2 * (n - 1) / n),
     tree_allreduce: (lambda n: 2 * levels(n), levels),
-    halving_doubling: (lambda n: 2 * (n.bit_length() - 1) + 2 * guests(n),
-                       lambda n: 2 * (1 - 0.5 ** (n.bit_length() - 1)) + guests(n)),
-    spread_allreduce: (lambda n: 3 * (n - 1) - (n == 2), lambda n: 2 * (n - 1) / n)}
+    halving_doubling: (
+        lambda n: 2 * (n.bit_length() - 1) + 2 * guests(n),
+        lambda n: 2 * (1 - 0.5 ** (n.bit_length() - 1)) + guests(n),
+    ),
+    spread_allreduce: (lambda n: 3 * (n - 1) - (n == 2), lambda n: 2 * (n - 1) / n),
+}
 ways = pytest.mark.parametrize("way", WAYS)
 
 
@@ -67,8 +70,10 @@ def test_steps_and_bytes_are_the_formulas(way, world_size):
 @pytest.mark.parametrize("world_size", SIZES)
 def test_every_rank_starts_with_its_own_and_ends_with_every_ranks(way, world_size):
     _, held = states(way, world_size)
-    assert held[0] == [[[int(rank == other) for other in range(world_size)]] * world_size
-                       for rank in range(world_size)]
+    assert held[0] == [
+        [[int(rank == other) for other in range(world_size)]] * world_size
+        for rank in range(world_size)
+    ]
     assert held[-1] == [[[1] * world_size] * world_size] * world_size
 
 
@@ -78,8 +83,9 @@ def programs(draw):
     ranks = draw(st.integers(2, 5))
     rank, place = st.integers(0, ranks - 1), st.integers(0, ranks**2)
     send = st.tuples(rank, rank, place, place, st.sampled_from(["add", "copy"]))
-    return ranks, draw(st.lists(send.filter(
-        lambda s: s[0] != s[1] and s[2] < s[3]), max_size=12))
+    return ranks, draw(
+        st.lists(send.filter(lambda s: s[0] != s[1] and s[2] < s[3]), max_size=12)
+    )
 
 
 @given(programs())
@@ -145,15 +151,19 @@ def stacked(tensors):
     tensors[0].copy_(torch.stack(tensors).sum(0))
 
 
-@pytest.mark.parametrize("function, ranks, expected", [
-    (each_to_the_next, 4, [(0, 0, 1), (1, 1, 2), (2, 2, 3)]),
-    (two_halves, 3, [(0, 0, 1), (0, 1, 2)]),
-    (read_then_written, 4, [(0, 0, 1), (1, 0, 2), (1, 3, 0)]),
-    (summed_elsewhere, 3, [(0, 1, 0), (1, 2, 0), (2, 0, 1), (3, 0, 2)]),
-    (computed_first, 2, [(0, 0, 1)]),  # its part: known by where it goes
-    (received_into_a_buffer, 3, [(0, 0, 1), (1, 1, 2)]),
-    (stacked, 3, [(0, 1, 0), (1, 2, 0)]),
-    (lambda tensors: tensors[0].mul_(2).add_(tensors[0].clone()), 2, [])])
+@pytest.mark.parametrize(
+    "function, ranks, expected",
+    [
+        (each_to_the_next, 4, [(0, 0, 1), (1, 1, 2), (2, 2, 3)]),
+        (two_halves, 3, [(0, 0, 1), (0, 1, 2)]),
+        (read_then_written, 4, [(0, 0, 1), (1, 0, 2), (1, 3, 0)]),
+        (summed_elsewhere, 3, [(0, 1, 0), (1, 2, 0), (2, 0, 1), (3, 0, 2)]),
+        (computed_first, 2, [(0, 0, 1)]),  # its part: known by where it goes
+        (received_into_a_buffer, 3, [(0, 0, 1), (1, 1, 2)]),
+        (stacked, 3, [(0, 1, 0), (1, 2, 0)]),
+        (lambda tensors: tensors[0].mul_(2).add_(tensors[0].clone()), 2, []),
+    ],
+)
 def test_who_sends_to_whom_in_which_step(function, ranks, expected):
     log = record(function, [torch.rand(4) for _ in range(ranks)])
     assert [transfer[:3] for transfer in log] == expected
@@ -161,13 +171,21 @@ def test_who_sends_to_whom_in_which_step(function, ranks, expected):
         assert log[0][3:5] == (2, 4)
 
 
-@pytest.mark.parametrize("function, held", [
-    (received_into_a_buffer, [[1, 0, 0], [1, 1, 0], [1, 1, 0]]),
-    (summed_elsewhere, [[1, 1, 1]] * 3),
-    (lambda tensors: tensors[0].add_(tensors[1]).add_(tensors[1]),
-     [[1, 2, 0], [0, 1, 0], [0, 0, 1]]),
-    (lambda tensors: tensors[0].add_(tensors[1]).div_(2),
-     [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]])])
+@pytest.mark.parametrize(
+    "function, held",
+    [
+        (received_into_a_buffer, [[1, 0, 0], [1, 1, 0], [1, 1, 0]]),
+        (summed_elsewhere, [[1, 1, 1]] * 3),
+        (
+            lambda tensors: tensors[0].add_(tensors[1]).add_(tensors[1]),
+            [[1, 2, 0], [0, 1, 0], [0, 0, 1]],
+        ),
+        (
+            lambda tensors: tensors[0].add_(tensors[1]).div_(2),
+            [[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]],
+        ),
+    ],
+)
 def test_what_ranks_hold_at_the_end_is_what_the_function_left(function, held):
     assert states(function, 3)[1][-1] == [[row] * 3 for row in held]
 

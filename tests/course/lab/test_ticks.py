@@ -24,7 +24,13 @@ def numbers():
 
 def test_a_message_takes_its_bytes_divided_by_the_bandwidth_one_after_the_other():
     def rank_function():
-        tensor, real, start, said, ends = numbers(), dist.all_reduce, time.monotonic(), [], []
+        tensor, real, start, said, ends = (
+            numbers(),
+            dist.all_reduce,
+            time.monotonic(),
+            [],
+            [],
+        )
         with slow_wire(BYTES / 0.3):
             works = [dist.all_reduce(t, async_op=True) for t in (tensor, numbers())]
             works[0].get_future().then(lambda _: said.append(time.monotonic() - start))
@@ -37,6 +43,7 @@ def test_a_message_takes_its_bytes_divided_by_the_bandwidth_one_after_the_other(
         assert works[0].is_completed() and returned is None
         assert dist.all_reduce is real and tensor.tolist() == [3.0] * 100
         return said[0], *ends
+
     for said, first, second, third in run_ranks(rank_function, 2):
         assert said >= 0.3 and first >= 0.3 and second >= 0.6 and third >= 0.9
 
@@ -45,6 +52,7 @@ def test_an_error_of_the_real_work_is_passed_on():
     class Broken:
         def wait(self):
             raise RuntimeError("peer is gone")
+
     late = Late(Broken())
     late.carry(0)
     with pytest.raises(RuntimeError, match="peer is gone"):
@@ -58,10 +66,16 @@ def test_a_slow_layer_takes_its_time_before_its_gradient_and_computes_as_any():
         p.register_post_accumulate_grad_hook(lambda p: times.append(time.monotonic()))
     start = time.monotonic()
     network(X).sum().backward()
-    assert all(t - start >= 0.1 * (i + 1) for i, t in enumerate(times)) and len(times) == 3
-    first, second, third = weights = [p.detach().requires_grad_() for p in network.parameters()]
+    assert (
+        all(t - start >= 0.1 * (i + 1) for i, t in enumerate(times)) and len(times) == 3
+    )
+    first, second, third = weights = [
+        p.detach().requires_grad_() for p in network.parameters()
+    ]
     (X @ first.T @ second.T @ third.T).sum().backward()
-    assert all(torch.allclose(w.grad, p.grad) for w, p in zip(weights, network.parameters()))
+    assert all(
+        torch.allclose(w.grad, p.grad) for w, p in zip(weights, network.parameters())
+    )
     assert [name for name, _ in network.named_parameters()][0] == "layer 1.weight"
 
 

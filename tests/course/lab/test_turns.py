@@ -14,8 +14,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 def test_sides_take_turns_and_seconds_keep_their_side():
     order = []
-    pairs = page.turns([lambda: order.append("a") or 1, lambda: order.append("b") or 2],
-                       4, "row")
+    pairs = page.turns(
+        [lambda: order.append("a") or 1, lambda: order.append("b") or 2], 4, "row"
+    )
     assert "".join(order) == "abbaabba"
     assert pairs == [[1, 2]] * 4
 
@@ -29,8 +30,10 @@ def test_three_sides_take_turns_and_seconds_keep_their_side():
 
 def log_of(events, turns):
     """Be a rank that notes which side runs; the second side is rank 1's slow one."""
+
     def make():
         return (lambda: events.append("a")), (lambda: events.append("b"))
+
     pairs = page._rank(make, (), turns)
     return "".join(events), len(pairs)
 
@@ -41,6 +44,7 @@ def test_sides_take_turns_in_every_rank():
 
 def late(rank):
     import time
+
     return (lambda: time.sleep(0.05 if dist.get_rank() == rank else 0)), lambda: None
 
 

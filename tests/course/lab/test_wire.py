@@ -20,9 +20,13 @@ def test_a_wire_copies_and_notes_who_sent_how_many_bytes_to_whom():
 def test_backward_brings_the_gradient_of_what_wants_one_over_the_same_wire():
     wire, X = Wire(TWO), torch.tensor([1.0, 2.0], requires_grad=True)
     copies = wire.send(X * 3, 0, 1, "x"), wire.send(torch.ones(2), 0, 1, "ones")
-    (copies[0]**2 * copies[1]).sum().backward()
+    (copies[0] ** 2 * copies[1]).sum().backward()
     assert X.grad.tolist() == [18, 36]  # 2 * 3x * 3
-    assert wire.log == [Sent(0, 1, "x", 8), Sent(0, 1, "ones", 8), Sent(1, 0, "x, back", 8)]
+    assert wire.log == [
+        Sent(0, 1, "x", 8),
+        Sent(0, 1, "ones", 8),
+        Sent(1, 0, "x, back", 8),
+    ]
 
 
 def there_and_back(wire, X):
@@ -35,10 +39,15 @@ def side_by_side(wire, X):
     return sum(wire.send(X * i, i % 2, 1 - i % 2, "x") for i in range(4))
 
 
-@pytest.mark.parametrize("program, rounds", [
-    (there_and_back, 2 * 3), (side_by_side, 2 * 1),
-    (lambda wire, X: wire.send(side_by_side(wire, X), 0, 1, "y"), 2 * 2),
-    (lambda wire, X: X * 2, 0)])
+@pytest.mark.parametrize(
+    "program, rounds",
+    [
+        (there_and_back, 2 * 3),
+        (side_by_side, 2 * 1),
+        (lambda wire, X: wire.send(side_by_side(wire, X), 0, 1, "y"), 2 * 2),
+        (lambda wire, X: X * 2, 0),
+    ],
+)
 def test_a_send_that_needs_another_is_a_round_later_there_and_back(program, rounds):
     wire = Wire(TWO)
     result = program(wire, torch.ones(2, requires_grad=True)).sum()
@@ -50,21 +59,32 @@ def test_a_send_that_needs_another_is_a_round_later_there_and_back(program, roun
 def test_the_sends_of_a_star_are_noted_in_order_while_it_sums():
     tensors = [torch.full((3,), 10.0**rank) for rank in range(3)]
     assert sends(allreduce, tensors, "x") == [
-        Sent(1, 0, "x, added", 12), Sent(2, 0, "x, added", 12),
-        Sent(0, 1, "x, copied", 12), Sent(0, 2, "x, copied", 12)]
+        Sent(1, 0, "x, added", 12),
+        Sent(2, 0, "x, added", 12),
+        Sent(0, 1, "x, copied", 12),
+        Sent(0, 2, "x, copied", 12),
+    ]
     assert [tensor.tolist() for tensor in tensors] == [[111, 111, 111]] * 3
     assert sends(lambda tensors: None, tensors, "x") == []
 
 
 def test_transfers_join_what_both_devices_sent():
-    log = [Sent(1, 0, "conv", 10), Sent(0, 1, "conv", 20), Sent(1, 0, "scores", 5),
-           Sent(0, 1, "scores, back", 5)]
-    assert transfers(log) == [("conv", 30, "both"), ("scores", 5, 1),
-                              ("scores, back", 5, 0)]
+    log = [
+        Sent(1, 0, "conv", 10),
+        Sent(0, 1, "conv", 20),
+        Sent(1, 0, "scores", 5),
+        Sent(0, 1, "scores, back", 5),
+    ]
+    assert transfers(log) == [
+        ("conv", 30, "both"),
+        ("scores", 5, 1),
+        ("scores, back", 5, 0),
+    ]
     assert transfers([]) == []
 
 
 # one step of DataParallel
+
 
 def seen(rows, devices, model=None):
     generator = torch.Generator().manual_seed(0)
@@ -76,10 +96,20 @@ def seen(rows, devices, model=None):
 
 def test_every_send_of_a_step_is_noted_with_its_bytes_and_the_step_is_right():
     log, model, X, y = seen(7, 3)  # 3, 3 and 1 rows; float64 has 8 bytes
-    first = [Sent(0, 1, "rows", 72), Sent(0, 1, "weights", 48), Sent(1, 0, "outputs", 48),
-             Sent(0, 1, "gradients of outputs", 48), Sent(1, 0, "gradients", 48)]
-    second = [Sent(0, 2, "rows", 24), Sent(0, 2, "weights", 48), Sent(2, 0, "outputs", 16),
-              Sent(0, 2, "gradients of outputs", 16), Sent(2, 0, "gradients", 48)]
+    first = [
+        Sent(0, 1, "rows", 72),
+        Sent(0, 1, "weights", 48),
+        Sent(1, 0, "outputs", 48),
+        Sent(0, 1, "gradients of outputs", 48),
+        Sent(1, 0, "gradients", 48),
+    ]
+    second = [
+        Sent(0, 2, "rows", 24),
+        Sent(0, 2, "weights", 48),
+        Sent(2, 0, "outputs", 16),
+        Sent(0, 2, "gradients of outputs", 16),
+        Sent(2, 0, "gradients", 48),
+    ]
     assert sorted(log) == sorted(first + second)
     order = [entry.what for entry in log]
     assert order.index("gradients of outputs") > order.index("outputs")
@@ -92,7 +122,8 @@ def test_every_send_of_a_step_is_noted_with_its_bytes_and_the_step_is_right():
 
 @pytest.mark.parametrize("rows, devices, ends", [(2, 4, {0, 1}), (5, 1, set())])
 def test_a_device_without_rows_gets_nothing_and_on_one_device_nothing_crosses(
-        rows, devices, ends):
+    rows, devices, ends
+):
     log = seen(rows, devices)[0]
     assert {end for entry in log for end in (entry.source, entry.target)} == ends
 
@@ -103,7 +134,10 @@ def test_buffers_and_what_needs_no_gradient_go_out_and_do_not_come_back():
     log = seen(6, 2, model)[0]
     buffers = [entry for entry in log if entry.what == "buffers"]
     assert [(e.source, e.target, e.size) for e in buffers] == [
-        (0, 1, 16), (0, 1, 16), (0, 1, 8)]  # two means, two variances, a counter
+        (0, 1, 16),
+        (0, 1, 16),
+        (0, 1, 8),
+    ]  # two means, two variances, a counter
     assert [e.size for e in log if e.what == "weights"] == [48, 16]
     assert [e.size for e in log if e.what == "gradients"] == [48]
 

@@ -17,6 +17,7 @@ def test_shares_make_the_step_that_rank_0_of_three_makes():
 
     def on_rank():
         return [weights_after(step, program) for program in programs]
+
     ranks, right = run_ranks(on_rank, 3)[0], None
     for (program, share), after in zip(programs.items(), ranks, strict=True):
         alone = weights_after(lambda *args, share=share: counted(share, *args))

@@ -18,7 +18,10 @@ def mine(*_):
 def clock_as_it_was():
     before = signal.signal(signal.SIGALRM, mine)
     yield
-    handler, left = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    handler, left = (
+        signal.getsignal(signal.SIGALRM),
+        signal.getitimer(signal.ITIMER_REAL),
+    )
     signal.signal(signal.SIGALRM, before)
     assert handler is mine and left == (0, 0)
 
@@ -41,6 +44,7 @@ def test_settings_are_put_back_after_an_error():
 
 # parts
 
+
 def cell(source, space, file):
     exec(compile(source, file, "exec"), space)
 
@@ -52,15 +56,26 @@ def space():
     return names
 
 
-@pytest.mark.parametrize("source, said", [
-    ("def answer(): return part()", "the course's"),
-    ("def run(f): return functools.wraps(f)(lambda *a: f(*a))\n"
-     "@run\ndef answer(): return part()", "the course's"),
-    ("@functools.lru_cache\ndef answer(): return part()", "the course's"),
-    ("class A:\n    def __call__(self): return part()\nanswer = A()", "the course's"),
-    ("def part(): return 'same cell'\ndef answer(): return part()", "same cell")])
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("def answer(): return part()", "the course's"),
+        (
+            "def run(f): return functools.wraps(f)(lambda *a: f(*a))\n"
+            "@run\ndef answer(): return part()",
+            "the course's",
+        ),
+        ("@functools.lru_cache\ndef answer(): return part()", "the course's"),
+        (
+            "class A:\n    def __call__(self): return part()\nanswer = A()",
+            "the course's",
+        ),
+        ("def part(): return 'same cell'\ndef answer(): return part()", "same cell"),
+    ],
+)
 def test_an_answer_finds_its_cells_part_then_the_courses_then_the_learners(
-        space, source, said):
+    space, source, said
+):
     cell(source, space, "<cell 2>")
     before = space["part"]
     with placed({"part": lambda: "the course's"}, [space["answer"]]):
@@ -71,8 +86,10 @@ def test_an_answer_finds_its_cells_part_then_the_courses_then_the_learners(
 def test_a_part_that_was_not_there_is_gone_afterwards(space):
     del space["part"]
     cell("class Answer:\n    def call(self):\n        return part()", space, "<cell 2>")
-    with pytest.raises(KeyError), placed({"part": lambda: "the course's"},
-                                         [space["Answer"]]):
+    with (
+        pytest.raises(KeyError),
+        placed({"part": lambda: "the course's"}, [space["Answer"]]),
+    ):
         assert space["Answer"]().call() == "the course's"
         raise KeyError
     assert "part" not in space

@@ -42,8 +42,9 @@ def judge(random, sgd):
         old, p.grad = p.detach().clone(), rand(random, 3)
         grad = p.grad.clone()
         sgd([p], lr, size)
-        yield about(f"lr {lr}, batch_size {size}")("p", p, old - lr * grad / size, {
-            "nothing has changed": old})
+        yield about(f"lr {lr}, batch_size {size}")(
+            "p", p, old - lr * grad / size, {"nothing has changed": old}
+        )
 
 
 def fails(name, *answers):
@@ -78,6 +79,7 @@ def lines(message):
 
 # what a check says
 
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_right_answer_prints_one_line(capsys, times):
     assert check("ps1/sgd", sgd(), times=times) is None
@@ -99,25 +101,42 @@ def test_an_answer_that_is_right_in_parts_returns_its_points(capsys):
     assert fails(name, len) == "ps1/made is not right yet.\ngot     nothing"
 
 
-@pytest.mark.parametrize("error", [
-    NotImplementedError(), NotImplementedError("write me"),
-    RankError("rank 1 raised", kind="raised", cause="NotImplementedError")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotImplementedError(),
+        NotImplementedError("write me"),
+        RankError("rank 1 raised", kind="raised", cause="NotImplementedError"),
+    ],
+)
 def test_a_blank_answer_is_told_so_and_a_lesson_goes_on(error, capsys):
     def blank(*_):
         raise error
+
     assert fails("ps1/sgd", blank) == (
-        "ps1/sgd is not written yet: its cell still raises NotImplementedError.")
+        "ps1/sgd is not written yet: its cell still raises NotImplementedError."
+    )
     assert check("one_step/sgd", blank) is None
     assert capsys.readouterr().out == (
-        "one_step/sgd: not written yet. Write it, then run this cell.\n")
+        "one_step/sgd: not written yet. Write it, then run this cell.\n"
+    )
 
 
-@pytest.mark.parametrize("error", [
-    ZeroDivisionError("mine"), RankError("rank 1 died"), KeyError("mine"), SystemExit(0),
-    RankError("it said NotImplementedError", cause="OSError"), RuntimeError("x")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ZeroDivisionError("mine"),
+        RankError("rank 1 died"),
+        KeyError("mine"),
+        SystemExit(0),
+        RankError("it said NotImplementedError", cause="OSError"),
+        RuntimeError("x"),
+    ],
+)
 def test_what_an_answer_raises_itself_is_passed_on(error):
     def broken(*_):
         raise error
+
     with pytest.raises(type(error)) as caught:
         check("ps1/sgd", broken)
     assert caught.value is error
@@ -125,7 +144,10 @@ def test_what_an_answer_raises_itself_is_passed_on(error):
 
 def test_the_frames_of_an_error_begin_in_the_learners_cell():
     with pytest.raises(ZeroDivisionError) as caught:
-        check("ps1/clipped_sgd", *define("ps1/clipped_sgd", "def clipped_sgd(*args): 1 / 0"))
+        check(
+            "ps1/clipped_sgd",
+            *define("ps1/clipped_sgd", "def clipped_sgd(*args): 1 / 0"),
+        )
     names = [entry.frame.code.name for entry in caught.traceback]
     assert names.count("clipped_sgd") == 1 and names[-1] == "clipped_sgd"
 
@@ -133,28 +155,51 @@ def test_the_frames_of_an_error_begin_in_the_learners_cell():
 def test_an_error_where_torch_was_called_is_the_learners():
     # in the middle stands our own function, which watches the call
     with pytest.raises(RuntimeError, match="weight"):
-        check("one_step/train_batch", *define("one_step/train_batch", """
+        check(
+            "one_step/train_batch",
+            *define(
+                "one_step/train_batch",
+                """
 def train_batch(X, y, device_params, devices, lr):
-    torch.nn.functional.conv2d(X, torch.ones(2, 3, dtype=X.dtype))"""))
+    torch.nn.functional.conv2d(X, torch.ones(2, 3, dtype=X.dtype))""",
+            ),
+        )
 
 
-@pytest.mark.parametrize("answer", [lambda: None, lambda *_: None, lambda *_: 3,
-                                    lambda *_: ([3], [4]), 3])
+@pytest.mark.parametrize(
+    "answer", [lambda: None, lambda *_: None, lambda *_: 3, lambda *_: ([3], [4]), 3]
+)
 def test_what_the_judge_cannot_work_with_is_told_in_its_words(answer):
     message = fails("ps1/split_batch", answer)
     assert lines(message) == ["got", "wanted"]
     assert message.endswith("an answer that takes and returns what the exercise says")
 
 
-@pytest.mark.parametrize("name, given, message", [
-    ("ps1/sgd", [len] * 0, r"ps1/sgd checks sgd; got 0 arguments"),
-    ("ps1/sgd", [len] * 2, r"ps1/sgd checks sgd; got 2 arguments"),
-    ("ps1/fly", [len], r"no exercise is called 'ps1/fly'; there are ps1/largest_difference, "),
-    ("ps1", [len], r"no exercise is called 'ps1'"),
-    ("allreduce/fly", [len], "no exercise is called 'allreduce/fly'; there are allreduce"),
-    ("ps99/sgd", [len], r"no problem set or lesson is called 'ps99'; there are ps1, "),
-    ("", [len], r"no problem set or lesson is called ''"),
-    ("os/path", [len], r"no problem set or lesson is called 'os'")])
+@pytest.mark.parametrize(
+    "name, given, message",
+    [
+        ("ps1/sgd", [len] * 0, r"ps1/sgd checks sgd; got 0 arguments"),
+        ("ps1/sgd", [len] * 2, r"ps1/sgd checks sgd; got 2 arguments"),
+        (
+            "ps1/fly",
+            [len],
+            r"no exercise is called 'ps1/fly'; there are ps1/largest_difference, ",
+        ),
+        ("ps1", [len], r"no exercise is called 'ps1'"),
+        (
+            "allreduce/fly",
+            [len],
+            "no exercise is called 'allreduce/fly'; there are allreduce",
+        ),
+        (
+            "ps99/sgd",
+            [len],
+            r"no problem set or lesson is called 'ps99'; there are ps1, ",
+        ),
+        ("", [len], r"no problem set or lesson is called ''"),
+        ("os/path", [len], r"no problem set or lesson is called 'os'"),
+    ],
+)
 def test_a_check_that_is_called_wrongly_says_how(name, given, message):
     with pytest.raises(ValueError, match=message):
         check(name, *given)
@@ -182,6 +227,7 @@ def test_a_check_draws_other_inputs_each_time():
     def look(params, lr, batch_size):
         seen.append((lr, batch_size, *(p.sum().item() for p in params)))
         right(params, lr, batch_size)
+
     check("ps1/sgd", look, times=2)
     check("ps1/sgd", look)
     assert len(seen) == 12 == len(set(seen))
@@ -197,47 +243,90 @@ shell = InteractiveShell.instance()
 shell.run_cell("from course import check")
 shell.run_cell("check('allreduce/allreduce', lambda data: None)")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          env={**os.environ, "IPYTHONDIR": str(tmp_path)}, timeout=100)
-    assert done.stdout.startswith("allreduce/allreduce is not right yet.\n") and not done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
+        timeout=100,
+    )
+    assert (
+        done.stdout.startswith("allreduce/allreduce is not right yet.\n")
+        and not done.stderr
+    )
     assert lines(done.stdout.strip()) == ["given", "got", "wanted", "perhaps"]
 
 
 # whose is it?
 
-@pytest.mark.parametrize("answer, module", [
-    (manual_dp.sgd, "manual_dp.train"), (functools.partial(manual_dp.sgd), "manual_dp.train"),
-    (check, "course.school.checks")])
+
+@pytest.mark.parametrize(
+    "answer, module",
+    [
+        (manual_dp.sgd, "manual_dp.train"),
+        (functools.partial(manual_dp.sgd), "manual_dp.train"),
+        (check, "course.school.checks"),
+    ],
+)
 def test_the_courses_own_function_is_no_answer(answer, module):
     assert fails("ps1/sgd", answer) == (
         f"ps1/sgd is not checked.\nsgd is the course's own, from {module}: write yours, "
-        "in the cell of the exercise.")
+        "in the cell of the exercise."
+    )
 
 
 HELPED = SGD.replace("lr * p.grad / batch_size", "share(lr * p.grad, batch_size)")
 SHARE = "def share(total, rows):\n    return total / rows\n"
 
 
-@pytest.mark.parametrize("cells, named", [
-    ([SHARE, HELPED], "share"), ([SHARE + HELPED], None), ([HELPED + SHARE], None),
-    ([SHARE.replace("share", "zero_"), SGD], None),  # a method is no helper
-    (["rate = 3", SGD], None), ([SHARE, "def twice(a, b):\n    return share(a, b)\n" +
-                                 HELPED.replace("share", "twice")], "share"),
-    ([SHARE.replace("share", "split_batch"), HELPED.replace("share", "split_batch")], None)])
+@pytest.mark.parametrize(
+    "cells, named",
+    [
+        ([SHARE, HELPED], "share"),
+        ([SHARE + HELPED], None),
+        ([HELPED + SHARE], None),
+        ([SHARE.replace("share", "zero_"), SGD], None),  # a method is no helper
+        (["rate = 3", SGD], None),
+        (
+            [
+                SHARE,
+                "def twice(a, b):\n    return share(a, b)\n"
+                + HELPED.replace("share", "twice"),
+            ],
+            "share",
+        ),
+        (
+            [
+                SHARE.replace("share", "split_batch"),
+                HELPED.replace("share", "split_batch"),
+            ],
+            None,
+        ),
+    ],
+)
 def test_a_helper_in_another_cell_is_told(cells, named, capsys):
     check("one_step/sgd", *define("ps1/sgd", *cells))  # a lesson does not ask
     assert "Note" not in capsys.readouterr().out
     check("ps1/sgd", *define("ps1/sgd", *cells))
     note = capsys.readouterr().out.partition("at random\n")[2]
-    assert note == ("" if named is None else "Note: it uses share from another cell. Move "
-                    "that into the cell of the answer, which is what is graded.\n")
+    assert note == (
+        ""
+        if named is None
+        else "Note: it uses share from another cell. Move "
+        "that into the cell of the answer, which is what is graded.\n"
+    )
 
 
 # what an answer leaves behind
 
-@pytest.mark.parametrize("change, told", [
-    ("torch.set_grad_enabled(False)", "gradients are switched off"),
-    ("torch.set_default_dtype(torch.float64)", "the default dtype stays changed")])
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ("torch.set_grad_enabled(False)", "gradients are switched off"),
+        ("torch.set_default_dtype(torch.float64)", "the default dtype stays changed"),
+    ],
+)
 def test_a_setting_that_is_left_changed_is_told_and_put_back(change, told):
     before = checks.settings()
     assert f"perhaps {told}" in fails("ps1/sgd", sgd(SGD + f"    {change}\n"))
@@ -249,12 +338,15 @@ def test_a_setting_that_made_the_judge_stumble_is_told():
         answer()
         torch.ones(1, requires_grad=True).sum().backward()
         yield None
+
     message = fails(made(stumble), lambda: torch.set_grad_enabled(False))
     assert "gradients are switched off" in message and torch.is_grad_enabled()
 
 
 def test_nothing_that_an_answer_warns_of_logs_or_writes_to_stderr_is_seen(capfd):
-    noisy = SGD + """
+    noisy = (
+        SGD
+        + """
     import logging, os, sys, warnings
     warnings.warn("noise")
     print("noise", file=sys.stderr)
@@ -262,22 +354,28 @@ def test_nothing_that_an_answer_warns_of_logs_or_writes_to_stderr_is_seen(capfd)
     logging.getLogger("x").critical("noise")
     print("on purpose")
 """
+    )
     before = warnings.filters[:]
     check("ps1/sgd", sgd(noisy))
     assert capfd.readouterr() == (
-        "on purpose\n" * 4 + "ps1/sgd: right, on inputs drawn at random\n", "")
+        "on purpose\n" * 4 + "ps1/sgd: right, on inputs drawn at random\n",
+        "",
+    )
     os.write(2, b"heard")
     assert capfd.readouterr().err == "heard" and warnings.filters == before
 
 
 # time
 
+
 @pytest.fixture
 def endless(monkeypatch):
     """Return an exercise that ends when its answer does, or after 0.3 seconds."""
     monkeypatch.setattr(checks, "limit", LIMIT)
+
     def run(random, answer):
         yield about("x")("y", answer(), None)
+
     return made(run, seconds=0.3)
 
 
@@ -289,7 +387,9 @@ def hold_on():
             continue
 
 
-@pytest.mark.parametrize("wait", [hold_on, lambda: time.sleep(20), threading.Event().wait])
+@pytest.mark.parametrize(
+    "wait", [hold_on, lambda: time.sleep(20), threading.Event().wait]
+)
 def test_an_endless_answer_is_interrupted(endless, wait):
     start = time.monotonic()
     message = fails(endless, wait)

@@ -19,28 +19,92 @@ def nested(depth):
 
 # close
 
-@pytest.mark.parametrize("got, wanted", [
-    (1.0, 1.0), (1, 1.0), (1.0, 1), (0, 0.0), (-0.0, 0), (1 + 5e-10, 1.0),
-    (1e12 + 1, 1e12), (1e-12, 0.0), ("a", "a"), (True, True), (None, None), ([], []),
-    ([1.0, [2.0, []]], [1, [2, []]]), ((1, 2), [1, 2]), ([1, 2], (1, 2)),
-    ({"a": [1.0], "b": "x"}, {"b": "x", "a": [1]}), (10**15, 10**15)])
+
+@pytest.mark.parametrize(
+    "got, wanted",
+    [
+        (1.0, 1.0),
+        (1, 1.0),
+        (1.0, 1),
+        (0, 0.0),
+        (-0.0, 0),
+        (1 + 5e-10, 1.0),
+        (1e12 + 1, 1e12),
+        (1e-12, 0.0),
+        ("a", "a"),
+        (True, True),
+        (None, None),
+        ([], []),
+        ([1.0, [2.0, []]], [1, [2, []]]),
+        ((1, 2), [1, 2]),
+        ([1, 2], (1, 2)),
+        ({"a": [1.0], "b": "x"}, {"b": "x", "a": [1]}),
+        (10**15, 10**15),
+    ],
+)
 def test_the_numbers_wanted_are_close(got, wanted):
     assert close(got, wanted) is True
 
 
-@pytest.mark.parametrize("got, wanted", [
-    (1 + 3e-9, 1.0), (1 - 3e-9, 1.0), (-1.0, 1.0), (2e-9, 0.0),
-    (math.nan, 1.0), (math.nan, math.nan), (1.0, math.nan),
-    (math.inf, 1.0), (-math.inf, 1.0), (math.inf, math.inf), (1.0, math.inf),
-    (-math.inf, math.inf), (10**400, 1.0), (-10**400, 1.0), (10**400, math.inf),
-    (True, 1), (False, 0), (1, True), (0, False), (1.0, True), ("1", 1), (1, "1"),
-    (None, 0), (0, None), ("", None), (None, ""), (False, None), ("True", True),
-    ([], None), ([], 0), (0, []), ([1.0], 1.0), (1.0, [1.0]), ("", []), ({}, []),
-    ([], {}), ([[1.0]], [1.0]), ([1.0], [[1.0]]), ([1.0], [1.0, 2.0]),
-    ([1.0, 2.0], [1.0]), ([2.0, 1.0], [1.0, 2.0]), ([[], []], [[]]), ("ab", ["a", "b"]),
-    ({"0": 1.0}, [1.0]), ({"a": 1}, {"a": 1, "b": 2}), ({"a": 1, "b": 2}, {"a": 1}),
-    ({"b": 1}, {"a": 1}), ({"a": 2}, {"a": 1}), ([math.nan], [1.0]), ([None], [1.0]),
-    (nested(900), 1.0), (nested(900), [[1.0]]), (1j, 1.0), (object(), 1.0)])
+@pytest.mark.parametrize(
+    "got, wanted",
+    [
+        (1 + 3e-9, 1.0),
+        (1 - 3e-9, 1.0),
+        (-1.0, 1.0),
+        (2e-9, 0.0),
+        (math.nan, 1.0),
+        (math.nan, math.nan),
+        (1.0, math.nan),
+        (math.inf, 1.0),
+        (-math.inf, 1.0),
+        (math.inf, math.inf),
+        (1.0, math.inf),
+        (-math.inf, math.inf),
+        (10**400, 1.0),
+        (-(10**400), 1.0),
+        (10**400, math.inf),
+        (True, 1),
+        (False, 0),
+        (1, True),
+        (0, False),
+        (1.0, True),
+        ("1", 1),
+        (1, "1"),
+        (None, 0),
+        (0, None),
+        ("", None),
+        (None, ""),
+        (False, None),
+        ("True", True),
+        ([], None),
+        ([], 0),
+        (0, []),
+        ([1.0], 1.0),
+        (1.0, [1.0]),
+        ("", []),
+        ({}, []),
+        ([], {}),
+        ([[1.0]], [1.0]),
+        ([1.0], [[1.0]]),
+        ([1.0], [1.0, 2.0]),
+        ([1.0, 2.0], [1.0]),
+        ([2.0, 1.0], [1.0, 2.0]),
+        ([[], []], [[]]),
+        ("ab", ["a", "b"]),
+        ({"0": 1.0}, [1.0]),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        ({"a": 1, "b": 2}, {"a": 1}),
+        ({"b": 1}, {"a": 1}),
+        ({"a": 2}, {"a": 1}),
+        ([math.nan], [1.0]),
+        ([None], [1.0]),
+        (nested(900), 1.0),
+        (nested(900), [[1.0]]),
+        (1j, 1.0),
+        (object(), 1.0),
+    ],
+)
 def test_anything_else_is_not_close(got, wanted):
     assert close(got, wanted) is False
 
@@ -52,21 +116,33 @@ def test_the_tolerance_is_relative_above_one_and_absolute_below():
 
 # about
 
+
 def test_the_right_numbers_need_no_message():
     assert about("a")("b", [1.0, 2.0], ONE, {"never said": True}) is None
 
 
 def test_a_message_says_given_got_and_wanted():
     assert about("x = 1")("y", [1.0], [2 / 3]) == (
-        "given   x = 1; y\ngot     [1]\nwanted  [0.66667]")
+        "given   x = 1; y\ngot     [1]\nwanted  [0.66667]"
+    )
 
 
-@pytest.mark.parametrize("hints, said", [
-    ({}, None), ({"no": False}, None), ({"no": 9.0}, None), ({"no": []}, None),
-    ({"no": None}, None), ({"yes": True}, "yes"), ({"yes": 5.0}, "yes"),
-    ({"yes": torch.tensor(5.0)}, "yes"), ({"first": 5.0, "second": True}, "first"),
-    ([("no", 4.0), ("no", False), ("yes", 5.0), ("late", True)], "yes"),
-    (iter([("no", 0.0), ("yes", 5.0)]), "yes")])
+@pytest.mark.parametrize(
+    "hints, said",
+    [
+        ({}, None),
+        ({"no": False}, None),
+        ({"no": 9.0}, None),
+        ({"no": []}, None),
+        ({"no": None}, None),
+        ({"yes": True}, "yes"),
+        ({"yes": 5.0}, "yes"),
+        ({"yes": torch.tensor(5.0)}, "yes"),
+        ({"first": 5.0, "second": True}, "first"),
+        ([("no", 4.0), ("no", False), ("yes", 5.0), ("late", True)], "yes"),
+        (iter([("no", 0.0), ("yes", 5.0)]), "yes"),
+    ],
+)
 def test_the_first_hint_that_fits_is_said_and_no_other(hints, said):
     lines = about("x")("y", 5.0, 6.0, hints).splitlines()
     assert lines[3:] == ([f"perhaps {said}"] if said else [])
@@ -76,22 +152,34 @@ PARTS = {"the part": [1.0], "the whole": [1.0, 5.0]}
 THIRD = torch.tensor([1 / 3])  # rounded to float32
 
 
-@pytest.mark.parametrize("got, wanted, hints, options, said", [
-    (False, True, {"no": False}, {}, ""), (None, True, {"yes": None}, {}, "yes"),
-    (5.2, 9.0, {"near": 5.0}, {"tolerance": 0.1}, "near"), (5.2, 9.0, {"near": 5.0}, {}, ""),
-    ([1.0], [2.0], PARTS, {"whole": [1.0, 5.0]}, "the whole"),
-    ([1.0], [2.0], PARTS, {}, "the part"),
-    (THIRD, [1 / 3], {}, {}, ROUNDED), (THIRD, [1 / 3], {"mine": True}, {}, "mine")])
+@pytest.mark.parametrize(
+    "got, wanted, hints, options, said",
+    [
+        (False, True, {"no": False}, {}, ""),
+        (None, True, {"yes": None}, {}, "yes"),
+        (5.2, 9.0, {"near": 5.0}, {"tolerance": 0.1}, "near"),
+        (5.2, 9.0, {"near": 5.0}, {}, ""),
+        ([1.0], [2.0], PARTS, {"whole": [1.0, 5.0]}, "the whole"),
+        ([1.0], [2.0], PARTS, {}, "the part"),
+        (THIRD, [1 / 3], {}, {}, ROUNDED),
+        (THIRD, [1 / 3], {"mine": True}, {}, "mine"),
+    ],
+)
 def test_hints_are_held_to_what_was_got(got, wanted, hints, options, said):
     message = about("x")("y", got, wanted, hints, **options)
     assert message.partition("\nperhaps ")[2] == said
 
 
-@pytest.mark.parametrize("got, wanted, texts", [
-    ([0.1 + 1e-7], [0.1], ("[0.100000100]", "[0.1]")),
-    ([1 + 1e-12], [1.0], None), ("1", 1, ("'1'", "1")),
-    ([1.0] * 99 + [2.0], [1.0] * 100, ("at [99] 2.0", "at [99] 1.0")),
-    ({"a": [1, "2"]}, {"a": [1, 2]}, ("at ['a'][1] '2'", "at ['a'][1] 2"))])
+@pytest.mark.parametrize(
+    "got, wanted, texts",
+    [
+        ([0.1 + 1e-7], [0.1], ("[0.100000100]", "[0.1]")),
+        ([1 + 1e-12], [1.0], None),
+        ("1", 1, ("'1'", "1")),
+        ([1.0] * 99 + [2.0], [1.0] * 100, ("at [99] 2.0", "at [99] 1.0")),
+        ({"a": [1, "2"]}, {"a": [1, 2]}, ("at ['a'][1] '2'", "at ['a'][1] 2")),
+    ],
+)
 def test_what_would_print_alike_is_told_apart(got, wanted, texts):
     lines = about("x")("y", got, wanted, tolerance=1e-15).splitlines()
     assert lines[1][8:] != lines[2][8:]
@@ -101,35 +189,69 @@ def test_what_would_print_alike_is_told_apart(got, wanted, texts):
 
 # numbers
 
+
 def test_tensors_in_lists_and_dicts_become_lists():
     value = {"a": torch.ones(2, requires_grad=True), 1: [torch.tensor(3), (None, "x")]}
     assert numbers(value) == {"a": [1.0, 1.0], "1": [3, [None, "x"]]}
 
 
-@pytest.mark.parametrize("value, plain", [
-    (np.int64(3), 3), (np.float32(0.5), 0.5), (np.bool_(True), True),
-    (Fraction(1, 4), 0.25), (Decimal("0.5"), 0.5), (np.array([1, 2]), [1, 2]),
-    (torch.tensor(3), 3), (object(), "a object"), ([{2}], ["a set"]), (1j, "a complex"),
-    (torch.tensor(1j), "a complex")])
+@pytest.mark.parametrize(
+    "value, plain",
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (Fraction(1, 4), 0.25),
+        (Decimal("0.5"), 0.5),
+        (np.array([1, 2]), [1, 2]),
+        (torch.tensor(3), 3),
+        (object(), "a object"),
+        ([{2}], ["a set"]),
+        (1j, "a complex"),
+        (torch.tensor(1j), "a complex"),
+    ],
+)
 def test_numbers_of_other_kinds_become_pythons_own(value, plain):
     assert numbers(value) == plain and type(numbers(value)) is type(plain)
 
 
 # shorten
 
-@pytest.mark.parametrize("value, text", [
-    (1.23456789, "1.2346"), (1e-7, "1e-07"), (math.nan, "nan"), (3, "3"), (None, "None"),
-    (True, "True"), ("a b", "a b"), ([], "[]"), ((1.0, [2.5]), "[1, [2.5]]"),
-    ({"a": [0.1], "b": None}, "a: [0.1], b: None"), (ONE, "[1, 2]"),
-    (list(range(41)), f"[{', '.join(map(str, range(40)))}, ...]"),
-    (list(range(40)), f"[{', '.join(map(str, range(40)))}]"), (nested(3), "[[[[]]]]")])
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (1.23456789, "1.2346"),
+        (1e-7, "1e-07"),
+        (math.nan, "nan"),
+        (3, "3"),
+        (None, "None"),
+        (True, "True"),
+        ("a b", "a b"),
+        ([], "[]"),
+        ((1.0, [2.5]), "[1, [2.5]]"),
+        ({"a": [0.1], "b": None}, "a: [0.1], b: None"),
+        (ONE, "[1, 2]"),
+        (list(range(41)), f"[{', '.join(map(str, range(40)))}, ...]"),
+        (list(range(40)), f"[{', '.join(map(str, range(40)))}]"),
+        (nested(3), "[[[[]]]]"),
+    ],
+)
 def test_values_are_written_short(value, text):
     assert shorten(value) == text
 
 
-@pytest.mark.parametrize("value", ["x" * 10**6, list(range(1000, 1040)) * 9,
-                                   {str(i): i for i in range(10**4)}, [[0.1] * 40] * 40,
-                                   nested(300), [nested(300)] * 40])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 10**6,
+        list(range(1000, 1040)) * 9,
+        {str(i): i for i in range(10**4)},
+        [[0.1] * 40] * 40,
+        nested(300),
+        [nested(300)] * 40,
+    ],
+)
 def test_a_text_is_never_longer_than_its_width(value):
     assert len(shorten(value)) <= 300 and len(shorten(value, 20)) <= 20
     assert shorten("x" * 11, 10) == "xxxxxx ..." and shorten("x" * 10, 10) == "x" * 10

@@ -29,10 +29,14 @@ def test_numbers_are_distinct_of_both_signs_and_follow_the_generator_alone():
     assert rand(random.Random(0)).shape == () and rand(random.Random(0), 0).numel() == 0
 
 
-@pytest.mark.parametrize("value, message", [
-    (torch.ones(2), "f must return a list of tensors, got Tensor"),
-    ([torch.ones(1), 2.0], r"f returned a float at \[1\], not a tensor"),
-    ([torch.ones(1)], "f returned 1 tensors, not 2")])
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (torch.ones(2), "f must return a list of tensors, got Tensor"),
+        ([torch.ones(1), 2.0], r"f returned a float at \[1\], not a tensor"),
+        ([torch.ones(1)], "f returned 1 tensors, not 2"),
+    ],
+)
 def test_what_is_no_list_of_so_many_tensors_is_refused(value, message):
     with pytest.raises(TypeError, match=message):
         tensors(value, 2, "f")
@@ -48,28 +52,40 @@ def test_each_call_of_lenet_is_noted_with_its_weights_first_pixels_and_gradients
         lenet(X[:0], params)  # no rows, no note
     lenet(X, params)  # no longer
     pixels = X[:, 0, 0, 0].tolist()
-    assert calls == [(params[0].data_ptr(), pixels[:3], True, True),
-                     (other[0].data_ptr(), pixels[3:], False, True)]
+    assert calls == [
+        (params[0].data_ptr(), pixels[:3], True, True),
+        (other[0].data_ptr(), pixels[3:], False, True),
+    ]
     assert rows_seen(calls, [params], X) == [[0, 1, 2], [3, 4]] and F.conv2d is before
 
 
-@pytest.mark.parametrize("form, met", [
-    (lambda X, device: X.to(device), True), (lambda X, device: X, False),
-    (lambda X, device: X.to(device).item(), True)])  # cannot be told: it fails before
+@pytest.mark.parametrize(
+    "form, met",
+    [
+        (lambda X, device: X.to(device), True),
+        (lambda X, device: X, False),
+        (lambda X, device: X.to(device).item(), True),
+    ],
+)  # cannot be told: it fails before
 def test_images_and_weights_meet_on_one_device_or_not(form, met):
     def work(X, y, replicas, devices):
         torch.set_grad_enabled(False)
         lenet(form(X, devices[0]), replicas[0])
+
     params = init_params("he", dtype=torch.float64)
     assert (together(work, params, random.Random(0)) is None) == met
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("answer, said", [
-    (lambda device: [torch.ones(1, device=device)], None),
-    (lambda device: [torch.ones(1)], "got     [cpu]"),
-    (lambda device: [3], "got     [no device]"),
-    (lambda device: torch.ones(2, device=device).tolist(), None)])  # cannot be told
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        (lambda device: [torch.ones(1, device=device)], None),
+        (lambda device: [torch.ones(1)], "got     [cpu]"),
+        (lambda device: [3], "got     [no device]"),
+        (lambda device: torch.ones(2, device=device).tolist(), None),
+    ],
+)  # cannot be told
 def test_tensors_come_to_their_device_or_not(answer, said):
     message = moved(answer, [META], ["meta"], "to(device)")
     assert (message is None) if said is None else said in message
@@ -79,18 +95,30 @@ HELD = [[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]]
 TOTAL = [111.0, 222.0]
 
 
-@pytest.mark.parametrize("after, handed, returned, hint", [
-    ([TOTAL] * 3, (), (), None),
-    (HELD, [TOTAL] * 3, (), "the list holds the sums"),
-    (HELD, HELD, [TOTAL] * 3, "the result is returned"),
-    (HELD, HELD, None, "the tensors hold what they held"),
-    ([TOTAL, *HELD[1:]], (), (), "only rank 0 has the sum"),
-    ([[37.0, 74.0]] * 3, (), (), "this is the mean; the sum is wanted"),
-    ([[121.0, 242.0]] * 3, (), (), "the tensor on rank 0 holds rank 0's + rank 1's twice "
-                                   "+ rank 2's; every rank belongs in it once"),
-    ([[0.0, 0.0]] * 3, (), (), "the tensor on rank 0 holds zeros"),
-    ([[5.0, 6.0]] * 3, (), (), ""), ([[111.0]] * 3, (), (), "")])
-def test_it_is_told_whose_numbers_stand_where_the_sum_should(after, handed, returned, hint):
+@pytest.mark.parametrize(
+    "after, handed, returned, hint",
+    [
+        ([TOTAL] * 3, (), (), None),
+        (HELD, [TOTAL] * 3, (), "the list holds the sums"),
+        (HELD, HELD, [TOTAL] * 3, "the result is returned"),
+        (HELD, HELD, None, "the tensors hold what they held"),
+        ([TOTAL, *HELD[1:]], (), (), "only rank 0 has the sum"),
+        ([[37.0, 74.0]] * 3, (), (), "this is the mean; the sum is wanted"),
+        (
+            [[121.0, 242.0]] * 3,
+            (),
+            (),
+            "the tensor on rank 0 holds rank 0's + rank 1's twice "
+            "+ rank 2's; every rank belongs in it once",
+        ),
+        ([[0.0, 0.0]] * 3, (), (), "the tensor on rank 0 holds zeros"),
+        ([[5.0, 6.0]] * 3, (), (), ""),
+        ([[111.0]] * 3, (), (), ""),
+    ],
+)
+def test_it_is_told_whose_numbers_stand_where_the_sum_should(
+    after, handed, returned, hint
+):
     messages = summed([torch.tensor(row) for row in HELD], after, handed, returned)
     message = next(filter(None, messages), None)
     assert (message is None) == (hint is None)

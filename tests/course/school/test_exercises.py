@@ -54,8 +54,11 @@ def hint_of(name, cell, monkeypatch):
 
 def kind(hint):
     """Return a hint without its numbers, to know it again."""
-    hint = re.sub(r"rank \d+'s( twice| \d times)?( \+ rank \d+'s( twice| \d times)?)*",
-                  "RANKS", hint)
+    hint = re.sub(
+        r"rank \d+'s( twice| \d times)?( \+ rank \d+'s( twice| \d times)?)*",
+        "RANKS",
+        hint,
+    )
     return re.sub(r"-?\d[\d.]*", "N", hint)
 
 
@@ -72,8 +75,11 @@ def declared(monkeypatch):
                 hints = dict(hints)
                 hints_of.update(map(kind, hints))
                 return compare(what, got, wanted, hints, *args, **kwargs)
+
             return spied
+
         return spying
+
     for file in FILES:
         module = sys.modules[f"course.school.{file}"]
         monkeypatch.setattr(module, "about", spy(module.about, found[file]))
@@ -83,12 +89,19 @@ def declared(monkeypatch):
 @pytest.mark.parametrize("file", FILES)
 def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared, monkeypatch):
     names = [name for name in WRONG if find(name).run.__module__.endswith(f".{file}")]
-    said = {(name, hint): hint_of(name, cell, monkeypatch)
-            for name in names for hint, cell in WRONG[name].items()}
+    said = {
+        (name, hint): hint_of(name, cell, monkeypatch)
+        for name in names
+        for hint, cell in WRONG[name].items()
+    }
 
     def others():
-        return {key: hint for key, hint in said.items()
-                if hint is None or not hint.startswith(key[1])}
+        return {
+            key: hint
+            for key, hint in said.items()
+            if hint is None or not hint.startswith(key[1])
+        }
+
     for name, hint in others():  # on a busy machine they may need all their seconds
         said[name, hint] = told(name, define(name, WRONG[name][hint]))
     assert others() == {}
@@ -101,18 +114,23 @@ def test_a_solution_passes_each_time(name, capsys):
     assert capsys.readouterr().out == f"{name}: right, on inputs drawn at random\n"
 
 
-@pytest.mark.parametrize("name, style", [
-    (name, style) for name, cells in RIGHT.items() for style in cells])
+@pytest.mark.parametrize(
+    "name, style", [(name, style) for name, cells in RIGHT.items() for style in cells]
+)
 def test_a_right_answer_in_another_style_passes(name, style):
     assert told(name, in_notebook(name, RIGHT[name][style]), seed=1) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_blank_answer_is_told_so(name, capsys):
-    blank = define(name, "".join(
-        f"class {asked}:\n    def __init__(*_, **__):\n"
-        "        raise NotImplementedError()\n    apply = __init__\n"
-        for asked in find(name).answers))
+    blank = define(
+        name,
+        "".join(
+            f"class {asked}:\n    def __init__(*_, **__):\n"
+            "        raise NotImplementedError()\n    apply = __init__\n"
+            for asked in find(name).answers
+        ),
+    )
     if name in OF_SETS:
         with pytest.raises(Wrong, match=f"{name} is not written yet"):
             check(name, *blank)
@@ -132,6 +150,7 @@ def stop(tensor):
 
 def first(touch, answer):
     """Return the answer behind a wrapper that touches the fractions it is handed."""
+
     def meet(value):
         if isinstance(value, (list, tuple)):
             for part in value:
@@ -142,6 +161,7 @@ def first(touch, answer):
     def vandal(*args, **kwargs):
         meet([*args, *kwargs.values()])
         return answer(*args, **kwargs)
+
     return vandal
 
 
@@ -164,20 +184,32 @@ def test_an_answer_that_returns_something_odd_is_told_what_it_gave(name, odd):
         lines = str(caught.value).splitlines()
         assert lines[0] == f"{name} is not right yet."
         assert [line[:8].strip() for line in lines[1:]][-4:] in (
-            ["given", "got", "wanted", "perhaps"], ["given", "got", "wanted"],
-            ["got", "wanted"])
+            ["given", "got", "wanted", "perhaps"],
+            ["given", "got", "wanted"],
+            ["got", "wanted"],
+        )
 
 
 @pytest.mark.parametrize("problem_set", SETS)
 def test_the_notebook_and_the_set_name_the_same_exercises_and_points(problem_set):
-    assert points(problem_set) == {name: find(name).points for name in OF_SETS
-                                   if name.startswith(f"{problem_set}/")}
+    assert points(problem_set) == {
+        name: find(name).points
+        for name in OF_SETS
+        if name.startswith(f"{problem_set}/")
+    }
 
 
 def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
     runs = {name: find(name).run for name in NAMES}
-    again = [name for name, run in runs.items() if name not in OF_SETS and (
-        run.__module__.rpartition(".")[2] in SETS or run in [runs[other] for other in OF_SETS])]
+    again = [
+        name
+        for name, run in runs.items()
+        if name not in OF_SETS
+        and (
+            run.__module__.rpartition(".")[2] in SETS
+            or run in [runs[other] for other in OF_SETS]
+        )
+    ]
     own = [name for name in NAMES if name not in again]  # else a set has it as well
     assert [name for name in own if len(WRONG.get(name, {})) < 3] == []
     assert [name for name in own if len(RIGHT.get(name, {})) < 3] == []
@@ -189,16 +221,26 @@ def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
 CELL = "<<BEFORE: pass>>; <<RATE: lr / <<WHOLE: n>>>>; WHOLE"
 
 
-@pytest.mark.parametrize("changes, cell", [
-    ({}, "pass; lr / n; n"), ({"WHOLE": "k"}, "pass; lr / k; k"),
-    ({"RATE": "lr"}, "pass; lr; n"), ({"BEFORE": "RATE"}, "lr / n; lr / n; n")])
+@pytest.mark.parametrize(
+    "changes, cell",
+    [
+        ({}, "pass; lr / n; n"),
+        ({"WHOLE": "k"}, "pass; lr / k; k"),
+        ({"RATE": "lr"}, "pass; lr; n"),
+        ({"BEFORE": "RATE"}, "lr / n; lr / n; n"),
+    ],
+)
 def test_a_cell_is_filled_place_by_place(changes, cell):
     assert filled(CELL, changes) == cell
 
 
-@pytest.mark.parametrize("cell, changes, message", [
-    (CELL, {"AFTER": "pass"}, r"no such places: \['AFTER'\]"),
-    (CELL + "<<RATE: lr>>", {}, "two places are called RATE")])
+@pytest.mark.parametrize(
+    "cell, changes, message",
+    [
+        (CELL, {"AFTER": "pass"}, r"no such places: \['AFTER'\]"),
+        (CELL + "<<RATE: lr>>", {}, "two places are called RATE"),
+    ],
+)
 def test_a_place_that_is_nowhere_or_twice_is_refused(cell, changes, message):
     with pytest.raises(ValueError, match=message):
         filled(cell, changes)

@@ -28,8 +28,13 @@ def distance(source, k, rows, count):
         program(X, y, replicas, ["cpu"] * k, 0.1)
         grads = torch.autograd.grad(ps7.loss(one, X, y).mean(), one)
         one = ps7.copy_params([p - 0.1 * grad for p, grad in zip(one, grads)])
-    return torch.tensor([(p - q).detach().abs().max() for own in replicas
-                         for p, q in zip(own, one)]).max().item()
+    return (
+        torch.tensor(
+            [(p - q).detach().abs().max() for own in replicas for p, q in zip(own, one)]
+        )
+        .max()
+        .item()
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -46,7 +51,9 @@ def test_a_right_step_is_that_of_one_device_and_a_bug_is_large_enough_to_be_seen
         for k, rows in [(1, 1), (1, 5), (2, 3), (3, 7), (4, 5), (5, 2)]:
             assert distance(source, k, rows, 3) < 1e-14
     for words, source in bugs.items():  # NaN is seen, too
-        far = torch.tensor([distance(source, k, rows, 2) for k, rows in [(3, 7), (4, 5)]])
+        far = torch.tensor(
+            [distance(source, k, rows, 2) for k, rows in [(3, 7), (4, 5)]]
+        )
         assert not far.max() < 1e-7, words
 
 
@@ -67,8 +74,9 @@ def test_machines_differ_in_the_usual_call():
 
 
 def test_the_message_counts_first_and_then_names_what_got_away():
-    cell = WRONG["ps7/same_on_ranks"]["got away: average the ranks' means, whatever "
-                                      "their rows; divide"]
+    cell = WRONG["ps7/same_on_ranks"][
+        "got away: average the ranks' means, whatever their rows; divide"
+    ]
     with contextlib.redirect_stdout(io.StringIO()) as out:
         points = check("ps7/same_on_ranks", *define("ps7/same_on_ranks", cell))
     assert points == 2.5 and out.getvalue().splitlines() == [
@@ -77,4 +85,5 @@ def test_the_message_counts_first_and_then_names_what_got_away():
         "got     bugs caught: 5, right programs accused: 0, points: 2.5",
         "wanted  bugs caught: 7, right programs accused: 0, points: 3.5",
         "perhaps got away: average the ranks' means, whatever their rows; divide by the "
-        "rank's rows, of which there may be none"]
+        "rank's rows, of which there may be none",
+    ]

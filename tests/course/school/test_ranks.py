@@ -23,6 +23,7 @@ def test_an_answer_that_is_blank_on_any_rank_is_blank(run):
     def blank():
         if dist.get_rank() == 1:
             raise NotImplementedError
+
     with pytest.raises(NotImplementedError):
         run(blank, 2, 60)
 
@@ -30,6 +31,7 @@ def test_an_answer_that_is_blank_on_any_rank_is_blank(run):
 def test_what_torch_has_not_implemented_is_no_blank_answer():
     def unknown():
         raise NotImplementedError("no such kernel")
+
     with pytest.raises(RankError, match="no such kernel") as caught:
         on_ranks(unknown, 2, 60)
     assert (caught.value.kind, caught.value.cause) == ("raised", "NotImplementedError")
@@ -41,18 +43,30 @@ def test_an_attempt_returns_the_results_or_the_error_and_its_line_in_the_cell():
     assert attempt(lambda: dist.get_rank(), 2, 60) == ([0, 1], None)
     results, error = attempt(space["fall"], 1, 60)
     assert results is None and failed("a", error, "b").splitlines() == [
-        "given   a; on ranks", "got     no result: rank 0 raised KeyError: 'mine' (in "
-        "fall, line 2 of its cell)", "wanted  b"]
+        "given   a; on ranks",
+        "got     no result: rank 0 raised KeyError: 'mine' (in "
+        "fall, line 2 of its cell)",
+        "wanted  b",
+    ]
 
 
-@pytest.mark.parametrize("kind, error, said", [
-    ("raised", "rank 1 raised KeyError:\n 3", "one"),
-    ("raised", "rank 1 raised ValueError: 3", None),
-    ("raised", "rank 1 raised RuntimeError: [gloo] 3", "they waited"),
-    ("hung", "time was up", "they waited"), ("left", "rank 0 waited", "they waited")])
+@pytest.mark.parametrize(
+    "kind, error, said",
+    [
+        ("raised", "rank 1 raised KeyError:\n 3", "one"),
+        ("raised", "rank 1 raised ValueError: 3", None),
+        ("raised", "rank 1 raised RuntimeError: [gloo] 3", "they waited"),
+        ("hung", "time was up", "they waited"),
+        ("left", "rank 0 waited", "they waited"),
+    ],
+)
 def test_ranks_that_came_to_no_results_are_told_a_hint(kind, error, said):
-    message = failed("2 ranks", RankError(error, kind=kind), "a sum", {
-        "one": "KeyError: 3", "none": False, "they waited": WAITED})
+    message = failed(
+        "2 ranks",
+        RankError(error, kind=kind),
+        "a sum",
+        {"one": "KeyError: 3", "none": False, "they waited": WAITED},
+    )
     assert message.partition("\nperhaps ")[2] == (said or "")
     assert failed("2 ranks", None, "a sum", {"one": ""}) is None
 
@@ -67,6 +81,7 @@ def test_all_reduces_are_noted_by_their_size_and_others_by_their_name():
             dist.barrier()
         dist.all_reduce(t)  # no longer
         return calls, seen
+
     names = ["all_reduce", "all_reduce", "broadcast", "barrier"]
     assert on_ranks(work, 2, 60) == [[[3, 2, "broadcast", "barrier"], names]] * 2
 
@@ -74,6 +89,7 @@ def test_all_reduces_are_noted_by_their_size_and_others_by_their_name():
 def test_a_collective_does_not_begin_if_the_function_before_it_raises():
     def refuse(name):
         raise ValueError(name)
+
     before = dist.all_reduce
     with pytest.raises(ValueError, match="all_reduce"):
         with watched(refuse) as calls:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 # values there and back
 
+
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 def test_results_come_in_the_order_of_ranks(world_size):
     def who():
@@ -30,7 +31,8 @@ def test_results_come_in_the_order_of_ranks(world_size):
 
     assert run_ranks(who, world_size) == [
         [rank, world_size, str(rank), str(rank), str(world_size)]
-        for rank in range(world_size)]
+        for rank in range(world_size)
+    ]
 
 
 def test_every_rank_gets_a_copy_of_the_arguments():
@@ -40,8 +42,10 @@ def test_every_rank_gets_a_copy_of_the_arguments():
         return tensor.tolist(), words
 
     tensor, words = torch.zeros(2), ["some"]
-    assert run_ranks(change, 2, tensor, words) == [([1, 1], ["some", "more"]),
-                                                   ([2, 2], ["some", "more"])]
+    assert run_ranks(change, 2, tensor, words) == [
+        ([1, 1], ["some", "more"]),
+        ([2, 2], ["some", "more"]),
+    ]
     assert tensor.tolist() == [0, 0] and words == ["some"]
 
 
@@ -52,8 +56,14 @@ def test_values_of_every_kind_come_back():
 
     def values(pair):
         rank = dist.get_rank()
-        return {"none": None, "tensor": torch.arange(3.0) + rank, "pair": pair,
-                "own": Pair(rank), "closure": lambda x: x + rank, "nan": math.nan}
+        return {
+            "none": None,
+            "tensor": torch.arange(3.0) + rank,
+            "pair": pair,
+            "own": Pair(rank),
+            "closure": lambda x: x + rank,
+            "nan": math.nan,
+        }
 
     for rank, result in enumerate(run_ranks(values, 2, Pair("here"))):
         assert result["none"] is None and math.isnan(result["nan"])
@@ -63,8 +73,14 @@ def test_values_of_every_kind_come_back():
         assert result["closure"](10) == 10 + rank
 
 
-@pytest.mark.parametrize("function, args, value", [
-    (int, (), 0), (functools.partial(pow, 2), (5,), 32), ("a-b".split, ("-",), ["a", "b"])])
+@pytest.mark.parametrize(
+    "function, args, value",
+    [
+        (int, (), 0),
+        (functools.partial(pow, 2), (5,), 32),
+        ("a-b".split, ("-",), ["a", "b"]),
+    ],
+)
 def test_whatever_can_be_called_is_a_function(function, args, value):
     assert run_ranks(function, 2, *args) == [value] * 2
 
@@ -110,8 +126,13 @@ print(*ranks.run("import os; os.getpid()"))
     assert list(folder.glob("manual_dp-*")) == []
 
 
-@pytest.mark.parametrize("function, argument, text", [
-    (int, "not a number", "ValueError: invalid literal"), (sys.exit, 5, "SystemExit: 5")])
+@pytest.mark.parametrize(
+    "function, argument, text",
+    [
+        (int, "not a number", "ValueError: invalid literal"),
+        (sys.exit, 5, "SystemExit: 5"),
+    ],
+)
 def test_a_result_that_cannot_be_read_is_named(function, argument, text):
     class Bad:
         def __reduce__(self):
@@ -139,6 +160,7 @@ def test_a_ranks_error_is_raised_where_nothing_can_be_printed(monkeypatch):
 
 
 # four at once, and after a death
+
 
 def test_launches_from_threads_do_not_meet():
     def total(number):
@@ -176,7 +198,10 @@ def test_a_launch_goes_on_when_the_nursery_is_killed_and_the_next_gets_a_new_one
     run_ranks(int, 1)
     before = nursery()
     assert run_ranks(kill, 2) == [0, 1]
-    assert run_ranks(dist.get_rank, 2) == [0, 1]  # at once: it may not have been noticed
+    assert run_ranks(dist.get_rank, 2) == [
+        0,
+        1,
+    ]  # at once: it may not have been noticed
     assert before.poll() == -signal.SIGKILL and nursery().pid != before.pid
 
 
@@ -207,34 +232,54 @@ def test_open_files_do_not_pile_up():
         error_of(lambda: os._exit(1))
     assert count() == before
 
+
 # arguments that are refused, before any process is started
+
 
 def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(launch, "connect", None)
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="function and args must be sent .* cannot pickle"):
+    with pytest.raises(
+        TypeError, match="function and args must be sent .* cannot pickle"
+    ):
         run_ranks(lambda: lock, 2)
     with pytest.raises(TypeError, match="function and args must be sent"):
         run_ranks(print, 2, (number for number in range(3)))
 
 
-@pytest.mark.parametrize("changes, error, text", [
-    ({"function": 3}, TypeError, "function must be callable, got int"),
-    ({"world_size": 0}, ValueError, "from 1 to 256, got 0"),
-    ({"world_size": -1}, ValueError, "from 1 to 256, got -1"),
-    ({"world_size": 257}, ValueError, "from 1 to 256, got 257"),
-    ({"world_size": True}, ValueError, "got True"),
-    ({"world_size": 2.0}, ValueError, r"got 2\.0"),
-    ({"world_size": "2"}, ValueError, "got '2'"),
-    ({"timeout": 0}, ValueError, r"timeout must be seconds from 0 to 10\*\*6, got 0"),
-    ({"timeout": -1}, ValueError, "got -1"), ({"timeout": math.nan}, ValueError, "got nan"),
-    ({"timeout": math.inf}, ValueError, "got inf"), ({"timeout": True}, ValueError, "got True"),
-    ({"timeout": "9"}, ValueError, "got '9'"), ({"timeout": None}, ValueError, "got None"),
-    ({"timeout": 10**6 + 1}, ValueError, "got 1000001"),
-    ({"backend": "mpi"}, ValueError, "backend must be one of .*gloo.*nccl.*, got 'mpi'"),
-    ({"backend": None}, ValueError, "backend must be one of"),
-])
-def test_bad_arguments_are_refused_before_anything_starts(monkeypatch, changes, error, text):
+@pytest.mark.parametrize(
+    "changes, error, text",
+    [
+        ({"function": 3}, TypeError, "function must be callable, got int"),
+        ({"world_size": 0}, ValueError, "from 1 to 256, got 0"),
+        ({"world_size": -1}, ValueError, "from 1 to 256, got -1"),
+        ({"world_size": 257}, ValueError, "from 1 to 256, got 257"),
+        ({"world_size": True}, ValueError, "got True"),
+        ({"world_size": 2.0}, ValueError, r"got 2\.0"),
+        ({"world_size": "2"}, ValueError, "got '2'"),
+        (
+            {"timeout": 0},
+            ValueError,
+            r"timeout must be seconds from 0 to 10\*\*6, got 0",
+        ),
+        ({"timeout": -1}, ValueError, "got -1"),
+        ({"timeout": math.nan}, ValueError, "got nan"),
+        ({"timeout": math.inf}, ValueError, "got inf"),
+        ({"timeout": True}, ValueError, "got True"),
+        ({"timeout": "9"}, ValueError, "got '9'"),
+        ({"timeout": None}, ValueError, "got None"),
+        ({"timeout": 10**6 + 1}, ValueError, "got 1000001"),
+        (
+            {"backend": "mpi"},
+            ValueError,
+            "backend must be one of .*gloo.*nccl.*, got 'mpi'",
+        ),
+        ({"backend": None}, ValueError, "backend must be one of"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_starts(
+    monkeypatch, changes, error, text
+):
     monkeypatch.setattr(launch, "connect", None)
     arguments = {"function": int, "world_size": 2, **changes}
     function, world_size = arguments.pop("function"), arguments.pop("world_size")
@@ -256,14 +301,19 @@ def test_a_system_without_fork_is_refused(monkeypatch):
         run_ranks(int, 2)
 
 
-def test_a_working_directory_that_was_deleted_is_refused_in_words(monkeypatch, tmp_path):
+def test_a_working_directory_that_was_deleted_is_refused_in_words(
+    monkeypatch, tmp_path
+):
     monkeypatch.setattr(launch, "connect", None)
     with monkeypatch.context() as patch:
         (tmp_path / "gone").mkdir()
         patch.chdir(tmp_path / "gone")
         (tmp_path / "gone").rmdir()
-        with pytest.raises(FileNotFoundError, match="the working directory was deleted; "
-                           "call os.chdir with one that exists"):
+        with pytest.raises(
+            FileNotFoundError,
+            match="the working directory was deleted; "
+            "call os.chdir with one that exists",
+        ):
             run_ranks(int, 1)
 
 
@@ -275,8 +325,9 @@ def test_nccl_ranks_sum_on_their_gpus():
         return tensor.tolist(), tensor.device.index
 
     count = torch.cuda.device_count()
-    assert run_ranks(total, count, backend="nccl") == [([count] * 3, rank)
-                                                       for rank in range(count)]
+    assert run_ranks(total, count, backend="nccl") == [
+        ([count] * 3, rank) for rank in range(count)
+    ]
 
 
 def test_a_nursery_that_cannot_start_says_why(monkeypatch):

@@ -77,8 +77,10 @@ def stuck(how):
 
 def pids_in(folder, count):
     """Wait until so many processes' pids are written down; return these."""
+
     def written():
         return [path for path in folder.glob("*.pid") if path.read_text()]
+
     assert until(lambda: len(written()) == count, 240)
     time.sleep(0.1)  # now they are stuck
     return [int(path.read_text()) for path in written()]
@@ -118,21 +120,30 @@ def ends_with_all_that_it_started(process, number, folder):
 
 
 def test_a_caller_that_is_interrupted_terminated_or_killed_leaves_no_rank(start_python):
-    interrupted, folder = start_python(STUCK + """
+    interrupted, folder = start_python(
+        STUCK
+        + """
 try:
     run_ranks(stuck, 2, "gloo", timeout=500)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     subprocess.run("rm *.pid", shell=True)
 print(run_ranks(dist.get_rank, 2), flush=True)
-""" + STUCK_IN_MANY_WAYS)
+"""
+        + STUCK_IN_MANY_WAYS
+    )
     # the other has no stdin, stdout, stderr, and many open files
-    killed, other_folder = start_python("""
+    killed, other_folder = start_python(
+        """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
 files = [open("/dev/null") for _ in range(1100)]
 assert files[0].fileno() == 0
-""" + STUCK + STUCK_IN_MANY_WAYS, preexec_fn=lambda: os.closerange(0, 3))
+"""
+        + STUCK
+        + STUCK_IN_MANY_WAYS,
+        preexec_fn=lambda: os.closerange(0, 3),
+    )
     pids = pids_in(folder, 2)
     start = time.monotonic()
     interrupted.send_signal(signal.SIGINT)
@@ -172,9 +183,13 @@ def test_asking_the_nursery_for_gpus_opens_none():
     assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
 
 
-@pytest.mark.parametrize("states, said, looks", [
-    ("RRS", "S", 3), ("S", "S", 1), ("T", "T", 1), ("R" * 30, "R", LOOKS)])
-def test_a_rank_that_asks_again_and_again_does_not_run(states, said, looks, monkeypatch):
+@pytest.mark.parametrize(
+    "states, said, looks",
+    [("RRS", "S", 3), ("S", "S", 1), ("T", "T", 1), ("R" * 30, "R", LOOKS)],
+)
+def test_a_rank_that_asks_again_and_again_does_not_run(
+    states, said, looks, monkeypatch
+):
     asked = iter(states)
     monkeypatch.setattr(processes, "look", lambda pid: (next(asked), 1))
     assert _state(1) == said and len(states) - len(list(asked)) == looks

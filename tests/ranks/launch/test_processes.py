@@ -47,8 +47,12 @@ def none_is_left():
 def alone(body):
     """Run `body` in a Python that has the file alone; return what it put in `found`."""
     script = SCRIPT + textwrap.dedent(body) + "\nprint(json.dumps(found))"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", script, str(PAGE)], timeout=100,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script, str(PAGE)],
+        timeout=100,
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -61,6 +65,7 @@ def child():
     def start(*command, **options):
         started.append(subprocess.Popen(command, **options))
         return started[-1].pid
+
     yield start
     for process in started:
         process.kill()
@@ -68,14 +73,24 @@ def child():
 
 
 def test_it_needs_no_torch_and_nothing_of_the_course():
-    assert alone("found = [name for name in sys.modules "
-                 "if name.startswith(('torch', 'manual_dp', 'psutil'))]") == []
+    assert (
+        alone(
+            "found = [name for name in sys.modules "
+            "if name.startswith(('torch', 'manual_dp', 'psutil'))]"
+        )
+        == []
+    )
 
 
-@pytest.mark.parametrize("how, code", [
-    ("lambda: os._exit(0)", 0), ("lambda: os._exit(77)", 77),
-    ("lambda: os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-    ("lambda: os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV)])
+@pytest.mark.parametrize(
+    "how, code",
+    [
+        ("lambda: os._exit(0)", 0),
+        ("lambda: os._exit(77)", 77),
+        ("lambda: os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("lambda: os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+    ],
+)
 def test_the_status_of_a_child_is_seen_and_left_to_be_reaped(how, code):
     assert alone(f"""
         reading, writing = os.pipe()
@@ -100,8 +115,15 @@ def test_where_there_is_no_waitid_a_child_is_reaped_as_it_is_seen():
         """) == [None, 7, True]
 
 
-@pytest.mark.parametrize("number, name", [
-    (signal.SIGKILL, "SIGKILL"), (11, "SIGSEGV"), (40, "signal 40"), (999, "signal 999")])
+@pytest.mark.parametrize(
+    "number, name",
+    [
+        (signal.SIGKILL, "SIGKILL"),
+        (11, "SIGSEGV"),
+        (40, "signal 40"),
+        (999, "signal 999"),
+    ],
+)
 def test_a_signal_has_a_name_or_its_number(number, name):
     assert processes.signal_name(number) == name
 
@@ -153,6 +175,7 @@ def test_all_that_descend_from_a_process_are_below_it(child):
 def test_without_a_proc_nothing_is_known_to_be_below(child, monkeypatch):
     def hidden(path):
         raise PermissionError
+
     child("sleep", "50")
     monkeypatch.setattr(os, "scandir", hidden)
     assert processes.below(os.getpid()) == set()

@@ -32,6 +32,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 # where it runs
 
+
 def test_a_rank_has_one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
 
@@ -44,6 +45,7 @@ def test_a_rank_has_one_thread(monkeypatch):
 def test_ranks_see_the_surroundings_of_the_moment(tmp_path, monkeypatch):
     def surroundings():
         import moment
+
         return os.environ.get("MOMENT"), os.getcwd(), moment.word, tempfile.gettempdir()
 
     monkeypatch.chdir(tmp_path)
@@ -53,24 +55,32 @@ def test_ranks_see_the_surroundings_of_the_moment(tmp_path, monkeypatch):
     for word in "first", "second":  # the module is read anew, too
         (tmp_path / "modules" / "moment.py").write_text(f"word = {word!r} + ''")
         monkeypatch.setenv("MOMENT", word)
-        assert run_ranks(surroundings, 1) == [(word, str(tmp_path), word, str(tmp_path))]
+        assert run_ranks(surroundings, 1) == [
+            (word, str(tmp_path), word, str(tmp_path))
+        ]
     monkeypatch.delenv("MOMENT")
     assert run_ranks(surroundings, 1)[0][0] is None
 
 
 def test_every_rank_draws_what_its_number_seeds_whatever_the_world_size():
     def numbers():
-        return (random.random(), float(numpy.random.rand()), torch.rand(1).item(),
-                torch.nn.Linear(1, 1).bias.item())
+        return (
+            random.random(),
+            float(numpy.random.rand()),
+            torch.rand(1).item(),
+            torch.nn.Linear(1, 1).bias.item(),
+        )
 
     first = run_ranks(numbers, 3)
     assert run_ranks(numbers, 2) == first[:2]
     assert len({number for row in first for number in row}) == 12
     for rank, row in enumerate(first):
         own = torch.Generator().manual_seed(rank)
-        assert row[:3] == (random.Random(rank).random(),
-                           numpy.random.RandomState(rank).rand(),
-                           torch.rand(1, generator=own).item())
+        assert row[:3] == (
+            random.Random(rank).random(),
+            numpy.random.RandomState(rank).rand(),
+            torch.rand(1, generator=own).item(),
+        )
 
 
 def test_no_rank_begins_before_all_have_joined():
@@ -86,9 +96,11 @@ def test_no_rank_begins_before_all_have_joined():
 def test_ranks_listen_on_loopback_alone():
     def listening():
         dist.all_reduce(torch.ones(1))
-        return [(link.status, link.laddr.ip)
-                for link in psutil.Process().net_connections("all") if link.family
-                in (socket.AF_INET, socket.AF_INET6)]
+        return [
+            (link.status, link.laddr.ip)
+            for link in psutil.Process().net_connections("all")
+            if link.family in (socket.AF_INET, socket.AF_INET6)
+        ]
 
     for links in run_ranks(listening, 3):
         assert {address for _, address in links} == {"127.0.0.1"}
@@ -111,7 +123,9 @@ def test_ranks_end_cleanly_five_times_in_a_row(monkeypatch):
         run_ranks(total, 3)
     assert status == [{0: 0, 1: 0, 2: 0}] * 5
 
+
 # what it raises
+
 
 def test_an_exception_is_named_with_its_rank_and_line():
     def fail():
@@ -138,8 +152,10 @@ def test_an_argument_that_does_not_unpickle_is_named():
 
 def test_a_result_that_cannot_be_sent_is_named():
     error = error_of(lambda: threading.Lock() if dist.get_rank() else 0)
-    assert str(error).startswith("rank 1 raised TypeError: the result, a lock, "
-                                 "cannot be sent back: TypeError: cannot pickle")
+    assert str(error).startswith(
+        "rank 1 raised TypeError: the result, a lock, "
+        "cannot be sent back: TypeError: cannot pickle"
+    )
 
 
 def test_words_that_gloo_uses_may_be_used():
@@ -160,7 +176,9 @@ def test_what_gloo_cannot_do_is_no_other_ranks_fault():
             return allow_no_more_files, ()
 
     error = error_of(print, FewFiles(), world_size=1)
-    assert re.search(r"rank 0 raised RuntimeError: (.|\n)*Too many open files", str(error))
+    assert re.search(
+        r"rank 0 raised RuntimeError: (.|\n)*Too many open files", str(error)
+    )
 
 
 def test_an_exception_that_cannot_be_shown_is_an_error():
@@ -173,7 +191,9 @@ def test_an_exception_that_cannot_be_shown_is_an_error():
 
     assert re.match("rank 0 raised .*Bad: <exception str", str(error_of(fail)))
 
+
 # a function that does not behave
+
 
 @pytest.mark.parametrize("parent_stays", [True, False])
 def test_a_copy_that_a_rank_forks_is_not_the_rank(parent_stays):
@@ -204,7 +224,9 @@ def test_an_error_in_a_copy_is_shown_and_an_exit_code_is_kept(capsys):
     assert run_ranks(fork, 1, divide) == [1]
     shown = capsys.readouterr()
     assert shown.out == "rank 0: forked\n"
-    assert shown.err.endswith("rank 0: ZeroDivisionError: integer division or modulo by zero\n")
+    assert shown.err.endswith(
+        "rank 0: ZeroDivisionError: integer division or modulo by zero\n"
+    )
     assert run_ranks(fork, 1, lambda: sys.exit(3)) == [3]
     assert capsys.readouterr().err == ""
 
@@ -234,6 +256,7 @@ def test_a_rank_may_put_anything_in_the_place_of_its_streams(stream):
 
 def remove_the_folder():
     import shutil
+
     shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/1")))
 
 
@@ -249,28 +272,42 @@ def spoil_builtins():
     builtins.len = builtins.isinstance = builtins.open = None
 
 
-@pytest.mark.parametrize("spoil, why, text", [
-    (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine"),
-    (write_no_more, r"OSError: \[Errno 27\] File too large", "mine"),
-    (open_no_more, r"OSError: \[Errno 24\] Too many open files: '/.*error-0'", "mine"),
-    (spoil_builtins, r"TypeError: 'NoneType' object is not callable", "mine"),
-    (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine \u4e2d" * 10**5)],
-    ids=["removed", "full", "no file left", "builtins", "long"])
+@pytest.mark.parametrize(
+    "spoil, why, text",
+    [
+        (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine"),
+        (write_no_more, r"OSError: \[Errno 27\] File too large", "mine"),
+        (
+            open_no_more,
+            r"OSError: \[Errno 24\] Too many open files: '/.*error-0'",
+            "mine",
+        ),
+        (spoil_builtins, r"TypeError: 'NoneType' object is not callable", "mine"),
+        (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine \u4e2d" * 10**5),
+    ],
+    ids=["removed", "full", "no file left", "builtins", "long"],
+)
 def test_an_error_that_cannot_be_written_down_is_told_all_the_same(spoil, why, text):
     def fail():
         spoil()
         raise ValueError(text)
 
     error = error_of(fail, world_size=1)
-    assert re.match(r"rank 0 exited with code 1: its error could not be written down "
-                    rf"\({why}\): ValueError: mine", str(error))
+    assert re.match(
+        r"rank 0 exited with code 1: its error could not be written down "
+        rf"\({why}\): ValueError: mine",
+        str(error),
+    )
     assert (error.kind, error.rank) == ("exited", 0) and len(str(error)) < 1200
 
 
 def test_a_result_that_cannot_be_written_down_is_told_all_the_same():
     error = error_of(remove_the_folder, world_size=1)
-    assert re.match(r"rank 0 exited with code 1: its error could not be written down "
-                    r".*error-0'\): FileNotFoundError: .*result-0'", str(error))
+    assert re.match(
+        r"rank 0 exited with code 1: its error could not be written down "
+        r".*error-0'\): FileNotFoundError: .*result-0'",
+        str(error),
+    )
 
 
 def test_a_rank_may_work_in_the_folder(tmp_path):

@@ -24,6 +24,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 # one cause
 
+
 @pytest.mark.parametrize("faulty", [0, 1, 2])
 def test_an_exception_is_named_and_not_what_the_waiting_ranks_say(faulty):
     def fail():
@@ -32,12 +33,20 @@ def test_an_exception_is_named_and_not_what_the_waiting_ranks_say(faulty):
         dist.all_reduce(torch.ones(1))
 
     error = error_of(fail, world_size=3)
-    assert str(error) == f"rank {faulty} raised KeyError: 'cause'" and error.rank == faulty
+    assert (
+        str(error) == f"rank {faulty} raised KeyError: 'cause'" and error.rank == faulty
+    )
 
 
-@pytest.mark.parametrize("number, name", [
-    (signal.SIGKILL, "SIGKILL"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGTERM, "SIGTERM"),
-    (40, "signal 40")])
+@pytest.mark.parametrize(
+    "number, name",
+    [
+        (signal.SIGKILL, "SIGKILL"),
+        (signal.SIGSEGV, "SIGSEGV"),
+        (signal.SIGTERM, "SIGTERM"),
+        (40, "signal 40"),
+    ],
+)
 def test_a_signal_is_named(number, name):
     def die():
         if dist.get_rank() == 1:
@@ -52,6 +61,7 @@ def test_a_signal_is_named(number, name):
 def test_a_crash_says_where():
     def crash():
         import ctypes
+
         return ctypes.string_at(0)  # reads address 0
 
     error = error_of(crash, world_size=1)
@@ -59,13 +69,18 @@ def test_a_crash_says_where():
     assert re.search(r"Segmentation fault(.|\n)* in crash", error.details)
 
 
-@pytest.mark.parametrize("how, code, text", [
-    (os._exit, 0, "without returning a result (exit code 0)"),
-    (sys.exit, 0, "without returning a result (exit code 0)"),
-    (sys.exit, None, "without returning a result (exit code 0)"),
-    (sys.exit, 256, "without returning a result (exit code 0)"),
-    (sys.exit, 3, "with code 3"), (os._exit, 3, "with code 3"),
-    (sys.exit, "the reason", "with code 1")])
+@pytest.mark.parametrize(
+    "how, code, text",
+    [
+        (os._exit, 0, "without returning a result (exit code 0)"),
+        (sys.exit, 0, "without returning a result (exit code 0)"),
+        (sys.exit, None, "without returning a result (exit code 0)"),
+        (sys.exit, 256, "without returning a result (exit code 0)"),
+        (sys.exit, 3, "with code 3"),
+        (os._exit, 3, "with code 3"),
+        (sys.exit, "the reason", "with code 1"),
+    ],
+)
 def test_an_exit_without_a_result_is_an_error(how, code, text, capsys):
     def leave():
         if dist.get_rank() == 1:
@@ -81,6 +96,7 @@ def test_an_exit_without_a_result_is_an_error(how, code, text, capsys):
 
 
 # time is up
+
 
 def stop():
     if dist.get_rank() == 1:
@@ -106,6 +122,7 @@ def sleep(wait):
     from torch.nn.parallel import DistributedDataParallel
 
     from manual_dp.ranks import ring_allreduce
+
     if wait == "backward":
         module = DistributedDataParallel(torch.nn.Linear(1, 1))
     if dist.get_rank() == 1:
@@ -124,21 +141,36 @@ def wait_for_one_another():
     dist.barrier()
 
 
-DEADLINE = 8  # seconds: all that hangs does so at once, and has to come to where it does
+DEADLINE = (
+    8  # seconds: all that hangs does so at once, and has to come to where it does
+)
 FILE = "kurs \u00fc \u4e2d \U0001f600.py"
 LATE_RANK = rf"rank {{}} had not finished after {DEADLINE} s: it was "
 # by name: a function, its arguments, the rank that is named, what is said, and where
 HANGS = {
     "stopped": (stop, (), 1, "stopped", None),
     "spins": (spin, (), 1, r"in spin, line \d+", "spin"),
-    "ignores signals": (ignore_signals, (), 1, r"in ignore_signals, line \d+",
-                        "ignore_signals"),
+    "ignores signals": (
+        ignore_signals,
+        (),
+        1,
+        r"in ignore_signals, line \d+",
+        "ignore_signals",
+    ),
     "nobody waits": (time.sleep, (50,), 0, "in .*; nor had rank 1", "call"),
-    **{f"sleeps while another waits, {wait}": (sleep, (wait,), 1, r"in sleep, line \d+",
-                                               "sleep")
-       for wait in ("async", "ring", "backward")},
+    **{
+        f"sleeps while another waits, {wait}": (
+            sleep,
+            (wait,),
+            1,
+            r"in sleep, line \d+",
+            "sleep",
+        )
+        for wait in ("async", "ring", "backward")
+    },
     "in a file of any name": ("in a file", (), 1, "in sleep, line 5", "sleep"),
-    "every rank waits": (wait_for_one_another, (), 0, None, "recv")}
+    "every rank waits": (wait_for_one_another, (), 0, None, "recv"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +188,12 @@ def sleep():
 
     def run(case):
         function, args, *_ = case
-        return error_of(names["sleep"] if function == "in a file" else function, *args,
-                        timeout=DEADLINE)
+        return error_of(
+            names["sleep"] if function == "in a file" else function,
+            *args,
+            timeout=DEADLINE,
+        )
+
     with ThreadPoolExecutor(len(HANGS)) as pool:
         return {**dict(zip(HANGS, pool.map(run, HANGS.values()))), "path": str(path)}
 
@@ -166,9 +202,14 @@ def sleep():
 def test_who_holds_up_the_others_is_named_at_the_deadline_not_who_waits(hung, name):
     _, _, rank, text, where = HANGS[name]
     error = hung[name]
-    said = LATE_RANK.format(rank) + text if text else (
-        f"time was up after {DEADLINE} s and every rank that was left was waiting: rank 0 in "
-        "recv, rank 1 in barrier")
+    said = (
+        LATE_RANK.format(rank) + text
+        if text
+        else (
+            f"time was up after {DEADLINE} s and every rank that was left was waiting: rank 0 in "
+            "recv, rank 1 in barrier"
+        )
+    )
     assert re.fullmatch(said, str(error)) and error.rank == rank
     assert (error.kind, error.where) == ("hung", where)
     assert re.match(r"rank 0: (.|\n)*\nrank 1: ", error.details)  # where both were
@@ -182,7 +223,9 @@ def test_a_skipped_call_is_named():
         dist.all_reduce(torch.ones(1))
 
     error = error_of(skip)
-    assert str(error) == "rank 0 was still waiting in all_reduce when rank 1 had finished"
+    assert (
+        str(error) == "rank 0 was still waiting in all_reduce when rank 1 had finished"
+    )
     assert (error.kind, error.rank, error.where) == ("left", 0, "all_reduce")
 
 
@@ -195,9 +238,13 @@ def test_tensors_of_other_sizes_end_in_an_error(capsys):
     assert "Received data size doesn't match expected size" in error.details
     capsys.readouterr()
 
+
 # of several, the first
 
-@pytest.mark.parametrize("how", ["hides it", "wraps it", "replaces it", "aborts", "is late"])
+
+@pytest.mark.parametrize(
+    "how", ["hides it", "wraps it", "replaces it", "aborts", "is late"]
+)
 def test_a_death_is_named_whatever_another_rank_makes_of_it(how):
     def rank_function():
         if dist.get_rank() == 1:
@@ -228,14 +275,19 @@ def test_the_earlier_of_two_causes_is_named(first):
     assert error_of(rank_function).rank == first
 
 
-@pytest.mark.parametrize("ended, first", [
-    ({0: (1.0, -signal.SIGABRT), 1: (1.02, -signal.SIGKILL)}, 1),
-    ({0: (1.0, -signal.SIGABRT), 1: (1.02, 3)}, 1),
-    ({0: (1.0, 3), 1: (1.0, -signal.SIGKILL)}, 1),
-    ({0: (1.0, 3), 1: (1.02, -signal.SIGKILL)}, 0),
-    ({0: (1.02, -signal.SIGABRT), 1: (1.0, -signal.SIGABRT)}, 1),
-])
-def test_an_abort_that_is_seen_first_may_follow_from_another_end(ended, first, tmp_path):
+@pytest.mark.parametrize(
+    "ended, first",
+    [
+        ({0: (1.0, -signal.SIGABRT), 1: (1.02, -signal.SIGKILL)}, 1),
+        ({0: (1.0, -signal.SIGABRT), 1: (1.02, 3)}, 1),
+        ({0: (1.0, 3), 1: (1.0, -signal.SIGKILL)}, 1),
+        ({0: (1.0, 3), 1: (1.02, -signal.SIGKILL)}, 0),
+        ({0: (1.02, -signal.SIGABRT), 1: (1.0, -signal.SIGABRT)}, 1),
+    ],
+)
+def test_an_abort_that_is_seen_first_may_follow_from_another_end(
+    ended, first, tmp_path
+):
     job = {"world_size": 2, "timeout": 9}
     assert judge(str(tmp_path), job, ended, {}).rank == first
 
@@ -249,7 +301,9 @@ def test_of_ranks_that_all_meet_with_the_same_the_lowest_is_named():
     for late in 0, 1, 2:
         assert str(error_of(fail, late, world_size=3)) == "rank 0 raised ValueError: 0"
 
+
 # what the ranks print
+
 
 def test_prints_come_in_the_order_of_ranks(capsys):
     def say():
@@ -263,8 +317,14 @@ def test_prints_come_in_the_order_of_ranks(capsys):
     run_ranks(say, 2)
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        f"rank {rank}: {text}" for rank in range(2)
-        for text in [*(f"line {i} of {rank}" for i in range(3)), "\ufffd no text", "no end"]]
+        f"rank {rank}: {text}"
+        for rank in range(2)
+        for text in [
+            *(f"line {i} of {rank}" for i in range(3)),
+            "\ufffd no text",
+            "no end",
+        ]
+    ]
     assert err == "rank 0: trouble\nrank 1: trouble\n"
 
 

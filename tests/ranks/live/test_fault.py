@@ -30,20 +30,32 @@ def test_a_place_is_a_cell_a_line_and_its_text(cell):
     assert len(place("cell 3", 3)) == len("cell 3, line 3: ") + 70
 
 
-@pytest.mark.parametrize("places, answer", [
-    ({0: ("S", RECV)}, True), ({0: ("S", RECV), 1: ("S", RECV)}, True),
-    ({0: ("S", RECV), 1: ("S", SLEEP)}, False), ({0: ("R", RECV)}, False),
-    ({0: ("T", "")}, False), ({0: ("S", "")}, False)])
+@pytest.mark.parametrize(
+    "places, answer",
+    [
+        ({0: ("S", RECV)}, True),
+        ({0: ("S", RECV), 1: ("S", RECV)}, True),
+        ({0: ("S", RECV), 1: ("S", SLEEP)}, False),
+        ({0: ("R", RECV)}, False),
+        ({0: ("T", "")}, False),
+        ({0: ("S", "")}, False),
+    ],
+)
 def test_a_rank_waits_if_it_sleeps_in_a_collective(places, answer):
     assert waiting(places) == answer
 
 
-@pytest.mark.parametrize("state, text, said", [
-    ("S", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
-    ("R", SLEEP, "rank 1 was running (cell 3, line 1: x = 1)"),
-    ("D", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
-    ("T", "", "rank 1 was stopped"), ("S", "", "rank 1 did not answer"),
-    ("R", "", "rank 1 was running")])
+@pytest.mark.parametrize(
+    "state, text, said",
+    [
+        ("S", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
+        ("R", SLEEP, "rank 1 was running (cell 3, line 1: x = 1)"),
+        ("D", SLEEP, "rank 1 had not finished (cell 3, line 1: x = 1)"),
+        ("T", "", "rank 1 was stopped"),
+        ("S", "", "rank 1 did not answer"),
+        ("R", "", "rank 1 was running"),
+    ],
+)
 def test_who_does_not_wait_holds_up_the_others(state, text, said, cell, tmp_path):
     job = {"world_size": 4, "ranks": [0, 1], "timeout": 3}
     found = judge(str(tmp_path), job, {}, {0: ("S", RECV), 1: (state, text)})

@@ -29,12 +29,15 @@ def test_names_functions_and_classes_live_on_from_cell_to_cell():
 
 def test_every_rank_knows_its_number_and_the_group_is_open():
     with Ranks(3) as ranks:
-        assert ranks.run("(rank, world_size, dist.get_rank(), dist.get_world_size())"
-                         ) == [(rank, 3, rank, 3) for rank in range(3)]
-        total = ranks.run("x = torch.tensor([rank + 0.5], dtype=torch.float64)\n"
-                          "dist.all_reduce(x)\nx")
-        assert all(torch.equal(x, torch.tensor([4.5], dtype=torch.float64))
-                   for x in total)
+        assert ranks.run(
+            "(rank, world_size, dist.get_rank(), dist.get_world_size())"
+        ) == [(rank, 3, rank, 3) for rank in range(3)]
+        total = ranks.run(
+            "x = torch.tensor([rank + 0.5], dtype=torch.float64)\ndist.all_reduce(x)\nx"
+        )
+        assert all(
+            torch.equal(x, torch.tensor([4.5], dtype=torch.float64)) for x in total
+        )
 
 
 def test_each_rank_draws_numbers_of_its_own():
@@ -51,12 +54,17 @@ def test_one_rank_is_enough():
 def test_without_a_group_there_is_a_file_to_meet_in():
     with Ranks(2, group=False) as ranks:
         assert str(ranks) == "2 ranks run: 0 to 1 (no group yet)."
-        assert ranks.run("import os\nos.path.getsize(store), dist.is_initialized()"
-                         ) == [(0, False)] * 2
-        ranks.run("dist.init_process_group('gloo', rank=rank, world_size=world_size,\n"
-                  "    store=dist.FileStore(store, world_size))")
-        assert ranks.run("x = torch.tensor(rank + 1)\ndist.all_reduce(x)\nx.item()"
-                         ) == [3, 3]
+        assert (
+            ranks.run("import os\nos.path.getsize(store), dist.is_initialized()")
+            == [(0, False)] * 2
+        )
+        ranks.run(
+            "dist.init_process_group('gloo', rank=rank, world_size=world_size,\n"
+            "    store=dist.FileStore(store, world_size))"
+        )
+        assert ranks.run(
+            "x = torch.tensor(rank + 1)\ndist.all_reduce(x)\nx.item()"
+        ) == [3, 3]
     with Ranks(2) as ranks, pytest.raises(RankError, match="NameError.*'store'"):
         ranks.run("store")
 
@@ -70,7 +78,9 @@ def test_a_cell_can_be_for_some_ranks():
 
 def test_what_the_ranks_print_is_printed_in_their_order(capsys):
     with Ranks(3) as ranks:
-        ranks.run("import time\ntime.sleep(0.1 * (2 - rank))\nprint('one')\nprint('two')")
+        ranks.run(
+            "import time\ntime.sleep(0.1 * (2 - rank))\nprint('one')\nprint('two')"
+        )
         ranks.run("import sys\nprint('three', file=sys.stderr)", [1])
         ranks.run("")
     out, err = capsys.readouterr()
@@ -80,8 +90,9 @@ def test_what_the_ranks_print_is_printed_in_their_order(capsys):
 
 def test_a_value_that_cannot_be_sent_comes_as_its_text_or_is_an_error_here(capsys):
     with Ranks(1) as ranks:
-        assert ranks.run("import threading\nthreading.Lock()"
-                         ) == ["<unlocked _thread.lock object>"]
+        assert ranks.run("import threading\nthreading.Lock()") == [
+            "<unlocked _thread.lock object>"
+        ]
         ranks.run("class Odd:\n    def __reduce__(self):\n        return int, ('odd',)")
         with pytest.raises(RankError, match="rank 0's result cannot be read") as caught:
             ranks.run("Odd()")
@@ -102,7 +113,9 @@ def test_push_gives_every_rank_its_own_copy():
         ranks.run("X += rank + 1")
         assert torch.equal(X, kept)
         first, second = ranks.run("scaled(X)")
-        assert torch.equal(first, 2 * (kept + 1)) and torch.equal(second, 2 * (kept + 2))
+        assert torch.equal(first, 2 * (kept + 1)) and torch.equal(
+            second, 2 * (kept + 2)
+        )
         with pytest.raises(TypeError, match="the values cannot be sent.*_thread.lock"):
             ranks.push(lock=ranks._one_at_a_time)
         large = torch.rand(3_000_000, dtype=torch.float64)  # 24 MB
@@ -110,11 +123,14 @@ def test_push_gives_every_rank_its_own_copy():
         assert all(torch.equal(got, large) for got in ranks["X"])
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ((0,), "world_size must be a whole number from 1 to 256, got 0"),
-    (("4",), "world_size must be a whole number"),
-    ((2, True, "mpi"), "backend must be one of"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0,), "world_size must be a whole number from 1 to 256, got 0"),
+        (("4",), "world_size must be a whole number"),
+        ((2, True, "mpi"), "backend must be one of"),
+    ],
+)
 def test_ranks_that_cannot_be_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Ranks(*arguments)
@@ -123,7 +139,9 @@ def test_ranks_that_cannot_be_are_refused(arguments, message):
 def test_only_ranks_that_there_are_can_be_asked():
     with Ranks(2) as running:
         for ranks in [], [2], [-1], [0, 0], ["0"], [True, 1]:
-            with pytest.raises(ValueError, match="ranks must be some of 0 to 1, each once"):
+            with pytest.raises(
+                ValueError, match="ranks must be some of 0 to 1, each once"
+            ):
                 running.run("rank", ranks)
         with pytest.raises(ValueError, match="timeout must be seconds"):
             running.run("rank", timeout=0)
@@ -207,21 +225,30 @@ def test_ranks_start_and_answer_at_once():
     with Ranks(4) as ranks:
         assert time.perf_counter() - start < LATE
         ranks.run("")
-        assert statistics.median(seconds(lambda: ranks.run("x = 1"))
-                                 for _ in range(30)) < 0.5
+        assert (
+            statistics.median(seconds(lambda: ranks.run("x = 1")) for _ in range(30))
+            < 0.5
+        )
 
 
 def test_200_cells_leave_no_more_memory_files_or_threads():
     def state(ranks, folder):
         here = psutil.Process()
         processes = [here, *map(psutil.Process, ranks.run("os.getpid()"))]
-        return ([process.memory_info().rss for process in processes],
-                [process.num_fds() for process in processes],
-                len(os.listdir(folder)), here.num_threads())
+        return (
+            [process.memory_info().rss for process in processes],
+            [process.num_fds() for process in processes],
+            len(os.listdir(folder)),
+            here.num_threads(),
+        )
 
     with Ranks(2) as ranks:
-        folder = ranks.run("import os\nos.path.dirname(os.readlink('/proc/self/fd/1'))")[0]
-        code = "x = torch.ones(100_000) * rank\ndist.all_reduce(x)\nprint('.' * 1000)\nx"
+        folder = ranks.run(
+            "import os\nos.path.dirname(os.readlink('/proc/self/fd/1'))"
+        )[0]
+        code = (
+            "x = torch.ones(100_000) * rank\ndist.all_reduce(x)\nprint('.' * 1000)\nx"
+        )
 
         def cells(count):
             for _ in range(count):
@@ -242,5 +269,8 @@ def test_an_error_goes_through_pickle():
         ranks.run("raise KeyError('a')")
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (str(copy), copy.kind, copy.rank, copy.where) == (
-        "rank 0 raised KeyError: 'a' (run 1, line 1: raise KeyError('a'))", "raised", 0,
-        "run 1, line 1: raise KeyError('a')")
+        "rank 0 raised KeyError: 'a' (run 1, line 1: raise KeyError('a'))",
+        "raised",
+        0,
+        "run 1, line 1: raise KeyError('a')",
+    )

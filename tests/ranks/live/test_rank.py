@@ -13,13 +13,24 @@ def one():
         yield ranks
 
 
-@pytest.mark.parametrize("code, value", [
-    ("", None), ("# no more than this", None), ("x = 1", None), ("1\nx = 2", None),
-    ("x = 1\nx + 1  # and a comment", 2), ("(1,\n 2)", (1, 2)), ("x = 1; x", 1),
-    ("if True:\n    5", None), ("'''a\nb'''", "a\nb"), ("__name__", "__main__"),
-    ("[i for i in range(3)]", [0, 1, 2]), ("n = 2\n[n * i for i in range(3)]", [0, 2, 4]),
-    ("lambda: 1", "called"),
-])
+@pytest.mark.parametrize(
+    "code, value",
+    [
+        ("", None),
+        ("# no more than this", None),
+        ("x = 1", None),
+        ("1\nx = 2", None),
+        ("x = 1\nx + 1  # and a comment", 2),
+        ("(1,\n 2)", (1, 2)),
+        ("x = 1; x", 1),
+        ("if True:\n    5", None),
+        ("'''a\nb'''", "a\nb"),
+        ("__name__", "__main__"),
+        ("[i for i in range(3)]", [0, 1, 2]),
+        ("n = 2\n[n * i for i in range(3)]", [0, 2, 4]),
+        ("lambda: 1", "called"),
+    ],
+)
 def test_the_last_expression_is_the_cells_value(one, code, value):
     [got] = one.run(code)
     assert ("called" if callable(got) and got() == 1 else got) == value
@@ -35,9 +46,15 @@ def test_each_line_of_a_traceback_is_of_a_cell_or_of_what_it_calls():
         ranks.run("def f():\n    return 1 / 0\nf()")
     lines = caught.value.details.splitlines()
     assert "           ~~^~~" in lines
-    lines = [line for line in lines if line.strip("~^ ")]  # Python 3.13 marks calls, too
-    assert lines[1:5] == ['  File "run 1", line 3, in <module>', "    f()",
-                          '  File "run 1", line 2, in f', "    return 1 / 0"]
+    lines = [
+        line for line in lines if line.strip("~^ ")
+    ]  # Python 3.13 marks calls, too
+    assert lines[1:5] == [
+        '  File "run 1", line 3, in <module>',
+        "    f()",
+        '  File "run 1", line 2, in f',
+        "    return 1 / 0",
+    ]
 
 
 def test_a_value_that_is_shown_is_not_sent(capsys):

@@ -1,9 +1,9 @@
 """How much, and whose: rows of bars and boxes on one scale.
 
-    shards      the rows of each rank                                   split_the_batch
-    weights     how much each image counts in a step                    one_step
-    buckets     which gradients lie in which bucket                     ddp_by_hand
-    sampler     which rank sees which example, epoch by epoch           ddp_program
+shards      the rows of each rank                                   split_the_batch
+weights     how much each image counts in a step                    one_step
+buckets     which gradients lie in which bucket                     ddp_by_hand
+sampler     which rank sees which example, epoch by epoch           ddp_program
 """
 
 from fractions import Fraction
@@ -29,11 +29,28 @@ def shards(sizes_by_case):
         for rank, x, width, left, side in _columns(sizes, 24.0, least, 6, 448):
             colour = rank_colour(rank)
             for row in range(sizes[rank]):
-                card.box(left + row * side + 0.8, 34, side - 1.6, 24, colour=colour,
-                         rx=min(3, side / 4))
+                card.box(
+                    left + row * side + 0.8,
+                    34,
+                    side - 1.6,
+                    24,
+                    colour=colour,
+                    rx=min(3, side / 4),
+                )
             if not sizes[rank]:
-                card.box(x + 1, 34, width - 2, 24, "no rows", "#ffffff", INK, 10.5,
-                         stroke=colour, stroke_width=1.5, stroke_dasharray="3 3")
+                card.box(
+                    x + 1,
+                    34,
+                    width - 2,
+                    24,
+                    "no rows",
+                    "#ffffff",
+                    INK,
+                    10.5,
+                    stroke=colour,
+                    stroke_width=1.5,
+                    stroke_dasharray="3 3",
+                )
             card.text(f"rank {rank}", x + width / 2, 70, 12, colour, font_weight="bold")
         card.y += 92
     return card.picture()
@@ -57,27 +74,49 @@ def weights(sizes):
     Two ways to average: the mean of the ranks' means, and one division.
     """
     fair, rows = Fraction(1, sum(sizes)), ", ".join(map(str, sizes))
-    ways = {"mean of the ranks' means": [Fraction(1, len(sizes) * max(size, 1))
-                                         for size in sizes],
-            "sum, divided once": [fair] * len(sizes)}
+    ways = {
+        "mean of the ranks' means": [
+            Fraction(1, len(sizes) * max(size, 1)) for size in sizes
+        ],
+        "sum, divided once": [fair] * len(sizes),
+    }
     most = max(share for way in ways.values() for share, n in zip(way, sizes) if n)
-    card = Lanes(332, f"How much each image counts, for shards of {rows} rows: {fair} "
-                      "each if the sum is divided once", most, 114, WIDTH - 198)
+    card = Lanes(
+        332,
+        f"How much each image counts, for shards of {rows} rows: {fair} "
+        "each if the sum is divided once",
+        most,
+        114,
+        WIDTH - 198,
+    )
     card.y = 4
     for way, shares in ways.items():
         card.heading(way, 16, 14)
         for rank, x, width, left, side in _columns(sizes, 34.0, 42, 10, 404):
             size, tall = sizes[rank], float(shares[rank] * (84 / most))
             for i in range(size):
-                card.box(left + i * side + 1, 114 - tall, side - 2, tall, rx=2,
-                         colour=rank_colour(rank))
+                card.box(
+                    left + i * side + 1,
+                    114 - tall,
+                    side - 2,
+                    tall,
+                    rx=2,
+                    colour=rank_colour(rank),
+                )
             words = str(shares[rank]) + " each" * (size > 1) if size else "no rows"
             card.text(words, x + width / 2, 126)
-            card.text(f"rank {rank}", x + width / 2, 142, 12, rank_colour(rank),
-                      font_weight="bold")
+            card.text(
+                f"rank {rank}",
+                x + width / 2,
+                142,
+                12,
+                rank_colour(rank),
+                font_weight="bold",
+            )
         y = 114 - float(fair * (84 / most))
-        card.line(16, y, WIDTH - 56, y, stroke=INK, stroke_width=1.2,
-                  stroke_dasharray="5 3")
+        card.line(
+            16, y, WIDTH - 56, y, stroke=INK, stroke_width=1.2, stroke_dasharray="5 3"
+        )
         card.text(fair, WIDTH - 50, svg.short(card.y + y) - card.y, 13, INK, "start")
         card.y += 162
     return card.picture()
@@ -94,8 +133,10 @@ def buckets(cases):
     card.y = 4
     for label, groups in cases.items():
         card.heading(f"{label}: {said[label]}", 14, 14, 13)
-        names = [group[0][0] if len(group) == 1 else f"{group[0][0]} to {group[-1][0]}"
-                 for group in groups]
+        names = [
+            group[0][0] if len(group) == 1 else f"{group[0][0]} to {group[-1][0]}"
+            for group in groups
+        ]
         least = [svg.wide(name, 11) + 6 for name in names]
         sizes = [sum(numel for _, numel in group) for group in groups]
         x = 14
@@ -117,13 +158,24 @@ def sampler(epochs, examples):
     examples: how many there are. A column is cut where several ranks see its example,
     or one rank sees it twice; a dashed one is seen by nobody.
     """
-    seen = {label: [[rank for rank, mine in enumerate(ranks) for j in mine if j == i]
-                    for i in range(examples)] for label, ranks in epochs.items()}
-    said = {label: f"more than once {_which(columns, lambda n: n > 1)}, "
-                   f"never {_which(columns, lambda n: n == 0)}"
-            for label, columns in seen.items()}
-    card = Lanes(72 + 40 * len(epochs),
-                 f"Which rank sees which example. {listed(said)}", examples, 148)
+    seen = {
+        label: [
+            [rank for rank, mine in enumerate(ranks) for j in mine if j == i]
+            for i in range(examples)
+        ]
+        for label, ranks in epochs.items()
+    }
+    said = {
+        label: f"more than once {_which(columns, lambda n: n > 1)}, "
+        f"never {_which(columns, lambda n: n == 0)}"
+        for label, columns in seen.items()
+    }
+    card = Lanes(
+        72 + 40 * len(epochs),
+        f"Which rank sees which example. {listed(said)}",
+        examples,
+        148,
+    )
     card.heading("The rank that sees each example", 16, 20, 15)
     card.label("example", 52, 10)
     for i in range(examples):
@@ -137,15 +189,33 @@ def sampler(epochs, examples):
 
 
 def _which(columns, asked):
-    return ", ".join(str(i) for i, ranks in enumerate(columns)
-                     if asked(len(ranks))) or "none"
+    return (
+        ", ".join(str(i) for i, ranks in enumerate(columns) if asked(len(ranks)))
+        or "none"
+    )
 
 
 def _seen(card, x, side, ranks):
     if not ranks:
-        card.box(x + 2, 67, side - 4, 32, colour="#ffffff", stroke=svg.SOFT,
-                 stroke_width=1.5, stroke_dasharray="3 3")
+        card.box(
+            x + 2,
+            67,
+            side - 4,
+            32,
+            colour="#ffffff",
+            stroke=svg.SOFT,
+            stroke_width=1.5,
+            stroke_dasharray="3 3",
+        )
     for i, rank in enumerate(ranks):
         high = 34 / len(ranks)
-        card.box(x + 1, 66 + 34 * i / len(ranks), side - 2, high - (len(ranks) > 1),
-                 rank, rank_colour(rank), size=min(12, high - 2), rx=4)
+        card.box(
+            x + 1,
+            66 + 34 * i / len(ranks),
+            side - 2,
+            high - (len(ranks) > 1),
+            rank,
+            rank_colour(rank),
+            size=min(12, high - 2),
+            rx=4,
+        )

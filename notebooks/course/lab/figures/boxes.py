@@ -1,10 +1,10 @@
 """Who is where, and what belongs together: boxes, with few arrows.
 
-    memory      which ranks hold which memory                           replicas
-    worlds      a list in one process, and a process a rank             processes
-    spread      how numbers reach all ranks, round by round             processes
-    calls       which calls of a collective met                         processes
-    hosts       hosts, the torchrun on each, its ranks                  many_machines
+memory      which ranks hold which memory                           replicas
+worlds      a list in one process, and a process a rank             processes
+spread      how numbers reach all ranks, round by round             processes
+calls       which calls of a collective met                         processes
+hosts       hosts, the torchrun on each, its ranks                  many_machines
 """
 
 from course.lab.figures import svg
@@ -21,9 +21,11 @@ def memory(addresses_by_label):
     addresses_by_label: a dict from a label to each rank's `data_ptr()`. Only whether
     two are equal is used, so that the picture is the same in every run.
     """
-    said = {label: f"{plural(len(set(addresses)), 'tensor')} in memory for "
-                   f"{plural(len(addresses), 'rank')}"
-            for label, addresses in addresses_by_label.items()}
+    said = {
+        label: f"{plural(len(set(addresses)), 'tensor')} in memory for "
+        f"{plural(len(addresses), 'rank')}"
+        for label, addresses in addresses_by_label.items()
+    }
     card = svg.Card(152 * len(said) + 6, f"Who holds which memory. {listed(said)}")
     card.y = 4
     for label, addresses in addresses_by_label.items():
@@ -31,8 +33,10 @@ def memory(addresses_by_label):
         card.text(said[label], WIDTH - 16, 16, 13, INK, "end")
         columns = _columns(len(addresses), 8)
         for address in dict.fromkeys(addresses):
-            _held(card, [column for column, held in zip(columns, addresses)
-                         if held == address])
+            _held(
+                card,
+                [column for column, held in zip(columns, addresses) if held == address],
+            )
         for rank, x, width in columns:
             card.box(x - width / 2, 34, width, 28, f"rank {rank}", rank_colour(rank))
         card.y += 152
@@ -42,8 +46,9 @@ def memory(addresses_by_label):
 def _columns(number, gap):
     """Return (rank, middle, width) of each rank's column."""
     wide = (WIDTH - 32) / number
-    return [(rank, 16 + wide * (rank + 0.5), min(wide - gap, 92))
-            for rank in range(number)]
+    return [
+        (rank, 16 + wide * (rank + 0.5), min(wide - gap, 92)) for rank in range(number)
+    ]
 
 
 def _held(card, columns):
@@ -66,8 +71,11 @@ def worlds(alone, apart):
     alone: the list. apart: what each rank holds, in rank order; as many.
     """
     many = f"{len(apart)} processes" if len(apart) > 1 else "1 process"
-    card = svg.Card(276, f"One process with a list of {len(alone)}, and {many} that "
-                         "hold one number each and send messages")
+    card = svg.Card(
+        276,
+        f"One process with a list of {len(alone)}, and {many} that "
+        "hold one number each and send messages",
+    )
     columns = _columns(len(alone), 10)
     card.heading("lessons 0 to 7: one process holds a list", 16, 18, 13)
     card.box(16, 34, WIDTH - 32, 78, colour=svg.PALE, stroke=INK)
@@ -78,12 +86,14 @@ def worlds(alone, apart):
     for rank, x, width in columns:
         card.box(x - width / 2 - 3, 146, width + 6, 76, colour=svg.PALE, stroke=INK)
         card.text(f"rank {rank}", x, 162, 11)
-        card.box(x - width / 2 + 3, 178, width - 6, 36, f"{apart[rank]:g}",
-                 rank_colour(rank))
+        card.box(
+            x - width / 2 + 3, 178, width - 6, 36, f"{apart[rank]:g}", rank_colour(rank)
+        )
     for (_, x, _), (_, peer, _) in zip(columns, columns[1:]):
         card.arrow((x + 4, 240), (peer - 4, 240), INK, both=True)
-    card.text("nothing is shared: what a rank has to know is sent to it", WIDTH / 2,
-              262)
+    card.text(
+        "nothing is shared: what a rank has to know is sent to it", WIDTH / 2, 262
+    )
     return card.picture()
 
 
@@ -100,8 +110,10 @@ def spread(sends, src=0):
             todo.append(peer)
             messages.append((i, rank, peer))
     last = max(got.values())
-    card = svg.Card(62 * last + 60, f"The numbers of rank {src} reach {len(sends)} "
-                                    f"ranks in {last} rounds")
+    card = svg.Card(
+        62 * last + 60,
+        f"The numbers of rank {src} reach {len(sends)} ranks in {last} rounds",
+    )
     wide = (WIDTH - 132) / len(sends)
     xs = [68 + wide * (rank + 0.5) for rank in range(len(sends))]
     for i, rank, peer in sorted(messages):
@@ -126,12 +138,17 @@ def calls(calls_by_rank):
     fewer calls than others, its place is empty and there is no sum.
     """
     ranks, number = len(calls_by_rank), max(map(len, calls_by_rank))
-    columns = [[calls[i] if i < len(calls) else None for calls in calls_by_rank]
-               for i in range(number)]
+    columns = [
+        [calls[i] if i < len(calls) else None for calls in calls_by_rank]
+        for i in range(number)
+    ]
     mixed = [len({call[0] for call in column if call}) > 1 for column in columns]
     wide = (WIDTH - 92) / number
-    card = svg.Card(84 + 62 * ranks, f"{number} calls on {ranks} ranks, matched by "
-                                     f"order; {sum(mixed)} of them mix different steps")
+    card = svg.Card(
+        84 + 62 * ranks,
+        f"{number} calls on {ranks} ranks, matched by "
+        f"order; {sum(mixed)} of them mix different steps",
+    )
     for rank in range(ranks):
         card.heading(f"rank {rank}", 16, 58 + 62 * rank, 12)
     for i, column in enumerate(columns):
@@ -151,8 +168,9 @@ def _column(card, column, x, width, mixed):
             card.box(*place, f"{call[0]}: {call[1]:g}", rank_colour(rank))
             words = f"sum {call[2]:g}" + ", of different steps" * mixed
         else:
-            card.box(*place, "no call", svg.PALE, INK, stroke=INK,
-                     stroke_dasharray="4 3")
+            card.box(
+                *place, "no call", svg.PALE, INK, stroke=INK, stroke_dasharray="4 3"
+            )
     if None in column:
         words = "no sum: a rank is missing"
     card.text(words, x, foot + 14, 11.5, colour, font_weight="bold")
@@ -162,8 +180,11 @@ def hosts(hosts):
     """Draw each host with its ranks: hosts[i] is a list of (local rank, rank)."""
     tall, middle = 88 + 40 * max(map(len, hosts)), WIDTH / 2
     wide = (WIDTH - 12 - 16 * len(hosts)) / len(hosts)
-    card = svg.Card(98 + tall, f"{len(hosts)} hosts meet at one address; together they "
-                               f"have {sum(map(len, hosts))} ranks")
+    card = svg.Card(
+        98 + tall,
+        f"{len(hosts)} hosts meet at one address; together they "
+        f"have {sum(map(len, hosts))} ranks",
+    )
     card.box(middle - 130, 12, 260, 30, "rendezvous: one host's address", svg.SOFT)
     for number, members in enumerate(hosts):
         left = 14 + number * (wide + 16)
@@ -173,6 +194,13 @@ def hosts(hosts):
         card.text(f"host {number}", x, 100, 13, font_weight="bold")
         card.box(left + 8, 116, wide - 16, 30, "torchrun", INK)
         for row, (local, rank) in enumerate(sorted(members)):
-            card.box(left + 8, 158 + 40 * row, wide - 16, 34,
-                     f"local rank {local}: rank {rank}", rank_colour(rank), size=11)
+            card.box(
+                left + 8,
+                158 + 40 * row,
+                wide - 16,
+                34,
+                f"local rank {local}: rank {rank}",
+                rank_colour(rank),
+                size=11,
+            )
     return card.picture()

@@ -1,10 +1,10 @@
 """What goes from whom to whom: boxes, and an arrow for each way.
 
-    places      where ranks stand: a star, a circle or a tree, as the sends have it
-    between     an arrow from box to box
-    split       what each way to split LeNet sends                      split_the_work
-    traffic     who sends how many bytes to whom                        dataparallel
-    messages    what each message of a ring carried                     wrong_on_purpose
+places      where ranks stand: a star, a circle or a tree, as the sends have it
+between     an arrow from box to box
+split       what each way to split LeNet sends                      split_the_work
+traffic     who sends how many bytes to whom                        dataparallel
+messages    what each message of a ring carried                     wrong_on_purpose
 """
 
 import math
@@ -75,10 +75,13 @@ def _tree(parent):
         mine = [column[child] for child in children[rank]]
         column[rank] = sum(mine) / len(mine) if mine else leaves
         leaves += not mine
+
     descend(0)
     deep = max(depth.values())
-    return [(2 * column[rank] / max(leaves - 1, 1) - 1, 2 * depth[rank] / deep - 1)
-            for rank in sorted(children)]
+    return [
+        (2 * column[rank] / max(leaves - 1, 1) - 1, 2 * depth[rank] / deep - 1)
+        for rank in sorted(children)
+    ]
 
 
 def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
@@ -92,8 +95,13 @@ def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
     part = min(wide / 2 / max(abs(dx), 1e-9), high / 2 / max(abs(dy), 1e-9))
     right = -dy / length, dx / length
     x, y = beside * right[0], beside * right[1]
-    card.arrow((start[0] + part * dx + x, start[1] + part * dy + y),
-               (end[0] - part * dx + x, end[1] - part * dy + y), colour, thick, both)
+    card.arrow(
+        (start[0] + part * dx + x, start[1] + part * dy + y),
+        (end[0] - part * dx + x, end[1] - part * dy + y),
+        colour,
+        thick,
+        both,
+    )
     return (start[0] + dx / 2 + x, start[1] + dy / 2 + y), right
 
 
@@ -106,24 +114,32 @@ def split(bytes_by_way):
     The more bytes, the thicker the arrow, on one scale for all ways.
     """
     most = max(row[1] for rows in bytes_by_way.values() for row in rows)
-    sums = {way: _size(sum(row[1] for row in rows))
-            for way, rows in bytes_by_way.items()}
-    card = svg.Card(sum(76 + 32 * len(rows) for rows in bytes_by_way.values()) + 8,
-                    "What crosses between two devices in one step: "
-                    + listed(sums, ", "))
+    sums = {
+        way: _size(sum(row[1] for row in rows)) for way, rows in bytes_by_way.items()
+    }
+    card = svg.Card(
+        sum(76 + 32 * len(rows) for rows in bytes_by_way.values()) + 8,
+        "What crosses between two devices in one step: " + listed(sums, ", "),
+    )
     card.y = 4
     for way, rows in bytes_by_way.items():
         card.heading(way, 16, 16, 15)
         card.text(f"{sums[way]} a step", WIDTH - 16, 16, 13, INK, "end")
         for rank, x in enumerate((88, WIDTH - 88)):
-            card.line(x, 60, x, 60 + 32 * len(rows), stroke=COLOURS[rank],
-                      stroke_width=3)
+            card.line(
+                x, 60, x, 60 + 32 * len(rows), stroke=COLOURS[rank], stroke_width=3
+            )
             card.box(x - 76, 30, 152, 36, colour=COLOURS[rank])
             card.text(f"device {rank}", x, 40, 12, "#ffffff", font_weight="bold")
             card.text(HOLDS.get(way, ("", ""))[rank], x, 55, 10.5, "#ffffff")
         for i, (label, number, *sender) in enumerate(rows):
-            _transfer(card, f"{label}, {_size(number)}", 88 + 32 * i,
-                      max(13 * number / most, 1), sender[0] if sender else i % 2)
+            _transfer(
+                card,
+                f"{label}, {_size(number)}",
+                88 + 32 * i,
+                max(13 * number / most, 1),
+                sender[0] if sender else i % 2,
+            )
         card.y += 76 + 32 * len(rows)
     return card.picture()
 
@@ -138,8 +154,12 @@ def _size(number):
 
 def _transfer(card, label, y, thick, sender):
     ends = [(91, y), (WIDTH - 91, y)]
-    card.arrow(*(ends[::-1] if sender == 1 else ends),
-               INK if sender == "both" else COLOURS[sender], thick, sender == "both")
+    card.arrow(
+        *(ends[::-1] if sender == 1 else ends),
+        INK if sender == "both" else COLOURS[sender],
+        thick,
+        sender == "both",
+    )
     card.text(label, WIDTH / 2, y - thick / 2 - 8, 11.5)
 
 
@@ -158,24 +178,43 @@ def traffic(logs, world_size, word="device"):
     sums = {label: totals(log, world_size) for label, log in logs.items()}
     worst = {label: _size(max(map(max, both))) for label, both in sums.items()}
     high = 20 if world_size < 3 else 200 if world_size < 5 else 330
-    said = {label: f"at most {size} out of or into a {word}"
-            for label, size in worst.items()}
-    card = svg.Card((high + 106) * len(logs) + 8,
-                    f"Bytes that cross between {word}s in one step. {listed(said)}")
+    said = {
+        label: f"at most {size} out of or into a {word}"
+        for label, size in worst.items()
+    }
+    card = svg.Card(
+        (high + 106) * len(logs) + 8,
+        f"Bytes that cross between {word}s in one step. {listed(said)}",
+    )
     card.y = 4
     for label, ways in links.items():
         card.heading(label, 16, 16)
         card.text(f"busiest {word}: {worst[label]}", WIDTH - 16, 16, 13, INK, "end")
-        where = places(ways, world_size, WIDTH - WIDE - 40, high,
-                       (WIDTH / 2, 65 + high / 2))
+        where = places(
+            ways, world_size, WIDTH - WIDE - 40, high, (WIDTH / 2, 65 + high / 2)
+        )
         for (source, target), number in sorted(ways.items()):
             thick = max(number * scale, 1)
-            between(card, where[source], where[target], WIDE + 6, TALL + 6,
-                    rank_colour(source), thick,
-                    beside=thick / 2 + 4 if (target, source) in ways else 0)
+            between(
+                card,
+                where[source],
+                where[target],
+                WIDE + 6,
+                TALL + 6,
+                rank_colour(source),
+                thick,
+                beside=thick / 2 + 4 if (target, source) in ways else 0,
+            )
         for rank, (out, into) in enumerate(zip(*sums[label])):
-            _rank(card, rank, where[rank], f"{word} {rank}", 15, 16,
-                  (f"out {_size(out)}", f"in {_size(into)}"))
+            _rank(
+                card,
+                rank,
+                where[rank],
+                f"{word} {rank}",
+                15,
+                16,
+                (f"out {_size(out)}", f"in {_size(into)}"),
+            )
         card.y += high + 106
     return card.picture()
 
@@ -195,33 +234,51 @@ def messages(runs, world_size):
     number) in order; first and last: each rank's number before and after.
     """
     high = 30 if world_size < 3 else 190 if world_size < 5 else 280
-    ends = {label: "ranks end with " + ", ".join(f"{number:g}" for number in last)
-            for label, (_, _, last) in runs.items()}
-    card = svg.Card((high + 120) * len(runs) + 8,
-                    f"What each message carried. {listed(ends)}")
+    ends = {
+        label: "ranks end with " + ", ".join(f"{number:g}" for number in last)
+        for label, (_, _, last) in runs.items()
+    }
+    card = svg.Card(
+        (high + 120) * len(runs) + 8, f"What each message carried. {listed(ends)}"
+    )
     card.y = 4
     for label, (sent, first, last) in runs.items():
         card.heading(label, 16, 16)
         links = {}
         for source, target, number in sent:
             links.setdefault((source, target), []).append(f"{number:g}")
-        where = places(links, len(first), WIDTH - WIDE - 124, high,
-                       (WIDTH / 2, 69 + high / 2))
+        where = places(
+            links, len(first), WIDTH - WIDE - 124, high, (WIDTH / 2, 69 + high / 2)
+        )
         for (source, target), numbers in sorted(links.items()):
-            _told(card, where[source], where[target], ", ".join(numbers),
-                  (target, source) in links, rank_colour(source))
+            _told(
+                card,
+                where[source],
+                where[target],
+                ", ".join(numbers),
+                (target, source) in links,
+                rank_colour(source),
+            )
         for rank, middle in enumerate(where):
-            _rank(card, rank, middle, f"rank {rank}", 15.5, 15.5,
-                  (f"holds {first[rank]:g}", f"ends with {last[rank]:g}"),
-                  font_weight="normal")
+            _rank(
+                card,
+                rank,
+                middle,
+                f"rank {rank}",
+                15.5,
+                15.5,
+                (f"holds {first[rank]:g}", f"ends with {last[rank]:g}"),
+                font_weight="normal",
+            )
         card.y += high + 120
     return card.picture()
 
 
 def _told(card, start, end, words, back, colour):
     """Draw an arrow, and beside it what it carried."""
-    (x, y), (right, down) = between(card, start, end, WIDE + 6, TALL + 6, colour, 2.5,
-                                    beside=5 * back)
+    (x, y), (right, down) = between(
+        card, start, end, WIDE + 6, TALL + 6, colour, 2.5, beside=5 * back
+    )
     out = 1 if back else -1  # what is outside of the ring is on its arrows' left hand
     side = out * right
     anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"

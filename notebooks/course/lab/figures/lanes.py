@@ -1,9 +1,9 @@
 """Rows of boxes over one axis, from top to bottom: the frame of half the pictures.
 
-    Lanes       a card with one scale: its `bar`s, `label`s, `axis`, `legend`
-    hand        a line that moves from left to right, as time does
-    plural      "1 bucket", "2 buckets"
-    listed      what a title says of several things
+Lanes       a card with one scale: its `bar`s, `label`s, `axis`, `legend`
+hand        a line that moves from left to right, as time does
+plural      "1 bucket", "2 buckets"
+listed      what a title says of several things
 """
 
 from course.lab.figures import svg
@@ -27,8 +27,9 @@ class Lanes(svg.Card):
         """Write in front of a row what it is."""
         self.text(words, self.left - gap, y, size, INK, "end")
 
-    def bar(self, start, end, y, high, colour, words="", *, less=0, least=-WIDTH,
-            **style):
+    def bar(
+        self, start, end, y, high, colour, words="", *, less=0, least=-WIDTH, **style
+    ):
         """Draw a box from start to end on the scale, `less` pixels short of its end."""
         width = max(self.scale * (end - start) - less, least)
         self.box(self.at(start), y, width, high, words, colour, **style)
@@ -50,6 +51,7 @@ class Lanes(svg.Card):
 def hand(card, left, right, spans, end, seconds, colour="#c2410c"):
     """Let a line move from left to right until `end`; spans: its (top, bottom)s."""
     import drawsvg
+
     style, start = {"stroke": colour, "stroke_width": 2}, f"translate({left} 0)"
     if len(spans) == 1:
         [(top, bottom)] = spans

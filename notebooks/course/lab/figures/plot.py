@@ -12,16 +12,26 @@ inside, so that importing this file costs nothing.
 
 from itertools import cycle
 
-COLOURS = ["#3268a8", "#d9822b", "#3a9a6a", "#b5446e",
-           "#7a5ea8", "#5b8f95", "#a08a2c", "#6b7078"]
+COLOURS = [
+    "#3268a8",
+    "#d9822b",
+    "#3a9a6a",
+    "#b5446e",
+    "#7a5ea8",
+    "#5b8f95",
+    "#a08a2c",
+    "#6b7078",
+]
 INK, FAINT = "#30343a", "#e3e6ea"
 
 
 def axes(xlabel="", ylabel="", title="", width=6.4, height=2.9, panels=1):
     """Make axes with the course's look; a list of them if `panels` is more than 1."""
     import matplotlib.pyplot as plt
-    figure, grid = plt.subplots(1, panels, figsize=(width, height), dpi=110,
-                                squeeze=False, layout="constrained")
+
+    figure, grid = plt.subplots(
+        1, panels, figsize=(width, height), dpi=110, squeeze=False, layout="constrained"
+    )
     for ax in grid[0]:
         ax.set_xlabel(xlabel, color=INK)
         ax.set_ylabel(ylabel, color=INK)
@@ -43,8 +53,15 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
     log = "y" if log is True else log or ""
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, values in zip(cycle(COLOURS), rows.values()):
-        ax.plot(x[:len(values)], values, color=colour, lw=1.8, alpha=0.9, markersize=4,
-                marker="o" if len(values) <= 30 else "")
+        ax.plot(
+            x[: len(values)],
+            values,
+            color=colour,
+            lw=1.8,
+            alpha=0.9,
+            markersize=4,
+            marker="o" if len(values) <= 30 else "",
+        )
     if "y" in log:
         ax.set_yscale("log")
     if "x" in log:
@@ -55,8 +72,9 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
     return _label_ends(ax, rows)
 
 
-def bars(labels, values, ylabel, title="", form="{:g}", xlabel="",
-         colours=COLOURS[0], **size):
+def bars(
+    labels, values, ylabel, title="", form="{:g}", xlabel="", colours=COLOURS[0], **size
+):
     """Draw a bar for each label, the number above it; in one colour if none is said."""
     ax = axes(xlabel, ylabel, title, **size)
     drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
@@ -69,6 +87,7 @@ def bars(labels, values, ylabel, title="", form="{:g}", xlabel="",
 def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
     """Draw for each label the mean of its runs, and the band between their extremes."""
     import numpy as np
+
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, runs in zip(cycle(COLOURS), rows.values()):
         runs = np.array(runs)
@@ -84,8 +103,9 @@ def tables(values_by_label, xlabel, ylabel):
     panels = panels if isinstance(panels, list) else [panels]
     for ax, (label, values) in zip(panels, values_by_label.items()):
         reach = float(values.abs().max())
-        image = ax.imshow(values.tolist(), cmap="RdBu_r", vmin=-reach, vmax=reach,
-                          aspect="auto")
+        image = ax.imshow(
+            values.tolist(), cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto"
+        )
         ax.set_title(label, fontsize=10, color=INK)
         ax.spines[:].set_visible(False)
         ax.grid(False)
@@ -95,19 +115,30 @@ def tables(values_by_label, xlabel, ylabel):
 def _label_ends(ax, labels):
     """Write each label beside its line's end, pushed apart where they would touch."""
     from matplotlib.ticker import MaxNLocator
+
     if ax.get_xscale() == "linear":
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank or epoch
-    ends = [(line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
-            for line, label in zip(ax.lines[-len(labels):], labels)]
+    ends = [
+        (line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
+        for line, label in zip(ax.lines[-len(labels) :], labels)
+    ]
     ends.sort(key=lambda end: end[0])
     ax.figure.draw_without_rendering()  # now the axes have their place
     room = 14 * ax.figure.dpi / 72
     pixels = [ax.transData.transform((x, value))[1] for value, _, _, x in ends]
     for place, (value, label, colour, x), pixel in zip(
-            _apart(pixels, room, ax.bbox.y0, ax.bbox.y1), ends, pixels):
-        ax.annotate(label, (x, value), (8, (place - pixel) * 72 / ax.figure.dpi),
-                    textcoords="offset points", va="center", fontsize=9, color=colour,
-                    annotation_clip=False)
+        _apart(pixels, room, ax.bbox.y0, ax.bbox.y1), ends, pixels
+    ):
+        ax.annotate(
+            label,
+            (x, value),
+            (8, (place - pixel) * 72 / ax.figure.dpi),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=colour,
+            annotation_clip=False,
+        )
     return ax
 
 

@@ -39,11 +39,17 @@ class Card:
 
     def __init__(self, height, title, width=WIDTH):
         import drawsvg
+
         self.y, self.title = 0, title
         self.parent = self.drawing = drawsvg.Drawing(
-            width, height, font_family="sans-serif", role="img",
-            text_anchor="middle", fill=INK,  # what texts inherit
-            style="max-width:100%;height:auto")
+            width,
+            height,
+            font_family="sans-serif",
+            role="img",
+            text_anchor="middle",
+            fill=INK,  # what texts inherit
+            style="max-width:100%;height:auto",
+        )
         self.drawing.append_title(title)
         self.append(drawsvg.Rectangle(0, 0, width, height, rx=10, fill="#ffffff"))
 
@@ -61,6 +67,7 @@ class Card:
     def group(self, **style):
         """Let what is drawn inside be one element."""
         import drawsvg
+
         outer, self.parent = self.parent, drawsvg.Group(**style)
         yield self.parent
         outer.append(self.parent)
@@ -69,54 +76,88 @@ class Card:
     def text(self, words, x, y, size=12, colour=INK, anchor="middle", **style):
         """Write words at (x, y); return the element."""
         import drawsvg
+
         style |= {"fill": colour} if colour != INK else {}
         style |= {"text_anchor": anchor} if anchor != "middle" else {}
-        return self.append(drawsvg.Text(str(words), size, short(x),
-                                        short(self.y + y + 0.35 * size), **style))
+        return self.append(
+            drawsvg.Text(
+                str(words), size, short(x), short(self.y + y + 0.35 * size), **style
+            )
+        )
 
     def heading(self, words, x, y, size=14, **style):
         """Write bold words that begin at x."""
         self.text(words, x, y, size, INK, "start", **style, font_weight="bold")
 
-    def box(self, x, y, width, height, words="", colour=FAINT, ink="#ffffff", size=12,
-            **style):
+    def box(
+        self,
+        x,
+        y,
+        width,
+        height,
+        words="",
+        colour=FAINT,
+        ink="#ffffff",
+        size=12,
+        **style,
+    ):
         """Draw a rounded box, and words in its middle."""
         import drawsvg
+
         style.setdefault("rx", 5)
-        self.append(drawsvg.Rectangle(short(x), short(self.y + y), short(width),
-                                      short(height), fill=colour, **style))
+        self.append(
+            drawsvg.Rectangle(
+                short(x),
+                short(self.y + y),
+                short(width),
+                short(height),
+                fill=colour,
+                **style,
+            )
+        )
         if words != "":
             self.text(words, x + width / 2, y + height / 2, size, ink)
 
     def line(self, x0, y0, x1, y1, **style):
         """Draw a line without a head."""
         import drawsvg
-        self.append(drawsvg.Line(short(x0), short(self.y + y0), short(x1),
-                                 short(self.y + y1), **style))
+
+        self.append(
+            drawsvg.Line(
+                short(x0), short(self.y + y0), short(x1), short(self.y + y1), **style
+            )
+        )
 
     def arrow(self, start, end, colour=SOFT, width=1.6, both=False):
         """Draw an arrow from start to end; with `both`, a head at each end."""
         import drawsvg
+
         (x0, y0), (x1, y1) = ((x, self.y + y) for x, y in (start, end))
         length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
         u, v = (x1 - x0) / length, (y1 - y0) / length
         head = 5 + 1.2 * width
         tail = head if both else 0
         line = drawsvg.Path(stroke=colour, stroke_width=short(width), fill="none")
-        self.append(line.M(short(x0 + tail * u), short(y0 + tail * v))
-                    .L(short(x1 - head * u), short(y1 - head * v)))
+        self.append(
+            line.M(short(x0 + tail * u), short(y0 + tail * v)).L(
+                short(x1 - head * u), short(y1 - head * v)
+            )
+        )
         shape = drawsvg.Path(fill=colour)
         for x, y, back in [(x1, y1, head)] + [(x0, y0, -head)] * both:
             shape.M(short(x), short(y))
             for side in (1, -1):
-                shape.L(short(x - back * u - side * back * 0.5 * v),
-                        short(y - back * v + side * back * 0.5 * u))
+                shape.L(
+                    short(x - back * u - side * back * 0.5 * v),
+                    short(y - back * v + side * back * 0.5 * u),
+                )
             shape.Z()
         self.append(shape)
 
     def tiles(self, places, width, height, colour, **style):
         """Draw a box with sharp corners at each place, all as one element."""
         import drawsvg
+
         path = self.append(drawsvg.Path(fill=colour, **style))
         for x, y in places:
             path.M(short(x), short(self.y + y)).h(short(width)).v(short(height))
@@ -132,13 +173,23 @@ def wide(words, size=12):
 def jumps(element, attribute, frames, seconds):
     """Let an attribute take each value from its time on: frames is [(time, value)]."""
     import drawsvg
-    kept = [frame for i, frame in enumerate(frames)
-            if i == 0 or frame[1] != frames[i - 1][1]]
+
+    kept = [
+        frame
+        for i, frame in enumerate(frames)
+        if i == 0 or frame[1] != frames[i - 1][1]
+    ]
     if len(kept) > 1:
-        element.append_anim(drawsvg.Animate(
-            attribute, f"{short(seconds)}s", ";".join(str(value) for _, value in kept),
-            keyTimes=_times([time for time, _ in kept], seconds), calcMode="discrete",
-            repeatCount="indefinite"))
+        element.append_anim(
+            drawsvg.Animate(
+                attribute,
+                f"{short(seconds)}s",
+                ";".join(str(value) for _, value in kept),
+                keyTimes=_times([time for time, _ in kept], seconds),
+                calcMode="discrete",
+                repeatCount="indefinite",
+            )
+        )
 
 
 def travel(element, frames, seconds):
@@ -147,13 +198,18 @@ def travel(element, frames, seconds):
     Between two frames it goes straight; two frames of one time are a jump.
     """
     import drawsvg
+
     frames = [(0, frames[0][1])] * (frames[0][0] > 0) + list(frames)
     frames += [(seconds, frames[-1][1])] * (frames[-1][0] < seconds)
-    element.append_anim(drawsvg.AnimateTransform(
-        "translate", f"{short(seconds)}s",
-        ";".join(f"{short(x)} {short(y)}" for _, (x, y) in frames),
-        keyTimes=_times([time for time, _ in frames], seconds),
-        repeatCount="indefinite"))
+    element.append_anim(
+        drawsvg.AnimateTransform(
+            "translate",
+            f"{short(seconds)}s",
+            ";".join(f"{short(x)} {short(y)}" for _, (x, y) in frames),
+            keyTimes=_times([time for time, _ in frames], seconds),
+            repeatCount="indefinite",
+        )
+    )
 
 
 def short(number):
@@ -164,9 +220,10 @@ def short(number):
 
 def shade(part):
     """Return the grey for a part of a whole: 0 is nearly white, 1 the ink itself."""
-    light, dark = (0xE6, 0xEA, 0xEE), (int(INK[i:i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(a + (b - a) * min(max(part, 0), 1)):02x}"
-                         for a, b in zip(light, dark))
+    light, dark = (0xE6, 0xEA, 0xEE), (int(INK[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(
+        f"{round(a + (b - a) * min(max(part, 0), 1)):02x}" for a, b in zip(light, dark)
+    )
 
 
 def rank_colour(rank):

@@ -14,16 +14,26 @@ def reduce_scatter(chunks):
         chunks[r][r].copy_(message[r])
 """,
         "the ring the other way, torch.add into what was there": changed(
-            "allreduce/reduce_scatter", ("(rank + 1) % n", "rank - 1"),
+            "allreduce/reduce_scatter",
+            ("(rank + 1) % n", "rank - 1"),
             PLACE="(rank + 1 + step)",
-            WRITE="torch.add(chunks[peer][i], chunks[rank][i], out=chunks[peer][i])")},
+            WRITE="torch.add(chunks[peer][i], chunks[rank][i], out=chunks[peer][i])",
+        ),
+    },
     "allreduce/allgather": {
         "all send before any copies": changed(
-            "allreduce/allgather", ("        for rank", "        sent = ["
-            "own[(r - step) % n].clone() for r, own in enumerate(chunks)]\n        for rank"),
-            WRITE="chunks[peer][i].copy_(sent[rank])"),
+            "allreduce/allgather",
+            (
+                "        for rank",
+                "        sent = ["
+                "own[(r - step) % n].clone() for r, own in enumerate(chunks)]\n        for rank",
+            ),
+            WRITE="chunks[peer][i].copy_(sent[rank])",
+        ),
         "zeroed, then added": changed(
-            "allreduce/allgather", WRITE="chunks[peer][i].zero_().add_(chunks[rank][i])")},
+            "allreduce/allgather", WRITE="chunks[peer][i].zero_().add_(chunks[rank][i])"
+        ),
+    },
     "split_the_work/by_data": {
         "cut and added up by hand": """
 def by_data(X, y, params, devices):
@@ -40,11 +50,19 @@ def by_data(X, y, params, devices):
     return replicas
 """,
         "packed, one all-reduce, image by image": changed(
-            "split_the_work/by_data", ("zip(X_shards, y_shards, replicas)", "[(one[None], l[None], "
-            "replica) for Xs, ys, replica in zip(X_shards, y_shards, replicas) for one, l in "
-            "zip(Xs, ys)]"), COPIES="[get_params(params, device) for device in devices]; "
-            "flat = [pack_grads(replica) for replica in replicas]", SUM="pass",
-            AFTER="allreduce(flat)")},
+            "split_the_work/by_data",
+            (
+                "zip(X_shards, y_shards, replicas)",
+                "[(one[None], l[None], "
+                "replica) for Xs, ys, replica in zip(X_shards, y_shards, replicas) for one, l in "
+                "zip(Xs, ys)]",
+            ),
+            COPIES="[get_params(params, device) for device in devices]; "
+            "flat = [pack_grads(replica) for replica in replicas]",
+            SUM="pass",
+            AFTER="allreduce(flat)",
+        ),
+    },
     "dataparallel/forward": {
         "the course's four functions": """
 from manual_dp.parallel import gather, parallel_apply, replicate
@@ -63,7 +81,8 @@ def forward(module, devices, X):
             params = {name: p.to(device).clone() for name, p in module.named_parameters()}
             outputs.append(functional_call(copy.deepcopy(module), params, (shard,)))
     return torch.cat([output.to(devices[0]) for output in outputs])
-"""},
+""",
+    },
     "buckets/send_full": {
         "a loop that ends": """
 def send_full(buckets, p):
@@ -82,7 +101,8 @@ def send_full(buckets, p):
     bucket.missing.remove(p)
     for bucket in takewhile(lambda bucket: len(bucket.missing) == 0, buckets):
         bucket.work or bucket.send()
-"""},
+""",
+    },
     "ddp_program/sampler": {
         "torch's own": """
 from torch.utils.data import DistributedSampler
@@ -94,7 +114,9 @@ def indices(length, world_size, rank, epoch, seed):
         "by modulo, as a tensor": changed(
             "ddp_program/sampler",
             BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
-            "    return torch.tensor(order)[places[:-(-length // world_size)] % length]")},
+            "    return torch.tensor(order)[places[:-(-length // world_size)] % length]",
+        ),
+    },
     "many_machines/finish": {
         "a death at a time, the saves before it counted": """
 import math
@@ -121,7 +143,8 @@ def finish(work, every, cost, deaths):
             clock, saved = end, saved + every
         else:
             clock = waiting.popleft()
-"""},
+""",
+    },
     "memory/count": {
         "lists and dicts by hand": """
 def count(alive, values):
@@ -135,12 +158,17 @@ def count(alive, values):
     return sum(map(torch.UntypedStorage.nbytes, alive))
 """,
         "a set, then added": changed(
-            "memory/count", NOTE="pass", BEFORE="alive |= {x.untyped_storage() for x in "
-            "tree_leaves(values) if torch.is_tensor(x)}")},
+            "memory/count",
+            NOTE="pass",
+            BEFORE="alive |= {x.untyped_storage() for x in "
+            "tree_leaves(values) if torch.is_tensor(x)}",
+        ),
+    },
     "count_price_look/allreduce": {
         "all alphas, then all bytes": changed(
             "count_price_look/allreduce",
-            RESULT="rounds * alpha + rounds / ranks * size / bandwidth"),
+            RESULT="rounds * alpha + rounds / ranks * size / bandwidth",
+        ),
         "round by round": """
 def allreduce(size, ranks, alpha, bandwidth):
     seconds = 0
@@ -148,7 +176,8 @@ def allreduce(size, ranks, alpha, bandwidth):
         for step in range(ranks - 1):
             seconds += alpha + size / ranks / bandwidth
     return seconds
-"""},
+""",
+    },
     "count_price_look/two_levels": {
         "a loop over the levels": """
 def two_levels(size, nodes, each, inside, between):
@@ -163,7 +192,8 @@ def two_levels(size, nodes, each, inside, between):
         return 2 * (n - 1) * (alpha + size / n / bandwidth)
     alpha, bandwidth = between
     return ring(size, each, *inside) + ring(size / each, nodes, alpha, bandwidth / each)
-"""},
+""",
+    },
     "count_price_look/sends": {
         "lists, without a variable for the wire": """
 def sends(forward, backward, size, buckets, price):
@@ -173,22 +203,34 @@ def sends(forward, backward, size, buckets, price):
         bars.append([start, start + price(size / buckets)])
     return bars
 """,
-        "a generator": changed("count_price_look/sends", ("bars.append((start, free))",
-                               "yield start, free"), ("    return bars\n", ""))},
+        "a generator": changed(
+            "count_price_look/sends",
+            ("bars.append((start, free))", "yield start, free"),
+            ("    return bars\n", ""),
+        ),
+    },
     "keep_only_a_part/hooks": {
         "a hook before backward": changed(
-            "keep_only_a_part/hooks", AFTER="free()",
-            MORE="layer.register_full_backward_pre_hook(lambda *_: gather())"),
+            "keep_only_a_part/hooks",
+            AFTER="free()",
+            MORE="layer.register_full_backward_pre_hook(lambda *_: gather())",
+        ),
         "two hooks after forward, the gradient is handed back": changed(
-            "keep_only_a_part/hooks", AFTER="free()",
+            "keep_only_a_part/hooks",
+            AFTER="free()",
             MORE="layer.register_forward_hook(lambda _, inputs, output: "
-                 "output.register_hook(lambda grad: (gather(), grad)[1]) and None)")},
+            "output.register_hook(lambda grad: (gather(), grad)[1]) and None)",
+        ),
+    },
     "many_machines/rows_to_go": {
         "a tensor's": changed(
             "many_machines/rows_to_go",
-            ROWS="torch.tensor(left, dtype=torch.int64)[rank::world_size]"),
+            ROWS="torch.tensor(left, dtype=torch.int64)[rank::world_size]",
+        ),
         "one slice, a tuple": changed(
-            "many_machines/rows_to_go", ROWS="tuple(order[seen + rank::world_size])")},
+            "many_machines/rows_to_go", ROWS="tuple(order[seen + rank::world_size])"
+        ),
+    },
     "is_it_correct/one_step_test": {
         "rank 0's weights are sent, and come back with the result": """
 def one_step_test(step, make, X, y, n=3):
@@ -222,7 +264,8 @@ def one_step_test(step, make, X, y, n=3):
         return off
     one, = run_ranks(run, 1)
     return run_ranks(run, n, one)[0]
-"""},
+""",
+    },
     "sixteen_bits/scaler": {
         "as torch does it": """
 class MyScaler:
@@ -234,6 +277,9 @@ class MyScaler:
         self.real.update()
 """,
         "one long vector": changed(
-            "sixteen_bits/scaler", DIVIDE="grad.mul_(1 / self.factor)",
-            FINE="torch.cat([grad.flatten() for grad in grads]).isfinite().all()")},
+            "sixteen_bits/scaler",
+            DIVIDE="grad.mul_(1 / self.factor)",
+            FINE="torch.cat([grad.flatten() for grad in grads]).isfinite().all()",
+        ),
+    },
 }

@@ -8,7 +8,8 @@ RIGHT = {
         "torch.tensor of a tensor": """
 def get_params(params, device):
     return [torch.tensor(p, device=device).requires_grad_() for p in params]
-"""},
+"""
+    },
     "allreduce/allreduce": {
         "a star, each rank's own device": """
 @torch.no_grad()
@@ -23,7 +24,8 @@ def allreduce(tensors):
     total = torch.stack(list(tensors)).sum(dim=0)
     [tensor.zero_().add_(total) for tensor in tensors]
     return tensors
-"""},
+""",
+    },
     "split_the_batch/split_batch": {
         "split, and empty ones at its end": """
 def split_batch(X, y, devices):
@@ -45,12 +47,15 @@ def split_batch(X, y, devices):
     pairs = [(X[rank * rows:][:rows].to(device), y[rank * rows:][:rows].to(device))
              for rank, device in enumerate(devices)]
     return tuple(zip(*pairs))
-"""},
+""",
+    },
     "one_step/stepwise": {
         "the course's order of things": changed(
-            "one_step/stepwise", START="get_params(replicas[-1], devices[-1])",
+            "one_step/stepwise",
+            START="get_params(replicas[-1], devices[-1])",
             STEP="step(X, y, device_params=replicas, devices=devices, lr=lr)",
-            RESULT="float(torch.tensor(found).max())"),
+            RESULT="float(torch.tensor(found).max())",
+        ),
         "flat weights, a running maximum": """
 def stepwise(X, y, params, devices, lr, steps, step):
     def flat(replica):
@@ -64,7 +69,8 @@ def stepwise(X, y, params, devices, lr, steps, step):
         for replica in replicas:
             worst = torch.maximum(worst, (flat(replica) - flat(one)).abs().max())
     return worst
-"""},
+""",
+    },
     "ps1/largest_difference": {
         "pairs, a tensor, prints": """%%time
 from itertools import combinations
@@ -78,7 +84,8 @@ def largest_difference(device_params):
 def largest_difference(device_params):
     flat = torch.stack([torch.cat([p.flatten() for p in own]) for own in device_params])
     return float((flat.max(0)[0] - flat.min(0)[0]).max())
-"""},
+""",
+    },
     "ps1/split_by_counts": {
         "torch's split": """
 def split_by_counts(batch, counts):
@@ -90,7 +97,8 @@ def split_by_counts(batch, counts):
     rows = iter(range(sum(counts)))
     at = [torch.tensor([next(rows) for _ in range(n)], dtype=torch.long) for n in counts]
     return tuple({name: t.index_select(0, i) for name, t in batch.items()} for i in at)
-"""},
+""",
+    },
     "ps1/weighted_allreduce": {
         "numpy's average": """
 import numpy as np
@@ -105,7 +113,8 @@ def weighted_allreduce(data, weights):
     w = torch.tensor(weights, dtype=data[0].dtype) / sum(weights)
     data[0].copy_(torch.stack(list(data)).nan_to_num().movedim(0, -1) @ w)
     [t.copy_(data[0]) for t in data[1:]]
-"""},
+""",
+    },
     "ps1/clipped_sgd": {
         "torch's own": """
 def clipped_sgd(params, lr, batch_size, max_norm):
@@ -122,14 +131,21 @@ def clipped_sgd(params, lr, batch_size, max_norm):
         p.data.sub_(p.grad, alpha=lr / batch_size * (max_norm / norm if norm > max_norm else 1))
         p.grad = None
     return norm
-"""},
+""",
+    },
     "ps1/weighted_train_batch": {
-        "only rows that count": changed("ps1/weighted_train_batch", (
-            "X_shards, y_shards, w_shards, device_params)]",
-            "*([t[w > 0] for t, w in zip(own, w_shards)] "
-            "for own in (X_shards, y_shards, w_shards)), device_params)]")),
+        "only rows that count": changed(
+            "ps1/weighted_train_batch",
+            (
+                "X_shards, y_shards, w_shards, device_params)]",
+                "*([t[w > 0] for t, w in zip(own, w_shards)] "
+                "for own in (X_shards, y_shards, w_shards)), device_params)]",
+            ),
+        ),
         "a tensor as the loss": changed(
             "ps1/weighted_train_batch",
             ("(w * loss(lenet(A, q), b)).sum()", "w @ loss(lenet(A, q), b)"),
-            RESULT="sum(losses) / float(weights.sum())")},
+            RESULT="sum(losses) / float(weights.sum())",
+        ),
+    },
 }

@@ -22,12 +22,16 @@ def reduce_scatter(rank, world_size, tensor):
     chunks[rank].copy_(carry)
 reduce_scatter?
 %time sum(range(9))
-"""},
+""",
+    },
     "ps2/allgather": {
         "what came last goes on": changed(
-            "ps2/allgather", ("chunks[leaving]", "message"), ("(arrived)", "(message)"),
+            "ps2/allgather",
+            ("chunks[leaving]", "message"),
+            ("(arrived)", "(message)"),
             ("arrived = yield", "message = yield"),
-            ("    for step", "    message = chunks[rank]\n    for step")),
+            ("    for step", "    message = chunks[rank]\n    for step"),
+        ),
         "joined at the end": """
 def allgather(rank, world_size, tensor):
     have = {rank: tensor.tensor_split(world_size)[rank].clone()}
@@ -35,7 +39,8 @@ def allgather(rank, world_size, tensor):
         i = (rank - step) % world_size
         have[(i - 1) % world_size] = yield (rank + 1) % world_size, have[i]
     tensor.copy_(torch.cat([have[i] for i in range(world_size)]))
-"""},
+""",
+    },
     "ps2/ring_allreduce": {
         "step by step, by hand": """
 def ring_allreduce(rank, world_size, tensor):
@@ -50,35 +55,61 @@ def ring_allreduce(rank, world_size, tensor):
             arrived = yield wish
 """,
         "all of it in one function": changed(
-            "ps2/ring_allreduce", FIRST="k, chunks = world_size, tensor.tensor_split(world_size)",
+            "ps2/ring_allreduce",
+            FIRST="k, chunks = world_size, tensor.tensor_split(world_size)",
             SECOND="""for step in range(2 * (k - 1)):
         arrived = yield (rank + 1) % k, chunks[(rank - 1 - step) % k]
         mine = chunks[(rank - 2 - step) % k]
-        mine.copy_(mine + arrived if step < k - 1 else arrived)""")},
+        mine.copy_(mine + arrived if step < k - 1 else arrived)""",
+        ),
+    },
     "ps2/spread_allreduce": {
         "the other way round": changed(
-            "ps2/spread_allreduce", ("yield (rank + shift)", "yield (rank - shift)"),
-            ("owner = (rank + shift) % world_size\n        arrived = yield owner",
-             "owner = (rank - shift) % world_size\n        arrived = yield owner"),
-            BACK="(rank + shift)"),
+            "ps2/spread_allreduce",
+            ("yield (rank + shift)", "yield (rank - shift)"),
+            (
+                "owner = (rank + shift) % world_size\n        arrived = yield owner",
+                "owner = (rank - shift) % world_size\n        arrived = yield owner",
+            ),
+            BACK="(rank + shift)",
+        ),
         "nothing where there is nothing to say": changed(
-            "ps2/spread_allreduce", (", arrived)", ", arrived or [])"),
-            ("yield owner, params[owner::world_size]",
-             "yield (owner, params[owner::world_size]) if params[owner::world_size] else None"),
-            ("yield (rank + shift) % world_size, mine",
-             "yield ((rank + shift) % world_size, mine) if mine else None"))},
+            "ps2/spread_allreduce",
+            (", arrived)", ", arrived or [])"),
+            (
+                "yield owner, params[owner::world_size]",
+                "yield (owner, params[owner::world_size]) if params[owner::world_size] else None",
+            ),
+            (
+                "yield (rank + shift) % world_size, mine",
+                "yield ((rank + shift) % world_size, mine) if mine else None",
+            ),
+        ),
+    },
     "ps2/tree_allreduce": {
         "by math.log2": changed(
-            "ps2/tree_allreduce", ("def", "import math\ndef"),
+            "ps2/tree_allreduce",
+            ("def", "import math\ndef"),
             ("(world_size - 1).bit_length()", "math.ceil(math.log2(world_size))"),
             ("yield rank - distance", "yield rank ^ distance"),
-            ("yield rank + distance", "yield rank | distance")),
+            ("yield rank + distance", "yield rank | distance"),
+        ),
         "doubling for powers of two, else the tree": changed(
-            "ps2/tree_allreduce", ("    for distance in reversed", """\
+            "ps2/tree_allreduce",
+            (
+                "    for distance in reversed",
+                """\
     if world_size == 2 ** len(distances):
         return
-    for distance in reversed"""), ("        if rank % (2 * distance) == distance:", """\
+    for distance in reversed""",
+            ),
+            (
+                "        if rank % (2 * distance) == distance:",
+                """\
         if world_size == 2 ** len(distances):
             tensor.add_((yield rank ^ distance, tensor))
-        elif rank % (2 * distance) == distance:"""))},
+        elif rank % (2 * distance) == distance:""",
+            ),
+        ),
+    },
 }

@@ -17,9 +17,13 @@ def plan(examples, batch_size, world_size, lr, keep):
             "steps": torch.ceil(examples / whole).long()}
 """,
         "numpy's numbers, and a tuple of rows": changed(
-            "ps3/plan", ("import math", "import math, numpy as np"),
-            ('"lr": rate', '"lr": np.float32(rate)'), ("whole,", "np.sum(rows),"),
-            CUT="tuple(np.clip(b - np.int64(size) * np.arange(k), 0, size))")},
+            "ps3/plan",
+            ("import math", "import math, numpy as np"),
+            ('"lr": rate', '"lr": np.float32(rate)'),
+            ("whole,", "np.sum(rows),"),
+            CUT="tuple(np.clip(b - np.int64(size) * np.arange(k), 0, size))",
+        ),
+    },
     "ps3/learning_rate": {
         "looked up in torch.linspace": """
 def learning_rate(step, base_lr, world_size, warmup_steps):
@@ -33,7 +37,8 @@ from fractions import Fraction
 learning_rate = lambda step, base_lr, world_size, warmup_steps: Fraction(base_lr) * (
     1 + (world_size - 1) * (Fraction(min(step, warmup_steps), warmup_steps)
                             if warmup_steps else 1))
-"""},
+""",
+    },
     "ps3/shard_indices": {
         "torch's sampler for one rank, then dealt": """
 from torch.utils.data import DistributedSampler
@@ -43,9 +48,13 @@ def shard_indices(n, world_size, rank, seed, epoch):
     return list(sampler)[rank::world_size]
 """,
         "a shared generator, put back": changed(
-            "ps3/shard_indices", ("torch.Generator()", "torch.get_rng_state(); torch"),
-            ORDER="torch.randperm(n)", AFTER="torch.set_rng_state(generator)",
-            DEAL="order.tensor_split(world_size)[rank].numpy()")},
+            "ps3/shard_indices",
+            ("torch.Generator()", "torch.get_rng_state(); torch"),
+            ORDER="torch.randperm(n)",
+            AFTER="torch.set_rng_state(generator)",
+            DEAL="order.tensor_split(world_size)[rank].numpy()",
+        ),
+    },
     "ps3/evaluate_accuracy": {
         "a thread for each device": """
 from concurrent.futures import ThreadPoolExecutor
@@ -63,7 +72,13 @@ def evaluate_accuracy(device_params, data, devices):
     return right / rows
 """,
         "numpy's answers, with gradients, as a float32": changed(
-            "ps3/evaluate_accuracy", ("@torch.no_grad()", "import numpy as np"),
-            ("scores.argmax(dim=1)", "torch.tensor(scores.detach().numpy().argmax(axis=1))"),
-            ("correct / total", "np.float32(correct / total)"))},
+            "ps3/evaluate_accuracy",
+            ("@torch.no_grad()", "import numpy as np"),
+            (
+                "scores.argmax(dim=1)",
+                "torch.tensor(scores.detach().numpy().argmax(axis=1))",
+            ),
+            ("correct / total", "np.float32(correct / total)"),
+        ),
+    },
 }

@@ -17,7 +17,8 @@ def start_equal(module):
     box = [[t.detach().clone() for t in tensors] if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(box, src=0)
     [mine.copy_(theirs) for mine, theirs in zip(tensors, box[0])]
-"""},
+""",
+    },
     "ps4/average_gradients": {
         "asynchronous, divided together, from the last to the first": """
 def average_gradients(module):
@@ -29,22 +30,38 @@ def average_gradients(module):
     torch._foreach_div_([p.grad for p in wanting], dist.get_world_size())
 """,
         "divided first, with a barrier before and after": changed(
-            "ps4/average_gradients", ("    for p", "    dist.barrier()\n    for p"),
+            "ps4/average_gradients",
+            ("    for p", "    dist.barrier()\n    for p"),
             SEND="p.grad = p.grad / dist.get_world_size()",
-            MEAN="dist.all_reduce(op=dist.ReduceOp.SUM, tensor=p.grad)") + """\
+            MEAN="dist.all_reduce(op=dist.ReduceOp.SUM, tensor=p.grad)",
+        )
+        + """\
     dist.barrier()
-"""},
+""",
+    },
     "ps4/average_in_buckets": {
         "sent at once, cut when all have come": changed(
-            "ps4/average_in_buckets", ("room = [], 0", "room, flying = [], 0, []"),
-            ("dist.all_reduce(flat)\n",
-             "flying.append((bucket, flat, dist.all_reduce(flat, async_op=True)))\n"
-             "    for bucket, flat, work in flying:\n        work.wait()\n")),
+            "ps4/average_in_buckets",
+            ("room = [], 0", "room, flying = [], 0, []"),
+            (
+                "dist.all_reduce(flat)\n",
+                "flying.append((bucket, flat, dist.all_reduce(flat, async_op=True)))\n"
+                "    for bucket, flat, work in flying:\n        work.wait()\n",
+            ),
+        ),
         "torch cuts a bucket": changed(
             "ps4/average_in_buckets",
-            ("for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):",
-             "for p, grad in zip(bucket, grads):"), ("p.grad = part.view(p.shape)", """p.grad = grad
-        torch.nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])"""))},
+            (
+                "for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):",
+                "for p, grad in zip(bucket, grads):",
+            ),
+            (
+                "p.grad = part.view(p.shape)",
+                """p.grad = grad
+        torch.nn.utils.vector_to_parameters(flat, [p.grad for p in bucket])""",
+            ),
+        ),
+    },
     "ps4/average_in_hooks": {
         "asynchronous, waited for when backward ends": """
 from torch.autograd import Variable
@@ -68,7 +85,8 @@ def average_in_hooks(module):
     for node in module.nodes:
         node.register_hook(lambda *_, p=node.variable: dist.all_reduce(
             p.grad.div_(dist.get_world_size())))
-"""},
+""",
+    },
     "ps4/DDP": {
         "a counter of blocks, and it is its own block": """
 class DDP(nn.Module):
@@ -104,5 +122,6 @@ class DDP(nn.Module):
         [handle.remove() for handle in self.handles]
         try: yield self
         finally: self.hook()
-"""},
+""",
+    },
 }

@@ -12,9 +12,12 @@ def global_statistics(x):
     return rows.mean(0), rows.var(0, unbiased=False)
 """,
         "by einsum, in a helper, tried in its cell": changed(
-            "ps6/global_statistics", ("x.sum(0)", 'torch.einsum("nf->f", x)'),
+            "ps6/global_statistics",
+            ("x.sum(0)", 'torch.einsum("nf->f", x)'),
             REDUCE="total = summed(total)",
-            VARIANCE="torch.addcmul(squares / count, mean, mean, value=-1)") + """
+            VARIANCE="torch.addcmul(squares / count, mean, mean, value=-1)",
+        )
+        + """
 def summed(t):
     dist.all_reduce(t, op=dist.ReduceOp.SUM)
     return t
@@ -22,7 +25,8 @@ def summed(t):
 print(run_ranks(lambda: global_statistics(torch.ones(dist.get_rank() + 1, 2)), 2)[0])
 check("ps6/global_statistics", global_statistics)
 global_statistics?
-"""},
+""",
+    },
     "ps6/allreduce_sum": {
         "one helper for both ways": """
 def summed(t):
@@ -35,30 +39,45 @@ class AllReduceSum(torch.autograd.Function):
     backward = staticmethod(lambda ctx, gradient: summed(gradient))
 """,
         "gathered, and backward by itself": changed(
-            "ps6/allreduce_sum", COPY="[torch.empty_like(x) for _ in range(dist.get_world_size())]",
+            "ps6/allreduce_sum",
+            COPY="[torch.empty_like(x) for _ in range(dist.get_world_size())]",
             FORWARD="dist.all_gather(total, x.contiguous()); total = sum(total)",
-            OTHER="AllReduceSum.apply(gradient)", BACKWARD="pass") + "display(AllReduceSum)"},
+            OTHER="AllReduceSum.apply(gradient)",
+            BACKWARD="pass",
+        )
+        + "display(AllReduceSum)",
+    },
     "ps6/sync_batch_norm": {
         "squares around the mean": changed(
             "ps6/sync_batch_norm",
             VARIANCE="AllReduceSum.apply((x - mean).pow(2).sum(0)) / count",
             RESULT="torch.addcmul(self.bias, (x - mean) * torch.rsqrt(var + self.eps), "
-                   "self.weight)"),
+            "self.weight)",
+        ),
         "torch's own all-reduce with gradients, and its own in eval mode": changed(
-            "ps6/sync_batch_norm", ("class", "import torch.distributed.nn as dnn\nclass"),
+            "ps6/sync_batch_norm",
+            ("class", "import torch.distributed.nn as dnn\nclass"),
             ("self.running_mean = self.running_mean.lerp(", "self.running_mean.lerp_("),
             ("self.running_var = self.running_var.lerp(", "self.running_var.lerp_("),
             EVAL="return super().forward(x)",
-            REDUCE="total = dnn.functional.all_reduce(total)")},
+            REDUCE="total = dnn.functional.all_reduce(total)",
+        ),
+    },
     "ps6/accumulate": {
         "gradients divided at the end": changed(
-            "ps6/accumulate", ("+= share.item()", "+= share.item() / rows"),
-            SHARE="loss(model(X), y) * len(X)", RESULT="torch.tensor(mean_loss)",
+            "ps6/accumulate",
+            ("+= share.item()", "+= share.item() / rows"),
+            SHARE="loss(model(X), y) * len(X)",
+            RESULT="torch.tensor(mean_loss)",
             STEP="[p.grad.div_(rows) for p in model.parameters() if p.grad is not None]\n"
-                 "    optimizer.step()"),
+            "    optimizer.step()",
+        ),
         "a Fraction, of losses without gradients, tried in its cell": changed(
-            "ps6/accumulate", THEN="with torch.no_grad(): print(loss(model(X), y).item())",
-            RESULT="Fraction(mean_loss)") + """
+            "ps6/accumulate",
+            THEN="with torch.no_grad(): print(loss(model(X), y).item())",
+            RESULT="Fraction(mean_loss)",
+        )
+        + """
 from fractions import Fraction
 model = nn.Linear(3, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -66,13 +85,23 @@ print(accumulate(model, F.cross_entropy, [(torch.ones(2, 3), torch.tensor([0, 1]
                  optimizer))
 check("ps6/accumulate", accumulate)
 %time sum(range(9))
-"""},
+""",
+    },
     "ps6/accumulate_ddp": {
         "the flag by hand": changed(
-            "ps6/accumulate_ddp", ("        with nullcontext():", """\
+            "ps6/accumulate_ddp",
+            (
+                "        with nullcontext():",
+                """\
         model.require_backward_grad_sync = i == n - 1
-        with nullcontext():"""), QUIET="nullcontext()"),
+        with nullcontext():""",
+            ),
+            QUIET="nullcontext()",
+        ),
         "gradients scaled at the end": changed(
-            "ps6/accumulate_ddp", SHARE="loss(model(X), y) * len(y)",
-            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]")},
+            "ps6/accumulate_ddp",
+            SHARE="loss(model(X), y) * len(y)",
+            BEFORE="[p.grad.mul_(k / rows) for p in model.parameters()]",
+        ),
+    },
 }

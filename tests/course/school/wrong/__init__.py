@@ -14,8 +14,10 @@ PLACE = re.compile(r"<<([A-Z]+): ?((?:(?!<<|>>).)*)>>", re.DOTALL)  # the innerm
 
 def tables(folder, name):
     """Return the tables called `name` in all files of a folder, as one."""
-    files = [importlib.import_module(f"{folder.__name__}.{info.name}")
-             for info in pkgutil.iter_modules(folder.__path__)]
+    files = [
+        importlib.import_module(f"{folder.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(folder.__path__)
+    ]
     return {key: value for file in files for key, value in getattr(file, name).items()}
 
 

@@ -18,21 +18,33 @@ TRAIN = """
 """
 MEANS = {"WEIGHT": "w / w.sum().clamp(min=1e-9)", "WHOLE": "k"}
 WRONG = {
-    "replicas/get_params": ("""
+    "replicas/get_params": (
+        """
 def get_params(params, device):
     <<BEFORE: new = [p.detach().to(device, copy=True) for p in params]>>
     return <<AFTER: [p.requires_grad_() for p in new]>>
-""", {
-        "a replica is the parameter itself": {"BEFORE": "new = [p.detach() for p in params]"},
-        "a copy hangs on the graph": {"BEFORE": "new = [p.clone().to(device) for p in params]"},
-        "requires_grad_() is missing": {"AFTER": "new"},
-        "a gradient came along": {
-            "AFTER": "[setattr(p, 'grad', p * 0) or p.requires_grad_() for p in new]"},
-        "leave the parameters as they are": {
-            "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"},
-        "move each tensor to the device": {
-            "BEFORE": "new = [p.detach().clone() for p in params]"}}),
-    "split_the_batch/split_batch": ("""
+""",
+        {
+            "a replica is the parameter itself": {
+                "BEFORE": "new = [p.detach() for p in params]"
+            },
+            "a copy hangs on the graph": {
+                "BEFORE": "new = [p.clone().to(device) for p in params]"
+            },
+            "requires_grad_() is missing": {"AFTER": "new"},
+            "a gradient came along": {
+                "AFTER": "[setattr(p, 'grad', p * 0) or p.requires_grad_() for p in new]"
+            },
+            "leave the parameters as they are": {
+                "AFTER": "[p.requires_grad_() for p in new + list(params)][:len(new)]"
+            },
+            "move each tensor to the device": {
+                "BEFORE": "new = [p.detach().clone() for p in params]"
+            },
+        },
+    ),
+    "split_the_batch/split_batch": (
+        """
 def split_batch(X, y, devices):
     if <<TEST: len(X) != len(y)>>:
         raise ValueError("lengths")
@@ -42,59 +54,83 @@ def split_batch(X, y, devices):
     <<BEFORE: pass>>
     return [X[at].to(d) for at, d in zip(i, devices)], (
         <<LABELS: [y[at].to(d) for at, d in zip(i, devices)]>>)
-""", {
-        "torch's chunk returns fewer": {"BEFORE": "i = torch.arange(n).chunk(k)"},
-        "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
-        "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
-        "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
-        "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
-        "move each tensor to the device": {"LABELS": "[y[at] for at in i]"}}),
-    "ps1/largest_difference": ("""
+""",
+        {
+            "torch's chunk returns fewer": {"BEFORE": "i = torch.arange(n).chunk(k)"},
+            "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
+            "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
+            "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
+            "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
+            "move each tensor to the device": {"LABELS": "[y[at] for at in i]"},
+        },
+    ),
+    "ps1/largest_difference": (
+        """
 def largest_difference(device_params):
     pairs = [(p, q) for one in <<FIRST: device_params>> for other in device_params
              for p, q in zip(one[:<<COUNT: None>>], other[:COUNT])]
     return max(<<ABS: abs>>(q - p).max().item() for p, q in pairs)
-""", {
-        "a difference may be below 0": {"FIRST": "device_params[:1]", "ABS": ""},
-        "compare every two replicas": {"FIRST": "device_params[:1]"},
-        "look at every parameter": {"COUNT": "1"}}),
-    "ps1/split_by_counts": ("""
+""",
+        {
+            "a difference may be below 0": {"FIRST": "device_params[:1]", "ABS": ""},
+            "compare every two replicas": {"FIRST": "device_params[:1]"},
+            "look at every parameter": {"COUNT": "1"},
+        },
+    ),
+    "ps1/split_by_counts": (
+        """
 def split_by_counts(batch, counts):
     shards = []
     for rank, count in enumerate(counts):
         begin = <<BEGIN: sum(counts[:rank])>>
         shards.append({name: t[begin:begin + count] * <<ONE: 1>> for name, t in batch.items()})
     return <<RESULT: shards>>
-""", {
-        "a rank begins where": {"BEGIN": "rank * count"},
-        "keep dtypes": {"ONE": "1.0"},
-        "these agree to five digits": {
-            "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"}}),
-    "allreduce/allreduce": ("""
+""",
+        {
+            "a rank begins where": {"BEGIN": "rank * count"},
+            "keep dtypes": {"ONE": "1.0"},
+            "these agree to five digits": {
+                "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"
+            },
+        },
+    ),
+    "allreduce/allreduce": (
+        """
 def allreduce(data):
     total = <<SUM: sum(data)>>
     for i, t in enumerate(data):
         <<WRITE: t.copy_(total)>>
     return <<RESULT: None>>
-""", {
-        "the list holds the sums": {"WRITE": "data[i] = total"},
-        "the result is returned": {"WRITE": "pass", "RESULT": "[total] * len(data)"},
-        "the tensors hold what they held": {"WRITE": "t = total"},
-        "only rank 0 has the sum": {"WRITE": "data[0].copy_(total)"},
-        "this is the mean": {"SUM": "sum(data) / len(data)"},
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
-    "ps1/weighted_allreduce": ("""
+""",
+        {
+            "the list holds the sums": {"WRITE": "data[i] = total"},
+            "the result is returned": {
+                "WRITE": "pass",
+                "RESULT": "[total] * len(data)",
+            },
+            "the tensors hold what they held": {"WRITE": "t = total"},
+            "only rank 0 has the sum": {"WRITE": "data[0].copy_(total)"},
+            "this is the mean": {"SUM": "sum(data) / len(data)"},
+            "its memory is as it was": {"WRITE": "t.data = total.clone()"},
+        },
+    ),
+    "ps1/weighted_allreduce": (
+        """
 def weighted_allreduce(data, weights):
     mean = sum(<<TERM: w * t>> for w, t in zip(weights, data)
                if <<KEEP: w>>) / <<WHOLE: sum(weights)>>
     for t in data:
         <<WRITE: t.copy_(mean)>>
-""", {
-        "the tensors hold what they held": {"WRITE": "t = mean"},
-        "0 times nan is nan": {"KEEP": "True"},
-        "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
-        "divide by the sum of the weights": {"WHOLE": "1"}}),
-    "ps1/clipped_sgd": ("""
+""",
+        {
+            "the tensors hold what they held": {"WRITE": "t = mean"},
+            "0 times nan is nan": {"KEEP": "True"},
+            "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
+            "divide by the sum of the weights": {"WHOLE": "1"},
+        },
+    ),
+    "ps1/clipped_sgd": (
+        """
 @torch.no_grad()
 def clipped_sgd(params, lr, batch_size, max_norm):
     norm = torch.cat([p.grad.flatten() for p in params]).norm() / <<SIZE: batch_size>>
@@ -103,29 +139,48 @@ def clipped_sgd(params, lr, batch_size, max_norm):
         <<STEP: p -= lr / batch_size * <<FACTOR: min(1, max_norm / norm)>> * p.grad>>
         <<AFTER: p.grad.zero_()>>
     return <<RESULT: norm>>
-""", {
-        "the parameters have not moved": {"STEP": "p = p - lr * p.grad; p.grad = 0 * p"},
-        "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
-        "gradients must be zeroed": {"AFTER": "p.grad += 1"},
-        "requires_grad_(False) stays": {"AFTER": "p.grad.zero_(); p.requires_grad_(False)"},
-        "divide by batch_size before": {"SIZE": "1"},
-        "there is one norm": {"FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"},
-        "a gradient that is short": {"FACTOR": "max_norm / norm"},
-        "return the norm from before": {"RESULT": "min(norm, max_norm)"}}),
-    "one_step/train_batch": ("""
+""",
+        {
+            "the parameters have not moved": {
+                "STEP": "p = p - lr * p.grad; p.grad = 0 * p"
+            },
+            "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
+            "gradients must be zeroed": {"AFTER": "p.grad += 1"},
+            "requires_grad_(False) stays": {
+                "AFTER": "p.grad.zero_(); p.requires_grad_(False)"
+            },
+            "divide by batch_size before": {"SIZE": "1"},
+            "there is one norm": {
+                "FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"
+            },
+            "a gradient that is short": {"FACTOR": "max_norm / norm"},
+            "return the norm from before": {"RESULT": "min(norm, max_norm)"},
+        },
+    ),
+    "one_step/train_batch": (
+        """
 def train_batch(X, y, device_params, devices, lr):
-    weights = torch.ones(len(X), dtype=X.dtype)""" + TRAIN, {
-        "replicas differ": {"SUMMED": "[]"},
-        "every shard counts alike": MEANS,
-        "the step is 7 times too large": {"WHOLE": "1"},
-        "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
-        "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
-        "the gradients held numbers before": {"OLD": "p.grad"},
-        "this is the sum; divide": {"RESULT": "sum(losses)"},
-        "this is the sum, divided by the ranks": {"RESULT": "sum(losses) / k"},
-        "every replica works on its own": {"WHOSE": "device_params[::-1]"},
-        "move each shard to its replica's device": {"BEFORE": "devices = ['cpu'] * k"}}),
-    "one_step/stepwise": ("""
+    weights = torch.ones(len(X), dtype=X.dtype)"""
+        + TRAIN,
+        {
+            "replicas differ": {"SUMMED": "[]"},
+            "every shard counts alike": MEANS,
+            "the step is 7 times too large": {"WHOLE": "1"},
+            "divide by the rows of the minibatch, or": {
+                "WHOLE": "k * len(X_shards[0])"
+            },
+            "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
+            "the gradients held numbers before": {"OLD": "p.grad"},
+            "this is the sum; divide": {"RESULT": "sum(losses)"},
+            "this is the sum, divided by the ranks": {"RESULT": "sum(losses) / k"},
+            "every replica works on its own": {"WHOSE": "device_params[::-1]"},
+            "move each shard to its replica's device": {
+                "BEFORE": "devices = ['cpu'] * k"
+            },
+        },
+    ),
+    "one_step/stepwise": (
+        """
 def stepwise(X, y, params, devices, lr, steps, step):
     replicas = [get_params(params, device) for device in devices]
     found = []
@@ -138,21 +193,35 @@ def stepwise(X, y, params, devices, lr, steps, step):
         <<KEEP: pass>>
         found += [largest_difference(replica, single) for replica in <<WHICH: replicas>>]
     return <<RESULT: max(found)>>
-""", {
-        "return one number": {"RESULT": "found"},
-        "let the single device start": {"RATE": "0"},
-        "let the single device start from a copy": {
-            "EARLY": "step(X, y, replicas, devices, lr); single = get_params(replicas[0], 'cpu')",
-            "STEP": "pass"},
-        "the single device took the step that is tested": {"ALONE": "step"},
-        "these are two runs": {
-            "RUNS": "alone = get_params(params, devices[0])", "START": "alone"},
-        "this is the last step's": {"KEEP": "found = []"},
-        "look at every replica": {"WHICH": "replicas[:1]"}}),
-    "ps1/weighted_train_batch": ("""
+""",
+        {
+            "return one number": {"RESULT": "found"},
+            "let the single device start": {"RATE": "0"},
+            "let the single device start from a copy": {
+                "EARLY": "step(X, y, replicas, devices, lr); "
+                "single = get_params(replicas[0], 'cpu')",
+                "STEP": "pass",
+            },
+            "the single device took the step that is tested": {"ALONE": "step"},
+            "these are two runs": {
+                "RUNS": "alone = get_params(params, devices[0])",
+                "START": "alone",
+            },
+            "this is the last step's": {"KEEP": "found = []"},
+            "look at every replica": {"WHICH": "replicas[:1]"},
+        },
+    ),
+    "ps1/weighted_train_batch": (
+        """
 def weighted_train_batch(X, y, weights, device_params, devices, lr):
-    pass""" + TRAIN, {
-        "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
-        "divide by the rows of the minibatch, or": {"WHOLE": "k * len(X_shards[0])"},
-        "every shard counts alike": MEANS}),
+    pass"""
+        + TRAIN,
+        {
+            "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
+            "divide by the rows of the minibatch, or": {
+                "WHOLE": "k * len(X_shards[0])"
+            },
+            "every shard counts alike": MEANS,
+        },
+    ),
 }

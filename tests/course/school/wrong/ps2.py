@@ -24,7 +24,8 @@ ONE_BY_ONE = """for i, p in enumerate(params):
             p.copy_(p if arrived is None else arrived)"""
 
 WRONG = {
-    "ps2/reduce_scatter": ("""
+    "ps2/reduce_scatter": (
+        """
 held = {}
 def reduce_scatter(rank, world_size, tensor):
     <<BODY: <<BEFORE: pass>>
@@ -34,19 +35,26 @@ def reduce_scatter(rank, world_size, tensor):
         coming = <<COMING: (leaving - 1)>> % world_size
         arrived = yield <<PEER: (rank + 1) % world_size>>, chunks[leaving]
         chunks[coming].add_(arrived)>>
-""", {
-        "without a yield this is a plain function": {"BODY": NO_YIELD},
-        "look whether there is such a rank": {"PEER": "rank + 1"},
-        "in one step every rank sends to another one": {"PEER": "max(0, 1 - rank)"},
-        "the chunks are finished on other ranks, chunk 0 on rank 2;": {"FIRST": "rank"},
-        "numbers of another chunk": {"COMING": "(leaving + 1)"},
-        "the tensor is cut at other places": {
-            "BEFORE": "n = len(tensor) // world_size",
-            "CUT": "[tensor[i * n:(i + 1) * n] for i in range(world_size)]"},
-        "send one chunk in a step": {"BODY": WHOLE},
-        "all ranks send at once": {"LENGTH": "world_size"},
-        "numbers came to a rank without being sent": {"BODY": UNSENT}}),
-    "ps2/allgather": ("""
+""",
+        {
+            "without a yield this is a plain function": {"BODY": NO_YIELD},
+            "look whether there is such a rank": {"PEER": "rank + 1"},
+            "in one step every rank sends to another one": {"PEER": "max(0, 1 - rank)"},
+            "the chunks are finished on other ranks, chunk 0 on rank 2;": {
+                "FIRST": "rank"
+            },
+            "numbers of another chunk": {"COMING": "(leaving + 1)"},
+            "the tensor is cut at other places": {
+                "BEFORE": "n = len(tensor) // world_size",
+                "CUT": "[tensor[i * n:(i + 1) * n] for i in range(world_size)]",
+            },
+            "send one chunk in a step": {"BODY": WHOLE},
+            "all ranks send at once": {"LENGTH": "world_size"},
+            "numbers came to a rank without being sent": {"BODY": UNSENT},
+        },
+    ),
+    "ps2/allgather": (
+        """
 def allgather(rank, world_size, tensor):
     chunks = <<OF: tensor>>.tensor_split(world_size)
     for step in range(world_size - 1):
@@ -55,20 +63,33 @@ def allgather(rank, world_size, tensor):
         arrived = yield (rank + 1) % world_size, chunks[leaving]
         chunks[coming].<<WRITE: copy_>>(arrived)
     <<AFTER: pass>>
-""", {
-        "the tensors hold what they held": {"OF": "tensor.clone()"},
-        "the result is returned": {"OF": "tensor.clone()", "AFTER": "return torch.cat(chunks)"},
-        "what arrives is added to what was there": {"WRITE": "add_"},
-        "chunk 0 on rank 0 holds chunk 0 of rank 2": {"FIRST": "rank + 1"}}),
-    "ps2/ring_allreduce": ("""
+""",
+        {
+            "the tensors hold what they held": {"OF": "tensor.clone()"},
+            "the result is returned": {
+                "OF": "tensor.clone()",
+                "AFTER": "return torch.cat(chunks)",
+            },
+            "what arrives is added to what was there": {"WRITE": "add_"},
+            "chunk 0 on rank 0 holds chunk 0 of rank 2": {"FIRST": "rank + 1"},
+        },
+    ),
+    "ps2/ring_allreduce": (
+        """
 def ring_allreduce(rank, world_size, tensor):
     <<FIRST: yield from reduce_scatter(rank, world_size, tensor)>>
     <<SECOND: yield from allgather(rank, world_size, tensor)>>
-""", {
-        "another program runs inside": {"FIRST": "yield reduce_scatter(rank, world_size, tensor)"},
-        "chunk 1 on rank 0 holds rank 0's + rank 2's": {"SECOND": "pass"},
-        "rank 0 is the centre of a star": {"FIRST": STAR, "SECOND": "pass"}}),
-    "ps2/spread_allreduce": ("""
+""",
+        {
+            "another program runs inside": {
+                "FIRST": "yield reduce_scatter(rank, world_size, tensor)"
+            },
+            "chunk 1 on rank 0 holds rank 0's + rank 2's": {"SECOND": "pass"},
+            "rank 0 is the centre of a star": {"FIRST": STAR, "SECOND": "pass"},
+        },
+    ),
+    "ps2/spread_allreduce": (
+        """
 def spread_allreduce(rank, world_size, params):
     <<BODY: mine = params[rank::world_size]
     for shift in range(1, world_size):
@@ -80,14 +101,22 @@ def spread_allreduce(rank, world_size, params):
         owner = <<BACK: (rank - shift)>> % world_size
         arrived = yield (rank + shift) % world_size, <<OWNED: mine>>
         <<TAKE: [p.copy_(t) for p, t in zip(params[owner::world_size], arrived)]>>>>
-""", {
-        "the list holds the sums": {"TAKE": "params[owner::world_size] = arrived"},
-        "parameter 2 on rank 0 should hold these numbers": {"BACK": "(rank + shift)"},
-        "to an owner go its own parameters": {
-            "OWNED": "params", "TAKE": "[p.copy_(t) for p, t in zip(params[owner::"
-                                       "world_size], arrived[owner::world_size])]"},
-        "in one step all ranks can send": {"BODY": ONE_BY_ONE}}),
-    "ps2/tree_allreduce": ("""
+""",
+        {
+            "the list holds the sums": {"TAKE": "params[owner::world_size] = arrived"},
+            "parameter 2 on rank 0 should hold these numbers": {
+                "BACK": "(rank + shift)"
+            },
+            "to an owner go its own parameters": {
+                "OWNED": "params",
+                "TAKE": "[p.copy_(t) for p, t in zip(params[owner::"
+                "world_size], arrived[owner::world_size])]",
+            },
+            "in one step all ranks can send": {"BODY": ONE_BY_ONE},
+        },
+    ),
+    "ps2/tree_allreduce": (
+        """
 def tree_allreduce(rank, world_size, tensor):
     distances = [2 ** level for level in range((world_size - 1).bit_length())]
     for distance in distances:
@@ -105,9 +134,20 @@ def tree_allreduce(rank, world_size, tensor):
             if arrived is not None:
                 tensor.copy_(arrived)
     <<AFTER: pass>>
-""", {
-        "only rank 0 has the sum": {"DOWNWARDS": "[]"},
-        "the tensor on rank 3 holds rank 2's + rank 3's": {"DOWNWARDS": "distances"},
-        "all pairs at one distance": {"DOWNWARDS": "[]", "AFTER": STAR[STAR.rindex("for peer"):]},
-        "a rank hands its sum up once": {"SENT": "[tensor, tensor]", "CAME": "arrived[1]"}}),
+""",
+        {
+            "only rank 0 has the sum": {"DOWNWARDS": "[]"},
+            "the tensor on rank 3 holds rank 2's + rank 3's": {
+                "DOWNWARDS": "distances"
+            },
+            "all pairs at one distance": {
+                "DOWNWARDS": "[]",
+                "AFTER": STAR[STAR.rindex("for peer") :],
+            },
+            "a rank hands its sum up once": {
+                "SENT": "[tensor, tensor]",
+                "CAME": "arrived[1]",
+            },
+        },
+    ),
 }

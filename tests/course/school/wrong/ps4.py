@@ -8,34 +8,47 @@ RENEW = """for layer in module.modules():
             setattr(layer, name, nn.Parameter(new, requires_grad=p.requires_grad))"""
 
 WRONG = {
-    "ps4/start_equal": ("""
+    "ps4/start_equal": (
+        """
 def start_equal(module):
     <<BEFORE: pass>>
     for t in <<TENSORS: [*module.parameters(), *module.buffers()]>>:
         <<SEND: dist.broadcast(t.detach(), 0)>>
-""", {
-        "every rank keeps its own": {
-            "TENSORS": "[*module.parameters(), *module.buffers(recurse=False)]"},
-        "rank 0's own numbers": {"SEND": "t.detach().zero_()"},
-        "these have not moved": {"BEFORE": RENEW, "TENSORS": "module.buffers()"},
-        "all ranks must call the same collectives": {
-            "SEND": "dist.get_rank() or dist.broadcast(t.detach(), 0)"}}),
-    "ps4/average_gradients": ("""
+""",
+        {
+            "every rank keeps its own": {
+                "TENSORS": "[*module.parameters(), *module.buffers(recurse=False)]"
+            },
+            "rank 0's own numbers": {"SEND": "t.detach().zero_()"},
+            "these have not moved": {"BEFORE": RENEW, "TENSORS": "module.buffers()"},
+            "all ranks must call the same collectives": {
+                "SEND": "dist.get_rank() or dist.broadcast(t.detach(), 0)"
+            },
+        },
+    ),
+    "ps4/average_gradients": (
+        """
 def average_gradients(module):
     for p in module.parameters():
         if <<WANTS: p.requires_grad>>:
             <<GRAD: p.grad = torch.zeros_like(p) if p.grad is None else p.grad>>
             <<SEND: dist.all_reduce(p.grad)>>
             <<MEAN: p.grad /= dist.get_world_size()>>
-""", {
-        "nothing was sent": {"SEND": "pass"},
-        "a gradient that is None is sent too": {"WANTS": "p.grad is not None"},
-        "a parameter has gradient None": {"GRAD": "pass"},
-        "the mean has to go to ranks": {
-            "GRAD": "g = torch.zeros_like(p) if p.grad is None else p.grad",
-            "SEND": "dist.all_reduce(g)", "MEAN": "g /= dist.get_world_size()"},
-        "this is the sum over ranks": {"MEAN": "pass"}}),
-    "ps4/average_in_buckets": ("""
+""",
+        {
+            "nothing was sent": {"SEND": "pass"},
+            "a gradient that is None is sent too": {"WANTS": "p.grad is not None"},
+            "a parameter has gradient None": {"GRAD": "pass"},
+            "the mean has to go to ranks": {
+                "GRAD": "g = torch.zeros_like(p) if p.grad is None else p.grad",
+                "SEND": "dist.all_reduce(g)",
+                "MEAN": "g /= dist.get_world_size()",
+            },
+            "this is the sum over ranks": {"MEAN": "pass"},
+        },
+    ),
+    "ps4/average_in_buckets": (
+        """
 def average_in_buckets(module, bucket_bytes):
     buckets, room = [], 0
     for p in <<ORDER: [p for p in module.parameters() if p.requires_grad][::-1]>>:
@@ -51,25 +64,37 @@ def average_in_buckets(module, bucket_bytes):
         dist.all_reduce(flat)
         for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
             p.grad = part.view(p.shape)
-""", {
-        "the last parameter's gradient is packed first": {
-            "ORDER": "[p for p in module.parameters() if p.requires_grad]"},
-        "the last bucket has to be sent": {"SENT": "buckets[:max(1, len(buckets) - 1)]"},
-        "exactly so many bytes still fit": {"FULL": "size >= room"},
-        "bucket_bytes counts bytes": {"SIZE": "p.numel()"}}),
-    "ps4/average_in_hooks": ("""
+""",
+        {
+            "the last parameter's gradient is packed first": {
+                "ORDER": "[p for p in module.parameters() if p.requires_grad]"
+            },
+            "the last bucket has to be sent": {
+                "SENT": "buckets[:max(1, len(buckets) - 1)]"
+            },
+            "exactly so many bytes still fit": {"FULL": "size >= room"},
+            "bucket_bytes counts bytes": {"SIZE": "p.numel()"},
+        },
+    ),
+    "ps4/average_in_hooks": (
+        """
 def average_in_hooks(module):
     def average(p):
         <<WORK: dist.all_reduce(p.grad); p.grad /= dist.get_world_size()>>
     for p in <<PARAMS: module.parameters()>>:
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(<<HOOK: average>>)
-""", {
-        "all hooks reduce the same parameter": {"HOOK": "lambda _: average(p)"},
-        "36 is the tied weight": {"PARAMS": ALL},
-        "every rank stepped with its own": {
-            "WORK": "dist.all_reduce(p.data); p.data /= dist.get_world_size()"}}),
-    "ps4/DDP": ("""
+""",
+        {
+            "all hooks reduce the same parameter": {"HOOK": "lambda _: average(p)"},
+            "36 is the tied weight": {"PARAMS": ALL},
+            "every rank stepped with its own": {
+                "WORK": "dist.all_reduce(p.data); p.data /= dist.get_world_size()"
+            },
+        },
+    ),
+    "ps4/DDP": (
+        """
 class DDP(nn.Module):
     def __init__(self, module):
         super().__init__()
@@ -95,8 +120,11 @@ class DDP(nn.Module):
             yield
         <<OVER: finally:>>
             self.sync = True
-""", {
-        "every rank keeps its own": {"START": "pass"},
-        "in no_sync nothing is sent": {"QUIET": "True"},
-        "a no_sync block that ended in an error": {"TRY": "if 1:", "OVER": "if 1:"}}),
+""",
+        {
+            "every rank keeps its own": {"START": "pass"},
+            "in no_sync nothing is sent": {"QUIET": "True"},
+            "a no_sync block that ended in an error": {"TRY": "if 1:", "OVER": "if 1:"},
+        },
+    ),
 }

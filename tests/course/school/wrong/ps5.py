@@ -1,7 +1,8 @@
 """Wrong answers to problem set 5: {exercise: (cell, {hint: changes})}."""
 
 WRONG = {
-    "ps5/rebinding": ("""
+    "ps5/rebinding": (
+        """
 def clue_1(k):
     return <<CLUE: "replicas", k>>
 
@@ -9,16 +10,20 @@ def repaired_1(data):
     total = <<SUM: sum(data)>>
     for i, t in enumerate(data):
         <<WRITE: t.copy_(total)>>
-""", {
-        "no such row": {"CLUE": '"replica", k'},
-        "that row tells nothing here": {"CLUE": '"accuracy", 0.922'},
-        "the row is right; the number": {"CLUE": '"replicas", k - 1'},
-        "the list holds the sums": {"WRITE": "data[i] = total.clone()"},
-        "the tensors hold what they held": {"WRITE": "t = total.clone()"},
-        "only rank 0 has the sum": {"WRITE": "i or t.copy_(total)"},
-        "this is the mean": {"SUM": "sum(data) / len(data)"},
-        "its memory is as it was": {"WRITE": "t.data = total.clone()"}}),
-    "ps5/aliasing": ("""
+""",
+        {
+            "no such row": {"CLUE": '"replica", k'},
+            "that row tells nothing here": {"CLUE": '"accuracy", 0.922'},
+            "the row is right; the number": {"CLUE": '"replicas", k - 1'},
+            "the list holds the sums": {"WRITE": "data[i] = total.clone()"},
+            "the tensors hold what they held": {"WRITE": "t = total.clone()"},
+            "only rank 0 has the sum": {"WRITE": "i or t.copy_(total)"},
+            "this is the mean": {"SUM": "sum(data) / len(data)"},
+            "its memory is as it was": {"WRITE": "t.data = total.clone()"},
+        },
+    ),
+    "ps5/aliasing": (
+        """
 def clue_2(k):
     return <<CLUE: "step", 2 ** (k - 1)>>
 
@@ -27,11 +32,15 @@ def repaired_2(params, device):
     for p in copies:
         p.requires_grad_()
     return copies
-""", {
-        "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
-        "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
-        "the row is right; the number": {"CLUE": '"step", k'}}),
-    "ps5/hook": ("""
+""",
+        {
+            "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
+            "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
+            "the row is right; the number": {"CLUE": '"step", k'},
+        },
+    ),
+    "ps5/hook": (
+        """
 def clue_3(k):
     return <<CLUE: "replicas", k>>
 
@@ -44,12 +53,20 @@ def repaired_3(model):
     for p in model.parameters():
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(average)
-""", {
-        "every rank has its own gradient": {"TEST": "dist.all_reduce(p.grad.clone()); return p"},
-        "this is the sum": {"DIVIDE": "pass"},
-        "a collective stands where": {"TEST": "if dist.get_rank(): return"},
-        "average after every backward": {"TEST": "if p in done: return\n        done.add(p)"}}),
-    "ps5/set_epoch": ("""
+""",
+        {
+            "every rank has its own gradient": {
+                "TEST": "dist.all_reduce(p.grad.clone()); return p"
+            },
+            "this is the sum": {"DIVIDE": "pass"},
+            "a collective stands where": {"TEST": "if dist.get_rank(): return"},
+            "average after every backward": {
+                "TEST": "if p in done: return\n        done.add(p)"
+            },
+        },
+    ),
+    "ps5/set_epoch": (
+        """
 def clue_4(k):
     return <<CLUE: "orders", 1>>
 
@@ -61,12 +78,19 @@ def repaired_4(dataset, rank, world_size, epochs, step):
         for batch in DataLoader(dataset, batch_size=4, sampler=<<ORDER: sampler>>):
             step(epoch, batch)
         <<AFTER: pass>>
-""", {
-        "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
-        "ranks shuffle with seeds": {"SEED": "rank"},
-        "two epochs have the same order": {"BEFORE": "pass", "AFTER": "sampler.set_epoch(epoch)"},
-        "shuffle all rows": {"ORDER": "[own[i] for i in torch.randperm(len(own))]"}}),
-    "ps5/mean_of_means": ("""
+""",
+        {
+            "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
+            "ranks shuffle with seeds": {"SEED": "rank"},
+            "two epochs have the same order": {
+                "BEFORE": "pass",
+                "AFTER": "sampler.set_epoch(epoch)",
+            },
+            "shuffle all rows": {"ORDER": "[own[i] for i in torch.randperm(len(own))]"},
+        },
+    ),
+    "ps5/mean_of_means": (
+        """
 def clue_5(program):
     X, y = torch.ones(5, 3, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1])
     W = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
@@ -78,14 +102,22 @@ def repaired_5(X_shards, y_shards, W):
     grads = [torch.autograd.grad(F.cross_entropy(X @ W, y, reduction="sum"), W)[0]
              <<SHARE: / rows>> for X, y in zip(X_shards, y_shards)]
     return <<RESULT: sum(grads)>>
-""", {
-        "compare with one device": {"ALONE": "0"},
-        "in shards of one size": {"CUT": "1"},
-        "this is still the mean": {
-            "SHARE": "/ max(1, len(y))", "RESULT": "sum(grads) / len(grads)"},
-        "this is the sum over all rows": {"SHARE": "* 1"},
-        "backward adds to W.grad": {"RESULT": "(W * sum(grads)).sum().backward() or W.grad"}}),
-    "ps5/stale_gradients": ("""
+""",
+        {
+            "compare with one device": {"ALONE": "0"},
+            "in shards of one size": {"CUT": "1"},
+            "this is still the mean": {
+                "SHARE": "/ max(1, len(y))",
+                "RESULT": "sum(grads) / len(grads)",
+            },
+            "this is the sum over all rows": {"SHARE": "* 1"},
+            "backward adds to W.grad": {
+                "RESULT": "(W * sum(grads)).sum().backward() or W.grad"
+            },
+        },
+    ),
+    "ps5/stale_gradients": (
+        """
 def clue_6(k):
     return <<CLUE: "step", (k + 1) / 2>>
 
@@ -97,17 +129,23 @@ def repaired_6(model, optimizer, batches, accumulate):
         if <<TEST: (i + 1) % accumulate == 0>>:
             <<STEP: optimizer.step()>>
             <<CLEAR: optimizer.zero_grad()>>
-""", {
-        "steps are 2 times too large": {"DIVIDE": "1"},
-        "gradients go into more than one step": {"CLEAR": "pass"},
-        "the step is the optimizer's": {
-            "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                    "for p in model.parameters()]"},
-        "more rows at once": {
-            "BEFORE": "batches = [tuple(map(torch.cat, zip(*batches[i:i + accumulate]))) "
-                      "for i in range(0, len(batches), accumulate)]; accumulate = 1"},
-        "call backward after each forward": {"KEEP": "True"}}),
-    "ps5/double_averaging": ("""
+""",
+        {
+            "steps are 2 times too large": {"DIVIDE": "1"},
+            "gradients go into more than one step": {"CLEAR": "pass"},
+            "the step is the optimizer's": {
+                "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
+                "for p in model.parameters()]"
+            },
+            "more rows at once": {
+                "BEFORE": "batches = [tuple(map(torch.cat, zip(*batches[i:i + accumulate]))) "
+                "for i in range(0, len(batches), accumulate)]; accumulate = 1"
+            },
+            "call backward after each forward": {"KEEP": "True"},
+        },
+    ),
+    "ps5/double_averaging": (
+        """
 def clue_7(k):
     return <<CLUE: "messages", 2>>
 
@@ -120,11 +158,17 @@ def repaired_7(model, batches, lr):
         for p in ddp.parameters():
             <<AFTER: pass>>
         optimizer.step()
-""", {
-        "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
-        "replicas differ": {"MODEL": "model"},
-        "numbers are sent": {"AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"}}),
-    "ps5/no_sync": ("""
+""",
+        {
+            "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
+            "replicas differ": {"MODEL": "model"},
+            "numbers are sent": {
+                "AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"
+            },
+        },
+    ),
+    "ps5/no_sync": (
+        """
 def clue_8(k):
     return <<CLUE: "messages", k>>
 
@@ -136,11 +180,15 @@ def repaired_8(model, optimizer, microbatches):
             loss = F.cross_entropy(model(X), y) / <<DIVIDE: n>>
         loss.backward()
     optimizer.step()
-""", {
-        "steps are 3 times too large": {"DIVIDE": "1"},
-        "replicas differ": {"QUIET": "model.no_sync()"},
-        "no such row": {"CLUE": '"message", k'}}),
-    "ps5/rank_zero_only": ("""
+""",
+        {
+            "steps are 3 times too large": {"DIVIDE": "1"},
+            "replicas differ": {"QUIET": "model.no_sync()"},
+            "no such row": {"CLUE": '"message", k'},
+        },
+    ),
+    "ps5/rank_zero_only": (
+        """
 def clue_9(k):
     return <<CLUE: "absent", k - 1>>
 
@@ -149,13 +197,18 @@ def repaired_9(model, X, y):
     counts = torch.stack([right, torch.tensor(len(y)).double()])
     <<SEND: dist.all_reduce(counts)>>
     return <<RESULT: (counts[0] / counts[1]).item()>>
-""", {
-        "a collective stands where": {"SEND": "len(y) and dist.all_reduce(counts)"},
-        "this counts rank 0's rows only": {"SEND": "pass"},
-        "this is the mean of the ranks' accuracies": {
-            "SEND": "mean = right / max(1, len(y)); dist.all_reduce(mean)",
-            "RESULT": "(mean / dist.get_world_size()).item()"}}),
-    "ps5/adam_hides": ("""
+""",
+        {
+            "a collective stands where": {"SEND": "len(y) and dist.all_reduce(counts)"},
+            "this counts rank 0's rows only": {"SEND": "pass"},
+            "this is the mean of the ranks' accuracies": {
+                "SEND": "mean = right / max(1, len(y)); dist.all_reduce(mean)",
+                "RESULT": "(mean / dist.get_world_size()).item()",
+            },
+        },
+    ),
+    "ps5/adam_hides": (
+        """
 def clue_10(program):
     def step(parts):
         X, y = torch.ones(4, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 1])
@@ -172,8 +225,11 @@ def repaired_10(model, optimizer, X_shards, y_shards):
         (F.cross_entropy(model(X), y) / <<DIVIDE: len(X_shards)>>).backward()
     <<BEFORE: pass>>
     optimizer.step()
-""", {
-        "compare with one device": {"MORE": "+ 1"},
-        "Adam hides it": {"KIND": "Adam"},
-        "the steps are 2 times as long": {"DIVIDE": "1"}}),
+""",
+        {
+            "compare with one device": {"MORE": "+ 1"},
+            "Adam hides it": {"KIND": "Adam"},
+            "the steps are 2 times as long": {"DIVIDE": "1"},
+        },
+    ),
 }

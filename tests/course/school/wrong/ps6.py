@@ -1,7 +1,8 @@
 """Wrong answers to problem set 6: {exercise: (cell, {hint: changes})}."""
 
 WRONG = {
-    "ps6/global_statistics": ("""
+    "ps6/global_statistics": (
+        """
 def global_statistics(x):
     features, n = x.shape[1], len(x)
     total = torch.cat([x.sum(0), (x * x).sum(0), x.new_tensor([n])])
@@ -9,15 +10,23 @@ def global_statistics(x):
     sums, squares, count = total.split([features, features, 1])
     mean = <<AVERAGE: sums / count>>
     return mean, <<VARIANCE: squares / count - mean * mean>>
-""", {
-        "every rank has the mean": {"REDUCE": "pass"},
-        "a mean of means": {
-            "REDUCE": "m = x.mean(0); dist.all_reduce(m); dist.all_reduce(total)",
-            "AVERAGE": "m / dist.get_world_size()"},
-        "this is the unbiased variance": {"VARIANCE": "(squares - sums * mean) / (count - 1)"},
-        "put sums, squares and count": {
-            "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"}}),
-    "ps6/allreduce_sum": ("""
+""",
+        {
+            "every rank has the mean": {"REDUCE": "pass"},
+            "a mean of means": {
+                "REDUCE": "m = x.mean(0); dist.all_reduce(m); dist.all_reduce(total)",
+                "AVERAGE": "m / dist.get_world_size()",
+            },
+            "this is the unbiased variance": {
+                "VARIANCE": "(squares - sums * mean) / (count - 1)"
+            },
+            "put sums, squares and count": {
+                "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"
+            },
+        },
+    ),
+    "ps6/allreduce_sum": (
+        """
 class AllReduceSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -30,12 +39,16 @@ class AllReduceSum(torch.autograd.Function):
         total = <<OTHER: gradient.clone()>>
         <<BACKWARD: dist.all_reduce(total)>>
         return total
-""", {
-        "every rank has its own x": {"FORWARD": "pass"},
-        "dist.all_reduce writes into": {"COPY": "x"},
-        "the gradient goes back as if y were x": {"BACKWARD": "pass"},
-        "backward writes into": {"OTHER": "gradient"}}),
-    "ps6/sync_batch_norm": ("""
+""",
+        {
+            "every rank has its own x": {"FORWARD": "pass"},
+            "dist.all_reduce writes into": {"COPY": "x"},
+            "the gradient goes back as if y were x": {"BACKWARD": "pass"},
+            "backward writes into": {"OTHER": "gradient"},
+        },
+    ),
+    "ps6/sync_batch_norm": (
+        """
 class SyncBatchNorm(nn.BatchNorm1d):
     def forward(self, x):
         if not self.training:
@@ -52,21 +65,29 @@ class SyncBatchNorm(nn.BatchNorm1d):
         self.running_var = self.running_var.lerp(
             <<VAR: (var * count / (count - 1)).detach()>>, WEIGHT)
         return <<RESULT: (x - mean) / torch.sqrt(var + self.eps) * self.weight + self.bias>>
-""", {
-        "every rank normalises": {"REDUCE": "pass"},
-        "y takes the biased variance": {
-            "VARIANCE": "(squares - sums * mean) / (count - 1)", "VAR": "var.detach()"},
-        "momentum is the weight of what is new": {"WEIGHT": "(1 - m)"},
-        "running_var takes the unbiased variance": {"VAR": "var.detach()"},
-        "mean and variance are taken for constants": {
-            "REDUCE": "total = AllReduceSum.apply(total.detach())"},
-        "only the own rank's loss": {"REDUCE": "dist.all_reduce(total)"},
-        "adding up the ranks' gradients": {
-            "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * AllReduceSum.apply("
-                      "self.weight) / dist.get_world_size() + self.bias"},
-        "update them under torch.no_grad()": {"MEAN": "mean"},
-        "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"}}),
-    "ps6/accumulate": ("""
+""",
+        {
+            "every rank normalises": {"REDUCE": "pass"},
+            "y takes the biased variance": {
+                "VARIANCE": "(squares - sums * mean) / (count - 1)",
+                "VAR": "var.detach()",
+            },
+            "momentum is the weight of what is new": {"WEIGHT": "(1 - m)"},
+            "running_var takes the unbiased variance": {"VAR": "var.detach()"},
+            "mean and variance are taken for constants": {
+                "REDUCE": "total = AllReduceSum.apply(total.detach())"
+            },
+            "only the own rank's loss": {"REDUCE": "dist.all_reduce(total)"},
+            "adding up the ranks' gradients": {
+                "RESULT": "(x - mean) / torch.sqrt(var + self.eps) * AllReduceSum.apply("
+                "self.weight) / dist.get_world_size() + self.bias"
+            },
+            "update them under torch.no_grad()": {"MEAN": "mean"},
+            "in eval mode only": {"EVAL": "dist.all_reduce(x.sum(0))"},
+        },
+    ),
+    "ps6/accumulate": (
+        """
 def accumulate(model, loss, microbatches, optimizer):
     rows, n, mean_loss = sum(len(y) for X, y in microbatches), len(microbatches), 0
     optimizer.zero_grad()
@@ -77,15 +98,20 @@ def accumulate(model, loss, microbatches, optimizer):
         <<THEN: kept = share>>
     <<STEP: optimizer.step()>>
     return <<RESULT: mean_loss>>
-""", {
-        "this is a mean of means": {"SHARE": "loss(model(X), y) / n"},
-        "one step is wanted": {"THEN": "optimizer.step()", "STEP": "pass"},
-        "more rows at once": {"PARTS": "[map(torch.cat, zip(*microbatches))]"},
-        "call backward after each forward": {"KEEP": "True"},
-        "the step is the optimizer's": {
-            "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
-                    "for p in model.parameters()]"}}),
-    "ps6/accumulate_ddp": ("""
+""",
+        {
+            "this is a mean of means": {"SHARE": "loss(model(X), y) / n"},
+            "one step is wanted": {"THEN": "optimizer.step()", "STEP": "pass"},
+            "more rows at once": {"PARTS": "[map(torch.cat, zip(*microbatches))]"},
+            "call backward after each forward": {"KEEP": "True"},
+            "the step is the optimizer's": {
+                "STEP": "[p.data.sub_(optimizer.param_groups[0]['lr'] * p.grad) "
+                "for p in model.parameters()]"
+            },
+        },
+    ),
+    "ps6/accumulate_ddp": (
+        """
 def accumulate_ddp(model, loss, microbatches, rows, optimizer):
     from contextlib import nullcontext
     k, n = dist.get_world_size(), len(microbatches)
@@ -95,12 +121,18 @@ def accumulate_ddp(model, loss, microbatches, rows, optimizer):
             (<<SHARE: loss(model(X), y) * len(y) * k / rows>>).backward()
     <<BEFORE: pass>>
     optimizer.step()
-""", {
-        "replicas differ": {"QUIET": "model.no_sync()"},
-        "the step is 2 times too small": {"SHARE": "loss(model(X), y) * len(y) / rows"},
-        "no_sync is for all microbatches": {"QUIET": "nullcontext()"},
-        "leave averaging to DDP": {
-            "QUIET": "model.no_sync()",
-            "BEFORE": "[dist.all_reduce(p.grad.div_(k)) for p in model.parameters()]"},
-        "when the last backward returns": {"BEFORE": "dist.barrier()"}}),
+""",
+        {
+            "replicas differ": {"QUIET": "model.no_sync()"},
+            "the step is 2 times too small": {
+                "SHARE": "loss(model(X), y) * len(y) / rows"
+            },
+            "no_sync is for all microbatches": {"QUIET": "nullcontext()"},
+            "leave averaging to DDP": {
+                "QUIET": "model.no_sync()",
+                "BEFORE": "[dist.all_reduce(p.grad.div_(k)) for p in model.parameters()]",
+            },
+            "when the last backward returns": {"BEFORE": "dist.barrier()"},
+        },
+    ),
 }

@@ -6,7 +6,8 @@ A hint is the list of what such a test misses, or accuses.
 AWAY, ACCUSED = "got away: ", "accused, and right: "
 
 WRONG = {
-    "ps7/same_step": ("""
+    "ps7/same_step": (
+        """
 def same_step(train_batch):
     for k, rows in [(1, 4), (2, 7), (3, 7), (4, 5)]:
         params = draw_params(k, <<DTYPE: torch.float64>>)
@@ -21,17 +22,26 @@ def same_step(train_batch):
                     if not <<SAME: torch.allclose(p, q, rtol=0, atol=1e-9)>>:
                         return False
     return True
-""", {
-        f"{AWAY}average the shards' means, whatever their sizes; keep": {
-            "PAIRS": "zip(replica, replicas[0])"},
-        f"{AWAY}keep the gradients of the steps before": {"STEPS": "1"},
-        f"{AWAY}round the gradients to three digits": {
-            "SAME": "torch.allclose(p, q, rtol=0, atol=1e-2)"},
-        f"{AWAY}step on the first device": {"WHICH": "replicas[:1]"},
-        f"{AWAY}divide by the rows of a shard": {"SAME": "not (p - q).abs().max() > 1e-9"},
-        f"{ACCUSED}average the shards' means, each weighed by its rows; deal": {
-            "SAME": "torch.equal(p, q)"}}),
-    "ps7/same_weights": ("""
+""",
+        {
+            f"{AWAY}average the shards' means, whatever their sizes; keep": {
+                "PAIRS": "zip(replica, replicas[0])"
+            },
+            f"{AWAY}keep the gradients of the steps before": {"STEPS": "1"},
+            f"{AWAY}round the gradients to three digits": {
+                "SAME": "torch.allclose(p, q, rtol=0, atol=1e-2)"
+            },
+            f"{AWAY}step on the first device": {"WHICH": "replicas[:1]"},
+            f"{AWAY}divide by the rows of a shard": {
+                "SAME": "not (p - q).abs().max() > 1e-9"
+            },
+            f"{ACCUSED}average the shards' means, each weighed by its rows; deal": {
+                "SAME": "torch.equal(p, q)"
+            },
+        },
+    ),
+    "ps7/same_weights": (
+        """
 def same_weights(train):
     for k, sizes in <<CASES: [(2, [7, 5, 6]), (3, [7, 2, 7]), (4, [9, 3, 5])]>>:
         params = draw_params(k)
@@ -44,15 +54,21 @@ def same_weights(train):
                 if not (p - q).abs().max() <= near * <<SIZE: max(1, q.abs().max())>>:
                     return False
     return True
-""", {
-        f"{AWAY}skip a minibatch that has fewer rows than ranks; synchronise": {
-            "CASES": "[(2, [7]), (3, [7]), (4, [5])]"},
-        f"{AWAY}add up the first two ranks' gradients, and forget any third; skip": {
-            "CASES": "[(2, [7, 5, 6])]"},
-        f"{AWAY}send the gradients in float16": {"TOLERANCE": "1e-4"},
-        f"{ACCUSED}train at a rate at which the loss explodes": {"SIZE": "1"},
-        f"{ACCUSED}train in float32, whatever it is given": {"TOLERANCE": "1e-9"}}),
-    "ps7/same_on_ranks": ("""
+""",
+        {
+            f"{AWAY}skip a minibatch that has fewer rows than ranks; synchronise": {
+                "CASES": "[(2, [7]), (3, [7]), (4, [5])]"
+            },
+            f"{AWAY}add up the first two ranks' gradients, and forget any third; skip": {
+                "CASES": "[(2, [7, 5, 6])]"
+            },
+            f"{AWAY}send the gradients in float16": {"TOLERANCE": "1e-4"},
+            f"{ACCUSED}train at a rate at which the loss explodes": {"SIZE": "1"},
+            f"{ACCUSED}train in float32, whatever it is given": {"TOLERANCE": "1e-9"},
+        },
+    ),
+    "ps7/same_on_ranks": (
+        """
 def same_on_ranks(step):
     k, rank, same = dist.get_world_size(), dist.get_rank(), True
     for rows in <<ROWS: (2 * k + 1, k - 1)>>:
@@ -67,13 +83,20 @@ def same_on_ranks(step):
                 <<SAME: torch.allclose(p, q, rtol=0, atol=1e-9)>> for p, q in zip(own, one))
             <<NOW: pass>>
     return <<RESULT: spread(same)>>
-""", {
-        f"{AWAY}step on rank 0 alone": {"RESULT": "spread(same or rank > 0)"},
-        f"{AWAY}average the ranks' means, whatever their rows; divide": {"ROWS": "(2 * k,)"},
-        f"{AWAY}let each rank divide by a number that is a little its own": {
-            "SAME": "torch.allclose(p, q, rtol=0, atol=1e-3)"},
-        f"{ACCUSED}deal the rows out like cards": {"SEED": "10 * rank + t"}}),
-    "ps7/assert_same": ("""
+""",
+        {
+            f"{AWAY}step on rank 0 alone": {"RESULT": "spread(same or rank > 0)"},
+            f"{AWAY}average the ranks' means, whatever their rows; divide": {
+                "ROWS": "(2 * k,)"
+            },
+            f"{AWAY}let each rank divide by a number that is a little its own": {
+                "SAME": "torch.allclose(p, q, rtol=0, atol=1e-3)"
+            },
+            f"{ACCUSED}deal the rows out like cards": {"SEED": "10 * rank + t"},
+        },
+    ),
+    "ps7/assert_same": (
+        """
 def assert_same(model):
     digest = hashlib.sha256()
     for p in <<PARAMS: model.parameters()>>:
@@ -83,23 +106,36 @@ def assert_same(model):
     dist.all_gather_object(digests, <<SENT: digest.hexdigest()>>)
     if <<DIFFER: len(set(digests)) > 1>>:
         raise AssertionError("ranks differ")
-""", {
-        f"{AWAY}have another gradient on the last rank; have no": {"TENSORS": "[p]"},
-        f"{AWAY}have no gradient for one parameter on rank 1, and zeros on others": {
-            "BYTES": "(torch.zeros(p.shape, dtype=p.dtype) if t is None else t)"
-                     ".detach().numpy().tobytes()"},
-        f"{AWAY}have a weight of zero, which has a minus sign on the last rank": {
-            "BYTES": "b'none' if t is None else (t.detach() + 0.0).numpy().tobytes()"},
-        "it sends the model itself": {
-            "SENT": "b''.join(p.detach().numpy().tobytes() for p in model.parameters())"},
-        "a rank that goes on alone": {"DIFFER": "digests[0] != digest.hexdigest()"},
-        f"{ACCUSED}have running statistics of each rank's own": {
-            "PARAMS": "[*model.parameters(), *model.buffers()]"},
-        f"{ACCUSED}have the same NaN on all ranks": {
-            "DIFFER": "len(set(digests)) > 1 or any(p.isnan().any() for p in model.parameters())"},
-        "this is no verdict, it is an error": {
-            "BYTES": "b'none' if t is None else t.numpy().tobytes()"}}),
-    "ps7/same_after_kill": ("""
+""",
+        {
+            f"{AWAY}have another gradient on the last rank; have no": {
+                "TENSORS": "[p]"
+            },
+            f"{AWAY}have no gradient for one parameter on rank 1, and zeros on others": {
+                "BYTES": "(torch.zeros(p.shape, dtype=p.dtype) if t is None else t)"
+                ".detach().numpy().tobytes()"
+            },
+            f"{AWAY}have a weight of zero, which has a minus sign on the last rank": {
+                "BYTES": "b'none' if t is None else (t.detach() + 0.0).numpy().tobytes()"
+            },
+            "it sends the model itself": {
+                "SENT": "b''.join(p.detach().numpy().tobytes() for p in model.parameters())"
+            },
+            "a rank that goes on alone": {"DIFFER": "digests[0] != digest.hexdigest()"},
+            f"{ACCUSED}have running statistics of each rank's own": {
+                "PARAMS": "[*model.parameters(), *model.buffers()]"
+            },
+            f"{ACCUSED}have the same NaN on all ranks": {
+                "DIFFER": "len(set(digests)) > 1 or "
+                "any(p.isnan().any() for p in model.parameters())"
+            },
+            "this is no verdict, it is an error": {
+                "BYTES": "b'none' if t is None else t.numpy().tobytes()"
+            },
+        },
+    ),
+    "ps7/same_after_kill": (
+        """
 def same_after_kill(Training, path):
     straight = Training(1)
     straight.run(<<FIRST: 4>> + <<LATER: 4>>)
@@ -116,15 +152,23 @@ def same_after_kill(Training, path):
     ends = <<ENDS: [saving.weights(), resumed.weights()]>>
     return all(<<SAME: p.numpy().tobytes() == q.numpy().tobytes()>>
                for end in ends for p, q in zip(end, wanted))
-""", {
-        f"{AWAY}leaves out the rest of the epoch": {"FIRST": "6"},
-        f"{AWAY}forgets what draws the order of the epochs to come": {"LATER": "2"},
-        f"{AWAY}never writes into a file that is there": {"ONCE": "saving.run(2)"},
-        f"{AWAY}disturbs the run that goes on after the save; never writes": {
-            "ONCE": "saving.run(2)", "ENDS": "[resumed.weights()]"},
-        f"{ACCUSED}trains at a rate at which its weights end as NaN": {"SAME": "torch.equal(p, q)"},
-        f"{ACCUSED}saves a second time": {"TWICE": "Training(3).run(1)"}}),
-    "ps7/faster": ("""
+""",
+        {
+            f"{AWAY}leaves out the rest of the epoch": {"FIRST": "6"},
+            f"{AWAY}forgets what draws the order of the epochs to come": {"LATER": "2"},
+            f"{AWAY}never writes into a file that is there": {"ONCE": "saving.run(2)"},
+            f"{AWAY}disturbs the run that goes on after the save; never writes": {
+                "ONCE": "saving.run(2)",
+                "ENDS": "[resumed.weights()]",
+            },
+            f"{ACCUSED}trains at a rate at which its weights end as NaN": {
+                "SAME": "torch.equal(p, q)"
+            },
+            f"{ACCUSED}saves a second time": {"TWICE": "Training(3).run(1)"},
+        },
+    ),
+    "ps7/faster": (
+        """
 def faster(a, b, synchronize, clock):
     def seconds(program):
         <<BEFORE: synchronize()>>
@@ -137,15 +181,25 @@ def faster(a, b, synchronize, clock):
         b()
     <<MEASURE: times = [(seconds(a), seconds(b)) for _ in range(100)]>>
     return <<RESULT: statistics.quantiles([q / p for p, q in times], n=4)[2] < 0.9>>
-""", {
-        f"{AWAY}b was lucky now and then": {
-            "RESULT": "min(q for p, q in times) < 0.9 * min(p for p, q in times)"},
-        f"{ACCUSED}both only start their work, and b's is shorter": {
-            "BEFORE": "pass", "AFTER": "pass"},
-        f"{AWAY}a is interrupted now and then": {
-            "RESULT": "sum(q for p, q in times) < 0.9 * sum(p for p, q in times)"},
-        f"{ACCUSED}b has first calls that are slow, then takes four fifths": {
-            "WARM": "0", "MEASURE": "times = [(seconds(a), seconds(b))] * 2"},
-        f"{ACCUSED}b takes two thirds, on a machine that gets slower": {
-            "MEASURE": "times = list(zip(*[[seconds(f) for _ in range(100)] for f in (a, b)]))"}}),
+""",
+        {
+            f"{AWAY}b was lucky now and then": {
+                "RESULT": "min(q for p, q in times) < 0.9 * min(p for p, q in times)"
+            },
+            f"{ACCUSED}both only start their work, and b's is shorter": {
+                "BEFORE": "pass",
+                "AFTER": "pass",
+            },
+            f"{AWAY}a is interrupted now and then": {
+                "RESULT": "sum(q for p, q in times) < 0.9 * sum(p for p, q in times)"
+            },
+            f"{ACCUSED}b has first calls that are slow, then takes four fifths": {
+                "WARM": "0",
+                "MEASURE": "times = [(seconds(a), seconds(b))] * 2",
+            },
+            f"{ACCUSED}b takes two thirds, on a machine that gets slower": {
+                "MEASURE": "times = list(zip(*[[seconds(f) for _ in range(100)] for f in (a, b)]))"
+            },
+        },
+    ),
 }

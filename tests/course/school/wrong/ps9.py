@@ -1,30 +1,42 @@
 """Wrong answers to problem set 9: {exercise: (cell, {hint: changes})}."""
 
 WRONG = {
-    "ps9/fit": ("""
+    "ps9/fit": (
+        """
 def fit(sizes, seconds):
     t, s = (torch.tensor(row, dtype=torch.float64) for row in (seconds, sizes))
     w = <<WEIGHT: 1 / t ** 2>>
     x, y = (w * s).sum() / w.sum(), (w * t).sum() / w.sum()
     beta = (w * (s - x) * (t - y)).sum() / (w * (s - x) ** 2).sum()
     return <<RESULT: y - beta * x, beta>>
-""", {
-        "alpha comes first": {"RESULT": "beta, y - beta * x"},
-        "beta is the seconds of a byte": {"RESULT": "y - beta * x, 1 / beta"},
-        "each error counts relative": {"WEIGHT": "torch.ones_like(t)"}}),
-    "ps9/allreduce_seconds": ("""
+""",
+        {
+            "alpha comes first": {"RESULT": "beta, y - beta * x"},
+            "beta is the seconds of a byte": {"RESULT": "y - beta * x, 1 / beta"},
+            "each error counts relative": {"WEIGHT": "torch.ones_like(t)"},
+        },
+    ),
+    "ps9/allreduce_seconds": (
+        """
 def allreduce_seconds(way, N, size, alpha, beta):
     n, levels = <<NUMBERS: size // 4>>, <<LEVELS: (N - 1).bit_length()>>
     chunk = lambda parts: <<CHUNK: -(-n // parts)>>
     messages = {"star": [n] * (N - 1), "tree": [n] * levels, "ring": [chunk(N)] * (N - 1),
                 "halving-doubling": [chunk(2 ** (i + 1)) for i in range(levels)]}[way]
     return <<HALVES: 2>> * (<<STEPS: len(messages)>> * alpha + 4 * sum(messages) * beta)
-""", {
-        "this is one half": {"HALVES": "1"},
-        "alpha is paid in each step": {"STEPS": "(N > 1)"},
-        "`size` is in bytes already": {"NUMBERS": "size"},
-        "round up, to whole numbers": {"CHUNK": "n / parts", "LEVELS": "N.bit_length() - 1"}}),
-    "ps9/halving_doubling": ("""
+""",
+        {
+            "this is one half": {"HALVES": "1"},
+            "alpha is paid in each step": {"STEPS": "(N > 1)"},
+            "`size` is in bytes already": {"NUMBERS": "size"},
+            "round up, to whole numbers": {
+                "CHUNK": "n / parts",
+                "LEVELS": "N.bit_length() - 1",
+            },
+        },
+    ),
+    "ps9/halving_doubling": (
+        """
 def exchange(rank, power, tensor, d):
     if d < power:
         low, high = <<HALVES: tensor.tensor_split(2)>>
@@ -46,11 +58,17 @@ def halving_doubling(rank, world_size, tensor):
         yield from exchange(rank, power, tensor, 1)
         <<AFTER: pass>>
         if extra: yield (rank + power, tensor) if rank < extra else None
-""", {
-        "chunk 1 on rank 0 holds": {"COPY": "add_"},
-        "send half of what is": {"HALVES": "tensor, tensor"},
-        "partners send to each other": {"AFTER": "if power > 1: yield rank ^ 1, tensor[:0]"}}),
-    "ps9/two_level": ("""
+""",
+        {
+            "chunk 1 on rank 0 holds": {"COPY": "add_"},
+            "send half of what is": {"HALVES": "tensor, tensor"},
+            "partners send to each other": {
+                "AFTER": "if power > 1: yield rank ^ 1, tensor[:0]"
+            },
+        },
+    ),
+    "ps9/two_level": (
+        """
 def two_level(rank, k, tensor, g):
     <<BEFORE: pass>>
     ranks, node, i = torch.arange(k).view(-1, g), rank // g, rank % g
@@ -63,11 +81,15 @@ def two_level(rank, k, tensor, g):
             came = yield own[to], [cut[me if back else to], *<<MORE: ()>>]
             cut[source].copy_(came[0]) if back else cut[me].add_(came[0])
     <<AFTER: pass>>
-""", {
-        "sum inside the node first": {"BEFORE": "g = 1"},
-        "inside a node chunks go round": {"MORE": "[tensor] * (own is inside[0])"},
-        "all rings inside nodes": {"LAST": "(1, inside), (1, inside)"}}),
-    "ps9/finish": ("""
+""",
+        {
+            "sum inside the node first": {"BEFORE": "g = 1"},
+            "inside a node chunks go round": {"MORE": "[tensor] * (own is inside[0])"},
+            "all rings inside nodes": {"LAST": "(1, inside), (1, inside)"},
+        },
+    ),
+    "ps9/finish": (
+        """
 def finish(ready, sizes, link, N):
     now, steps = 0, 2 * (N - 1)
     for start, size in zip(ready, sizes):
@@ -84,11 +106,14 @@ def best_cap(ready, sizes, link, N, caps):
                 full.append([start, size])
         return finish(*zip(*full), link, N)
     return min(caps, key=lambda cap: (end(cap), <<EQUAL: -cap>>))
-""", {
-        "buckets share the link": {"QUEUE": "max(now, start + took)"},
-        "each bucket has 2 (N - 1) steps": {"ALPHAS": "1"},
-        "a step sends 1 / N": {"PARTS": "1"},
-        "a bucket that holds just": {"FITS": "<"},
-        "a bucket is ready when its last": {"READY": "full[-1][0]"},
-        "of several caps": {"EQUAL": "cap"}}),
+""",
+        {
+            "buckets share the link": {"QUEUE": "max(now, start + took)"},
+            "each bucket has 2 (N - 1) steps": {"ALPHAS": "1"},
+            "a step sends 1 / N": {"PARTS": "1"},
+            "a bucket that holds just": {"FITS": "<"},
+            "a bucket is ready when its last": {"READY": "full[-1][0]"},
+            "of several caps": {"EQUAL": "cap"},
+        },
+    ),
 }
