@@ -79,9 +79,9 @@ class Replica(nn.Module):
         self._listen()
 
     def _listen(self):
-        # autograd's numbers, which grow: of the backward that will average, and of the
-        # last one that came to a parameter
-        self.running, self.reached = None, -1
+        # autograd's numbers, which grow: of the backward that will average, of the last
+        # one that came to a parameter, and of the last that came from no_sync
+        self.running, self.reached, self.skipping = None, -1, -1
         # whether a backward has yet to come through what forward returned; whether one
         # has come to a parameter from elsewhere meanwhile
         self.waiting = self.passed_by = False
@@ -102,10 +102,10 @@ class Replica(nn.Module):
             _start_from_rank0(self.module.buffers())
         self.sync_buffers = self.sync and torch.is_grad_enabled()
         output = self.module(*args, **kwargs)
-        tensors = _tensors(output) if self.sync_buffers else []
+        tensors = _tensors(output) if torch.is_grad_enabled() else []
         self._expect(tensors)
         for tensor in tensors:
-            tensor.register_hook(self._begin)
+            tensor.register_hook(self._begin if self.sync_buffers else self._skip)
         return output
 
     def _expect(self, tensors):
@@ -126,6 +126,10 @@ class Replica(nn.Module):
             yield
         finally:
             self.sync = before
+
+    def _skip(self, grad):
+        """Note that backward comes through an output that was made in no_sync."""
+        self.skipping = torch._C._current_graph_task_id()
 
     def _begin(self, grad):
         """Note that backward comes through an output; autograd calls this."""
@@ -153,7 +157,7 @@ class Replica(nn.Module):
         self.used.add(p)  # in no_sync too: what it left there is averaged later
         if number == self.running:
             self.ready(p)
-        elif self.waiting:
+        elif self.waiting and number != self.skipping:
             self.passed_by = True
 
     def _finish(self, number):
@@ -207,7 +211,8 @@ def _start_from_rank0(tensors):
         dist.broadcast(flat, 0)
         parts = flat.split([tensor.numel() for tensor in group])
         for tensor, part in zip(group, parts):
-            tensor.copy_(part.view(tensor.shape))
+            # data: an earlier forward's backward may need a buffer, and would complain
+            tensor.data.copy_(part.view(tensor.shape))
 
 
 def _tensors(output):

@@ -269,6 +269,11 @@ one.backward()""",
         MADE + "with model.no_sync(): back(model)\nsee(rank); back(model); see()",
         [1, 3],
     ),
+    "a look between no_sync and its backward": (
+        MADE + "with model.no_sync(): one = loss(model)\n"
+        "model(row()); one.backward(); see(rank); back(model); see()",
+        [1, 3],
+    ),
     # torch's averages the next backward: the look armed it
     "a look before no_sync": (
         LOOKED_AT + "with model.no_sync(): back(model)\nsee(rank); back(model); see()",
@@ -678,6 +683,12 @@ layers[0].requires_grad_(True); back(model)"""
     "through module": NET + "back(model.module)" + SEEN,
     "after a forward through module": NET
     + ("with torch.no_grad(): model.module(row())\nback(model)")
+    + SEEN,
+    "two forwards through batch norm": """
+layers = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double()
+for p in layers.parameters(): nn.init.constant_(p, 0.5)
+model, X = wrap(layers), torch.cat([row(), 3 * row()])
+(model(X).square().sum() + model(2 * X).square().sum()).backward()"""
     + SEEN,
     "clipped": MADE
     + """for scale in (1, 10):
