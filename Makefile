@@ -21,7 +21,7 @@ PYTEST := $(PY) -m pytest -n 3 --dist loadfile
 # `make bench` are with all of them.
 course lab test refresh settings: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help course lab test refresh release settings lint bench
+.PHONY: help course lab test refresh release settings lint count bench
 
 help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
@@ -30,7 +30,8 @@ help:
 	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
 	@echo 'make release  the problem sets, and a zip for learners: without solutions, hidden checks'
 	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
-	@echo 'make lint     ruff, notebooks too; who imports whom'
+	@echo 'make lint     ruff: form and faults, notebooks too; who imports whom'
+	@echo 'make count    how large each folder is, in lines and tokens, beside its aim'
 	@echo 'make bench    the figures of the course, as ratios'
 
 course: $(STAMP)
@@ -54,8 +55,12 @@ settings: $(STAMP)
 	@$(LESSONS) settings $(LESSON_FLAG)
 
 lint: $(STAMP)
+	$(PY) -m ruff format --check .
 	$(PY) -m ruff check --output-format=concise .
 	$(PY) .venv/bin/lint-imports --no-cache --no-logo
+
+count: $(STAMP)
+	@$(PY) notebooks/tools/count.py
 
 bench: $(STAMP)
 	@$(PY) -m course bench

@@ -229,23 +229,21 @@ VENV = "-m venv --clear .venv"
 INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
 PIP_INSTALL = f"{INSTALL} --editable .[course]"
 INSTALLS = [PIP_INSTALL, f"{INSTALL} --no-deps d2l", "-m compileall -q -j 0 .venv/lib"]
-LINT = [
-    "-m ruff check --output-format=concise .",
-    ".venv/bin/lint-imports --no-cache --no-logo",
-]
+
+
+def installs(folder, *words):
+    """Return the exit status of `make lint`, and the steps of its installation."""
+    status, _, asked = make(folder, "lint", *words)
+    return status, [call for call in asked if call in (VENV, *INSTALLS)]
 
 
 def test_make_installs_once_and_again_when_it_must(folder):
-    first = [VENV, *INSTALLS, *LINT]
-    assert make(folder, "lint")[::2] == (0, first)
-    assert make(folder, "lint")[::2] == (0, LINT)
-    for name in (
-        "pyproject.toml",
-        "constraints.txt",
-    ):  # newer ones: into the same folder
-        assert make(folder, "lint", f"--what-if={name}")[::2] == (0, first[1:])
+    assert installs(folder) == (0, [VENV, *INSTALLS])
+    assert installs(folder) == (0, [])
+    for name in ("pyproject.toml", "constraints.txt"):  # newer: into the same folder
+        assert installs(folder, f"--what-if={name}") == (0, INSTALLS)
     copy = shutil.copytree(folder, folder.parent / "copy")  # it needs one of its own
-    assert make(copy, "lint")[::2] == (0, first)
+    assert installs(copy) == (0, [VENV, *INSTALLS])
 
 
 @pytest.mark.parametrize("words", [["lint"], ["lint", "--what-if=constraints.txt"]])
@@ -256,7 +254,7 @@ def test_an_install_that_was_cut_short_starts_again(folder, words):
     status, _, asked = make(folder, *words)
     assert status == 2 and asked[-1] == PIP_INSTALL
     (folder / "no-network").unlink()
-    assert make(folder, "lint")[::2] == (0, [VENV, *INSTALLS, *LINT])
+    assert installs(folder) == (0, [VENV, *INSTALLS])
 
 
 # each stands for a Python on the PATH: that of pyenv which only says where it might be,
@@ -313,42 +311,22 @@ def test_without_any_that_will_do_one_line_says_why(folder, candidates, python, 
     assert len(said.splitlines()) == 1 and words in said
 
 
-LESSONS = "notebooks/tools/lessons.py"
-RELEASE = "notebooks/tools/release.py"
-TARGETS = {  # what is run, with how many threads
-    "course": ([LESSONS], "1"),
-    "lab": (["notebooks/tools/lab.py"], "1"),
-    "test": ([*LINT, "-m pytest -n 3 --dist loadfile tests", f"{LESSONS} check"], "1"),
-    "refresh": ([f"{LESSONS} refresh", RELEASE], "1"),
-    "release": ([f"{RELEASE} --zip build/manual_dp_course.zip"], None),
-    "settings": ([f"{LESSONS} settings"], "1"),
-    "lint": (LINT, None),
-    "bench": (["-m course bench"], ""),
-}
-
-
-def test_each_target_runs_its_programs_and_make_alone_lists_them(folder):
-    make(folder, "lint")
+def test_make_alone_lists_every_target(folder):
+    make(folder, "lint")  # installs
     status, said, asked = make(folder)
     assert (status, asked) == (0, [])
-    assert [line.split()[1] for line in said.splitlines()] == [*TARGETS]
-    for target, (programs, threads) in TARGETS.items():
-        assert make(folder, target)[2] == programs
-        if threads is not None:  # small tensors get one, measurements all
-            assert (folder / "threads").read_text() == f"{threads}\n"
-            make(folder, target, "OMP_NUM_THREADS=3")
-            assert (folder / "threads").read_text() == "3\n"
-        if programs[0].startswith(LESSONS):
-            assert (
-                make(folder, target, "LESSON=03")[2][0] == f"{programs[0]} --lesson 03"
-            )
+    targets = re.search(r"^\.PHONY: help (.*)", (folder / "Makefile").read_text(), re.M)
+    assert [line.split()[1] for line in said.splitlines()] == targets[1].split()
 
 
-def test_ci_runs_all_tests_then_the_settings_of_a_lesson_a_day():
-    script = ROOT / ".ci" / "run"
-    assert script.stat().st_mode & 0o111
-    commands = [line.strip() for line in script.read_text().splitlines()]
-    settings = "make settings LESSON=\"$(printf '%02d' $((10#$(date +%j) % 25)))\""
-    assert commands[-1] == settings
-    assert commands.index("make test") < len(commands) - 1
-    assert "set -euo pipefail" in commands
+@pytest.mark.parametrize("target", ["course", "lab", "test", "refresh", "settings"])
+def test_lessons_get_one_thread_unless_somebody_says_another_number(folder, target):
+    for words, threads in [([], "1"), (["OMP_NUM_THREADS=3"], "3")]:
+        make(folder, target, *words)
+        assert (folder / "threads").read_text() == f"{threads}\n"
+
+
+@pytest.mark.parametrize("target", ["course", "refresh", "settings"])
+def test_one_lesson_can_be_asked_for(folder, target):
+    *_, asked = make(folder, target, "LESSON=03")
+    assert any(call.endswith(" --lesson 03") for call in asked)

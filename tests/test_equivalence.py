@@ -127,10 +127,6 @@ def test_without_a_planted_bug_the_copy_of_the_module_passes(monkeypatch):
     check_equivalence(copy, 3, (13,), 10)
 
 
-def test_seventeen_bugs_are_planted():
-    assert len(PLANTED) == 17
-
-
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_seen(monkeypatch, bug):
     module = plant(monkeypatch, *PLANTED[bug])

@@ -22,8 +22,7 @@ def test_every_example_shows_what_it_prints():
     assert len(EXAMPLES) == (README + MORE).count("```python\n") == 3
 
 
-def test_the_first_page_has_at_most_90_lines_and_names_every_lesson():
-    assert len(README.splitlines()) <= 90
+def test_the_first_page_names_every_lesson():
     assert (
         re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M) == LESSONS
     )
@@ -41,11 +40,6 @@ def test_the_example_prints_what_stands_below_it(code, printed):
         timeout=120,
     )
     assert run.stdout.splitlines() == [line[4:] for line in printed.splitlines()]
-
-
-def test_the_first_example_has_twelve_lines():
-    code = re.search(r"```python\n(.*?)```", README, re.S)[1]
-    assert len(code.splitlines()) == 12
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,8 @@ def test_every_exercise_that_is_named_exists():
     assert len(named) > 8 and named <= EXERCISES
 
 
-def test_an_instructor_reads_at_most_45_lines():
-    assert README[README.index("## For an instructor") :].count("\n") <= 45
-
-
 def test_the_exercise_that_is_shown_runs_and_its_hints_are_told():
     [code] = re.findall(r"```python\n(.+?)```", PAGE, re.S)
-    assert code.count("\n") <= 10
     exec(code, {"exercise": checks.exercise, "about": checks.about, "rand": rand})
     try:
         checks.check("ps1/double", lambda x: x + x)
