@@ -11,6 +11,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BOOK = ROOT / "notebooks" / "book"
 MORE = (BOOK / "more.md").read_text()
+GITHUB = ROOT / ".github"
+CONTRIBUTING = (GITHUB / "CONTRIBUTING.md").read_text()
 
 
 EXAMPLES = re.findall(
@@ -43,20 +45,30 @@ def test_the_example_prints_what_stands_below_it(code, printed):
 
 
 @pytest.mark.parametrize(
-    "text, folder", [(README, ROOT), (MORE, BOOK)], ids=["README", "more"]
+    "text, folder",
+    [(README, ROOT), (MORE, BOOK), (CONTRIBUTING, GITHUB)],
+    ids=["README", "more", "CONTRIBUTING"],
 )
 def test_every_link_leads_to_a_file(text, folder):
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    assert len(links) > 2
+    assert links
     assert [link for link in links if not (folder / link.split("#")[0]).exists()] == []
 
 
 def test_every_make_target_that_is_named_exists():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
-    named = set(
-        re.findall(r"make (course|test|lab|refresh|release|bench|lint)\b", README)
+    named = re.findall(r"(?:`|    )make (\w+)", README + CONTRIBUTING)
+    assert {"course", "test", "count"} <= set(named) <= set(targets)
+
+
+def test_every_file_that_contributing_names_exists():
+    # a path alone, or the last word of a command
+    named = re.findall(
+        r"`(?:[^`]* )?((?:manual_dp|notebooks|tests)/[\w./]*)", CONTRIBUTING
     )
-    assert {"course", "test"} <= named <= set(targets)
+    named.remove("notebooks/NN_name.ipynb")
+    assert len(named) > 15
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_command_of_the_book_is_understood():
