@@ -4,11 +4,13 @@ The Makefile is tested in an empty folder with a stub in place of Python, which 
 down what it is asked to do.
 """
 
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import tomllib
+import zipfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -21,7 +23,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 FILES = ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile"]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 REQUIREMENTS = [
     Requirement(line) for line in sum(EXTRAS.values(), PROJECT["dependencies"])
@@ -178,6 +181,30 @@ def test_a_file_names_no_address_no_index_and_no_place_on_a_disk(name):
     assert "://" not in text
     assert not re.search(r"index-url|find-links|pypi", text, re.I)
     assert re.findall(r"(?<![\w.*)}/-])/(?!dev/null)\w+", text) == []
+
+
+def built(what, folder, monkeypatch):
+    """Build a wheel or an editable one, as pip asks for it; return {name: bytes}."""
+    monkeypatch.chdir(ROOT)  # where pip calls these functions
+    backend = importlib.import_module(PYPROJECT["build-system"]["build-backend"])
+    wheel = getattr(backend, f"build_{what}")(str(folder))
+    with zipfile.ZipFile(folder / wheel) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def test_a_wheel_holds_the_module_alone(tmp_path, monkeypatch):
+    names = built("wheel", tmp_path, monkeypatch)
+    module = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "manual_dp").rglob("*.py")
+    }
+    assert {name for name in names if ".dist-info/" not in name} == module
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_an_editable_install_finds_the_module_and_the_course(tmp_path, monkeypatch):
+    files = built("editable", tmp_path, monkeypatch)
+    [paths] = [text.decode() for name, text in files.items() if name.endswith(".pth")]
+    assert [Path(line) for line in paths.splitlines()] == [ROOT, ROOT / "notebooks"]
 
 
 STUB = """#!/bin/sh

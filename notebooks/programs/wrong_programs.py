@@ -1,17 +1,20 @@
 """Five programs that train on several ranks: one is right, four are wrong.
 
-    step         a rank's part of a step: right, or with one mistake
-    train        train a small U-Net by such steps; its test IoU after each epoch
-    shares       how much each image counts in rank 0's step, for each program
-    counted      one process's step with these shares
-    small_unet   this U-Net, in float64
-    small_blobs  the images for it
+    step            a rank's part of a step: right, or with one mistake
+    train           train a small U-Net by such steps; its score after each epoch
+    shares          what rank 0 multiplies each image's gradient by, in each program
+    step_by_shares  the step of one process that multiplies by these numbers
+    small_unet      this U-Net, in float64
+    small_blobs     the images for it
 
-    python programs/wrong_programs.py --out results/wrong-programs.json
+In notebooks/:
 
-A gradient is a sum over images. So each program is a list of numbers, too: what each
-image's gradient is multiplied by. One process that multiplies the losses by them takes
-rank 0's step. So were the stored runs made: on one core, in about four minutes.
+    python -m programs.wrong_programs --out results/wrong-programs.json
+
+A gradient is a sum over images. So each program is a list of numbers, too: what
+each image's gradient is multiplied by. One process that multiplies the losses
+by these numbers takes the step that rank 0 of three takes. The stored runs were
+made in this way: on one core, in about four minutes.
 """
 
 import argparse
@@ -22,12 +25,12 @@ import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from manual_dp.files import write_json
-from manual_dp.models.blobs import blobs
-from manual_dp.models.segment import iou, overlap, pixel_loss
-from manual_dp.models.unet import UNet
+from programs.segmentation import UNet, blobs, iou, overlap, pixel_loss
 
 MINIBATCH = 10
-RATES, SEEDS = (2.5e-4, 5e-4, 1e-3), range(8)
+SIZES = [4, 4, 2]  # images of each rank
+RATES = [2.5e-4, 5e-4, 1e-3]
+SEEDS = range(8)
 
 
 def step(net, optimizer, X, y, program="right"):
@@ -38,8 +41,9 @@ def step(net, optimizer, X, y, program="right"):
     rank, n = dist.get_rank(), dist.get_world_size()
     rows = torch.arange(len(X)).chunk(n)[rank]
     if program == "same rows":
-        rows = rows - rows[0]
+        rows = rows - rows[0]  # each rank begins at row 0
     losses = pixel_loss(net(X[rows]), y[rows])
+    # all ranks' losses sum to n times the mean; the n goes when ranks average
     loss = losses.sum() * n / len(X)
     if program == "mean of means":
         loss = losses.mean()
@@ -49,23 +53,24 @@ def step(net, optimizer, X, y, program="right"):
         grads = [p.grad for p in net.parameters()]
         flat = parameters_to_vector(grads)
         dist.all_reduce(flat)
-        vector_to_parameters(
-            flat if program == "sum for mean" else flat / n, grads
-        )
+        if program != "sum for mean":
+            flat = flat / n
+        vector_to_parameters(flat, grads)
     optimizer.step()
     return losses.detach().sum().item() / len(X)
 
 
 def train(take, lr, seed=0, epochs=8):
-    """Train a small U-Net by `take(net, optimizer, X, y)`; return its test IoUs.
+    """Train a small U-Net; return its IoU on new images after each epoch.
 
-    take: called for each minibatch. SGD with momentum 0.9; lr falls to 0 in even steps,
-    one an epoch. A score an epoch is returned.
+    take(net, optimizer, X, y) takes a step with a minibatch. The optimizer is
+    SGD with momentum 0.9; lr falls to 0 in even steps, one an epoch.
     """
     (X, y), (X_test, y_test) = small_blobs(120), small_blobs(60, seed=1)
     net = small_unet(seed=seed)
-    order, scores = torch.Generator().manual_seed(100 + seed), []
+    order = torch.Generator().manual_seed(100 + seed)
     optimizer = torch.optim.SGD(net.parameters(), lr, momentum=0.9)
+    scores = []
     for epoch in range(epochs):
         optimizer.param_groups[0]["lr"] = lr * (1 - epoch / epochs)
         for rows in torch.randperm(len(X), generator=order).split(MINIBATCH):
@@ -76,32 +81,32 @@ def train(take, lr, seed=0, epochs=8):
 
 
 def shares(sizes):
-    """Return {program: how much each image counts in rank 0's step}, for these shards.
+    """Return {program: what rank 0 multiplies each image's gradient by}.
 
     sizes: images of each rank, neighbours in the minibatch.
     """
-    total, ranks, places = sum(sizes), len(sizes), torch.arange(sum(sizes))
+    total, ranks = sum(sizes), len(sizes)
+    sizes = torch.tensor(sizes)
 
     def each(counts):
-        return torch.cat(
-            [
-                torch.full([size], count, dtype=torch.float64)
-                for size, count in zip(sizes, counts)
-            ]
-        )
+        """Give every image the number of its rank."""
+        counts = torch.tensor(counts, dtype=torch.float64)
+        return counts.repeat_interleave(sizes)
 
     right = each([1 / total] * ranks)
+    # in "same rows", every rank with more than i images takes image i
+    takers = sum((torch.arange(total) < size).double() for size in sizes)
     return {
         "right": right,
-        "same rows": right * sum((places < size).double() for size in sizes),
-        "mean of means": each([1 / size / ranks for size in sizes]),
+        "same rows": right * takers,
+        "mean of means": each([1 / size / ranks for size in sizes.tolist()]),
         "not synchronised": each([ranks / total] + [0] * (ranks - 1)),
         "sum for mean": right * ranks,
     }
 
 
-def counted(share, net, optimizer, X, y):
-    """Take a step in which image i counts share[i]."""
+def step_by_shares(share, net, optimizer, X, y):
+    """Take a step with image i's gradient multiplied by share[i]."""
     optimizer.zero_grad()
     (share @ pixel_loss(net(X), y)).backward()
     optimizer.step()
@@ -113,36 +118,25 @@ def small_blobs(rows, seed=0):
     return 4 * (X.unsqueeze(1) - 0.4), y
 
 
-def small_unet(norm=None, seed=0, start=None):
-    """Make a U-Net of 4 channels, in float64; with the weights `start`, if given."""
+def small_unet(norm=None, seed=0):
+    """Make a U-Net of 4 channels, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    net = UNet(width=4, norm=norm, generator=generator).double()
-    for p, value in zip(net.parameters(), start or ()):
-        p.data = value.clone()
-    return net
+    return UNet(width=4, norm=norm, generator=generator).double()
+
+
+def main(out):
+    """Train every program at every rate with every seed; write the last scores."""
+    runs = []
+    for program, share in shares(SIZES).items():
+        take = partial(step_by_shares, share)
+        for lr in RATES:
+            ends = [round(train(take, lr, seed)[-1], 3) for seed in SEEDS]
+            runs.append({"program": program, "rate": lr, "ends": ends})
+    machine = f"one CPU core, torch {torch.__version__}"
+    write_json(out, {"machine": machine, "seeds": [*SEEDS], "runs": runs})
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    out = parser.parse_args().out
-    runs = [
-        {
-            "program": program,
-            "rate": lr,
-            "ends": [
-                round(train(partial(counted, share), lr, seed)[-1], 3)
-                for seed in SEEDS
-            ],
-        }
-        for program, share in shares([4, 4, 2]).items()
-        for lr in RATES
-    ]
-    write_json(
-        out,
-        {
-            "machine": f"one CPU core, torch {torch.__version__}",
-            "seeds": [*SEEDS],
-            "runs": runs,
-        },
-    )
+    main(parser.parse_args().out)

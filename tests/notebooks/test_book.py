@@ -94,7 +94,7 @@ def plant(root):
         "manual_dp/__init__.py",
         "manual_dp/allreduce.py",
         "manual_dp/ranks/ddp.py",
-        "manual_dp/models/unet.py",
+        "manual_dp/models/lenet.py",
         "notebooks/clusters/README.md",
         "notebooks/programs/steps_to.py",
     ):
@@ -148,7 +148,7 @@ def test_every_file_has_its_page_and_nothing_is_left_beside_the_book(made):
         "README.html",
         *(
             f"manual_dp/{name}.html"
-            for name in ("__init__", "allreduce", "ranks/ddp", "models/unet")
+            for name in ("__init__", "allreduce", "ranks/ddp", "models/lenet")
         ),
     }
     assert sum(path.stat().st_size for path in out.rglob("*")) < 15e6

@@ -1,7 +1,15 @@
 """programs/wrong_programs.py: one process takes the step that rank 0 of three takes."""
 
+from functools import partial
+
 import torch
-from programs.wrong_programs import counted, shares, small_blobs, small_unet, step
+from programs.wrong_programs import (
+    shares,
+    small_blobs,
+    small_unet,
+    step,
+    step_by_shares,
+)
 
 from manual_dp.ranks import run_ranks
 
@@ -20,7 +28,7 @@ def test_shares_make_the_step_that_rank_0_of_three_makes():
 
     ranks, right = run_ranks(on_rank, 3)[0], None
     for (program, share), after in zip(programs.items(), ranks, strict=True):
-        alone = weights_after(lambda *args, share=share: counted(share, *args))
+        alone = weights_after(partial(step_by_shares, share))
         assert (after - alone).abs().max() < 1e-12, program
         right = alone if program == "right" else right
         assert ((after - right).abs().max() > 1e-5) == (program != "right")
