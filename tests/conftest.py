@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 
 from manual_dp import get_params, init_params
-from manual_dp.ranks import launch
+from manual_dp.ranks.launch import launch
 from tests.support.forked import (  # noqa: F401, fixtures
     forked_audit,
     forked_ranks,

@@ -21,7 +21,7 @@ from manual_dp.audit.meet import Calls, ended
 from manual_dp.audit.report import Report
 from manual_dp.audit.watch import COMMAND, WATCHED, judged, on_wrapping
 from manual_dp.ranks import RankError, run_ranks
-from manual_dp.ranks.launch.rank import from_peer, meet, write
+from manual_dp.ranks.launch.rank import from_peer, wait_for_files, write
 
 ASKED = "MANUAL_DP_AUDIT"  # in the environment: folder, steps, timeout
 DAY = 86400  # seconds: the ranks' own deadline is another one
@@ -146,7 +146,7 @@ def inside():
 
     def leave(run):
         write(folder, f"run-{rank}", pickle.dumps(run))
-        meet(folder, "run", world_size, DAY)  # or until `calls` gives up
+        wait_for_files(folder, "run", world_size, DAY)  # or until `calls` gives up
         os._exit(0)
 
     COMMAND.update(steps=steps, leave=leave)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.audit.report import finding, so_many
-from manual_dp.ranks.launch.verdict import listed
+from manual_dp.ranks.launch.verdict import ranks_in_words
 
 TURNS = {}
 START = 120  # seconds until the first collective: a busy machine takes long
@@ -46,7 +46,7 @@ def exchange(name, value, timeout=30):
             missing.append(other)
     if missing:
         raise RuntimeError(
-            f"{name}: {listed(missing)} did not come to call {turn} "
+            f"{name}: {ranks_in_words(missing)} did not come to call {turn} "
             f"within {timeout:g} s"
         )
     if turn > 1:

@@ -16,7 +16,7 @@ import math
 
 from manual_dp.audit.report import finding, numbers
 from manual_dp.audit.sketch import mixture
-from manual_dp.ranks.launch.verdict import listed
+from manual_dp.ranks.launch.verdict import ranks_in_words
 
 SAME = 1e-5  # numbers of C are equal, so far apart
 MOST = 64  # columns
@@ -64,7 +64,7 @@ def read(C, mixed):
     if missing := [k for k in mixed.live if zero[0][k]]:
         return finding(
             "not-synchronised",
-            f"no rank applies the gradient of {listed(missing)}",
+            f"no rank applies the gradient of {ranks_in_words(missing)}",
             missing[0],
         )
     if mixed.alone is None:
@@ -100,7 +100,7 @@ def _other_rows(C, zero, who, mixed):
     if own and len(live) > 1:
         return finding(
             "not-synchronised",
-            f"{listed(own)} applied the gradient of own "
+            f"{ranks_in_words(own)} applied the gradient of own "
             "rows alone"
             + mixed.past
             * (": no forward went through the wrapper that sums"),

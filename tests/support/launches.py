@@ -11,7 +11,8 @@ import time
 import psutil
 import pytest
 
-from manual_dp.ranks import RankError, launch, run_ranks
+from manual_dp.ranks import RankError, run_ranks
+from manual_dp.ranks.launch import launch
 
 MARK = "MANUAL_DP_TEST_LAUNCH"
 os.environ[MARK] = f"{os.getpid()} {time.time()}"

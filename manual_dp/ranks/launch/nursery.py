@@ -1,7 +1,7 @@
 """The process that has torch imported and forks ranks; runs beside the kernel.
 
-    serve    wait for launches; fork a warden for each
-    warden   fork the ranks, watch them, report, and leave nothing behind
+    serve        wait for launches; fork a warden for each
+    run_warden   fork the ranks, watch them, report, and leave nothing behind
 
     kernel ---- nursery                  one, as long as the kernel lives
        \\           fork
@@ -9,9 +9,11 @@
                     fork   fork
                   rank 0  rank 1 ...     one session each, killed if the warden dies
 
-Nothing is ever forked from a process that has run torch on several threads, which
-would hang. If the line to the kernel closes, for whatever reason, the warden kills
-its ranks, what these have started, and removes their folder.
+Kernel: the process that calls run_ranks, a notebook's or a script's. Line: a socket
+from it to the warden. If the line closes, for whatever reason, the warden kills its
+ranks, what these have started, and removes their folder.
+A fork of a process that has run torch on several threads would hang. The nursery only
+imports torch, so its forks are safe.
 """
 
 import contextlib
@@ -31,11 +33,12 @@ import torch  # noqa: F401  (imported here once, so that no rank has to)
 import torch.distributed  # noqa: F401
 
 from manual_dp.ranks.launch import processes, verdict
-from manual_dp.ranks.launch.rank import NOTE, run
+from manual_dp.ranks.launch.rank import NOTE, run_rank
 
-# What torch imports when the first DistributedDataParallel is made, and what gives the
-# digits: each rank would take 4 s. In pieces of 0.8 s at most, when nobody asks for a
-# launch, which never waits for more than one. The order cuts the pieces.
+# What torch imports when the first DistributedDataParallel is made, and what
+# scikit-learn's digits need: each rank would take 4 s for that. The nursery imports one
+# of these at a time when nobody asks for a launch, so a launch waits for one at most:
+# 0.8 s. The order matters: each import does part of the work of those below it.
 LATER = [
     "sympy",
     "torch.fx.experimental.symbolic_shapes",
@@ -51,21 +54,21 @@ LATER = [
     "sklearn.datasets",
 ]
 GRACE = 0.5  # seconds from the first failure to the end of the other ranks
-LOOKS = 10  # at a rank that seems to run
+LOOKS = 10  # times to look at a rank's state before it counts as running
 
 
 def serve():
     """Fork a warden for each socket that arrives on stdin, until that closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies of wardens
-    processes.adopt()
+    processes.adopt_orphans()
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 2):  # stderr led to the kernel, had this not begun
+    for number in (0, 2):  # stderr led to the kernel, for errors before this line
         os.dup2(null, number)
     later = list(LATER)
     while True:
         if later and not wait([control], 0):
-            with contextlib.suppress(Exception):  # another torch, or none of it here
+            with contextlib.suppress(Exception):  # not in this torch, or not installed
                 importlib.import_module(later.pop(0))
             continue
         message, lines, *_ = socket.recv_fds(control, 1, 1)
@@ -75,15 +78,15 @@ def serve():
             try:
                 control.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                warden(socket.socket(fileno=lines[0]))
+                run_warden(socket.socket(fileno=lines[0]))
             finally:
                 os._exit(0)
         os.close(lines[0])
 
 
-def warden(line):
+def run_warden(line):
     """Run one launch: read the job from `line`, watch its ranks, send the report."""
-    processes.adopt()
+    processes.adopt_orphans()
     line.sendall(os.getpid().to_bytes(8, "little"))
     report, ranks = None, {}
     with line.makefile("rb") as file:
@@ -91,7 +94,10 @@ def warden(line):
     try:
         os.mkdir(job["folder"], mode=0o700)
         linecache.cache.update(job["sources"])
-        report = job.get("watch", _watch)(line, job, ranks)
+        # memory that a rank shares with this process, for an error that no file takes
+        job["notes"] = [mmap.mmap(-1, NOTE) for _ in range(job["world_size"])]
+        watch = job.get("watch", _watch_call)  # live/warden.py's, for ranks that stay
+        report = watch(line, job, ranks)
     except EOFError:  # the kernel hung up
         pass
     except Exception as error:
@@ -104,77 +110,85 @@ def warden(line):
             ),
         }
     finally:
-        _kill(ranks)
-        # a run_ranks inside a rank cleans up after itself, if it is let
-        processes.bury(GRACE, 1)
+        _kill_ranks(ranks)
+        # the wardens of a run_ranks inside a rank need a moment to end their own ranks
+        processes.reap_all(GRACE, 1)
         shutil.rmtree(job["folder"], ignore_errors=True)
     if report:
         line.sendall(pickle.dumps(report))
 
 
-def _watch(line, job, ranks):
-    """Fork the ranks; wait until all have ended, one has failed, or time is up; judge.
+def _watch_call(line, job, ranks):
+    """Fork the ranks; wait until all have ended, one has failed, or time is up.
 
-    The pids go into `ranks`, which the caller kills, whatever happens here.
+    Return the report. The pids go into `ranks`, so that the caller can kill the ranks
+    even if this raises.
     """
     folder, ended, failed, lost = job["folder"], {}, False, {}
-    # memory that a rank shares with this process: for an error that no file takes
-    job["notes"] = [mmap.mmap(-1, NOTE) for _ in range(job["world_size"])]
     for rank in range(job["world_size"]):
         pid = os.fork()
-        if pid == 0:  # it keeps its end of the line: the kernel waits for that too
-            run(rank, job)
+        if pid == 0:  # it keeps the line open, so that end_warden waits for it too
+            run_rank(rank, job)
         ranks[rank] = pid
     end = time.monotonic() + job["timeout"]
     while len(ended) < len(ranks) and (now := time.monotonic()) < end:
-        for rank in [*ranks, *ranks]:  # twice: who ended meanwhile ended together
-            if rank in ended or (code := processes.ended(ranks[rank])) is None:
+        # Look twice, and give all that have ended the same time: the first look may see
+        # a rank's end, and miss that of a rank before it, which died a little earlier.
+        for rank in [*ranks, *ranks]:
+            if rank in ended or (code := processes.exit_code(ranks[rank])) is None:
                 continue
             ended[rank] = now, code
             if not failed and not verdict.finished(folder, rank):
                 failed, end = True, min(end, now + GRACE)
-        verdict.trim(folder, ranks, lost)
+        verdict.trim_prints(folder, ranks, lost)
         if wait([line], 0.005):
             raise EOFError("the kernel hung up")
-    places = {} if failed else ask_where(folder, ranks, ended)
-    _kill(ranks)
+    stacks = {} if failed else ask_stacks(folder, ranks, ended)
+    _kill_ranks(ranks)
     return {
         "status": {rank: code for rank, (_, code) in ended.items()},
-        "printed": verdict.printed(folder, job["world_size"], lost),
-        "results": verdict.judge(folder, job, ended, places),
+        "printed": verdict.read_prints(folder, job["world_size"], lost),
+        "results": verdict.outcome_of_launch(folder, job, ended, stacks),
     }
 
 
-def ask_where(folder, ranks, ended):
-    """Let each rank but those in `ended` write where it is; return state and place."""
-    late = {rank: _state(pid) for rank, pid in ranks.items() if rank not in ended}
-    for rank in late:
-        os.kill(ranks[rank], signal.SIGUSR1)  # faulthandler's, set up in rank.py
-    if late:
+def ask_stacks(folder, ranks, done):
+    """Let each rank but those in `done` write its stack; return (state, stack) of each.
+
+    The state is that of the moment before: a signal wakes up a rank that waits.
+    """
+    states = {rank: _state(pid) for rank, pid in ranks.items() if rank not in done}
+    for rank in states:
+        os.kill(
+            ranks[rank], signal.SIGUSR1
+        )  # rank.py gives this signal to faulthandler
+    if states:
         time.sleep(0.2)
     return {
-        rank: (state, verdict.stack_of(folder, rank)) for rank, state in late.items()
+        rank: (state, verdict.read_stack(folder, rank))
+        for rank, state in states.items()
     }
 
 
 def _state(pid):
-    """Return a process's state: "R" if it is always running, not if it looks up once.
+    """Return a process's state; "R" only if each of LOOKS looks has found it running.
 
-    A rank that waits for a file asks for it a hundred times a second, and on a busy
-    machine it waits for its turn to ask: that looks like running.
+    A rank that waits for a file asks for it a hundred times a second. On a busy machine
+    it waits for its turn to ask, and that looks like running.
     """
     for _ in range(LOOKS):
-        state = processes.look(pid)[0]
+        state = processes.state_and_parent(pid)[0]
         if state != "R":
             break
         time.sleep(0.003)
     return state
 
 
-def _kill(ranks):
-    """Kill each rank with all that it started, wait until it is gone; forget it."""
+def _kill_ranks(ranks):
+    """Kill each rank and its session, wait until it is gone; empty `ranks`."""
     for pid in ranks.values():
-        processes.kill(pid)
+        processes.kill_session(pid)
     while ranks:
+        _, pid = ranks.popitem()
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(ranks.popitem()[1], 0)
+            os.waitpid(pid, 0)

@@ -1,14 +1,16 @@
-"""Processes: whether one has ended, what it left behind, and the end of all that.
+"""Processes: how one ended, what it does, what it started, and how to end all that.
 
-    adopt, follow   be the parent of what children leave; end when one's own parent does
-    ended           the status of a child, which is not reaped yet
-    signal_name     a signal by its name
-    look, computed  a process's state and parent; the time that it has computed for
-    below           all that descend from it
-    kill, bury      a child and its session; whatever else is below this process
+    adopt_orphans      become the parent of what children leave behind
+    die_with_parent    end when the parent does
+    exit_code          the exit code of a child, which is not reaped yet
+    signal_name        a signal by its name
+    state_and_parent   what a process does now, and which process is its parent
+    cpu_ticks          the time that it has computed for
+    descendants        its children, their children, and so on
+    kill_session       kill a child and what it started
+    reap_all           wait for all descendants of this process, then kill them
 
-By hand, with the standard library alone: launches need nothing but torch, and the
-process that runs learners' answers loads this file without the rest of the course.
+With the standard library alone, without psutil: launches need nothing but torch.
 """
 
 import contextlib
@@ -19,17 +21,17 @@ import signal
 import sys
 import time
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux; elsewhere nothing is done
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux's prctl
 
 
-def adopt():
-    """Become the parent of what children start and leave behind."""
+def adopt_orphans():
+    """Become the parent of all descendants whose own parent ends (on Linux)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def follow(number=None):
-    """Let the system send this process a signal, SIGKILL, when its parent ends."""
-    _prctl(PR_SET_PDEATHSIG, number or signal.SIGKILL)  # which Windows does not have
+def die_with_parent():
+    """Let the system kill this process when its parent ends (on Linux)."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prctl(option, value):
@@ -37,12 +39,12 @@ def _prctl(option, value):
         ctypes.CDLL(None).prctl(option, value)
 
 
-def ended(pid):
-    """Return the exit code of a child that has ended, -n for signal n, or None.
+def exit_code(pid):
+    """Return the exit code of a child, -n if signal n ended it, None if it runs.
 
-    It stays to be reaped, so that its number cannot become another process's.
+    The child is not reaped, so that no new process can get its number.
     """
-    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13: the child is reaped
         gone, status = os.waitpid(pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if gone else None
     info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -52,57 +54,63 @@ def ended(pid):
 
 
 def signal_name(number):
-    """Return a signal's name; a real-time signal has none but its number."""
+    """Return a signal's name, such as "SIGKILL"; "signal 40" if it has none."""
     names = {known.value: known.name for known in signal.Signals}
     return names.get(number, f"signal {number}")
 
 
-def look(pid):
-    """Return a process's state, such as "T" when it was stopped, and its parent."""
+def state_and_parent(pid):
+    """Return a process's state, and its parent.
+
+    "R" is running, "S" waiting, "T" stopped, "?" unknown.
+    """
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             state, parent = file.read().rpartition(")")[2].split()[:2]
             return state, int(parent)
-    except (OSError, ValueError):  # it is gone, or this system has no /proc
+    except (OSError, ValueError):  # no such process, or a system without /proc
         return "?", 0
 
 
-def computed(pid):
-    """Return for how long a process has computed, in ticks; NaN where nobody knows."""
+def cpu_ticks(pid):
+    """Return how long a process has computed, in ticks; NaN if that cannot be read."""
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
-            return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+            user, system = file.read().rpartition(")")[2].split()[11:13]
+            return int(user) + int(system)
     except (OSError, ValueError):
-        return float("nan")  # a new one, which equals no other
+        return float("nan")  # a new NaN equals no other: "it has computed since"
 
 
-def below(pid):
-    """Return the processes that descend from `pid`; none where /proc cannot be read."""
+def descendants(pid):
+    """Return the pids of all descendants of `pid`; none where /proc cannot be read."""
     pids = [int(path.rpartition("/")[2]) for path in glob.glob("/proc/[0-9]*")]
-    parents = {other: look(other)[1] for other in pids}
+    parents = {other: state_and_parent(other)[1] for other in pids}
     found = {pid}
     while more := {child for child in parents if parents[child] in found} - found:
         found |= more
     return found - {pid}
 
 
-def kill(pid):
-    """Kill a child that is not reaped yet, with all of the session that it leads."""
-    for end in (os.killpg, os.kill):
+def kill_session(pid):
+    """Kill a child that is not reaped yet, and its process group if it leads one."""
+    for kill in (os.killpg, os.kill):  # it may have no group of its own yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(pid, signal.SIGKILL)
+            kill(pid, signal.SIGKILL)
 
 
-def bury(grace, patience):
-    """Reap all children until none is left, and after `grace` seconds kill what stays.
+def reap_all(grace, patience):
+    """Reap children until none is left; kill those left after `grace` seconds.
 
-    Give up `patience` seconds later: somebody forks faster than this kills.
+    Give up after `patience` more seconds, for children that fork faster than we can
+    kill them.
     """
     end = time.monotonic() + grace
     with contextlib.suppress(ChildProcessError):  # none is left
         while (now := time.monotonic()) < end + patience:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue
-            for pid in below(os.getpid()) if now >= end else []:
-                kill(pid)
+            if now >= end:
+                for pid in descendants(os.getpid()):
+                    kill_session(pid)
             time.sleep(0.003)

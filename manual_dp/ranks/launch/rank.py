@@ -1,14 +1,16 @@
-"""What a rank does between its fork and its end; never returns.
+"""What a rank does between its fork and its end; `run_rank` never returns.
 
-Files in the launch's folder, each written whole or not at all:
+Files in the launch's folder, R is a rank:
 
     store      where the ranks meet (torch's FileStore)
-    joined-R   empty: the rank has met the others
+    joined-R   empty: the rank has opened the process group
     result-R   what the function returned, pickled
     error-R    as JSON: time, cause, text, traceback, peer, where
-    out-R, err-R, stack-R   what it printed; where it was when time was up
+    out-R, err-R   what it printed
+    stack-R    where it was when time was up, or when it crashed
 
-An error that cannot be written down goes into memory: job["notes"][R].
+joined, result and error are written whole or not at all. An error that no file takes
+goes into memory that the rank shares with the warden: job["notes"][R].
 """
 
 import contextlib
@@ -34,48 +36,46 @@ import torch.distributed as dist
 
 from manual_dp.ranks.launch import processes
 
-# What gloo says when another rank has gone: a consequence, not a cause.
+# What gloo says when another rank has gone. That rank's end is the cause, not this.
 PEER = re.compile(
     r"gloo(.|\n)*(by peer|Broken pipe|pair closure|Timed out waiting"
     r"|connectFullMesh)|clients joined|ncclRemoteError"
 )
-NOTE = 1000  # bytes for an error that cannot be written down
-LAST = 0.5  # seconds that a finished rank keeps its connections open for the others
+NOTE = 1000  # bytes of memory for an error that no file takes
+STAY = 0.5  # seconds that a finished rank keeps its connections open for the others
 
 
-def run(rank, job):
+def run_rank(rank, job):
     """Join the group, call the function, leave a result or an error, and end."""
     folder, code, done = job["folder"], 1, False
     try:
         try:
-            move_in(rank, job, folder)
+            setup_rank(rank, job, folder)
             function, args = pickle.loads(job["call"])
-            join(rank, job, folder)
+            join_group(rank, job, folder)
             result = call(function, args)
-            write(
-                folder,
-                f"result-{rank}",
-                pack(
-                    result,
-                    f"the result, a {type(result).__name__}, cannot be sent back",
-                ),
-            )
+            complaint = f"the result, a {type(result).__name__}, cannot be sent back"
+            write(folder, f"result-{rank}", pack(result, complaint))
             code, done = 0, True
         except SystemExit as error:
-            code = exit_code(error)
+            code = system_exit_code(error)
         except BaseException as error:
-            leave_error(rank, job, folder, error)
-        leave(job["world_size"], folder, wait=done)
-    finally:  # whatever else may happen: the code after this is the warden's
+            write_error(rank, job, error)
+        close_group(job["world_size"], folder, wait=done)
+    finally:  # or this fork would go on with the warden's own code
         os._exit(code & 0xFF)
 
 
-def move_in(rank, job, folder):
-    """Make the fork a rank: it dies with the warden, and prints to files."""
+def setup_rank(rank, job, folder):
+    """Set up a forked process as a rank: it dies with the warden, prints to files.
+
+    It leads a session of its own, which the warden kills with all that is in it. It has
+    the caller's environment, import path and working directory, one thread, its seed.
+    """
     warden = os.getppid()
     os.setsid()
-    processes.follow()
-    if os.getppid() != warden:  # it died before that
+    processes.die_with_parent()
+    if os.getppid() != warden:  # the warden died before die_with_parent was called
         os._exit(1)
     for name, number in (("out", 1), ("err", 2)):
         fd = os.open(f"{folder}/{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -99,19 +99,19 @@ def move_in(rank, job, folder):
     )
     sys.path[:] = job["path"]
     os.chdir(job["cwd"])
-    tempfile.tempdir = None  # as TMPDIR says now
+    tempfile.tempdir = None  # so that it is read anew from TMPDIR
     torch.set_num_threads(1)
-    torch.manual_seed(rank)  # or every rank would draw what the nursery would
+    torch.manual_seed(rank)  # or all ranks would draw the same, as forks of one process
     random.seed(rank)
-    if "numpy" in sys.modules:  # torch imports it, where there is one
+    if "numpy" in sys.modules:  # torch has imported numpy if it is installed
         sys.modules["numpy"].random.seed(rank)
 
 
-def join(rank, job, folder):
-    """Open the process group, and wait until every rank has."""
+def join_group(rank, job, folder):
+    """Open the process group; wait until every rank has opened it."""
     if job["backend"] == "nccl":
         torch.cuda.set_device(rank)
-    # past the warden's deadline: it says more about a hang than gloo does
+    # later than the warden's deadline, whose error says more about a hang than gloo's
     timeout = datetime.timedelta(seconds=job["timeout"] + 30)
     store = dist.FileStore(f"{folder}/store", job["world_size"])
     store.set_timeout(timeout)
@@ -122,31 +122,31 @@ def join(rank, job, folder):
         world_size=job["world_size"],
         timeout=timeout,
     )
-    # Connections are made one after another: who left now would break off the others'.
+    # The others may still be connecting: a rank that ended now would break that off.
     write(folder, f"joined-{rank}", b"")
-    meet(folder, "joined", job["world_size"], math.inf)
+    wait_for_files(folder, "joined", job["world_size"], math.inf)
 
 
 def call(function, args):
-    """Call the function; a copy of the process that it forks ends here."""
+    """Call the function; end here any copy of this process that it has forked."""
     me, code = os.getpid(), 1
     try:
         return function(*args)
     except BaseException as error:
-        if os.getpid() != me:  # said here: nobody else hears of it
+        if os.getpid() != me:  # a copy's error is printed: nothing else reports it
             if isinstance(error, SystemExit):
-                code = exit_code(error)
+                code = system_exit_code(error)
             else:
                 traceback.print_exception(error)
         raise
     finally:
-        if os.getpid() != me:  # a copy that the function has forked is not the rank
+        if os.getpid() != me:  # or a copy would write a result as if it were the rank
             flush()
             os._exit(code & 0xFF)
 
 
-def exit_code(error):
-    """Return the exit code that Python gives a SystemExit, and say what it says."""
+def system_exit_code(error):
+    """Return the exit code that Python gives a SystemExit; print its text, if any."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     print(error.code, file=sys.stderr)
@@ -159,7 +159,7 @@ def pack(value, complaint):
 
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, thing):
-            if isinstance(thing, types.CodeType):  # with its file, for tracebacks
+            if isinstance(thing, types.CodeType):  # keeps its file, for tracebacks
                 return marshal.loads, (marshal.dumps(thing),)
             return super().reducer_override(thing)
 
@@ -171,48 +171,52 @@ def pack(value, complaint):
         raise TypeError(f"{complaint}: {type(error).__name__}: {error}") from None
 
 
-def describe(error, files=(__file__,)):
-    """Return what the error says and where, as JSON takes it; `files` are left out."""
+def describe_error(error, files=(__file__,)):
+    """Return what the error says and where it was raised: a dict that JSON can hold.
+
+    The outermost frames of the traceback are left out if they are in `files`.
+    """
     frames = error.__traceback__
     while frames.tb_next and frames.tb_frame.f_code.co_filename in files:
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     what = "".join(traceback.format_exception_only(type(error), error)).strip()
-    where = [
-        frame.name
-        for frame in traceback.extract_tb(frames)
-        if f"torch{os.sep}distributed" in frame.filename
-        and frame.name != "wrapper"
-        or frame.name == "backward"
-    ]
+    where = "a collective"
+    for frame in traceback.extract_tb(frames):  # the outermost first
+        in_torch = f"torch{os.sep}distributed" in frame.filename
+        if frame.name == "backward" or (in_torch and frame.name != "wrapper"):
+            where = frame.name
+            break
     return {
         "time": time.monotonic(),
         "text": what,
         "traceback": text,
         "peer": from_peer(error),
         "cause": type(error).__name__,
-        "where": where[0] if where else "a collective",
+        "where": where,
     }
 
 
-def leave_error(rank, job, folder, error):
-    """Write the error down; where that fails, say so in memory shared with the warden.
+def write_error(rank, job, error, describe=describe_error):
+    """Write the error to a file; if that fails, to memory shared with the warden.
 
-    The folder may be gone or full, no file be left to open, a builtin be replaced.
+    It fails if the function has deleted the folder, filled the disk, used up all file
+    descriptors, or replaced a builtin.
     """
     try:
-        write(folder, f"error-{rank}", json.dumps(describe(error)).encode())
+        text = json.dumps(describe(error))
+        write(job["folder"], f"error-{rank}", text.encode())
     except BaseException as why:
         note = (
             f": its error could not be written down ({why.__class__.__name__}: "
             f"{why}): {error.__class__.__name__}: {error}"
         )
         job["notes"][rank].write(note.encode(errors="replace")[:NOTE])
-        raise  # and end: to leave the group needs files, too
+        raise  # past close_group: it may need files, too
 
 
 def from_peer(error):
-    """Return whether error, or one that it was raised from, tells of another rank."""
+    """Return whether the error, or a cause of it, says that another rank is gone."""
     seen = set()
     while error is not None and id(error) not in seen:
         text = "".join(traceback.format_exception_only(type(error), error))
@@ -231,28 +235,29 @@ def write(folder, name, data):
     os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 
-def meet(folder, name, world_size, seconds):
-    """Wait until every rank has left a file of this name, or time is up."""
+def wait_for_files(folder, name, world_size, seconds):
+    """Wait until every rank has written its file `name`-R, or time is up."""
     files = [f"{folder}/{name}-{rank}" for rank in range(world_size)]
     end = time.monotonic() + seconds
     while time.monotonic() < end and not all(map(os.path.exists, files)):
         time.sleep(0.001)
 
 
-def leave(world_size, folder, wait):
-    """Close the connections; after success, when all have a result or LAST has passed.
+def close_group(world_size, folder, wait):
+    """Close the connections to the other ranks.
 
-    A rank that closed at once would cut off bytes that another has yet to read.
+    With `wait`, wait first until all have a result, STAY seconds at most: a rank that
+    closed at once would cut off bytes that another has yet to read.
     """
     flush()
     if wait:
-        meet(folder, "result", world_size, LAST)
+        wait_for_files(folder, "result", world_size, STAY)
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def flush():
-    """Write out what was printed."""
+    """Flush stdout and stderr: os._exit would drop what they hold."""
     for stream in (sys.stdout, sys.stderr):
         # the function may have closed it, or put something else there
         with contextlib.suppress(Exception):

@@ -1,23 +1,25 @@
 """%ranks and %%ranks, for notebooks.
 
-    %ranks 4                start ranks, or start them afresh; %ranks alone: which run
-    %ranks 4 --no-group     without a process group: the notebook opens one by hand
+    %ranks 4                start 4 ranks; those that run are ended first
+    %ranks                  say which ranks run
+    %ranks 4 --no-group     start them without a process group: a cell opens it
     %ranks stop             end them
     %%ranks                 run this cell on every rank
-    %%ranks 1 3             on these
-    %%ranks --timeout 3     seconds; 60 if none are said
-    %%ranks --show-error    an error on purpose: print what it says, go on
+    %%ranks 1 3             run it on these ranks
+    %%ranks --timeout 3     give it 3 seconds; without this, 60
+    %%ranks --show-error    expect an error: print its text, and let the notebook go on
 
-Errors name a cell by the number that stands beside it. Where cells are run without
-numbers, as nbval does, they are counted from the cell that loads this, as cell 1.
+Errors name a cell by the number that stands beside it. If cells are run without
+numbers, as nbval does, the cell that loads this counts as cell 1.
 """
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from manual_dp.ranks import live
-from manual_dp.ranks.launch import RankError, check_start
+from manual_dp.ranks.launch import RankError
+from manual_dp.ranks.launch.launch import check_start
+from manual_dp.ranks.live.ranks import Ranks, current
 
 
 @magics_class
@@ -49,37 +51,41 @@ class RanksMagics(Magics):
         except (RankError, SyntaxError) as error:
             if not asked.show_error:
                 lines = _lines(error)
+                # IPython shows what this returns, in place of the launcher's own frames
                 error._render_traceback_ = lambda: lines
                 raise
             print(f"{type(error).__name__}: {error}")
 
     def _start(self, asked):
         if not asked.numbers:
-            print(live.Ranks.last or "No ranks run: start them with %ranks 4.")
+            print(Ranks.last or "No ranks run: start them with %ranks 4.")
             return
         stop = asked.numbers == ["stop"]
-        if not stop:  # whatever is refused, the ranks that run go on
+        if not stop:  # check everything before the running ranks are ended
             world_size, *more = _whole(asked.numbers)
             if more:
                 raise UsageError("%ranks takes one number: how many ranks to start")
             check_start(world_size, asked.backend)
-        if live.Ranks.last:
-            live.Ranks.last.close()
-            live.Ranks.last = None
+        if Ranks.last:
+            Ranks.last.close()
+            Ranks.last = None
         if stop:
             print("No ranks run.")
             return
-        live.Ranks.last = live.Ranks(world_size, not asked.no_group, asked.backend)
-        print(live.Ranks.last, "Names live on from cell to cell.")
+        Ranks.last = Ranks(world_size, not asked.no_group, asked.backend)
+        print(Ranks.last, "Names live on from cell to cell.")
 
     def _run(self, asked, cell):
         try:
-            ranks = live.current()
+            ranks = current()
         except RuntimeError as error:
             raise UsageError(str(error)) from None
-        if self.numbered:  # this cell is in the history
+        if (
+            self.numbered
+        ):  # then the history, whose last entry is this cell, knows better
             self.number = len(self.shell.history_manager.input_hist_raw) - 1
-        # the first line is %%ranks: so a line's number is the one that the reader sees
+        # The line break stands for the line "%%ranks": so errors give a line the number
+        # that the reader sees in the notebook.
         ranks.run_cell(
             "\n" + cell,
             f"cell {self.number}",
@@ -97,6 +103,7 @@ def _whole(numbers):
 
 
 def _lines(error):
-    """Return what a notebook shows of an error: the rank's traceback, what it says."""
+    """Return what a notebook shows of an error: the rank's traceback, then its text."""
     details = getattr(error, "details", "").rstrip()
-    return [details, ""] * bool(details) + [f"{type(error).__name__}: {error}"]
+    text = f"{type(error).__name__}: {error}"
+    return [details, "", text] if details else [text]

@@ -1,6 +1,6 @@
-"""The warden of ranks that stay: hand them cells, watch each, report.
+"""The warden of ranks that stay: fork them, hand them cells, report what came of each.
 
-watch   fork the ranks; then a cell at a time, until they cannot go on
+watch_cells   fork the ranks; let them run a cell at a time, while all of them live
 """
 
 import contextlib
@@ -14,20 +14,20 @@ from multiprocessing.connection import wait
 
 from manual_dp.ranks.launch import nursery, processes, verdict
 from manual_dp.ranks.launch.rank import write
-from manual_dp.ranks.live import fault
-from manual_dp.ranks.live.rank import run
+from manual_dp.ranks.live import cell_verdict
+from manual_dp.ranks.live.cells import run_cells
 
-START = 60  # seconds until all ranks have met
+START = 60  # seconds that all ranks together have to join the group
 LOOK = 0.5  # seconds between two looks at ranks that wait while another has raised
 
 
-def watch(line, job, ranks):
-    """Fork the ranks; report the start, then each cell that comes in by `line`.
+def watch_cells(line, job, ranks):
+    """Fork the ranks; report their start, then each cell that comes in by `line`.
 
-    Return when a rank is lost or hangs; EOFError when the kernel hangs up. The caller
-    kills the ranks, whose pids go into `ranks`.
+    Return when a rank has died or hangs; EOFError if the kernel closes the line. The
+    pids go into `ranks`, so that the caller (launch/nursery.py) can kill the ranks.
     """
-    lines = {}
+    lines = {}  # to each rank a socket: a byte says that a cell is there, or is done
     for rank in range(job["world_size"]):
         ours, theirs = socket.socketpair()
         lines[rank] = ours
@@ -35,94 +35,111 @@ def watch(line, job, ranks):
         if pid == 0:
             for other in lines.values():
                 other.close()
-            run(rank, job, theirs)
+            run_cells(rank, job, theirs)
         ranks[rank] = pid
         theirs.close()
     if not job["group"]:
         open(f"{job['folder']}/meeting", "x").close()
     start = {"ranks": list(ranks), "timeout": START, "world_size": len(ranks)}
-    report = _watch_cell(line, job["folder"], start, ranks, lines)
+    report = _wait_for_answers(line, job, start, ranks, lines)
     report["over"] = not isinstance(report["results"], list)
     while True:
         line.sendall(pickle.dumps(report))
         if report["over"]:
             return
         while not wait([line], 1):  # a thread of the last cell may go on printing
-            verdict.trim(job["folder"], ranks, {})
-        cell = _next_cell(line, job, lines)
-        report = _watch_cell(line, job["folder"], cell, ranks, lines)
+            verdict.trim_prints(job["folder"], ranks, {})
+        cell = _hand_out_cell(line, job, lines)
+        report = _wait_for_answers(line, job, cell, ranks, lines)
 
 
-def _next_cell(line, job, lines):
-    """Read a cell, give it to its ranks, return it."""
+def _hand_out_cell(line, job, lines):
+    """Read a cell from the line, give it to its ranks, return it."""
     with line.makefile("rb") as file:
         cell = pickle.load(file)
     cell["world_size"] = job["world_size"]
     if "code" in cell:
         text = cell["code"]
+        # for errors, which quote the cell's lines
         linecache.cache[cell["name"]] = len(text), None, text.splitlines(True), ""
     write(job["folder"], "cell", pickle.dumps(cell))
     for rank in cell["ranks"]:
-        with contextlib.suppress(OSError):  # it has died: that is seen below
+        with contextlib.suppress(OSError):  # it has died: _wait_for_answers sees that
             lines[rank].send(b".")
     return cell
 
 
-def _watch_cell(line, folder, cell, ranks, lines):
-    """Wait until all have answered, or cannot; return what to report to the kernel."""
-    waiting, ended, lost, deaf, looks = set(cell["ranks"]), {}, {}, set(), []
-    end, look = time.monotonic() + cell["timeout"], None
-    while waiting and (now := time.monotonic()) < end:
-        ready = wait([line, *(lines[rank] for rank in waiting - deaf)], 0.02)
+def _wait_for_answers(line, job, cell, ranks, lines):
+    """Wait until all ranks of the cell have answered, or one has died; return a report.
+
+    Also return when time is up, or when one has raised and those left wait for ever.
+    """
+    folder, running, ended, lost = job["folder"], set(cell["ranks"]), {}, {}
+    # ranks that have closed their socket, and whose process has not ended yet
+    closed = set()
+    end = time.monotonic() + cell["timeout"]
+    looks, next_look = [], None
+    while running and (now := time.monotonic()) < end:
+        ready = wait([line, *(lines[rank] for rank in running - closed)], 0.02)
         if line in ready:
             raise EOFError("the kernel hung up")
-        for rank in [rank for rank in waiting if lines[rank] in ready]:
-            (waiting.discard if _said(lines[rank]) else deaf.add)(rank)
-        for rank in [*ranks, *ranks]:  # twice: who ended meanwhile ended together
-            if rank in ended or (code := processes.ended(ranks[rank])) is None:
+        for rank in [rank for rank in running if lines[rank] in ready]:
+            if _has_answered(lines[rank]):
+                running.discard(rank)
+            else:
+                closed.add(rank)
+        for rank in [*ranks, *ranks]:  # twice: see _watch_call in launch/nursery.py
+            if rank in ended or (code := processes.exit_code(ranks[rank])) is None:
                 continue
             if not ended:
                 end = min(end, now + nursery.GRACE)
             ended[rank] = now, code
-        waiting -= ended.keys()
-        verdict.trim(folder, ranks, lost)
-        if look is None and glob.glob(f"{glob.escape(folder)}/error-*"):
-            look = now + LOOK
-        if waiting and not ended and look and now > look:
-            looks.append(_look(folder, ranks, waiting))
-            if looks[-1] in looks[:-1] and fault.waiting(looks[-1][0]):
-                break  # nothing moves any more: no need to wait until time is up
-            look = now + LOOK
-    places = _look(folder, ranks, waiting)[0] if waiting and not ended else {}
-    job = {**cell, "ranks": sorted({*cell["ranks"], *ended})}
+        running -= ended.keys()
+        verdict.trim_prints(folder, ranks, lost)
+        if next_look is None and glob.glob(f"{glob.escape(folder)}/error-*"):
+            next_look = now + LOOK
+        if running and not ended and next_look and now > next_look:
+            looks.append(_look_at(folder, ranks, running))
+            stacks, _ = looks[-1]
+            if looks[-1] in looks[:-1] and cell_verdict.all_wait(stacks):
+                break  # same stacks, no ticks more: they wait for the one that raised
+            next_look = now + LOOK
+    stacks = {}
+    if running and not ended:
+        stacks, _ = _look_at(folder, ranks, running)
+    asked = sorted({*cell["ranks"], *ended})
+    cell = {**cell, "ranks": asked, "notes": job["notes"]}
     report = {
-        "printed": verdict.printed(folder, len(ranks), lost),
-        "results": fault.judge(folder, job, ended, places),
-        "over": bool(waiting or ended),
+        "printed": verdict.read_prints(folder, len(ranks), lost),
+        "results": cell_verdict.outcome_of_cell(folder, cell, ended, stacks),
+        "over": bool(running or ended),
     }
-    _clear(folder)
+    _clear_folder(folder)
     return report
 
 
-def _said(line):
+def _has_answered(line):
+    """Read the byte that a rank sends when it is done; False if it closed its end."""
     with contextlib.suppress(OSError):
-        return line.recv(1)
+        return line.recv(1) != b""
+    return False
 
 
-def _look(folder, ranks, waiting):
-    """Return where these ranks are, and the time that each rank has computed for."""
-    done = ranks.keys() - waiting
-    for rank in waiting:
+def _look_at(folder, ranks, running):
+    """Return the stacks of the running ranks, and the ticks that each rank computed."""
+    done = ranks.keys() - running
+    for rank in running:
         os.truncate(f"{folder}/stack-{rank}", 0)
     return (
-        nursery.ask_where(folder, ranks, done),
-        [processes.computed(pid) for pid in ranks.values()],
+        nursery.ask_stacks(folder, ranks, done),
+        [processes.cpu_ticks(pid) for pid in ranks.values()],
     )
 
 
-def _clear(folder):
-    """Make room for the next cell's results, errors and prints."""
+def _clear_folder(folder):
+    """Remove the cell's results and errors, empty the files of output and stacks."""
     for path in glob.glob(f"{glob.escape(folder)}/*-*"):
+        # "err-" with its dash: error-R is to be removed
         if os.path.basename(path).startswith(("out", "err-", "stack")):
             os.truncate(path, 0)
         elif not os.path.basename(path).startswith("joined"):

@@ -14,7 +14,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from manual_dp.ranks import launch, run_ranks
+from manual_dp.ranks import run_ranks
+from manual_dp.ranks.launch import launch
 from tests.support.launches import SOON, error_of, nursery
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -237,7 +238,7 @@ def test_open_files_do_not_pile_up():
 
 
 def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.setattr(launch, "connect", None)
+    monkeypatch.setattr(launch, "start_warden", None)
     lock = threading.Lock()
     with pytest.raises(
         TypeError, match="function and args must be sent .* cannot pickle"
@@ -280,7 +281,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
 def test_bad_arguments_are_refused_before_anything_starts(
     monkeypatch, changes, error, text
 ):
-    monkeypatch.setattr(launch, "connect", None)
+    monkeypatch.setattr(launch, "start_warden", None)
     arguments = {"function": int, "world_size": 2, **changes}
     function, world_size = arguments.pop("function"), arguments.pop("world_size")
     with pytest.raises(error, match=text):
@@ -288,14 +289,14 @@ def test_bad_arguments_are_refused_before_anything_starts(
 
 
 def test_nccl_needs_a_gpu_for_each_rank(monkeypatch):
-    monkeypatch.setattr(launch, "connect", None)
+    monkeypatch.setattr(launch, "start_warden", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="a GPU for each rank: 2 ranks, 1 GPUs"):
         run_ranks(int, 2, backend="nccl")
 
 
 def test_a_system_without_fork_is_refused(monkeypatch):
-    monkeypatch.setattr(launch, "connect", None)
+    monkeypatch.setattr(launch, "start_warden", None)
     monkeypatch.delattr(os, "fork")
     with pytest.raises(OSError, match="ranks need fork"):
         run_ranks(int, 2)
@@ -304,7 +305,7 @@ def test_a_system_without_fork_is_refused(monkeypatch):
 def test_a_working_directory_that_was_deleted_is_refused_in_words(
     monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(launch, "connect", None)
+    monkeypatch.setattr(launch, "start_warden", None)
     with monkeypatch.context() as patch:
         (tmp_path / "gone").mkdir()
         patch.chdir(tmp_path / "gone")

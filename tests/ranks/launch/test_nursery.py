@@ -1,6 +1,7 @@
 """Nothing is left behind, whoever dies, and whatever ranks have started."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import psutil
 import pytest
 import torch.distributed as dist
 
-from manual_dp.ranks import launch, run_ranks
-from manual_dp.ranks.launch import processes
+from manual_dp.ranks import run_ranks
+from manual_dp.ranks.launch import launch, processes
 from manual_dp.ranks.launch.nursery import LOOKS, _state
 from tests.support.launches import LATE, SOON, alive, error_of, nursery, until
 
@@ -32,7 +33,11 @@ def test_no_rank_outlives_the_process_that_watches_it(number, tmp_path, monkeypa
 
     monkeypatch.setattr(launch, "LATE", 0.2)
     error = error_of(kill, tmp_path, number, timeout=4)
-    assert "parent process is gone or does not answer" in str(error)
+    assert re.fullmatch(
+        r"the process that watches the ranks has died or hangs \(\w+\); the ranks "
+        "were ended. Run this again: it starts new ranks.",
+        str(error),
+    )
     pids = [int(path.read_text()) for path in tmp_path.glob("pid-*")]
     assert len(pids) == 2 and until(lambda: not any(map(psutil.pid_exists, pids)))
     assert run_ranks(dist.get_rank, 2) == [0, 1]
@@ -191,5 +196,5 @@ def test_a_rank_that_asks_again_and_again_does_not_run(
     states, said, looks, monkeypatch
 ):
     asked = iter(states)
-    monkeypatch.setattr(processes, "look", lambda pid: (next(asked), 1))
+    monkeypatch.setattr(processes, "state_and_parent", lambda pid: (next(asked), 1))
     assert _state(1) == said and len(states) - len(list(asked)) == looks

@@ -20,7 +20,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from manual_dp.ranks import launch, run_ranks
+from manual_dp.ranks import run_ranks
+from manual_dp.ranks.launch import launch
 from manual_dp.ranks.launch.rank import pack
 from tests.support.launches import SOON, error_of
 
@@ -107,10 +108,10 @@ def test_ranks_listen_on_loopback_alone():
 
 
 def test_ranks_end_cleanly_five_times_in_a_row(monkeypatch):
-    ask, status = launch.ask, []
+    ask_warden, status = launch.ask_warden, []
 
     def spy(*args):
-        report = ask(*args)
+        report = ask_warden(*args)
         status.append(report["status"])
         return report
 
@@ -118,7 +119,7 @@ def test_ranks_end_cleanly_five_times_in_a_row(monkeypatch):
         dist.all_reduce(torch.ones(1000))
         dist.barrier()
 
-    monkeypatch.setattr(launch, "ask", spy)
+    monkeypatch.setattr(launch, "ask_warden", spy)
     for _ in range(5):
         run_ranks(total, 3)
     assert status == [{0: 0, 1: 0, 2: 0}] * 5
@@ -311,23 +312,23 @@ def test_a_result_that_cannot_be_written_down_is_told_all_the_same():
 
 
 def test_a_rank_may_work_in_the_folder(tmp_path):
-    def settle():
+    def work():
         folder = os.path.dirname(os.readlink("/proc/self/fd/1"))
         os.chdir(folder)
         os.mkdir("more")
         return folder, os.stat(folder).st_mode & 0o777
 
-    for folder, mode in run_ranks(settle, 1):
+    for folder, mode in run_ranks(work, 1):
         assert Path(folder).parent == tmp_path and not Path(folder).exists()
         assert mode == 0o700
 
 
 def test_threads_that_are_left_running_do_not_hold_up_the_end():
-    def leave():
+    def start():
         threading.Thread(target=time.sleep, args=(50,)).start()
         return 1
 
-    assert run_ranks(leave, 2, timeout=SOON) == [1, 1]
+    assert run_ranks(start, 2, timeout=SOON) == [1, 1]
 
 
 def test_a_function_that_is_sent_keeps_the_file_that_tracebacks_name():

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from manual_dp.ranks import run_ranks
-from manual_dp.ranks.launch.verdict import judge
+from manual_dp.ranks.launch.verdict import outcome_of_launch
 from tests.support.launches import LATE, SOON, error_of
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -288,8 +288,8 @@ def test_the_earlier_of_two_causes_is_named(first):
 def test_an_abort_that_is_seen_first_may_follow_from_another_end(
     ended, first, tmp_path
 ):
-    job = {"world_size": 2, "timeout": 9}
-    assert judge(str(tmp_path), job, ended, {}).rank == first
+    job = {"world_size": 2, "timeout": 9, "notes": [b"", b""]}
+    assert outcome_of_launch(str(tmp_path), job, ended, {}).rank == first
 
 
 def test_of_ranks_that_all_meet_with_the_same_the_lowest_is_named():

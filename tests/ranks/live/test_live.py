@@ -197,7 +197,7 @@ def test_a_forked_copy_of_this_process_leaves_the_ranks_alone():
         if pid == 0:  # it ends as a Python does
             code = 1
             try:
-                ranks._hang_up()
+                ranks._end_warden()
                 code = 0 if ranks._line is None else 2
             finally:
                 os._exit(code)

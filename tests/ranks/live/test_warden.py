@@ -4,6 +4,7 @@ launch/test_nursery.py shows that ranks end with the process that started them.
 """
 
 import os
+import re
 import signal
 import threading
 import time
@@ -154,6 +155,32 @@ def test_a_rank_that_dies_between_cells_is_an_error_of_the_next():
         error = error_of(ranks, "x = 1", [0, 1])
         assert (str(error), error.rank) == ("rank 2 was killed by SIGKILL", 2)
         assert ranks.run("rank") == [0, 1, 2]
+
+
+SPOILT = {
+    "removed": (
+        "import os, shutil\nshutil.rmtree(os.path.dirname(os.readlink('/proc/self/fd/1')))",
+        r"FileNotFoundError: .*'/.*error-0'",
+    ),
+    "no file left": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+        r"OSError: \[Errno 24\] Too many open files: '/.*error-0'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_an_error_that_cannot_be_written_down_is_told_all_the_same(name):
+    code, why = SPOILT[name]
+    with Ranks(1) as ranks:
+        error = error_of(ranks, code + "\nraise ValueError('mine')")
+        assert re.fullmatch(
+            r"rank 0 exited with code 1: its error could not be written down "
+            rf"\({why}\): ValueError: mine",
+            str(error),
+        )
+        assert (error.kind, error.rank) == ("exited", 0)
+        assert ranks.run("rank") == [0]
 
 
 # time is up
