@@ -1,9 +1,9 @@
 """manual_dp: train one network on many devices, by hand.
 
-Pages, which the course teaches: the files here, those of ranks/ itself, models/.
-Tools around them, each a package that says what it is: ranks/launch/ (how ranks start
-and end), ranks/live/ (ranks that stay from cell to cell), audit/ (is this training
-correct?), files/ (what all of these stand on).
+The course teaches the files here, the files in ranks/, and models/. Around them are
+tools: checks.py (which arguments are refused), ranks/launch/ (how ranks start and end),
+ranks/live/ (ranks that keep running from cell to cell), audit/ (is this training
+correct?), files/ (what is read from disk and written to it).
 The names below are in the order to read them.
 """
 

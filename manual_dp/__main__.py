@@ -1,4 +1,4 @@
-"""The command line: `python -m manual_dp train`, audit."""
+"""The command line: `python -m manual_dp train` and `python -m manual_dp audit`."""
 
 import argparse
 import math
@@ -32,7 +32,8 @@ def train_command(args):
     from manual_dp.devices import try_devices
     from manual_dp.train import train
 
-    load_data(args.data, root=args.data_dir)  # fails here rather than in a run
+    # if data is missing or damaged, fail now and not after the first run
+    load_data(args.data, root=args.data_dir)
     settings = {
         name: getattr(args, name)
         for name in ("data", "batch_size", "per_device", "lr", "epochs", "scale")

@@ -9,7 +9,7 @@ returns None, as `torch.distributed.all_reduce` does.
     tree_allreduce    tree: pairs, then pairs of pairs, and back. Binomial tree
     halving_doubling  pairs exchange halves, then halves of halves, and back. Thakur,
                       Rabenseifner & Gropp 2005
-    WAYS              these by name, for whoever counts or compares them
+    WAYS              these four by name; tests, pictures and lessons try each of them
 
 For a tensor of B bytes on N ranks:
 
@@ -23,7 +23,7 @@ For a tensor of B bytes on N ranks:
 
 import torch
 
-from manual_dp.checks import check_no_shared_memory
+from manual_dp.checks import check_chunks, check_tensors
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def allreduce(tensors):
     Raises ValueError if the list is empty, if shapes differ, or if two ranks share
     memory; TypeError, with the rank, for another dtype or for what cannot be summed.
     """
-    _check(tensors)
+    check_tensors(tensors)
     root = tensors[0]
     for tensor in tensors[1:]:
         root.add_(tensor.to(root.device))
@@ -53,9 +53,8 @@ def ring_allreduce(tensors):
     copied. The order of the additions is not `allreduce`'s, so the last bits of
     a float may not be either.
     """
-    _check(tensors)
-    _check_contiguous(tensors)
-    # view, not reshape: a silent copy would swallow the sum
+    check_tensors(tensors, contiguous=True)
+    # view, not reshape: reshape may copy, and the sum would go into the copy
     chunks = [tensor.view(-1).tensor_split(len(tensors)) for tensor in tensors]
     reduce_scatter(chunks)
     allgather(chunks)
@@ -66,10 +65,12 @@ def tree_allreduce(tensors):
     """Replace every tensor by the sum over ranks, up a binary tree and down again.
 
     tensors, errors: as `allreduce`. At distance 1, 2, 4, ... every second rank that
-    is left hands its sum to the one before it, until rank 0 has the whole.
+    still takes part gives its sum to the rank before it and waits. In the end rank 0
+    has the sum over all, and it goes back the same way.
     """
-    _check(tensors)
+    check_tensors(tensors)
     world_size = len(tensors)
+    # 1, 2, 4, ... below world_size
     distances = [2**level for level in range((world_size - 1).bit_length())]
     for distance in distances:
         for rank in range(0, world_size - distance, 2 * distance):
@@ -84,11 +85,12 @@ def halving_doubling(tensors):
     """Replace every tensor by the sum over ranks, by exchanging halves.
 
     tensors, errors: as `ring_allreduce`. Of N ranks, a power of two exchange halves.
-    Each of the others hands its tensor to a neighbour first, and gets the sum back.
+    Each of the others gives its tensor to a neighbour first, and gets the sum back.
     """
-    _check(tensors)
-    _check_contiguous(tensors)
+    check_tensors(tensors, contiguous=True)
     flat = [tensor.view(-1) for tensor in tensors]
+    # Of 7 ranks 4 exchange halves. The other 3 are guests: ranks 1, 3, 5, whose
+    # tensors ranks 0, 2, 4, their hosts, add to their own.
     beyond = len(flat) - 2 ** (len(flat).bit_length() - 1)
     hosts, guests = flat[: 2 * beyond : 2], flat[1 : 2 * beyond : 2]
     for host, guest in zip(hosts, guests):
@@ -100,16 +102,16 @@ def halving_doubling(tensors):
 
 @torch.no_grad()
 def exchange_halves(parts):
-    """Sum flat tensors of ranks that are a power of two: half each, then swap.
+    """Replace flat tensors, of 1, 2, 4, 8, ... ranks, by their sum.
 
-    Of each pair one rank sums the lower half, the other the upper half. What they hold
-    is then summed in the same way over the pairs, and afterwards the halves are copied.
+    Of each pair, one rank sums the lower half and the other the upper half. All ranks
+    with a lower half then do the same among themselves, and so do those with an upper
+    half. Afterwards the two ranks of a pair copy from each other the half they lack.
     """
     if len(parts) == 1:
         return
-    lower, upper = (
-        [part.tensor_split(2) for part in some] for some in (parts[::2], parts[1::2])
-    )
+    halves = [part.tensor_split(2) for part in parts]
+    lower, upper = halves[::2], halves[1::2]  # ranks 0, 2, 4, ... and 1, 3, 5, ...
     for ours, theirs in zip(lower, upper):
         ours[0].add_(theirs[0].to(ours[0].device))
         theirs[1].add_(ours[1].to(theirs[1].device))
@@ -125,17 +127,17 @@ def reduce_scatter(chunks):
     """Leave the finished sum of chunk `rank` in `chunks[rank][rank]`.
 
     chunks: `world_size` ranks of `world_size` chunks each, changed in place; chunk i
-    has one shape on all ranks. What the other places hold afterwards is unfinished.
+    has one shape on all ranks. All other places hold unfinished sums afterwards.
     Takes `world_size - 1` steps. In a step every rank sends one chunk to the
     next rank, which adds it to its own copy. No rank sends the chunk it is
     receiving, so looping over the ranks equals sending all at once.
     """
-    _check_chunks(chunks)
+    check_chunks(chunks)
     world_size = len(chunks)
     for step in range(world_size - 1):
         for rank in range(world_size):
             peer = (rank + 1) % world_size
-            i = (rank - 1 - step) % world_size
+            i = (rank - 1 - step) % world_size  # the chunk that came in the last step
             chunks[peer][i].add_(chunks[rank][i].to(chunks[peer][i].device))
 
 
@@ -146,12 +148,12 @@ def allgather(chunks):
     chunks: as `reduce_scatter` leaves them, changed in place.
     Takes `world_size - 1` steps.
     """
-    _check_chunks(chunks)
+    check_chunks(chunks)
     world_size = len(chunks)
     for step in range(world_size - 1):
         for rank in range(world_size):
             peer = (rank + 1) % world_size
-            i = (rank - step) % world_size
+            i = (rank - step) % world_size  # at first its own, then what came last
             chunks[peer][i].copy_(chunks[rank][i])
 
 
@@ -161,59 +163,3 @@ WAYS = {
     "tree": tree_allreduce,
     "halving-doubling": halving_doubling,
 }
-
-
-def _check(tensors, name="rank {}"):
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"need a list of tensors, got {type(tensors).__name__}")
-    if not tensors:
-        raise ValueError("need a tensor for each rank, got an empty list")
-    who = name.format  # called only to complain: the check stands in every step
-    for rank, tensor in enumerate(tensors):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(
-                f"{who(rank)} holds a {type(tensor).__name__}, not a tensor"
-            )
-        if tensor.is_meta or tensor.layout != torch.strided:
-            raise TypeError(
-                f"{who(rank)} holds a tensor without numbers in memory: "
-                f"{tensor.device}, {tensor.layout}"
-            )
-        if not (tensor.is_floating_point() or tensor.dtype == torch.int64):
-            raise TypeError(
-                f"{who(rank)} holds {tensor.dtype}; only floats and int64 "
-                "are added (shorter integers overflow)"
-            )
-        if tensor.dtype != tensors[0].dtype:
-            raise TypeError(
-                f"{who(rank)} holds {tensor.dtype}, {who(0)} holds {tensors[0].dtype}"
-            )
-        if tensor.shape != tensors[0].shape:
-            raise ValueError(
-                f"{who(rank)} holds shape {tuple(tensor.shape)}, "
-                f"{who(0)} holds {tuple(tensors[0].shape)}"
-            )
-    check_no_shared_memory(tensors, "ranks")
-
-
-def _check_contiguous(tensors):
-    for rank, tensor in enumerate(tensors):
-        if not tensor.is_contiguous():
-            raise ValueError(
-                f"tensors must be contiguous to be cut into chunks; rank "
-                f"{rank}'s has strides {tensor.stride()}"
-            )
-
-
-def _check_chunks(chunks):
-    if not len(chunks):
-        raise ValueError("need a list of chunks for each rank, got an empty list")
-    for rank, row in enumerate(chunks):
-        if len(row) != len(chunks):
-            raise ValueError(
-                f"rank {rank} holds {len(row)} chunks; "
-                f"{len(chunks)} ranks need as many chunks each"
-            )
-    for i, column in enumerate(zip(*chunks)):
-        _check(column, f"chunk {i} of rank {{}}")
-    check_no_shared_memory([chunk for row in chunks for chunk in row], "chunks")

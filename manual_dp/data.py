@@ -1,35 +1,33 @@
-"""Data in memory: small enough to hold, so an epoch is slicing and nothing else.
+"""Data in memory: small enough to hold, so that an epoch only slices tensors.
 
     load_data           (train_iter, test_iter) of a data set by name
-    Batches             one tensor of images, one of labels, handed out in minibatches
+    Batches             a tensor of images and one of labels, in minibatches
     ensure_torchvision  import torchvision, also beside a CPU-only torch
 
     digits              1,797 digits of 8x8, in scikit-learn: no network (Alpaydin 1998)
     fashion-mnist       70,000 garments of 28x28 (Xiao, Rasul & Vollgraf 2017): four
-                        files, which files/fashion_mnist.py finds or fetches
+                        files, which files/fashion_mnist.py finds or downloads
 
-Images come out as (n, 1, 28, 28), between 0 and 1. More data: models/blobs.py.
+Images come out as (n, 1, 28, 28), between 0 and 1.
 """
 
 import torch
 
+from manual_dp.checks import check_batches
 from manual_dp.files import fashion_mnist
 from manual_dp.files.vision import ensure_torchvision  # noqa: F401, offered here
 
 
 class Batches:
-    """Hand out a data set in minibatches, as often as it is iterated over.
+    """Yield a data set in minibatches; each iteration is an epoch.
 
-    X: images, y: as many labels. generator: a `torch.Generator` that puts the
-    examples in a new order each time; None keeps them in theirs, and minibatches are
-    views of X. The last minibatch may be short; none is dropped.
+    X: images, y: as many labels. generator: a `torch.Generator` that draws a new order
+    of the examples for each epoch. With None their order stays, and minibatches are
+    views of X. The last minibatch may be shorter; no example is left out.
     """
 
     def __init__(self, X, y, batch_size, generator=None):
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}")
-        if len(X) != len(y):
-            raise ValueError(f"X has {len(X)} rows but y has {len(y)}")
+        check_batches(X, y, batch_size)
         self.X, self.y = X, y
         self.batch_size, self.generator = batch_size, generator
 
@@ -48,10 +46,11 @@ class Batches:
 def load_data(name="digits", batch_size=256, seed=0, root=None, dtype=torch.float32):
     """Load a data set by name; return (train_iter, test_iter), two `Batches`.
 
-    name: "digits" or "fashion-mnist". Labels are int64, one an image. seed: of the
-    training set's shuffling, which has a generator of its own: no other random draw
-    changes it. root: where Fashion-MNIST's four .gz files lie, or shall; by default the
-    folder in MANUAL_DP_DATA, else a cache folder. Missing files are downloaded.
+    name: "digits" or "fashion-mnist". Labels are int64, one for each image. seed: of
+    the generator that shuffles the training set and nothing else, so that no other
+    random draw changes the order. root: the folder of Fashion-MNIST's four .gz files,
+    into which missing ones are downloaded; by default the folder in MANUAL_DP_DATA, or
+    else a cache folder.
     Raises ValueError for another name or a damaged file, FileNotFoundError (with
     what to put where) if there are neither files nor network.
     """
@@ -59,8 +58,9 @@ def load_data(name="digits", batch_size=256, seed=0, root=None, dtype=torch.floa
         raise ValueError(f"data must be one of {', '.join(READERS)}, got {name!r}")
     X, y, X_test, y_test = READERS[name](root)
     generator = torch.Generator().manual_seed(seed)
-    white = X.max()
-    X, X_test = (images.unsqueeze(1).to(dtype) / white for images in (X, X_test))
+    white = X.max()  # 16 in the digits, 255 in Fashion-MNIST
+    X = X.unsqueeze(1).to(dtype) / white
+    X_test = X_test.unsqueeze(1).to(dtype) / white
     return (
         Batches(X, y.long(), batch_size, generator),
         Batches(X_test, y_test.long(), batch_size),
@@ -79,7 +79,7 @@ def _digits(root):
     X = X.repeat_interleave(3, 1).repeat_interleave(3, 2)  # 8x8 to 24x24
     X = torch.nn.functional.pad(X, (2, 2, 2, 2))  # to 28x28
     y = torch.from_numpy(digits.target)
-    test = torch.arange(len(X)) % 5 == 4
+    test = torch.arange(len(X)) % 5 == 4  # every fifth image
     return X[~test], y[~test], X[test], y[test]
 
 

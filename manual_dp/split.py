@@ -12,7 +12,7 @@ for every device that is left: 2, 2, 1, 0. Rank r always finds its shard at [r].
 import torch
 from torch import nn
 
-from manual_dp.devices import check_devices
+from manual_dp.checks import check_devices, check_minibatch, check_rows
 
 
 def scatter(X, devices):
@@ -22,7 +22,8 @@ def scatter(X, devices):
     stays on X's device is a view of X; on distinct GPUs torch's own scatter copies.
     Raises TypeError if X is not a tensor, ValueError if it has no rows.
     """
-    _check(X, devices)
+    check_rows(X)
+    check_devices(devices)
     if _distinct_gpus(devices):
         shards = nn.parallel.scatter(X, devices)
     else:
@@ -37,24 +38,12 @@ def split_batch(X, y, devices):
 
     Raises ValueError if X and y differ in length, or have none.
     """
-    for name, tensor in (("X", X), ("y", y)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    if X.shape[:1] != y.shape[:1]:
-        raise ValueError(f"X has {len(X)} rows but y has {len(y)}")
+    check_minibatch(X, y)
     return scatter(X, devices), scatter(y, devices)
 
 
 def _distinct_gpus(devices):
     devices = [torch.device(device) for device in devices]
-    return all(d.type == "cuda" and d.index is not None for d in devices) and len(
-        set(devices)
-    ) == len(devices)
-
-
-def _check(X, devices):
-    if not isinstance(X, torch.Tensor):
-        raise TypeError(f"X must be a tensor, got {type(X).__name__}")
-    check_devices(devices)
-    if X.dim() == 0 or len(X) == 0:
-        raise ValueError(f"X must have at least one row, got shape {tuple(X.shape)}")
+    # "cuda" without a number may be the same GPU as "cuda:0"
+    numbered = all(d.type == "cuda" and d.index is not None for d in devices)
+    return numbered and len(set(devices)) == len(devices)

@@ -8,21 +8,25 @@
 Gradients are summed over the whole minibatch, then divided by its size once, in
 `sgd`. So the shards may be of any size, even empty: no rank takes a mean of its own.
 In float64 a step from equal weights ends within 1e-12 of one device's, at any rate
-(among weights beyond 1: of the largest). What many steps make of that rounding is up to
-the training (lesson 05).
+(where weights are larger than 1: within 1e-12 of the largest). Over many steps that
+rounding may grow or not; it depends on the training (lesson 05).
 """
 
-import math
 import time
 from contextlib import contextmanager
-from numbers import Real
 
 import torch
 
 from manual_dp.allreduce import allreduce
+from manual_dp.checks import (
+    check_devices,
+    check_images,
+    check_labels,
+    check_replica_count,
+    check_sgd,
+)
 from manual_dp.data import load_data
-from manual_dp.devices import check_devices
-from manual_dp.lenet import check_images, check_labels, init_params, lenet, loss
+from manual_dp.lenet import init_params, lenet, loss
 from manual_dp.params import check_replicas, get_params, pack_grads
 from manual_dp.split import split_batch
 
@@ -32,10 +36,12 @@ def sgd(params, lr, batch_size):
     """Take one step of minibatch SGD, in place, and zero the gradients.
 
     Gradients hold sums over the minibatch; `batch_size` is the whole minibatch's.
-    Raises ValueError if a gradient is None, or lr or batch_size makes no sense.
+    Raises ValueError if a gradient is None, if lr is not a finite number >= 0, or if
+    batch_size is below 1.
     """
-    _check_step(params, lr, batch_size)
+    check_sgd(params, lr, batch_size)
     for p in params:
+        # float: torch cannot multiply a Fraction by a tensor
         p -= float(lr) * p.grad / batch_size
         p.grad.zero_()
 
@@ -46,20 +52,23 @@ def train_batch(X, y, device_params, devices, lr, allreduce=allreduce):
     X: (n, 1, 28, 28), y: (n,) int64, n >= 1, on any one device.
     device_params: a replica for each device, from `get_params`, changed in place.
     allreduce: any function that sums a list of tensors, one per rank, in place.
-    A step happens on every replica or on none: whatever is raised, weights keep
-    their bits, and no gradient is carried into the next step. Raises ValueError or
+    A step happens on every replica or on none: if anything is raised, weights keep
+    their bits, and no gradient is left for the next step. Raises ValueError or
     TypeError for arguments that do not fit, and ValueError if the summed gradient is
-    not finite. Replicas that differ are not refused, for an allreduce that is wrong on
-    purpose parts them: `check_replicas` compares, in `train` after each epoch.
+    not finite. Accepts replicas whose weights differ, since lessons train with an
+    allreduce that is wrong on purpose; `train` compares them after each epoch.
     """
-    _check(X, y, device_params, devices, lr)
+    check_replica_count(device_params, devices)
+    check_replicas(device_params, values=False)
+    check_images(X, device_params[0])
+    check_labels(y)
     X_shards, y_shards = split_batch(X, y, devices)
     with _all_or_nothing(device_params):
         grads = [pack_grads(params) for params in device_params]
         losses = []
         for X_shard, y_shard, params in zip(X_shards, y_shards, device_params):
             l = loss(lenet(X_shard, params), y_shard).sum()
-            l.backward()  # returns at once on a GPU: the next rank starts meanwhile
+            l.backward()  # on a GPU it returns at once, and the next rank starts
             losses.append(l.detach())
         allreduce(grads)
         _check_finite(grads)
@@ -84,10 +93,10 @@ def train(
     """Train LeNet from scratch on `devices`; return the history, a dict.
 
     data: a name for `load_data`, or the pair (train_iter, test_iter) it returns.
-    seed: draws the initial weights and the order of the examples, so runs that
+    seed: decides the initial weights and the order of the examples, so runs that
     differ only in `devices` see the same minibatches. scale: as in `init_params`.
-    verbose: print the book's closing line. progress: wraps the minibatches of an
-    epoch, called as progress(batches, label); tqdm fits.
+    verbose: print accuracy and time at the end, as the book does. progress: called as
+    progress(batches, label) in each epoch; returns what to iterate over, as tqdm does.
     The history holds, for each epoch, "loss" (mean over the epoch), "test_acc" and
     "seconds" (training only).
     """
@@ -123,20 +132,22 @@ def train(
 def evaluate_accuracy(device_params, data, devices):
     """Return the share of examples classified right, each shard on its own device.
 
-    data: minibatches (X, y), as `load_data`'s second result. Counts are added up and
-    divided once: no example is left out or seen twice, whatever the sizes.
+    data: minibatches (X, y), as `load_data`'s second result. Right answers are counted
+    over all minibatches and divided once, so each example counts once, whatever the
+    sizes.
     Raises ValueError if there are no examples, or for labels that `loss` refuses.
     """
-    _check_replica_count(device_params, devices)
+    check_replica_count(device_params, devices)
     correct = total = 0
     for X, y in data:
-        check_labels(y)  # (n, 1) would be broadcast against n answers
+        check_labels(y)  # labels of shape (n, 1) would be broadcast against n answers
         X_shards, y_shards = split_batch(X, y, devices)
         hits = [
             (lenet(X_shard, params).argmax(dim=1) == y_shard).sum()
             for X_shard, y_shard, params in zip(X_shards, y_shards, device_params)
         ]
-        correct += sum(hit.item() for hit in hits)  # read when all are under way
+        # item() waits for its device: so only now, when all devices have started
+        correct += sum(hit.item() for hit in hits)
         total += len(y)
     if not total:
         raise ValueError("data holds no examples")
@@ -157,42 +168,10 @@ def _all_or_nothing(device_params):
         raise
 
 
-def _check(X, y, device_params, devices, lr):
-    _check_replica_count(device_params, devices)
-    check_replicas(device_params, values=False)
-    check_images(X, device_params[0])
-    check_labels(y)
-    _check_lr(lr)
-
-
-def _check_replica_count(device_params, devices):
-    check_devices(devices)
-    if len(device_params) != len(devices):
-        raise ValueError(
-            f"device_params has {len(device_params)} replicas "
-            f"but devices has {len(devices)}"
-        )
-
-
-def _check_lr(lr):
-    if not (isinstance(lr, Real) and 0 <= lr < math.inf):  # numpy's numbers, too
-        raise ValueError(f"lr must be a finite number >= 0, got {lr!r}")
-
-
-def _check_step(params, lr, batch_size):
-    _check_lr(lr)
-    if not hasattr(params, "__len__"):  # it can be walked once, and is walked here
-        raise TypeError(f"params must be a list, got a {type(params).__name__}")
-    if not batch_size >= 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
-    for i, p in enumerate(params):
-        if p.grad is None:
-            raise ValueError(f"params[{i}] has no gradient; call backward first")
-
-
 def _check_finite(grads):
     for rank, grad in enumerate(grads):
-        # a NaN or inf anywhere shows in the ends, ten times faster than asking for all
+        # a NaN anywhere makes minimum and maximum NaN, an inf is one of them: ten times
+        # as fast as isfinite of all numbers
         if not torch.stack(grad.aminmax()).isfinite().all():
             raise ValueError(
                 f"the summed gradient on rank {rank} is not finite (NaN "

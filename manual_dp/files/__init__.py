@@ -1,11 +1,11 @@
-"""Files: the lowest floor, on which pages and tools stand. No lesson is about it.
+"""Files that the pages and tools read and write. No lesson is about them.
 
-write_bytes      put data in a file's place, once all of it is there
-write_text       the same for a text; write_json  for what JSON can hold
-sealed           files that outlive a crash and notice a flipped bit
-fashion_mnist    a data set's four files: found or fetched, checked, read
-cifar10          another's, in two forms: found or fetched, checked, read
-vision           torchvision, also beside a torch without GPUs
+write_bytes      write data to a file; if interrupted, the old file stays
+write_text       the same for a text
+write_json       the same for a value, as JSON
+sealed           files that stay whole in a crash, and whose damage is noticed
+fashion_mnist    find or download a data set's four files, check them, read them
+vision           import torchvision, also beside a torch without GPUs
 """
 
 import json

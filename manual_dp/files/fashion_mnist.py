@@ -1,6 +1,6 @@
-"""Fashion-MNIST's four official files: found or fetched, checked, read.
+"""Fashion-MNIST's four official files: find or download them, check them, read them.
 
-Nothing is unpacked on the disk, and a download arrives whole or not at all.
+Files are unpacked in memory only. A download that is cut short leaves no file.
 """
 
 import gzip
@@ -13,21 +13,25 @@ import torch
 
 SOURCE = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"  # torchvision's
 FILES = {  # and their SHA-256
-    "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed27"
-    "1626dd12800ba2636569512369268a84",
-    "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc"
-    "97de4d1bfaf8ba1a3aa29af54cc90845",
-    "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a4"
-    "84bd415d4595297633bb08f03db6a073",
-    "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3c"
-    "d6d1c2608764d35dfb1850b086bf8dd5",
+    "train-images-idx3-ubyte.gz": (
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+    ),
+    "train-labels-idx1-ubyte.gz": (
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
+    ),
+    "t10k-images-idx3-ubyte.gz": (
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+    ),
+    "t10k-labels-idx1-ubyte.gz": (
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
+    ),
 }
 
 
 def read(root):
-    """Return images and labels, of training and test: X, y, X_test, y_test, uint8.
+    """Return images and labels for training and test: X, y, X_test, y_test, all uint8.
 
-    root: as `load_data` says. Raises ValueError for a damaged file, FileNotFoundError,
+    root: as in `load_data`. Raises ValueError for a damaged file, FileNotFoundError,
     with what to put where, if there are neither files nor network.
     """
     folder = _find(root)
@@ -59,7 +63,7 @@ def _find(root):
 
 
 def _read_idx(path, digest):
-    """Read an idx file in memory: nothing is unpacked, so nothing is half unpacked."""
+    """Return the numbers in an idx file, which is unpacked in memory."""
     packed = path.read_bytes()
     found = hashlib.sha256(packed).hexdigest()
     if found != digest:
@@ -67,6 +71,8 @@ def _read_idx(path, digest):
             f"{path} is damaged: {len(packed)} bytes with SHA-256 "
             f"{found}, not {digest}; delete it and try again"
         )
+    # two zeros, a code of the type, the number of dimensions, 4 bytes for the size of
+    # each, then the numbers
     raw = bytearray(gzip.decompress(packed))
     dims = raw[3]
     shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims)]

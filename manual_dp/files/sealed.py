@@ -1,7 +1,7 @@
-"""Files that are whole, whenever a writer is killed, and that notice a flipped bit.
+"""Files that are whole whenever their writer is killed, and whose damage is noticed.
 
-replacing     write a file beside the old one, which it replaces when it is whole
-seal, unseal  bytes under a line that says how many they are, and their SHA-256
+replacing     write a new file beside the old one; when it is whole, replace the old
+seal, unseal  write and read bytes under a line with their number and SHA-256
 """
 
 import errno
@@ -20,12 +20,14 @@ from pathlib import Path
 def replacing(path):
     """Open a file to write; when the block ends, put it in the place of `path`.
 
-    It gets the mode of the file that it replaces. A symlink stays, and what it leads to
-    is replaced; a device or a pipe is written to. If the block raises, the old file
-    stays. A process that is killed leaves a `.ck-*` beside it, which the next call on
-    the same host removes: no host knows whether another's process still writes.
+    The new file gets the old one's mode. If `path` is a symlink, the file that it leads
+    to is replaced; a device or a pipe is written to directly. If the block raises, the
+    old file stays. A process that is killed leaves a `.ck-*` beside it, which the next
+    call on the same host removes. Another host cannot: it does not see whether the
+    process that writes there is still alive.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # a name in /dev, or a folder
+    # a device or a pipe; and a folder, for which open raises
+    if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as file:
             yield file
         return
@@ -35,14 +37,14 @@ def replacing(path):
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
         mode = None
-    # the thread too: two of them may write at once
+    # the thread's number, too: two threads may write the same file at once
     temp = path.with_name(f"{_mark(path)}{os.getpid()}-{threading.get_native_id()}")
     opener = functools.partial(os.open, mode=0o666 if mode is None else mode)
     try:
         with open(temp, "wb", opener=opener) as file:
             yield file
         if mode is not None:
-            os.chmod(temp, mode)  # the umask may have kept a part back
+            os.chmod(temp, mode)  # open leaves out what the umask forbids
         os.replace(temp, path)
     finally:
         temp.unlink(missing_ok=True)
@@ -98,13 +100,16 @@ def unseal(path, magic):
 
 
 def _mark(path):
-    """Return how names begin of what this host writes to replace `path`: short ones."""
+    """Return how this host begins the names of files that will replace `path`.
+
+    A hash: the names of the host and of the file together may be too long for a name.
+    """
     name = os.fsencode(f"{socket.gethostname()}/{path.name}")
     return f".ck-{_sha256(name)[:16]}-"
 
 
 def _sweep(path):
-    """Remove what killed calls for `path` left, not what another is writing."""
+    """Remove the files that killed processes left, not those of living ones."""
     if not hasattr(os, "fork"):
         return  # Windows: os.kill(pid, 0) would interrupt the process there
     for other in path.parent.glob(f"{_mark(path)}*"):
@@ -112,7 +117,7 @@ def _sweep(path):
         with suppress(PermissionError):  # another user's
             try:
                 if name:
-                    os.kill(int(name[1]), 0)  # no signal: is there such a process?
+                    os.kill(int(name[1]), 0)  # only asks whether the process exists
             except ProcessLookupError:
                 other.unlink(missing_ok=True)
 

@@ -8,10 +8,10 @@ import torch
 def ensure_torchvision():
     """Import torchvision and return it.
 
-    Its wheel is built for GPUs. Beside a CPU-only torch the import stops at two
-    operators that were never declared; declaring them is enough for all but their
-    use. Call this before d2l or lightning, in every process. Elsewhere it only
-    imports.
+    Its wheel is built for GPUs. Beside a CPU-only torch the import fails, because two
+    operators are not declared. We declare them, which is enough unless somebody calls
+    them. Call this before importing d2l or lightning, in every process. Beside any
+    other torch it only imports.
     """
     try:
         import torchvision
@@ -23,6 +23,7 @@ def ensure_torchvision():
                 f"torchvision::{name}",
                 "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
             )
+        # take out what the first attempt has half imported
         for name in list(sys.modules):
             if name.split(".")[0] == "torchvision":
                 del sys.modules[name]

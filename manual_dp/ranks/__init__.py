@@ -1,7 +1,7 @@
-"""A process per rank: start ranks, and what they say to one another.
+"""A process per rank: start ranks, and let them send tensors to one another.
 
-The names in the order to read them; each file is a page. launch/ and live/ are tools:
-they start ranks, for one call or to stay.
+The names are in the order to read them. Each file here is a page of the course. launch/
+and live/ are tools: one starts ranks for one call, the other keeps them running.
 """
 
 from manual_dp.ranks.launch import RankError, run_ranks

@@ -1,6 +1,6 @@
 """Buckets: gradients packed into a few flat tensors, so that few messages are sent.
 
-    make_buckets   sort parameters into buckets of about so many MiB
+    make_buckets   sort parameters into buckets of about `bucket_cap_mb` MiB
     Bucket         the flat tensor of some gradients, and its all-reduce
 
 Gradients become ready from the last layer to the first, so buckets are filled in the
@@ -13,10 +13,11 @@ import torch.distributed as dist
 
 
 def make_buckets(params, bucket_cap_mb):
-    """Sort `params`, last first, into buckets; each closes once it holds the cap.
+    """Sort `params`, the last one first, into buckets, and return these in a list.
 
-    bucket_cap_mb: MiB, > 0. The first closes at 1 MiB if the cap is larger, so that
-    sending starts early. A bucket holds one dtype on one device.
+    bucket_cap_mb: MiB, > 0. A bucket closes once it holds so many; the first one at
+    1 MiB if that is less, so that sending starts early. All of a bucket has one dtype
+    and is on one device.
     """
     buckets, group, size = [], [], 0
     for p in reversed(params):
@@ -29,7 +30,9 @@ def make_buckets(params, bucket_cap_mb):
         if size >= cap * 2**20:
             buckets.append(Bucket(group))
             group, size = [], 0
-    return buckets + [Bucket(group)] if group else buckets
+    if group:
+        buckets.append(Bucket(group))
+    return buckets
 
 
 class Bucket:
@@ -47,20 +50,22 @@ class Bucket:
         self.empty()
 
     def __reduce__(self):
-        # so deepcopy and pickle make views of the copy's own flat tensor
+        # deepcopy and pickle call Bucket(params) for the copy: its views then lie in
+        # its own flat tensor
         return Bucket, (self.params,)
 
     def empty(self):
-        """Wait for all gradients again."""
+        """Mark every gradient as missing, for the next backward."""
         self.missing = set(self.params)
         self.work = None
 
     @torch.no_grad()
     def put(self, p):
-        """Take in p's gradient, divided by the world size; zeros if it has none.
+        """Write p's gradient, divided by the world size, into the bucket.
 
-        From then on `p.grad` is a part of the bucket: the mean arrives in place, and
-        the next step writes over it. Clone a gradient that you keep.
+        Writes zeros if p has no gradient. If it has one, `p.grad` is then a view of the
+        bucket: the mean arrives in it, and the next step writes over it. Clone a
+        gradient that you keep.
         """
         view = self.views[p]
         if p.grad is None:

@@ -1,16 +1,16 @@
-"""Checkpoints: a file that outlives what kills the run (Linux, macOS).
+"""Checkpoints: files that stay whole if the run is killed (Linux, macOS).
 
-    save   write a file: the old one or the new, never half
-    load   check every byte of a file, then unpack it and run nothing in it
+    save   write a file; a kill leaves the old file or the new one, never half of it
+    load   check every byte of a file, then read its data; no code in it runs
 
 A file is one line, then `torch.save`'s bytes (`tail -n +2` gives them back):
 
     manual_dp checkpoint 1 <number of these bytes> <their SHA-256>
 
-How one is written and checked: files/sealed.py. What to put in: resume.py. With a
-process group every rank must call them, with the same arguments but for `state`; what
-fails on one rank raises on all. Cost: the bytes once in memory where they are written
-or read; a few hundred between ranks.
+files/sealed.py writes and checks the bytes; resume.py says what to put in. With a
+process group every rank must call both, with the same arguments but for `state`; if a
+rank fails, all raise. Cost: a rank that writes or reads holds the file's bytes in
+memory once; between ranks go a few hundred bytes.
 """
 
 import io
@@ -34,12 +34,20 @@ def save(path, state):
 
     state: tensors, numbers and strings in dicts and lists; other ranks may pass None.
     Killed at any instant it leaves the old file or the new, and perhaps a `.ck-*`
-    beside it, which the next save on the same host removes. A symlink stays: the file
-    that it leads to is replaced. Raises CheckpointError for what `load` would refuse,
-    pickle's for a lambda, OSError for a full disk; the old file stays.
+    beside it, which the next save on the same host removes. If `path` is a symlink, the
+    file that it leads to is replaced. Raises CheckpointError if `load` would refuse the
+    file, pickle's error for a lambda, OSError for a full disk; the old file stays.
     """
+
+    def write():
+        rank, _ = here()
+        if rank == 0:
+            _write(Path(path), state)
+        return None, {}
+
+    # Two steps: nothing is written if the ranks name different paths.
     together(f"save {path}", lambda: (None, {"path": str(path)}))
-    together(f"save {path}", lambda: (here()[0] == 0 and _write(Path(path), state), {}))
+    together(f"save {path}", write)
 
 
 def load(path, device="cpu"):
@@ -53,31 +61,35 @@ def load(path, device="cpu"):
 
 def here():
     """Return (rank, world_size), (0, 1) without a process group."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    if dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
 
 
-def gather(value):
+def gather_values(value):
     """Return every rank's value, in a list."""
-    values = [value] * here()[1]
+    _, world_size = here()
+    values = [value] * world_size
     if dist.is_initialized():
         dist.all_gather_object(values, value)
     return values
 
 
 def together(what, function):
-    """Return function()'s value if it succeeds on every rank, and all say the same.
+    """Call function on every rank; return its value if none failed and all agree.
 
     function returns its value, and a dict of what must be the same on every rank.
-    Raises on every rank CheckpointError, "could not `what`", or on the rank where
-    function failed what it raised.
+    If it fails on a rank, that rank raises the error itself, and all others raise
+    CheckpointError, "could not `what`". If the dicts differ, all ranks raise that.
     """
-    value = error = None
+    value = error = text = None
     same = {}
     try:
         value, same = function()
-    except Exception as caught:  # told to all before it is raised: they would wait
-        error = caught
-    reports = gather((error and f"{type(error).__name__}: {error}", same))
+    except Exception as caught:
+        # Raise it only after the exchange: the other ranks wait for this one there.
+        error, text = caught, f"{type(caught).__name__}: {caught}"
+    reports = gather_values((text, same))
     if error:
         raise error
     for rank, (text, theirs) in enumerate(reports):
@@ -96,7 +108,7 @@ def together(what, function):
 
 def differences(one, other):
     """Yield (name, value in one, value in other) of each entry that differs."""
-    for name in one | other:
+    for name in one | other:  # the names of both dicts
         was, now = one.get(name, "missing"), other.get(name, "missing")
         if was != now:
             yield name, was, now
@@ -128,7 +140,8 @@ def _check_contents(path, packed):
         packed.seek(0)
         torch.load(packed, weights_only=True, map_location="meta")  # reads no tensor
         packed.seek(0)
-    except Exception as error:  # torch's text advises to run the code
+    except Exception as error:
+        # Say it in our own words: torch's text advises to run the code in the file.
         name = re.search(r"GLOBAL (\S+)", str(error))
         raise CheckpointError(
             f"{path} may hold tensors, numbers, strings, lists and dicts, but not "

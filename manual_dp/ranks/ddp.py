@@ -1,4 +1,4 @@
-"""DDP by hand, in three steps with one interface; each averages the same gradients.
+"""DDP by hand, in three steps with one interface: all compute the same gradients.
 
     NaiveDDP    after backward, one all-reduce for every parameter
     BucketDDP   after backward, one all-reduce for every bucket
@@ -13,12 +13,16 @@ torch's `DistributedDataParallel` is the third, in C++ (Li et al. 2020).
 
 import torch.distributed as dist
 
+from manual_dp.checks import check_bucket_cap
 from manual_dp.ranks.bucket import make_buckets
 from manual_dp.ranks.replica import Replica
 
 
 class NaiveDDP(Replica):
-    """Average gradients after backward, a parameter at a time. As `Replica`."""
+    """Average gradients after backward, a parameter at a time.
+
+    Arguments and errors are `Replica`'s.
+    """
 
     def average(self, params):
         """Set the gradients of `params` to their mean over ranks."""
@@ -33,13 +37,14 @@ class NaiveDDP(Replica):
 class BucketDDP(Replica):
     """Average gradients after backward, a bucket at a time.
 
-    bucket_cap_mb: a bucket closes once it holds so many MiB. `p.grad` is a part of it,
-    which the next step writes over: clone what you keep. (torch's DDP copies, unless
-    told gradient_as_bucket_view=True.) The rest as `Replica`.
+    bucket_cap_mb: a bucket closes once it holds so many MiB. `p.grad` is a view of its
+    bucket, and the next step writes over it: clone a gradient that you keep. (torch's
+    DDP copies gradients, unless told gradient_as_bucket_view=True.) Other arguments and
+    errors are `Replica`'s.
     """
 
     def __init__(self, module, bucket_cap_mb=25, find_unused_parameters=False):
-        _check_cap(bucket_cap_mb)
+        check_bucket_cap(bucket_cap_mb)
         super().__init__(module, find_unused_parameters, bucket_cap_mb=bucket_cap_mb)
         self.buckets = make_buckets(list(self.names), bucket_cap_mb)
 
@@ -52,12 +57,12 @@ class BucketDDP(Replica):
         self._empty(params)
 
     def _fill(self, bucket):
-        """Put in what is missing; where backward brought no gradient, zeros."""
+        """Put in the gradients that are missing, and zeros where there is none."""
         for p in list(bucket.missing):
             bucket.put(p)
 
     def _empty(self, params):
-        """Give every parameter its part of a bucket as gradient; start again."""
+        """Make each gradient a view of its bucket; mark it as missing for next time."""
         for bucket in self.buckets:
             for p in params:
                 view = bucket.views.get(p, p.grad)
@@ -66,21 +71,23 @@ class BucketDDP(Replica):
                         f"the gradient of {self.names[p]} was replaced "
                         "in backward, by a second wrapper or a hook"
                     )
-                p.grad = view  # also where this rank had no gradient
+                p.grad = view  # another rank may have had a gradient for p
             bucket.empty()
 
 
 class DDP(BucketDDP):
-    """Start each bucket's all-reduce as soon as it is full. As `BucketDDP`.
+    """Start each bucket's all-reduce as soon as it is full.
 
-    Buckets start in one order, also where gradients get ready in another: all ranks
-    must start the same all-reduce.
+    Buckets start in the same order on all ranks, even if gradients become ready in
+    another, since ranks must start the same all-reduce. Arguments and errors are
+    `BucketDDP`'s.
     """
 
     def ready(self, p):
-        """Put p's gradient into its bucket; start what is full."""
-        (bucket,) = (bucket for bucket in self.buckets if p in bucket.views)
-        bucket.put(p)
+        """Put p's gradient into its bucket; start the buckets that are full."""
+        for bucket in self.buckets:
+            if p in bucket.views:
+                bucket.put(p)
         self._start_full()
 
     def average(self, params):
@@ -99,8 +106,3 @@ class DDP(BucketDDP):
                 break
             if not bucket.work:
                 bucket.start()
-
-
-def _check_cap(bucket_cap_mb):
-    if not (isinstance(bucket_cap_mb, (int, float)) and bucket_cap_mb > 0):
-        raise ValueError(f"bucket_cap_mb must be MiB > 0, got {bucket_cap_mb!r}")

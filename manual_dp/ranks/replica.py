@@ -1,8 +1,8 @@
-"""What every kind of DDP by hand has in common: `Replica`.
+"""What every kind of DDP by hand has in common: `Replica`. The kinds are in ddp.py.
 
-A replica wraps a module in each rank. Its constructor makes the ranks equal; after
-each backward a subclass makes the gradients equal. So equal steps follow, and the
-replicas stay equal, although nobody sends weights again. See ddp.py.
+A replica wraps a module in each rank. Its constructor copies rank 0's weights to all
+ranks; after each backward a subclass makes the gradients equal. So all ranks take equal
+steps, and stay equal, although nobody sends weights again.
 """
 
 from contextlib import contextmanager
@@ -44,18 +44,19 @@ class Replica(nn.Module):
     A backward averages if it comes through what `forward` returned, changed in place
     or not. So two forwards, then two backwards are right; torch's forward prepares the
     next backward only.
-    Parameters that do not want a gradient when the module is wrapped are left alone;
-    a sparse gradient becomes a dense one.
-    find_unused_parameters: let a parameter take no part in the loss. Where no rank
-    used it, its gradient stays as it was; elsewhere, not using it counts as zero.
-    torch.utils.checkpoint: with use_reentrant=False only.
+    It ignores parameters that do not want a gradient when the module is wrapped, and
+    makes a sparse gradient dense.
+    find_unused_parameters: allow parameters that the loss does not depend on. If no
+    rank used one, its gradient stays as it was; if some rank did, the others count as
+    zero. Use torch.utils.checkpoint with use_reentrant=False only.
     Raises ValueError on every rank if the ranks' parameters differ in name, shape,
     dtype or in whether they want a gradient, if the wrappers or their arguments
-    differ, or if a part is wrapped already. `backward` raises RuntimeError, naming
-    them, if parameters were not used, or if one changed meanwhile. `forward` raises
-    TypeError if it cannot see the tensors in what the module returns, or, in training,
-    if none of them leads to a parameter; RuntimeError if the backward before it came
-    from elsewhere, as from a loss that the module has kept as an attribute.
+    differ, or if a part is wrapped already. `backward` raises RuntimeError, with their
+    names, if parameters were not used, or if one changed during backward. `forward`
+    raises TypeError if it cannot find the tensors in what the module returns, or, in
+    training, if none of them leads to a parameter; RuntimeError if the backward before
+    it did not come through what `forward` returned, but through a loss that the module
+    kept as an attribute, for example.
     """
 
     def __init__(self, module, find_unused_parameters=False, **options):
@@ -73,30 +74,32 @@ class Replica(nn.Module):
         self.find_unused_parameters = find_unused_parameters
         self.sync = self.sync_buffers = True
         self.used = set()  # since gradients were last averaged
-        # torch's DDP round this one finds nothing left to average, and says so
+        # If this module is wrapped in torch's DDP as well, make that raise instead of
+        # averaging twice: it then finds no parameter that it may average.
         self._ddp_params_and_buffers_to_ignore = [*dict(self.named_parameters())]
         _start_from_rank0([*module.parameters(), *module.buffers()])
         self._listen()
 
     def _listen(self):
-        # autograd's numbers, which grow: of the backward that will average, of the last
-        # one that came to a parameter, and of the last that came from no_sync
+        # Autograd gives each backward a number, larger than all before. These are the
+        # numbers of the backward that will average, of the last one that reached a
+        # parameter, and of the last one through an output made in no_sync.
         self.running, self.reached, self.skipping = None, -1, -1
-        # whether a backward has yet to come through what forward returned; whether one
-        # has come to a parameter from elsewhere meanwhile
+        # waiting: no backward has come through forward's last output yet. passed_by:
+        # while waiting, another backward has reached a parameter.
         self.waiting = self.passed_by = False
         for p in self.names:
             p.register_post_accumulate_grad_hook(self._hook)
 
     def __setstate__(self, state):
-        """Become a copy that listens too: deepcopy and pickle leave hooks out."""
+        """Register hooks on the copy, too: deepcopy and pickle leave hooks out."""
         super().__setstate__(state)
         self._listen()
 
     def forward(self, *args, **kwargs):
-        """Call the module. This, not backward, decides whether gradients are averaged.
+        """Call the module; decide here if its backward will average gradients.
 
-        Buffers, such as running means, are first set to rank 0's, as in torch's DDP.
+        First set buffers, such as running means, to rank 0's, as torch's DDP does.
         """
         if self.sync_buffers:
             _start_from_rank0(self.module.buffers())
@@ -109,7 +112,7 @@ class Replica(nn.Module):
         return output
 
     def _expect(self, tensors):
-        """Check that backward can come through `tensors`, and that the last one did."""
+        """Raise if backward cannot come through `tensors`, or if the last did not."""
         if self.sync_buffers and self.passed_by:
             raise RuntimeError(PASSED_BY)
         if self.sync_buffers and self.training and not tensors:
@@ -120,7 +123,7 @@ class Replica(nn.Module):
 
     @contextmanager
     def no_sync(self):
-        """Let gradients add up on each rank alone, for forwards in this block."""
+        """Do not average the gradients of forwards in this block: add them up."""
         before, self.sync = self.sync, False
         try:
             yield
@@ -135,13 +138,16 @@ class Replica(nn.Module):
         """Note that backward comes through an output; autograd calls this."""
         number = torch._C._current_graph_task_id()
         self.waiting = False
-        if number != self.running:  # the first: ask to be called when backward is done
+        # The first output of this backward: let autograd call _finish at its end. Only
+        # then all gradients are there, also those that come through other outputs.
+        if number != self.running:
             if self.running is not None and self.reached >= self.running:
                 raise RuntimeError(NOT_ENDED)
             self.running = number
             self.versions = [p._version for p in self.names]
             Variable._execution_engine.queue_callback(lambda: self._finish(number))
-        if torch.is_grad_enabled():  # create_graph: a backward through grad counts too
+        # create_graph=True: a later backward through this gradient averages, too
+        if torch.is_grad_enabled():
             grad = grad if grad.requires_grad else grad.detach().requires_grad_()
             grad.register_hook(self._begin)
         return grad
@@ -151,10 +157,11 @@ class Replica(nn.Module):
         number = torch._C._current_graph_task_id()
         self.reached = max(self.reached, number)
         if p.grad is None and self.find_unused_parameters:
-            return  # from a backward of somebody's own that gives None
+            return  # a torch.autograd.Function returned None as p's gradient
         if p.grad is not None and p.grad.is_sparse:
             p.grad = p.grad.to_dense()
-        self.used.add(p)  # in no_sync too: what it left there is averaged later
+        # in no_sync, too: the next backward that averages averages this gradient, too
+        self.used.add(p)
         if number == self.running:
             self.ready(p)
         elif self.waiting and number != self.skipping:
@@ -162,9 +169,9 @@ class Replica(nn.Module):
 
     def _finish(self, number):
         """Average the gradients; autograd calls this when all of backward is done."""
-        if self.reached > number:  # one ran inside this one
+        if self.reached > number:  # another backward ran inside this one
             raise RuntimeError(NOT_ENDED)
-        if self.reached < number:  # autograd.grad, which adds to no p.grad
+        if self.reached < number:  # it was autograd.grad, which leaves p.grad alone
             self.running = None
             return
         if self.versions != [p._version for p in self.names]:
@@ -179,7 +186,8 @@ class Replica(nn.Module):
         kept = {p: None if p.grad is None else p.grad.clone() for p in unused}
         self.average(list(self.names))
         if self.find_unused_parameters:
-            # Not before: some rank may have started its first bucket long ago.
+            # After the average: all ranks must send in one order, and another rank may
+            # have started its first bucket in the middle of backward.
             for p in self._used_nowhere():
                 p.grad = kept[p]
         self.used, self.running, self.passed_by = set(), None, False
@@ -193,7 +201,7 @@ class Replica(nn.Module):
         return [p for p, flag in zip(params, flags.tolist()) if not flag]
 
     def ready(self, p):
-        """Do what can be done as soon as p's gradient is there."""
+        """Do what can be done as soon as p's gradient is there; by default nothing."""
 
     def average(self, params):
         """Set the gradients of `params`, in one order on all ranks, to their mean."""
@@ -211,12 +219,13 @@ def _start_from_rank0(tensors):
         dist.broadcast(flat, 0)
         parts = flat.split([tensor.numel() for tensor in group])
         for tensor, part in zip(group, parts):
-            # data: an earlier forward's backward may need a buffer, and would complain
+            # data: autograd does not notice the change. It would refuse the backward of
+            # an earlier forward that needs this buffer.
             tensor.data.copy_(part.view(tensor.shape))
 
 
 def _tensors(output):
-    """Return what autograd has computed of a module's output, or of its parts."""
+    """Return the tensors in a module's output that a backward can come through."""
     if is_dataclass(output):
         output = {field.name: getattr(output, field.name) for field in fields(output)}
     parts = tree_leaves(output)
@@ -241,10 +250,8 @@ def _check_same(module, **options):
         )
     mine = [f"{name}={value}" for name, value in options.items()]
     for name, t in [*module.named_parameters(), *module.named_buffers()]:
-        mine.append(
-            f"{name} {tuple(t.shape)} {t.dtype}"
-            + ("" if t.requires_grad else " without gradient")
-        )
+        gradient = "" if t.requires_grad else " without gradient"
+        mine.append(f"{name} {tuple(t.shape)} {t.dtype}{gradient}")
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     for rank, theirs in enumerate(everyone):

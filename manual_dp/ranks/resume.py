@@ -1,9 +1,9 @@
-"""Going on: a killed run ends with the bits of one that never stopped.
+"""Resume a killed run, so that it ends with the bits of one that never stopped.
 
     snapshot      what a run needs to go on: weights, optimizer, place, random states
     resume        put a snapshot back
-    load_model    give a model its weights, whichever of the two was wrapped
-    strip_prefix  drop what a wrapper puts in front of every name
+    load_model    give a model its weights; either may come from a wrapped model
+    strip_prefix  drop the "module." that a wrapper puts in front of every name
 
 A snapshot is a dict of plain things, for `save` of checkpoint.py. With a process group
 every rank must call `snapshot`, which gathers a random state from each, and `resume`.
@@ -16,12 +16,12 @@ import torch
 from manual_dp.ranks.checkpoint import (
     CheckpointError,
     differences,
-    gather,
+    gather_values,
     here,
     together,
 )
 
-# where torch's schedules keep what they found, or begin with
+# where torch's schedules keep the first value of an option that they change
 FIRST = {"lr": "initial_lr", "momentum": "max_momentum", "betas": "max_momentum"}
 
 
@@ -29,21 +29,22 @@ def snapshot(model, optimizer, epoch, step, generator=None):
     """Return a copy of what a run needs to go on, as a dict for `save`.
 
     epoch, step: where the run is; minibatch `step` of `epoch` comes next.
-    Gradients are not in it: take it after a step, not between micro-batches.
-    Random states, of torch and of `generator`, are a list by rank, since dropout draws
-    other numbers on each; numpy's and Python's are not kept.
-    What else the run has is added with `snapshot(...) | {"scheduler": ...}`.
+    It holds no gradients: take it after a step, not between micro-batches.
+    It holds the random states of torch and of `generator` for each rank, since dropout
+    draws other numbers on each; it does not hold numpy's and Python's.
+    Add what else the run has with `snapshot(...) | {"scheduler": ...}`.
     Raises CheckpointError on every rank if arguments differ between ranks.
     """
     made_of = _made_of(model, optimizer, generator)
-    same = {name: str(value) for name, value in made_of.items()}  # no tensor on a GPU
+    # as text: an option may be a tensor on a GPU, which other ranks cannot read
+    same = {name: str(value) for name, value in made_of.items()}
     same["the place"] = f"epoch {epoch}, step {step}"
     together("take a snapshot", lambda: (None, same))
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     random = {
         "torch": torch.get_rng_state(),
         "cuda": cuda,
-        "generator": generator and generator.get_state(),
+        "generator": None if generator is None else generator.get_state(),
     }
     return copy.deepcopy(
         {
@@ -52,7 +53,7 @@ def snapshot(model, optimizer, epoch, step, generator=None):
             "made_of": made_of,
             "epoch": epoch,
             "step": step,
-            "random": gather(random),
+            "random": gather_values(random),
         }
     )
 
@@ -60,25 +61,28 @@ def snapshot(model, optimizer, epoch, step, generator=None):
 def resume(snapshot, model, optimizer, generator=None):
     """Put a snapshot back, in place, and return (epoch, step).
 
-    To go on inside an epoch, skip what is done: `itertools.islice(loader, step, None)`
-    after a DistributedSampler's `set_epoch(epoch)`. Give a DataLoader a generator of
-    its own, or each `for` over it draws from torch's. An order drawn from `generator`
-    comes again only if the snapshot was taken before the draw, at step 0.
+    To go on inside an epoch, skip the minibatches that are done: call a
+    DistributedSampler's `set_epoch(epoch)`, then use
+    `itertools.islice(loader, step, None)`. Give a DataLoader a generator of its own, or
+    each `for` over it draws from torch's. An order drawn from `generator` comes again
+    only if the snapshot was taken before the draw, at step 0.
     Raises CheckpointError or ValueError on every rank, with nothing changed, if on one
-    of them model, class, parameters or options of the optimizer, number of ranks or use
-    of `generator` are others. Parameters are compared by their names in the model. An
-    option is compared as it was before a schedule of torch's changed it; a schedule of
-    your own puts the first rate into its group as "initial_lr", as torch's do.
+    of them the run differs from the snapshot's in: the model, the optimizer's class,
+    parameters or options, the number of ranks, the use of `generator`. It compares
+    parameters by their names in the model, and options as they were before a schedule
+    of torch's changed them. A schedule of your own must keep the first rate in its
+    group as "initial_lr", as torch's do.
     """
-    state = together(
-        "resume",
-        lambda: (
-            _check(snapshot, model, optimizer, generator),
-            {"the place": f"epoch {snapshot['epoch']}, step {snapshot['step']}"},
-        ),
-    )
-    random = snapshot["random"][here()[0]]
-    # copied, or the optimizer would go on in the snapshot's own tensors
+
+    def check():
+        state = _check(snapshot, model, optimizer, generator)
+        place = f"epoch {snapshot['epoch']}, step {snapshot['step']}"
+        return state, {"the place": place}
+
+    state = together("resume", check)
+    rank, _ = here()
+    random = snapshot["random"][rank]
+    # a copy, or the optimizer's next steps would change the snapshot's tensors
     optimizer.load_state_dict(copy.deepcopy(snapshot["optimizer"]))
     model.load_state_dict(state)
     torch.set_rng_state(random["torch"].cpu())  # `load` may have put it on a GPU
@@ -90,7 +94,7 @@ def resume(snapshot, model, optimizer, generator=None):
 
 
 def load_model(model, state_dict):
-    """Copy `state_dict` into `model`, whichever of the two is wrapped.
+    """Copy `state_dict` into `model`; either may come from a wrapped model.
 
     DataParallel and DistributedDataParallel put "module." in front of every name.
     Raises CheckpointError, with nothing changed, naming the first entry that is
@@ -100,14 +104,14 @@ def load_model(model, state_dict):
 
 
 def strip_prefix(state_dict, prefix="module."):
-    """Return the dict without `prefix`, as often as all names begin with it."""
+    """Take `prefix` off the names, again and again while all of them begin with it."""
     while prefix and state_dict and all(n.startswith(prefix) for n in state_dict):
         state_dict = {n.removeprefix(prefix): v for n, v in state_dict.items()}
     return dict(state_dict)
 
 
 def _fit(model, state_dict):
-    """Return the state under the model's names, checked."""
+    """Return the state under the model's own names, if every entry fits the model."""
     own, state = model.state_dict(), strip_prefix(state_dict)
     for name, mine, theirs in differences(_kinds(strip_prefix(own)), _kinds(state)):
         raise CheckpointError(
@@ -117,19 +121,19 @@ def _fit(model, state_dict):
 
 
 def _kinds(entries):
-    return {
-        name: f"{value.dtype} {tuple(value.shape)}"
-        if isinstance(value, torch.Tensor)
-        else type(value).__name__
-        for name, value in entries.items()
-    }
+    kinds = {}
+    for name, value in entries.items():
+        kinds[name] = type(value).__name__
+        if isinstance(value, torch.Tensor):
+            kinds[name] = f"{value.dtype} {tuple(value.shape)}"
+    return kinds
 
 
 def _made_of(model, optimizer, generator):
-    """Return what a run that goes on must be made of, too, by name.
+    """Return, by name, what must be the same in a run that resumes.
 
-    A group's options are those that it had before a schedule changed them. The state of
-    an optimizer knows its parameters by number alone: so their names are here.
+    Options of a group are those that it had before a schedule changed them. An
+    optimizer's own state numbers its parameters, and does not name them: so we do.
     """
     names = {
         p: name for name, p in strip_prefix(dict(model.named_parameters())).items()
@@ -149,7 +153,7 @@ def _made_of(model, optimizer, generator):
 
 
 def _check(snapshot, model, optimizer, generator):
-    """Return the state for the model, if the run is made of what the snapshot's was."""
+    """Return the model's state, if this run agrees with the snapshot's."""
     for name in ("model", "optimizer", "made_of", "epoch", "step", "random"):
         if name not in snapshot:
             raise CheckpointError(
@@ -162,9 +166,8 @@ def _check(snapshot, model, optimizer, generator):
             f"the snapshot is of {was} ranks, this run has {now}; "
             "load_model takes its weights"
         )
-    for name, was, now in differences(
-        snapshot["made_of"], _made_of(model, optimizer, generator)
-    ):
+    made_of = _made_of(model, optimizer, generator)
+    for name, was, now in differences(snapshot["made_of"], made_of):
         raise CheckpointError(
             f"{name} is {was} in the snapshot, {now} here; resume "
             "with the same, and set other options afterwards"
