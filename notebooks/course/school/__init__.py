@@ -1,4 +1,4 @@
-"""Exercises: the checks of lessons and problem sets, one file a set.
+"""Exercises: the checks of lessons and problem sets, a file for each set or topic.
 
 checks      exercise, check, about: what an exercise is made of, and compares with
 answers     run a learner's answer in peace, and leave all as it was
@@ -6,5 +6,5 @@ draws       numbers, images; who worked on which rows; is it the sum?
 ranks       answers on ranks: what they return, call, and wait for
 linear      a linear model: batches, gradients, steps
 ps1 ...     the exercises of each problem set; chart, planted: more of ps5, of ps7
-lessons     those that only a lesson has, lessons_on_ranks: on ranks
+messages, ddp, shards, memory, cost    exercises that only lessons have, by topic
 """

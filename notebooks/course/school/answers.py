@@ -2,7 +2,7 @@
 
 limit       end a block that takes too long
 quiet       keep warnings, logs and stderr of a block to itself
-placed      put the course's own parts where an answer finds them
+placed      put the course's own functions where an answer finds them
 settings    torch's settings, which an answer can leave changed; put sets them
 kept        put them back at the end of a block
 home        the module of the course that an answer was taken from
@@ -123,15 +123,15 @@ def kept():
 
 
 @contextmanager
-def placed(parts, answers):
-    """Put `parts` where `answers` find them by name, while the block runs.
+def placed(supplied, answers):
+    """Put what is `supplied` where `answers` find it by name, while the block runs.
 
-    parts: {name: function or class}. A name that the answer's own cell defines stays.
+    supplied: {name: function or class}. A name of the answer's own cell stays.
     """
     before = []
     for answer in answers:
         space = getattr(_function(answer), "__globals__", {})
-        for name, part in parts.items():
+        for name, part in supplied.items():
             if name not in space or _file(space[name]) != _file(answer):
                 before.append((space, name, name in space, space.get(name)))
                 space[name] = part

@@ -52,22 +52,19 @@ def measure(patient, program, k):
     parts = 2 * k if patient == 8 else k  # 2 ranks with k microbatches each
     rows = torch.arange(3 * parts)
     first, epochs = rows.split(3), _deal(patient, program, len(X), parts)
-    one, long = _train(
-        patient,
-        program,
-        k,
-        [
-            ([[(X[part], y[part]) for part in step] for step in batches], lr)
-            for batches, lr in (([first], TINY), (sum(epochs, []), LR))
-        ],
-    )
+
+    def of_rows(steps):
+        batches = []
+        for step in steps:
+            batches.append([(X[part], y[part]) for part in step])
+        return batches
+
+    jobs = (of_rows([first]), TINY), (of_rows(sum(epochs, [])), LR)
+    one, long = _train(patient, program, k, jobs)
     shares = _shares(one["replicas"][0], X[rows], y[rows])
-    orders = {
-        tuple(torch.cat([torch.cat(step) for step in epoch]).tolist())
-        for epoch in epochs
-    }
+    orders = {tuple(torch.cat(sum(map(list, epoch), [])).tolist()) for epoch in epochs}
     right = (X_test @ long["replicas"][0]).argmax(1) == y_test
-    numbers = {
+    values = {
         "replicas": _different(one["replicas"]),
         "step": shares.sum(),
         "weight": shares[first[-1]].mean() / shares[first[0]].mean(),
@@ -76,7 +73,7 @@ def measure(patient, program, k):
         "orders": len(orders),
         "accuracy": right.double().mean(),
     }
-    return {row: round(float(number), 4) + 0.0 for row, number in numbers.items()}
+    return {row: round(float(value), 4) + 0.0 for row, value in values.items()}
 
 
 def _digits():
@@ -97,10 +94,11 @@ def _shares(W, X, y):
 
 def _different(replicas):
     """Return how many of the replicas are not equal to one before them, to 1e-12."""
-    return sum(
-        all((replica - other).abs().max() > 1e-12 for other in replicas[:i])
-        for i, replica in enumerate(replicas)
-    )
+    count = 0
+    for i, replica in enumerate(replicas):
+        if all((replica - other).abs().max() > 1e-12 for other in replicas[:i]):
+            count += 1
+    return count
 
 
 def _train(patient, program, k, jobs):
@@ -113,33 +111,31 @@ def _train(patient, program, k, jobs):
     ranks = run_ranks(
         partial(_rank, IN_RANKS[patient], program, jobs), 2 if patient == 8 else k
     )
-    return [
-        {**results[0], "replicas": [one["replicas"][0] for one in results]}
-        for results in zip(*ranks)
-    ]
+    seen = []
+    for results in zip(*ranks):
+        replicas = [one["replicas"][0] for one in results]
+        seen.append({**results[0], "replicas": replicas})
+    return seen
 
 
 def _deal(patient, program, rows, parts):
     """Return [epoch][step][part], each the numbers of the rows in it."""
     if patient != 4:
-        orders = [
-            torch.randperm(rows, generator=torch.Generator().manual_seed(epoch))
-            for epoch in range(EPOCHS)
-        ]
-        return [
-            [batch.tensor_split(parts) for batch in order.split(BATCH)]
-            for order in orders
-        ]
+        epochs = []
+        for epoch in range(EPOCHS):
+            generator = torch.Generator().manual_seed(epoch)
+            batches = torch.randperm(rows, generator=generator).split(BATCH)
+            epochs.append([batch.tensor_split(parts) for batch in batches])
+        return epochs
     seen = [[[] for _ in range(EPOCHS)] for _ in range(parts)]
     for rank in range(parts):
-        program(
-            range(rows),
-            rank,
-            parts,
-            EPOCHS,
-            lambda epoch, batch, mine=seen[rank]: mine[epoch].append(batch),
-        )
+        program(range(rows), rank, parts, EPOCHS, partial(_note_batch, seen[rank]))
     return [list(zip(*epoch)) for epoch in zip(*seen)]
+
+
+def _note_batch(seen, epoch, batch):
+    """Stand for a step of one rank: note on which rows it is taken."""
+    seen[epoch].append(batch)
 
 
 def _model(lr):

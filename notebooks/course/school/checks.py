@@ -11,11 +11,11 @@ unequal    are the ranks' numbers not all the same?
 shorten    numbers in few characters
 so_many    "1 device", "3 devices"
 
-@exercise("one_step/sgd")
-def sgd(random, sgd):  # the first argument draws, the others are the answers
+@exercise("one_step/sgd", cases=[1, 0.5])
+def sgd(random, sgd, *, lr):  # random draws, sgd is the answer, lr comes from cases
     p = rand(random, 3).requires_grad_()
     ...
-    yield about("lr 1")("the parameter", p, right, {"this walks uphill": uphill})
+    yield about(f"lr {lr}")("the parameter", p, right, {"this walks uphill": uphill})
 """
 
 import importlib
@@ -41,27 +41,8 @@ from course.school.answers import (
 from manual_dp.ranks import RankError
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
-LESSONS = (
-    "split_the_work",
-    "replicas",
-    "allreduce",
-    "split_the_batch",
-    "one_step",
-    "train",
-    "dataparallel",
-    "processes",
-    "ddp_by_hand",
-    "buckets",
-    "ddp_program",
-    "together",
-    "is_it_correct",
-    "memory",
-    "sixteen_bits",
-    "keep_only_a_part",
-    "how_often",
-    "count_price_look",
-    "many_machines",
-)
+# the files with what only lessons ask; some exercises of sets are asked in one as well
+TOPICS = ("cost", "ddp", "memory", "messages", "shards")
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 LEFT = {
@@ -90,36 +71,47 @@ class Partly(str):
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise: `run(random, *answers)` yields messages, None for what is right.
+    """An exercise: `run` yields a message for what is wrong, None for what is right.
 
-    parts: () -> {name: what the answer uses in place of the learner's other answers}.
+    run(random, *answers, **case): called once for each of `cases`, see `exercise`.
+    supply: () -> {name: what the answer uses in place of the learner's other answers}.
     """
 
     name: str
     points: float
     run: object
     seconds: float
-    parts: object
+    supply: object
+    cases: list
 
     @property
     def answers(self):
         """Return the names of the answers that it asks for."""
-        _, *asked = inspect.signature(self.run).parameters.values()
-        return tuple(one.name.rstrip("_") for one in asked if one.default is one.empty)
+        _, *asked = inspect.getfullargspec(self.run).args
+        return tuple(name.rstrip("_") for name in asked)
+
+    def messages(self, random, answers):
+        """Yield the messages about the answers, case by case."""
+        names = inspect.getfullargspec(self.run).kwonlyargs
+        for case in self.cases:
+            values = case if isinstance(case, tuple) else (case,)
+            yield from self.run(random, *answers, **dict(zip(names, values)))
 
 
-def exercise(*names, points=0, seconds=30, parts=dict):
+def exercise(*names, points=0, seconds=30, supply=dict, cases=((),)):
     """Make a function an exercise, under several names if a lesson asks for it, too.
 
     The function draws with its first argument. The others have the names of the
-    answers; with a _ behind, where such a function stands in the file already. What has
-    a default is no answer. seconds: plenty on any machine, for one time.
+    answers; with a _ behind, where such a function stands in the file already. Behind a
+    * stand the names of what a case has: `cases` holds a value, or a tuple of values,
+    for each call of the function. seconds: plenty on any machine, for all cases
+    together. supply: see Exercise.
     """
 
     def note(run):
         for name in names:
             EXERCISES[name] = Exercise(
-                name, 0 if _of_a_lesson(name) else points, run, seconds, parts
+                name, 0 if _of_a_lesson(name) else points, run, seconds, supply, cases
             )
         return run
 
@@ -127,20 +119,17 @@ def exercise(*names, points=0, seconds=30, parts=dict):
 
 
 def find(name):
-    """Return the exercise called `name`: "ps9/fit" or "one_step/sgd"."""
-    folder, _, rest = name.partition("/")
-    if folder not in (*SETS, *LESSONS):
-        raise ValueError(
-            f"no problem set or lesson is called {folder!r}; there are "
-            f"{', '.join((*SETS, *LESSONS))}"
-        )
-    importlib.import_module(f"course.school.{folder if folder in SETS else 'lessons'}")
-    if f"{folder}/{rest}" not in EXERCISES:
+    """Import its file and return the exercise `name`: "ps9/fit" or "one_step/sgd"."""
+    folder = name.partition("/")[0]
+    for file in [folder] if folder in SETS else (*TOPICS, *SETS):
+        importlib.import_module(f"course.school.{file}")
+    if name not in EXERCISES:
+        others = [other for other in EXERCISES if other.startswith(f"{folder}/")]
         raise ValueError(
             f"no exercise is called {name!r}; there are "
-            + ", ".join(other for other in EXERCISES if other.startswith(f"{folder}/"))
+            f"{', '.join(others or EXERCISES)}"
         )
-    return EXERCISES[f"{folder}/{rest}"]
+    return EXERCISES[name]
 
 
 def _of_a_lesson(name):
@@ -171,7 +160,7 @@ def check(name, *answers, times=1, draws=None):
             )
     seconds = one.seconds * times
     try:
-        with limit(seconds), quiet(), placed(one.parts(), answers):
+        with limit(seconds), quiet(), placed(one.supply(), answers):
             message = _first(one, answers, times, draws or random.Random())
     except TimeIsOver:
         raise Wrong(
@@ -198,7 +187,7 @@ def _first(one, answers, times, draws):
     before, compared = settings(), 0
     try:
         for _ in range(times):
-            for message in one.run(draws, *answers):
+            for message in one.messages(draws, answers):
                 message = _left(before) or message
                 if message:
                     return message
@@ -238,22 +227,18 @@ def _say(name, one, answers, message):
     points = getattr(message, "points", 0)
     if message and not points:
         raise Wrong(f"{name} is not right yet.\n{message}")
-    print(
-        f"{name} is right in parts.\n{message}"
-        if message
-        else f"{name}: right, on inputs drawn at random"
-    )
+    if message:
+        print(f"{name} is right in parts.\n{message}")
+    else:
+        print(f"{name}: right, on inputs drawn at random")
+    if _of_a_lesson(name):
+        return points or None
     folder = one.name.partition("/")[0]
-    known = {
-        *one.parts(),
-        *(
-            asked
-            for other in EXERCISES.values()
-            if other.name.startswith(f"{folder}/")
-            for asked in other.answers
-        ),
-    }
-    strange = set() if _of_a_lesson(name) else elsewhere(answers) - known
+    known = set(one.supply())  # an answer may use what its set asks for elsewhere
+    for other in EXERCISES.values():
+        if other.name.startswith(f"{folder}/"):
+            known.update(other.answers)
+    strange = elsewhere(answers) - known
     if strange:
         print(
             f"Note: it uses {', '.join(sorted(strange))} from another cell. Move "
@@ -281,12 +266,11 @@ def about(given):
         rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
         pairs = hints.items() if isinstance(hints, dict) else hints
         for text, looks in [*pairs, (ROUNDED, rounded)]:
-            if (
-                looks is True
-                or looks is not False
-                and close(whole, numbers(looks), tolerance)
-            ):
-                return "\n".join([*lines, f"perhaps {text}"])
+            if looks is False:
+                continue
+            if looks is True or close(whole, numbers(looks), tolerance):
+                lines.append(f"perhaps {text}")
+                break
         return "\n".join(lines)
 
     return compare
@@ -335,11 +319,9 @@ def numbers(value):
         return numbers(value.tolist())
     if isinstance(value, Integral):
         return int(value)
-    return (
-        float(value)
-        if isinstance(value, (Real, Decimal))
-        else (f"a {type(value).__name__}")
-    )
+    if isinstance(value, (Real, Decimal)):
+        return float(value)
+    return f"a {type(value).__name__}"
 
 
 def flat(value):
@@ -370,8 +352,11 @@ def _text(value, digits, depth=0):
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     if isinstance(value, list):
-        parts = [_text(part, digits, depth + 1) for part in value[: 40 * (depth < 11)]]
-        return f"[{', '.join(parts + ['...'] * (len(parts) < len(value)))}]"
+        most = 40 if depth < 11 else 0  # lists in lists, without an end
+        parts = [_text(part, digits, depth + 1) for part in value[:most]]
+        if len(value) > most:
+            parts.append("...")
+        return f"[{', '.join(parts)}]"
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_text(part, digits)}" for key, part in value.items())
     return str(value)
@@ -384,22 +369,22 @@ def _apart(got, wanted):
         if texts[0] != texts[1]:
             return texts
     place, one, other = _first_other(got, wanted)
-    return tuple(
-        f"{shorten(value, 200)}, at {place} {shorten(repr(part), 90)}"
-        if place
-        else shorten(repr(part))
-        for value, part in ((got, one), (wanted, other))
+    if not place:
+        return shorten(repr(one)), shorten(repr(other))
+    one, other = shorten(repr(one), 90), shorten(repr(other), 90)
+    return (
+        f"{shorten(got, 200)}, at {place} {one}",
+        f"{shorten(wanted, 200)}, at {place} {other}",
     )
 
 
 def _first_other(got, wanted, place=""):
     """Return where two values first differ, as an index, and what stands there."""
     if type(got) is type(wanted) and isinstance(got, (list, dict)):
-        keys = (
-            range(min(len(got), len(wanted)))
-            if isinstance(got, list)
-            else [key for key in got if key in wanted]
-        )
+        if isinstance(got, list):
+            keys = range(min(len(got), len(wanted)))
+        else:
+            keys = [key for key in got if key in wanted]
         for key in keys:
             if not close(got[key], wanted[key], 0):
                 return _first_other(got[key], wanted[key], f"{place}[{key!r}]")

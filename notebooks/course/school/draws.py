@@ -1,12 +1,13 @@
 """What exercises draw and watch, and what several of them ask.
 
     rand, images        distinct, continuous numbers; images for LeNet, and labels
+    replica             copies of parameters on a device
     tensors             refuse what is not a list of so many tensors
     forms               dtype and shape of tensors, in words
-    watched, rows_seen  which rows go through which replica's LeNet
+    calls_of_lenet, rows_seen   which rows go through which replica's LeNet
     together, moved     do tensors come to the devices where they belong?
     summed              does every rank hold the sum? And if not, whose numbers?
-    sums_at, unwritten, memory, describe    the parts of that
+    sums_at, unwritten, in_memory, describe    the parts of that
 
 On a CPU, the device `meta` tells whether tensors are moved: it has no numbers.
 """
@@ -14,7 +15,6 @@ On a CPU, the device `meta` tells whether tensors are moved: it has no numbers.
 from collections import namedtuple
 from contextlib import contextmanager, suppress
 from itertools import chain, product
-from operator import mul
 from unittest.mock import patch
 
 import torch
@@ -26,9 +26,9 @@ from course.school.checks import about, close, flat, numbers, shorten, so_many
 META, CPU = torch.device("meta"), torch.device("cpu")
 SHAPES = [(), (1,), (5,), (3, 4)]  # of a model's parameters
 LAST = 1e-12  # far above what another order of float64 changes, far below a short cut
-# place: where the first weights lie. pixels: the first of each image. gradients: are
+# address: where the first weights lie. pixels: the first of each image. gradients: are
 # they switched on? together: are images and weights on one device?
-Call = namedtuple("Call", "place pixels gradients together")
+Call = namedtuple("Call", "address pixels gradients together")
 
 
 def generator(random):
@@ -46,6 +46,11 @@ def images(random, rows):
     return rand(random, rows, 1, 28, 28).abs(), torch.randint(
         10, (rows,), generator=generator(random)
     )
+
+
+def replica(params, device):
+    """Return copies of `params` on a device, which want gradients."""
+    return [p.detach().to(device, copy=True).requires_grad_() for p in params]
 
 
 def tensors(value, count, name):
@@ -75,7 +80,7 @@ def forms(parts):
 
 
 @contextmanager
-def watched():
+def calls_of_lenet():
     """Yield a list; while the block runs, each call of lenet adds a Call.
 
     Calls without rows are left out.
@@ -103,10 +108,12 @@ def rows_seen(calls, replicas, X):
     weights lie.
     """
     order = {pixel: row for row, pixel in enumerate(X[:, 0, 0, 0].tolist())}
-    places = [params[0].data_ptr() for params in replicas]
+    addresses = [params[0].data_ptr() for params in replicas]
     seen = [[] for _ in range(len(replicas) + 1)]
     for call in calls:
-        rank = places.index(call.place) if call.place in places else -1
+        rank = -1
+        if call.address in addresses:
+            rank = addresses.index(call.address)
         seen[rank] += [order[pixel] for pixel in call.pixels if pixel in order]
     return seen
 
@@ -116,8 +123,8 @@ def together(work, params, random):
 
     The replicas are on a device that has no numbers: what fails there does not count.
     """
-    replicas = [[p.detach().to(META).requires_grad_() for p in params] for _ in "ab"]
-    with watched() as calls, kept(), suppress(Exception):
+    replicas = [replica(params, META) for _ in range(2)]
+    with calls_of_lenet() as calls, kept(), suppress(Exception):
         work(*images(random, 4), replicas, [META, META])
     return about("two replicas on a device called meta, the minibatch on the CPU")(
         "do rows and weights meet on one device?",
@@ -155,65 +162,56 @@ def summed(
     returned=(),
     views=None,
     where="the tensor on rank {1}",
-    parts=lambda row: [row],
+    cut=lambda row: [row],
     late=(),
 ):
     """Yield how `after`, the ranks' tensors, are not the sum of all that ranks `held`.
 
     handed: the list that was handed over. returned: by the answer. views: other
-    tensors for the same memory. parts: those of one rank, to be looked at one by one;
-    where: their name, given the index and the rank. late: hints that are tried last.
+    tensors for the same memory. cut(row): one rank's numbers as parts, which are looked
+    at one by one; where: a part's name, given its index and the rank. late: hints that
+    are tried last.
     """
     held, after = numbers(held), numbers(after)
     everywhere, given = [_total(held)] * len(held), describe(held)
+    rank_0_alone = [everywhere[0], *held[1:]]
     early = {
         **unwritten(held, after, handed, returned, everywhere),
-        "only rank 0 has the sum: send it back": close(
-            after, [everywhere[0], *held[1:]]
-        ),
+        "only rank 0 has the sum: send it back": close(after, rank_0_alone),
     }
-    before = [parts(row) for row in held]
-    yield from sums_at(
-        given,
-        [
-            (where.format(i, rank), part, [row[i] for row in before])
-            for rank, row in enumerate(after)
-            for i, part in enumerate(parts(row))
-        ],
-        early,
-        late,
-    )
+    addends = list(zip(*map(cut, held)))  # for each part, what the ranks held
+    places = []
+    for rank, row in enumerate(after):
+        for i, part in enumerate(cut(row)):
+            places.append((where.format(i, rank), part, list(addends[i])))
+    yield from sums_at(given, places, early, late)
     yield about(given)("all tensors", after, everywhere, tolerance=LAST)
     if views is not None:
-        yield memory(given, views, everywhere)
+        yield in_memory(given, views, everywhere)
 
 
 def describe(held):
     """Return what was given, in words."""
-    own = held[0]
-    what = (
-        f"parameters of {', '.join(str(len(flat(p))) for p in own)} numbers"
-        if isinstance(own, list) and own and isinstance(own[0], list)
-        else so_many(len(flat(own)), "number")
-    )
-    return f"{so_many(len(held), 'rank')} with {what}{' each' * (len(held) > 1)}"
+    own, each = held[0], " each" if len(held) > 1 else ""
+    what = so_many(len(flat(own)), "number")
+    if isinstance(own, list) and own and isinstance(own[0], list):
+        what = f"parameters of {', '.join(str(len(flat(p))) for p in own)} numbers"
+    return f"{so_many(len(held), 'rank')} with {what}{each}"
 
 
 def unwritten(held, after, handed, returned, *wanted):
     """Return hints for tensors that are as they were; `wanted` may stand elsewhere."""
     handed, returned = numbers(handed), numbers(returned)
+    in_list = any(close(handed, value) for value in wanted)
+    in_return = any(close(returned, value) for value in wanted)
+    as_before = len(held) > 1 and close(after, held)
     return {
         "the list holds the sums, the tensors that were in it do not: list[i] = ... "
-        "puts another one there; write into the old one, with add_ or copy_": any(
-            close(handed, value) for value in wanted
-        )
-        and not close(handed, after),
-        "the result is returned; it must be written into the tensor": any(
-            close(returned, value) for value in wanted
-        ),
+        "puts another one there; write into the old one, with add_ or "
+        "copy_": in_list and not close(handed, after),
+        "the result is returned; it must be written into the tensor": in_return,
         "the tensors hold what they held: tensor = tensor + ... makes a new one, and "
-        "so does clone; write into the old one, with add_ or copy_": len(held) > 1
-        and close(after, held),
+        "so does clone; write into the old one, with add_ or copy_": as_before,
     }
 
 
@@ -229,7 +227,7 @@ def sums_at(given, places, early, late=()):
         )
 
 
-def memory(given, views, wanted):
+def in_memory(given, views, wanted):
     """Compare what stands in the memory that tensors had: `views` of it."""
     return about(given)(
         "the tensors' memory",
@@ -251,27 +249,24 @@ def _total(values):
 
 
 def _scaled(value, factor):
-    return (
-        [_scaled(part, factor) for part in value]
-        if isinstance(value, list)
-        else (mul(value, factor))
-    )
+    if isinstance(value, list):
+        return [_scaled(part, factor) for part in value]
+    return value * factor
 
 
 def _made_of(name, addends, places):
     """Yield hints: how often is each rank's addend in these numbers?"""
-    k = len(addends)
+    k, times = len(addends), ("", " twice", " 3 times")
     yield "this is the mean; the sum is wanted", _scaled(_total(addends), 1 / k)
     for counts in product((1, 0, 2, 3) if k < 5 else (1, 0, 2), repeat=k):
-        terms = [
-            f"rank {rank}'s{('', ' twice', ' 3 times')[count - 1]}"
-            for rank, count in enumerate(counts)
-            if count
-        ]
+        terms = []
+        for rank, count in enumerate(counts):
+            if count:
+                terms.append(f"rank {rank}'s{times[count - 1]}")
+        held = " + ".join(terms) or "zeros"
         yield (
-            f"{name} holds {' + '.join(terms) or 'zeros'}; every rank belongs in it "
-            "once",
+            f"{name} holds {held}; every rank belongs in it once",
             _total([_scaled(a, n) for a, n in zip(addends, counts)]),
         )
-    for other, _, parts in places:
-        yield f"{other} should hold these numbers", _total(parts)
+    for other, _, addends in places:
+        yield f"{other} should hold these numbers", _total(addends)

@@ -1,7 +1,7 @@
 """A linear model to train in an exercise: batches, gradients, steps.
 
 draw_layer   a weight and a bias
-draw_batch   rows and labels
+draw_batch   rows and labels; draw_batches: several
 loss         of batches, each with a factor
 gradients    of that, by autograd
 optimizer    one of a kind, by name; KINDS has one for each of four cases
@@ -43,6 +43,14 @@ def draw_batch(random, rows, classes=4):
     )
 
 
+def draw_batches(random, count, rows, most=None):
+    """Draw batches of so many rows each; with `most`, of `rows` to `most`."""
+    return [
+        draw_batch(random, random.randint(rows, most) if most else rows)
+        for _ in range(count)
+    ]
+
+
 def loss(params, batches, factors=None):
     """Return the sum over batches of a factor times the losses of all rows.
 
@@ -72,7 +80,7 @@ def optimizer(kind, params, lr):
     """Return a new optimizer for `params`."""
     if kind == "Adam":
         return torch.optim.Adam(params, lr=lr)
-    return torch.optim.SGD(params, lr=lr, momentum=0.9 * (kind != "SGD"))
+    return torch.optim.SGD(params, lr=lr, momentum=0 if kind == "SGD" else 0.9)
 
 
 def descend(params, steps, lr, kind="SGD", factors=None):
@@ -103,8 +111,8 @@ def layer(weight, bias=None, grad=None):
     """Return a linear layer with these numbers, and a gradient of its weight."""
     model = nn.Linear(*weight.shape[::-1], bias=bias is not None, dtype=torch.float64)
     with torch.no_grad():
-        for p, numbers in zip(model.parameters(), (weight, bias)):
-            p.copy_(numbers)
+        for p, values in zip(model.parameters(), (weight, bias)):
+            p.copy_(values)
     model.weight.grad = None if grad is None else grad.clone()
     return model
 

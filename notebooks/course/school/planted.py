@@ -9,18 +9,19 @@ does: learners are told which bugs got away.
 """
 
 import re
+from functools import partial
 
 
 def programs(name):
     """Return {what it does: source} of right programs, and of bugs."""
     template, places, *kinds = PLANTED[name]
-    return [
-        {
-            words: _filled(template, {**places, **change})
-            for words, change in kind.items()
-        }
-        for kind in kinds
-    ]
+    sources = []
+    for changes in kinds:
+        filled = {}
+        for what, change in changes.items():
+            filled[what] = _filled(template, {**places, **change})
+        sources.append(filled)
+    return sources
 
 
 def _filled(text, words):
@@ -29,15 +30,15 @@ def _filled(text, words):
     for _ in range(3):  # a place may stand in the words for another one
         lines = []
         for line in text.splitlines():
-            begin = "\n" + line[: len(line) - len(line.lstrip())]
-            lines.append(
-                found.sub(
-                    lambda place, begin=begin: words[place[1]].replace("\n", begin),
-                    line,
-                )
-            )
+            indent = line[: len(line) - len(line.lstrip())]
+            lines.append(found.sub(partial(_indented, words, indent), line))
         text = "\n".join(lines)
     return text
+
+
+def _indented(words, indent, place):
+    """Return the words for a place that was found, their lines indented as it is."""
+    return words[place[1]].replace("\n", f"\n{indent}")
 
 
 # same_step: one step on many devices

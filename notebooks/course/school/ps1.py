@@ -11,7 +11,7 @@ import torch
 
 from course.school import draws
 from course.school.checks import about, close, exercise, numbers, shorten, so_many
-from course.school.draws import META, SHAPES, forms, memory, moved, rand
+from course.school.draws import META, SHAPES, forms, in_memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
 from manual_dp import train_batch as right_step
 
@@ -26,6 +26,7 @@ def split_batch(random, split_batch):
         rows = -(-n // k)
         cuts = [slice(rank * rows, (rank + 1) * rows) for rank in range(k)]
         got = [len(shard) for shard in X_shards]
+        other_sizes = sum(got) == n
         yield say(
             "rows of each shard",
             got,
@@ -33,10 +34,8 @@ def split_batch(random, split_batch):
             {
                 "torch's chunk returns fewer shards than devices when rows run out: "
                 "add empty ones": len(got) < k,
-                "shards are of ceil(rows / devices) rows, the last ones shorter": sum(
-                    got
-                )
-                == n,
+                "shards are of ceil(rows / devices) rows, the last ones "
+                "shorter": other_sizes,
             },
         )
         yield say(
@@ -46,17 +45,11 @@ def split_batch(random, split_batch):
             {"cut y where X is cut, and keep its order": True},
         )
         yield say("X_shards", X_shards, [X[cut] for cut in cuts])
-        got, wanted = (
-            forms([*of_X, *of_y])
-            for of_X, of_y in (
-                (X_shards, y_shards),
-                ([part[cut] for cut in cuts] for part in (X, y)),
-            )
-        )
+        right = [part[cut] for part in (X, y) for cut in cuts]
         yield say(
             "what each shard is, of X and of y",
-            got,
-            wanted,
+            forms([*X_shards, *y_shards]),
+            forms(right),
             {"a shard keeps its dtype, and an empty one the other dimensions": True},
         )
     X, y = rand(random, 6, 2), torch.tensor([3, 1, 2, 0, 5, 4])
@@ -94,66 +87,67 @@ def _raised(function, *args):
 @exercise("ps1/largest_difference", points=2)
 def largest_difference(random, largest_difference):
     """Move one parameter of the replicas, up or down."""
-    for place, *moves in (3, 0, 0.3, -0.5), (2, 0, -0.2), (0, 0.1, 0, 0.4), (1, 0):
+    for i, *moves in (3, 0, 0.3, -0.5), (2, 0, -0.2), (0, 0.1, 0, 0.4), (1, 0):
         params = [rand(random, *shape) for shape in SHAPES]
-        held = [[p.clone() for p in params] for _ in moves]
-        for move, own in zip(moves, held):
-            own[place] += move
-            own[place].view(-1)[1:] -= move / 2  # so that neither sum nor mean is right
-        got = largest_difference([[p.requires_grad_() for p in own] for own in held])
-        yield about(f"replicas of which parameter {place} was moved by up to {moves}")(
+        replicas = []
+        for move in moves:
+            own = [p.clone() for p in params]
+            own[i] += move
+            own[i].view(-1)[1:] -= move / 2  # so that neither sum nor mean is right
+            replicas.append([p.requires_grad_() for p in own])
+        got = largest_difference(replicas)
+        steps = [move - moves[0] for move in moves]
+        farthest = max(map(abs, steps))
+        yield about(f"replicas of which parameter {i} was moved by up to {moves}")(
             "the largest difference",
             got,
             max(moves) - min(moves),
             {
-                "a difference may be below 0: take its absolute value": max(moves)
-                - moves[0],
-                "compare every two replicas, not only each with the first": max(
-                    abs(move - moves[0]) for move in moves
-                ),
+                "a difference may be below 0: take its absolute value": max(steps),
+                "compare every two replicas, not only each with the first": farthest,
                 "look at every parameter": 0,
             },
         )
 
 
-@exercise("ps1/split_by_counts", points=3)
-def split_by_counts(random, split_by_counts):
+@exercise(
+    "ps1/split_by_counts", points=3, cases=[[3, 1, 2], [2, 0, 3], [4], [0, 5, 1, 1]]
+)
+def split_by_counts(random, split_by_counts, *, counts):
     """Cut tensors of several shapes and dtypes."""
-    for counts in [3, 1, 2], [2, 0, 3], [4], [0, 5, 1, 1]:
-        n = sum(counts)
-        batch = {
-            "image": rand(random, n, 2),
-            "weight": rand(random, n),
-            "label": torch.tensor(random.sample(range(100), n)),
-        }
+    n = sum(counts)
+    batch = {
+        "image": rand(random, n, 2),
+        "weight": rand(random, n),
+        "label": torch.tensor(random.sample(range(100), n)),
+    }
 
-        def cut(begins, counts=counts, batch=batch):
-            return [
-                {name: t[begin : begin + count] for name, t in batch.items()}
-                for begin, count in zip(begins, counts)
-            ]
+    def cut(begins):
+        shards = []
+        for begin, count in zip(begins, counts):
+            end = begin + count
+            shards.append({name: t[begin:end] for name, t in batch.items()})
+        return shards
 
-        wanted = cut([0, *accumulate(counts)])
-        shards = split_by_counts(dict(batch), list(counts))
-        say = about(f"counts {counts}, a batch of {shorten(batch)}")
-        yield say(
-            "the shards",
-            shards,
-            wanted,
-            {
-                "a rank begins where the one before has ended": cut(
-                    [rank * count for rank, count in enumerate(counts)]
-                )
-            },
-        )
-        yield say(
-            "what each tensor is",
-            *(
-                [forms(shard[name] for name in batch) for shard in them]
-                for them in (shards, wanted)
-            ),
-            {"keep dtypes, and the other dimensions of what is empty": True},
-        )
+    def all_forms(shards):
+        return [forms(shard[name] for name in batch) for shard in shards]
+
+    wanted = cut([0, *accumulate(counts)])
+    shards = split_by_counts(dict(batch), list(counts))
+    own_multiples = cut([rank * count for rank, count in enumerate(counts)])
+    say = about(f"counts {counts}, a batch of {shorten(batch)}")
+    yield say(
+        "the shards",
+        shards,
+        wanted,
+        {"a rank begins where the one before has ended": own_multiples},
+    )
+    yield say(
+        "what each tensor is",
+        all_forms(shards),
+        all_forms(wanted),
+        {"keep dtypes, and the other dimensions of what is empty": True},
+    )
 
 
 @exercise("allreduce/allreduce")
@@ -181,74 +175,70 @@ def weighted_allreduce(random, weighted_allreduce):
         total = sum(w * t for w, t in zip(weights, held) if w)
         mean = numbers([total / sum(weights)] * k)
         given, now = f"weights {weights}, tensors {shorten(held)}", numbers(kept)
+        has_nan = not close(now, now)
         yield about(given)(
             "the tensors",
             now,
             mean,
             {
                 "the tensors hold what they held: write into them, with copy_": held,
-                "0 times nan is nan: leave out a rank whose weight is 0": not close(
-                    now, now
-                ),
+                "0 times nan is nan: leave out a rank whose weight is 0": has_nan,
                 "the weights are left out": [sum(held) / k] * k,
                 "divide by the sum of the weights": [total] * k,
             },
         )
-        yield memory(given, views, kept)
+        yield in_memory(given, views, kept)
 
 
-@exercise("ps1/clipped_sgd", points=2)
-def clipped_sgd(random, clipped_sgd):
+@exercise("ps1/clipped_sgd", points=2, cases=[2, 0.5, 1.5, 0.9])
+def clipped_sgd(random, clipped_sgd, *, long):
     """Take steps with gradients that are too long, and with some that are not."""
-    for long in 2, 0.5, 1.5, 0.9:
-        size, lr = random.randint(2, 50), random.uniform(0.5, 1)
-        params, old, grads, views = _with_gradients(random)
-        own = [float(grad.norm()) / size for grad in grads]
-        norm = math.hypot(*own)
-        most = norm / long
-        returned = clipped_sgd(params, lr, size, most)
+    size, lr = random.randint(2, 50), random.uniform(0.5, 1)
+    params, old, grads, views = _with_gradients(random)
+    own = [float(grad.norm()) / size for grad in grads]
+    norm = math.hypot(*own)
+    most = norm / long
+    returned = clipped_sgd(params, lr, size, most)
 
-        def stepped(*factors, rate=lr / size, old=old, grads=grads):
-            return [
-                p - rate * factor * g
-                for p, factor, g in zip(old, factors * (3 // len(factors)), grads)
-            ]
+    def stepped(*factors):  # one for all gradients, or one for each of the three
+        if len(factors) == 1:
+            factors = factors * 3
+        return [p - lr / size * f * g for p, f, g in zip(old, factors, grads)]
 
-        given = (
-            f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
-            f"{shorten(grads, 200)}, whose mean has the norm {norm:.3g}"
-        )
-        yield from _stepped(
-            given,
-            params,
-            old,
-            views,
-            stepped(min(1, most / norm)),
-            {
-                "divide by batch_size before you compare with max_norm": stepped(
-                    min(1, most / norm / size)
-                ),
-                "there is one norm, of all gradients together": stepped(
-                    *(min(1, most / one) for one in own)
-                ),
-                "a gradient that is short enough stays as it is": stepped(most / norm),
-            },
-            1e-5,
-        )
-        yield about(given)(
-            "what is returned",
-            returned,
-            norm,
-            {"return the norm from before the gradient is shortened": most},
-            1e-5,
-        )
+    of_sum = stepped(min(1, most / norm / size))
+    factors_of_each = [min(1, most / one) for one in own]
+
+    given = (
+        f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
+        f"{shorten(grads, 200)}, whose mean has the norm {norm:.3g}"
+    )
+    yield from _stepped(
+        given,
+        params,
+        old,
+        views,
+        stepped(min(1, most / norm)),
+        {
+            "divide by batch_size before you compare with max_norm": of_sum,
+            "there is one norm, of all gradients together": stepped(*factors_of_each),
+            "a gradient that is short enough stays as it is": stepped(most / norm),
+        },
+        1e-5,
+    )
+    yield about(given)(
+        "what is returned",
+        returned,
+        norm,
+        {"return the norm from before the gradient is shortened": most},
+        1e-5,
+    )
 
 
 def _with_gradients(random):
     """Return parameters with gradients, both as plain tensors, and views."""
-    old, grads = (
-        [rand(random, *shape) for shape in [(1,), (4,), (2, 3)]] for _ in range(2)
-    )
+    shapes = (1,), (4,), (2, 3)
+    old = [rand(random, *shape) for shape in shapes]
+    grads = [rand(random, *shape) for shape in shapes]
     params = [p.clone().requires_grad_() for p in old]
     for p, grad in zip(params, grads):
         p.grad = grad.clone()
@@ -259,13 +249,13 @@ def _stepped(given, params, old, views, right, hints, tolerance):
     """Compare the parameters after a step, their gradients and their memory."""
     left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
     say, now = about(given), numbers(params)
+    too_early = left == 0 and close(now, numbers(old))
     yield say(
         "the parameters",
         now,
         right,
         {
-            "the gradients were zeroed before the step: zero them after it": left == 0
-            and close(now, numbers(old)),
+            "the gradients were zeroed before the step: zero them after it": too_early,
             "the parameters have not moved: p = p - ... makes a new tensor": old,
             **hints,
         },
@@ -277,7 +267,7 @@ def _stepped(given, params, old, views, right, hints, tolerance):
         0.0,
         {"gradients must be zeroed, or the next step adds to them": True},
     )
-    yield memory(given, views, params)
+    yield in_memory(given, views, params)
     yield say(
         "do the parameters still want gradients?",
         [p.requires_grad for p in params],
@@ -310,15 +300,17 @@ def stepwise(random, stepwise):
 
         def step(X, y, device_params, devices, lr):
             right_step(X, y, device_params, devices, factor * lr)
-            calls.append(at)
-            for rank in ranks if len(calls) == at else ():
-                device_params[rank][2].data += 0.5
+            calls.append("called")
+            if len(calls) == at:
+                for rank in ranks:
+                    device_params[rank][2].data += 0.5
 
         return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
 
+    got = far()
     yield say(
         "the step is right; the largest difference",
-        got := far(),
+        got,
         0.0,
         {
             "return one number, the largest": isinstance(got, list),
@@ -360,27 +352,30 @@ def _two_steps(random, train, weighted=False):
         devices, lr = try_devices(k), random.uniform(0.05, 0.2)
         stale = 0 if weighted or k < 3 else random.uniform(0.5, 1)
         params = init_params("he", draws.generator(random), torch.float64)
-        replicas = [
-            [p.to(device, copy=True).requires_grad_() for p in params]
-            for device in devices
-        ]
-        for p in sum(replicas, []) if stale else []:
-            p.grad = torch.full_like(p, stale)  # as an interrupted step leaves it
+        replicas = [draws.replica(params, device) for device in devices]
+        if stale:
+            for p in sum(replicas, []):
+                p.grad = torch.full_like(p, stale)  # as an interrupted step leaves it
         for number, n in enumerate(sizes, 1):
             (X, y), w = draws.images(random, n), torch.ones(n, dtype=torch.float64)
             if weighted:
                 w = rand(random, n) + 1.5
                 w[n - n // 3 :] = 0
-            with draws.watched() as calls:
+            with draws.calls_of_lenet() as calls:
                 got = train(X.clone(), y.clone(), w.clone(), replicas, devices, lr)
             # a second look at the loss, without gradients, may be anybody's
             calls = [call for call in calls if call.gradients]
+            of_weights = f" of weights {shorten(w)}" if weighted else ""
             say = about(
-                f"{n} rows{f' of weights {shorten(w)}' * weighted}, "
+                f"{n} rows{of_weights}, "
                 f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}"
             )
             grads, size, whole = _grads(params, X, y, w), -(-n // k), float(w.sum())
             means = _grads(params, X, y, w, k)
+            unweighted = weighted and _grads(params, X, y, torch.ones_like(w))
+            added = False  # what was left in .grad is added in the first step
+            if stale and number == 1:
+                added = [g + k * stale / n for g in grads]
             yield from _weights(
                 say,
                 replicas,
@@ -396,30 +391,25 @@ def _two_steps(random, train, weighted=False):
                     "every shard counts alike: a mean of means": means,
                     "each rank takes the mean of its losses, and sgd divides again: "
                     "let each rank sum": [g * k / whole for g in means],
-                    "the weights of the rows are left out": weighted
-                    and _grads(params, X, y, torch.ones_like(w)),
+                    "the weights of the rows are left out": unweighted,
                     "the gradients held numbers before the step, as an interrupted one "
-                    "leaves them, and these were added: clear them at the start": bool(
-                        stale
-                    )
-                    and number == 1
-                    and [g + k * stale / n for g in grads],
+                    "leaves them, and these were added: clear them at the "
+                    "start": added,
                 },
                 random,
             )
             yield _loss(say, got, [X, y, w], params, k)
-            rows = [
-                [row for row in range(n) if w[row] and row // size == rank]
-                for rank in range(k)
-            ]
-            seen = [
-                sorted(row for row in set(own) if w[row])
-                for own in draws.rows_seen(calls, replicas, X)
-            ]
+            # a row of weight 0 may be seen or not
+            rows = [[] for _ in range(k + 1)]  # the last list: of other weights
+            for row in w.nonzero().flatten().tolist():
+                rows[row // size].append(row)
+            seen = []
+            for own in draws.rows_seen(calls, replicas, X):
+                seen.append(sorted(row for row in set(own) if w[row]))
             yield say(
                 "rows that went through each replica's weights, and through others",
                 seen,
-                [*rows, []],
+                rows,
                 {"every replica works on its own shard, and on no other": True},
             )
             params = [p - lr * g for p, g in zip(params, grads)]
@@ -450,13 +440,10 @@ def _weights(say, replicas, params, grads, lr, hints, random):
     hints: {what it looks like: gradients, a factor for the right ones, or a bool}.
     """
     # where this step moves the weights most, and anywhere
-    places = [
-        [
-            *g.flatten().abs().topk(min(5, g.numel())).indices.tolist(),
-            *random.choices(range(g.numel()), k=5),
-        ]
-        for g in grads
-    ]
+    places = []
+    for g in grads:
+        most = g.flatten().abs().topk(min(5, g.numel())).indices.tolist()
+        places.append([*most, *random.choices(range(g.numel()), k=5)])
 
     def some(params):
         return [p.detach().flatten()[at].tolist() for p, at in zip(params, places)]

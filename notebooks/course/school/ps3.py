@@ -9,7 +9,14 @@ import numpy as np
 import torch
 
 from course.school.checks import about, close, exercise, flat, numbers, so_many
-from course.school.draws import generator, images, rows_seen, together, watched
+from course.school.draws import (
+    calls_of_lenet,
+    generator,
+    images,
+    replica,
+    rows_seen,
+    together,
+)
 from manual_dp import init_params, lenet, try_devices
 
 MANY = 50  # rows: with fewer, two random orders may look alike by chance
@@ -42,15 +49,16 @@ def plan(random, plan):
                 yield say("the plan", got, f"a dict with the keys {', '.join(KEYS)}")
             stays, size = keep == "batch", -(-b // k)
             cut = [max(0, min(size, b - rank * size)) for rank in range(k)]
+            right, other = (cut, [b] * k) if stays else ([b] * k, cut)
+            floor = stays and [b // k] * k
             yield say(
                 "rows",
                 got["rows"],
-                cut if stays else [b] * k,
+                right,
                 {
-                    "batch_size // world_size loses rows: 64 over 3 would be 63": stays
-                    and [b // k] * k,
+                    "batch_size // world_size loses rows: 64 over 3 would be 63": floor,
                     "keep='batch' shares batch_size out, keep='shard' gives each so "
-                    "many": [b] * k if stays else cut,
+                    "many": other,
                     "cut them as split_batch does: shards of ceil(batch_size / "
                     "world_size) rows until they run out, then empty ones": stays,
                 },
@@ -68,15 +76,15 @@ def plan(random, plan):
                     "multiplies the rate": lr,
                     "the square root is a rule for Adam; this is SGD": lr * k**0.5,
                 },
-                1e-6,
-            )  # it may be a float32
+                1e-6,  # it may be a float32
+            )
+            as_alone = not stays and -(-n // b)
             yield say(
                 "steps",
                 got["steps"],
                 -(-n // whole),
                 {
-                    "the minibatch is larger now: fewer steps": not stays
-                    and -(-n // b),
+                    "the minibatch is larger now: fewer steps": as_alone,
                     "the last minibatch may be short, and is a step too": n // whole,
                 },
             )
@@ -95,33 +103,37 @@ def learning_rate(random, learning_rate):
         (3, 1),
         (2, 2),
     ]:
-        steps = sorted(
-            {0, 1, w // 2, w - 1, w, w + 1, random.randint(2, w + 2), 5 * w + 3} - {-1}
-        )
-        b = round(random.uniform(0.01, 0.2), 4)
+        yield from _warm_up(random, learning_rate, k, w)
 
-        def ramp(start, w=w, early=0, end=k * b, steps=steps):
-            return [
-                start + (end - start) * min(1, (step + early) / w) if w else end
-                for step in steps
-            ]
 
-        say = about(f"base_lr {b}, world_size {k}, warmup_steps {w}")
-        yield say(
-            f"the rates at steps {', '.join(map(str, steps))}",
-            [learning_rate(step, b, k, w) for step in steps],
-            ramp(b),
-            {
-                "step 0 takes base_lr, the rate that one device had; this starts at "
-                "0": ramp(0),
-                "this is one step ahead: the full rate is reached at warmup_steps, and "
-                "step 0 takes base_lr": ramp(b, early=1),
-                "there is no warm-up: this is k * base_lr at once": ramp(k * b),
-                "it goes on growing after warmup_steps": w
-                and [b + (k * b - b) * step / w for step in steps],
-            },
-            1e-6,
-        )  # torch.linspace gives float32
+def _warm_up(random, learning_rate, k, w):
+    """Ask for the rates of k devices, of which w steps are a warm-up."""
+    steps = sorted(
+        {0, 1, w // 2, w - 1, w, w + 1, random.randint(2, w + 2), 5 * w + 3} - {-1}
+    )
+    b = round(random.uniform(0.01, 0.2), 4)
+
+    def ramp(start, early=0, end=k * b):
+        if not w:
+            return [end] * len(steps)
+        return [start + (end - start) * min(1, (s + early) / w) for s in steps]
+
+    say = about(f"base_lr {b}, world_size {k}, warmup_steps {w}")
+    yield say(
+        f"the rates at steps {', '.join(map(str, steps))}",
+        [learning_rate(step, b, k, w) for step in steps],
+        ramp(b),
+        {
+            "step 0 takes base_lr, the rate that one device had; this starts at "
+            "0": ramp(0),
+            "this is one step ahead: the full rate is reached at warmup_steps, and "
+            "step 0 takes base_lr": ramp(b, early=1),
+            "there is no warm-up: this is k * base_lr at once": ramp(k * b),
+            "it goes on growing after warmup_steps": w
+            and [b + (k * b - b) * step / w for step in steps],
+        },
+        1e-6,  # torch.linspace gives float32
+    )
 
 
 @exercise("ps3/shard_indices", points=4)
@@ -138,59 +150,79 @@ def shard_indices(random, shard_indices):
         (4, 3),
         (2, 5),
     ]:
-        seed, epochs = random.randint(1, 10**6), [0, 1, random.randint(2, 99)]
-        moved = set()
+        yield from _deal_rows(random, shard_indices, k, n)
 
-        def ask(rank, seed, epoch, n=n, k=k, moved=moved):
-            torch.rand(1), python.random(), np.random.rand()
-            before = _states()
-            rows = numbers(shard_indices(n, k, rank, seed, epoch))
-            moved.update(
-                name for name, state in _states().items() if state != before[name]
-            )
-            return rows
 
-        mine, others = (
-            [[ask(rank, number, epoch) for rank in range(k)] for epoch in epochs]
-            for number in (seed, seed + 1)
-        )
-        for number, shards in (seed, mine), (seed + 1, others):
-            for epoch, rows in zip(epochs, shards):
-                yield from _each_row_once(
-                    about(f"n {n}, world_size {k}, seed {number}, epoch {epoch}"),
-                    n,
-                    k,
-                    rows,
-                )
-        say = about(f"n {n}, world_size {k}, seed {seed}")
-        for epoch, rows, other in zip(epochs, mine, others):
-            yield (
-                n > MANY
-                and rows == other
-                and say(
-                    f"seed {seed + 1}, too; in epoch {epoch} the ranks begin with",
-                    _first(other),
-                    "another order for another seed",
-                    {
-                        "the seed is not used": mine == others,
-                        "seed * epoch is 0 in epoch 0, for every seed": True,
-                    },
-                )
+def _deal_rows(random, shard_indices, k, n):
+    """Ask k ranks for their rows, of n."""
+    seed, epochs = random.randint(1, 10**6), [0, 1, random.randint(2, 99)]
+    moved = set()
+
+    def ask(rank, seed, epoch):
+        torch.rand(1)
+        python.random()
+        np.random.rand()
+        before = _states()
+        rows = numbers(shard_indices(n, k, rank, seed, epoch))
+        moved.update(name for name, state in _states().items() if state != before[name])
+        return rows
+
+    def ask_all(seed, epoch):
+        return [ask(rank, seed, epoch) for rank in range(k)]
+
+    mine = [ask_all(seed, epoch) for epoch in epochs]
+    others = [ask_all(seed + 1, epoch) for epoch in epochs]
+    for number, shards in (seed, mine), (seed + 1, others):
+        for epoch, rows in zip(epochs, shards):
+            yield from _each_row_once(
+                about(f"n {n}, world_size {k}, seed {number}, epoch {epoch}"),
+                n,
+                k,
+                rows,
             )
-        for one, two in combinations(range(3) if n > MANY else (), 2):
-            yield from _another_order(
-                say, epochs[one], mine[one], epochs[two], mine[two]
+    say = about(f"n {n}, world_size {k}, seed {seed}")
+    if n > MANY:
+        yield from _other_orders(say, seed, epochs, mine, others)
+    yield say(
+        "shared generators that a call has changed",
+        sorted(moved),
+        [],
+        {
+            "torch.manual_seed, random.seed and np.random.seed change what "
+            "everybody else draws, and so does randperm alone: make a generator of "
+            "your own": True
+        },
+    )
+
+
+def _other_orders(say, seed, epochs, mine, others):
+    """Compare the orders of two seeds, `mine` and `others`, and of two epochs."""
+    for epoch, rows, other in zip(epochs, mine, others):
+        if rows == other:
+            yield say(
+                f"seed {seed + 1}, too; in epoch {epoch} the ranks begin with",
+                _first(other),
+                "another order for another seed",
+                {
+                    "the seed is not used": mine == others,
+                    "seed * epoch is 0 in epoch 0, for every seed": True,
+                },
             )
-        yield say(
-            "shared generators that a call has changed",
-            sorted(moved),
-            [],
-            {
-                "torch.manual_seed, random.seed and np.random.seed change what "
-                "everybody else draws, and so does randperm alone: make a generator of "
-                "your own": True
-            },
-        )
+    for (old, before), (new, now) in combinations(zip(epochs, mine), 2):
+        shards, shards_before = (set(map(frozenset, part)) for part in (now, before))
+        stays = len(now) > 1 and bool(shards & shards_before)
+        if now == before or stays:
+            yield say(
+                f"epochs {old} and {new}; the ranks begin with",
+                _first(now),
+                "all rows shuffled anew",
+                {
+                    "epoch is not used: this is a sampler without set_epoch": now
+                    == before,
+                    "rows stay together: first shuffle all rows, then deal them "
+                    "out": stays,
+                },
+            )
 
 
 def _states():
@@ -253,21 +285,6 @@ def _each_row_once(say, n, k, shards):
         )
 
 
-def _another_order(say, old, before, new, now):
-    sets = [set(map(frozenset, part)) for part in (before, now)]
-    for hint, fits in {
-        "epoch is not used: this is a sampler without set_epoch": now == before,
-        "rows stay together: first shuffle all rows, then deal them out": len(now) > 1
-        and bool(sets[0] & sets[1]),
-    }.items():
-        yield fits and say(
-            f"epochs {old} and {new}; the ranks begin with",
-            _first(now),
-            "all rows shuffled anew",
-            {hint: True},
-        )
-
-
 @exercise("ps3/evaluate_accuracy", "train/evaluate_accuracy", points=5, seconds=60)
 def evaluate_accuracy(random, evaluate_accuracy):
     """Ask for the accuracy; see which rows went through which replica's lenet."""
@@ -285,12 +302,9 @@ def evaluate_accuracy(random, evaluate_accuracy):
             _labelled(random, params, rows, number == len(sizes) - 1)
             for number, rows in enumerate(sizes)
         ]
-        replicas = [
-            [p.to(device, copy=True).requires_grad_() for p in params]
-            for device in devices
-        ]
+        replicas = [replica(params, device) for device in devices]
         handed = iter([(X.clone(), y.clone()) for X, y in data])
-        with watched() as calls:
+        with calls_of_lenet() as calls:
             accuracy = numbers(evaluate_accuracy(replicas, handed, devices))
         hits = [(lenet(X, params).argmax(1) == y).tolist() for X, y in data]
         say = about(f"minibatches of {sizes} rows, {so_many(k, 'device')}")
@@ -316,17 +330,19 @@ def _labelled(random, params, rows, last):
     """Draw a minibatch: a third of it, or all of the last, is classified right."""
     X, _ = images(random, rows)
     right = random.sample(range(rows), rows if last else rows // 3)
-    return X, torch.tensor(
-        [
-            label if row in right else (label + random.randint(1, 9)) % 10
-            for row, label in enumerate(lenet(X, params).argmax(dim=1).tolist())
-        ]
-    )
+    y = lenet(X, params).argmax(dim=1)
+    for row in range(rows):
+        if row not in right:
+            y[row] = (y[row] + random.randint(1, 9)) % 10
+    return X, y
 
 
 def _accuracy(say, got, hits, looked, k):
     rows = flat(hits)
     shards = [p.tolist() for part in hits for p in torch.tensor(part).tensor_split(k)]
+    of_means = []  # over minibatches; over shards
+    for parts in hits, shards:
+        of_means.append(fmean(fmean(part) for part in parts if part))
     return say(
         f"{sum(rows)} of {len(rows)} rows are right",
         got,
@@ -336,10 +352,7 @@ def _accuracy(say, got, hits, looked, k):
             "rows are counted more than once": bool(looked["more than once"]),
             "rows are left out": bool(looked["never"]),
             "this is a mean of accuracies: rows of small parts count more. Add counts, "
-            "and divide once": any(
-                close(got, fmean(map(fmean, filter(None, parts))), 1e-6)
-                for parts in (hits, shards)
-            ),
+            "and divide once": any(close(got, mean, 1e-6) for mean in of_means),
         },
         1e-6,
     )
@@ -347,23 +360,21 @@ def _accuracy(say, got, hits, looked, k):
 
 def _work(say, seen, looked, sizes):
     """Compare who worked on which rows."""
+    others = bool(looked["with other weights"])
+    everywhere = all(len(rows) == sum(sizes) for rows in seen)
     yield say(
         "rows that went through lenet",
         looked,
         dict.fromkeys(looked, []),
         {
-            "other weights than device_params were used": bool(
-                looked["with other weights"]
-            ),
-            "every device works on the whole minibatch": all(
-                len(rows) == sum(sizes) for rows in seen
-            ),
+            "other weights than device_params were used": others,
+            "every device works on the whole minibatch": everywhere,
         },
     )
-    shares = [
-        [sum(end - size <= row < end for row in rows) for rows in seen]
-        for size, end in zip(sizes, accumulate(sizes))
-    ]
+    shares = []  # [minibatch][device]
+    for size, end in zip(sizes, accumulate(sizes)):
+        begin = end - size
+        shares.append([sum(begin <= row < end for row in rows) for rows in seen])
     most = [-(-size // len(seen)) for size in sizes]
     if any(max(share) > limit for share, limit in zip(shares, most)):
         yield say(

@@ -13,7 +13,14 @@ from torch import nn
 
 from course.school.checks import about, close, exercise, numbers, so_many
 from course.school.draws import rand
-from course.school.ranks import COLLECTIVES, PAIRS, WAITED, attempt, failed, watched
+from course.school.ranks import (
+    COLLECTIVES,
+    PAIRS,
+    WAITED,
+    attempt,
+    calls_of_collectives,
+    failed,
+)
 
 SENT = {*COLLECTIVES, *PAIRS} - {"barrier"}  # which sends no numbers
 UNNAMED = "nothing was sent: call dist.all_reduce, by this name"
@@ -77,13 +84,15 @@ def _draw(random, spare=False, backwards=(1,) * 5, equal=True):
     for k in (1, 2, 3):
         steps, everybody = [], range(k)
         # those whose rows pass the layer `side`, step by step
-        who = [everybody, range(1, k), (), (0,), range(k - 1)]
-        for passing, count in zip(who if spare else [everybody] * 5, backwards):
+        who = [everybody] * 5
+        if spare:
+            who = [everybody, range(1, k), (), (0,), range(k - 1)]
+        for passing, count in zip(who, backwards):
             rows = [random.sample(range(1, 6), k) for _ in range(count)]
-            shards = [
-                [_batch(random, part[rank], rank in passing) for part in rows]
-                for rank in everybody
-            ]
+            shards = []
+            for rank in everybody:
+                passes = rank in passing
+                shards.append([_batch(random, part[rank], passes) for part in rows])
             whole = tuple(map(torch.cat, zip(*sum(shards, []))))
             steps.append(
                 SimpleNamespace(
@@ -108,7 +117,8 @@ def _draw(random, spare=False, backwards=(1,) * 5, equal=True):
 def _batch(random, rows, passes):
     X = rand(random, rows, 5)
     X[:, 0] = -X[:, 0].abs()
-    X[0, 0] *= -1 if passes else 1
+    if passes:
+        X[0, 0] *= -1
     return X, rand(random, rows, 2)
 
 
@@ -122,7 +132,10 @@ def _train(case, before, wrap, after):
     start = _state(module)
     for step in case.steps:
         *alone, last = step.shards[rank]
-        with watched(names=SENT) as quiet, model.no_sync() if alone else nullcontext():
+        with (
+            calls_of_collectives(names=SENT) as quiet,
+            model.no_sync() if alone else nullcontext(),
+        ):
             for X, y in alone:
                 _loss(model, X, y, step.rows, case.k).backward()
         if step.interrupted:
@@ -131,7 +144,7 @@ def _train(case, before, wrap, after):
                     raise InterruptedError  # what ends a block half-way
                 raise RuntimeError("no_sync must let an error out of its block")
         loss = _loss(model, *last, step.rows, case.k)
-        with watched(names=SENT) as seen:
+        with calls_of_collectives(names=SENT) as seen:
             loss.backward()
             after(module, *step.arguments)
         with torch.no_grad():  # torch's SGD would import its compiler in each rank
@@ -186,7 +199,7 @@ def average_in_hooks(random, average_in_hooks):
         yield from _trained(case, _one_each, before=average_in_hooks)
 
 
-def parts():
+def supply():
     """Return what `DDP` is judged with: ranks that start equal."""
 
     def start_equal(module):
@@ -196,7 +209,7 @@ def parts():
     return {"start_equal": start_equal}
 
 
-@exercise("ps4/DDP", points=4, seconds=60, parts=parts)
+@exercise("ps4/DDP", points=4, seconds=60, supply=supply)
 def ddp(random, DDP):
     """Wrap differing modules; train with several backwards to a step."""
     for case in _draw(random, backwards=(1, 3, 1, 2, 3), equal=False):
@@ -227,26 +240,24 @@ def _trained(
     own = [_state(Network(seed, case.spare)) for seed in case.seeds]
     for name in own[0]:
         got, mine = [start[name] for start, _ in ranks], [one[name] for one in own]
+        changed = not close(got[0], numbers(mine[0]))
         yield about(so_many(case.k, "rank"))(
             f"{name} on every rank at the start",
             got,
             [mine[0]] * case.k,
             {
                 "every rank keeps its own: was it sent, and written into?": mine,
-                "rank 0's own numbers must stay as they are": not close(
-                    got[0], numbers(mine[0])
-                ),
+                "rank 0's own numbers must stay as they are": changed,
             },
         )
     for number, (step, truth) in enumerate(zip(case.steps, _alone(case))):
-        for rank, (_, steps) in enumerate(ranks if messages else ()):
-            yield from messages(
-                about(f"rank {rank} of {case.k}, step {number + 1}"),
-                case,
-                step,
-                *steps[number][:2],
-            )
-        rows = [sum(len(X) for X, _ in shard) for shard in step.shards]
+        if messages:
+            for rank, (_, steps) in enumerate(ranks):
+                say = about(f"rank {rank} of {case.k}, step {number + 1}")
+                yield from messages(say, case, step, *steps[number][:2])
+        rows = []
+        for shard in step.shards:
+            rows.append(sum(len(X) for X, _ in shard))
         yield from _weights(
             about(
                 f"{so_many(case.k, 'rank')} with {rows} rows, lr "
@@ -352,25 +363,29 @@ def _weights(say, lr, ranks, before, own, after):
     """Yield how the ranks' weights are not those `after` the step of one device."""
     k = len(ranks)
     for name, wanted in after.items():
-        start, mine = before[name], [state[name] for state in ranks]
-        grads = [part[name] for part in own]
-        mean = sum(grads) / k
+        yield from _parameter(say, lr, ranks, before, own, name, wanted, k)
 
-        def stepped(*grads, start=start):  # one for all, or one a rank
-            return [start - lr * grad for grad in grads] * (k // len(grads))
 
-        yield say(
-            f"{name} on every rank",
-            mine,
-            [wanted] * k,
-            {
-                "these have not moved: is p.grad the mean, and p still the parameter "
-                "that the optimizer was made with?": stepped(0 * mean),
-                "every rank stepped with its own gradient: the mean must be in p.grad, "
-                "where a hook is handed the parameter p": stepped(*grads),
-                "the mean has to go to ranks that had no gradient, too": stepped(
-                    *(mean * bool(grad.any()) for grad in grads)
-                ),
-                "this is the sum over ranks; the mean is wanted": stepped(mean * k),
-            },
-        )
+def _parameter(say, lr, ranks, before, own, name, wanted, k):
+    """Compare one parameter: see `_weights`."""
+    start, mine = before[name], [state[name] for state in ranks]
+    grads = [part[name] for part in own]
+    mean = sum(grads) / k
+    gaps = [mean if grad.any() else 0 * mean for grad in grads]
+
+    def stepped(*grads):  # one for all, or one a rank
+        return [start - lr * grad for grad in grads] * (k // len(grads))
+
+    yield say(
+        f"{name} on every rank",
+        mine,
+        [wanted] * k,
+        {
+            "these have not moved: is p.grad the mean, and p still the parameter "
+            "that the optimizer was made with?": stepped(0 * mean),
+            "every rank stepped with its own gradient: the mean must be in p.grad, "
+            "where a hook is handed the parameter p": stepped(*grads),
+            "the mean has to go to ranks that had no gradient, too": stepped(*gaps),
+            "this is the sum over ranks; the mean is wanted": stepped(mean * k),
+        },
+    )

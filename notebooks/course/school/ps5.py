@@ -4,6 +4,8 @@ A clue is judged before its repair: a row of the chart and its number, or for pa
 and 10, which have no chart, a number of the learner's own. Four programs need ranks.
 """
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -38,17 +40,18 @@ def _clue(patient, clue):
         said = clue(k)
         if not isinstance(said, (tuple, list)) or len(said) != 2:
             raise TypeError(f"a clue is two things, row and number; got {said!r}")
-        row, right = said[0], said[0] in [*rows]
+        row, wanted = said[0], "a row that is not healthy, and its number"
+        known = row in list(rows)  # a row that is a list has no place in a dict
+        if known:
+            wanted = [row, rows[row](k)]
         yield about(f"clue_{patient}({k})")(
             f"a row of the broken program's chart at k = {k}",
             said,
-            [row, rows[row](k)]
-            if right
-            else "a row that is not healthy, and its number",
+            wanted,
             {
-                f"no such row; there are {', '.join(ROWS)}": row not in [*ROWS],
+                f"no such row; there are {', '.join(ROWS)}": row not in list(ROWS),
                 "that row tells nothing here: it is as it should be, or goes up and "
-                "down for many reasons": not right,
+                "down for many reasons": not known,
                 "the row is right; the number in the chart is another": True,
             },
         )
@@ -173,9 +176,8 @@ def hook(random, clue_3, repaired_3):
     yield from _clue(3, clue_3)
 
     def draw(k, number):
-        return [*linear.draw_layer(random), *linear.draw_layer(random, 4)], [
-            [linear.draw_batch(random, 3) for _ in range(2)] for _ in range(k)
-        ]
+        params = [*linear.draw_layer(random), *linear.draw_layer(random, 4)]
+        return params, [linear.draw_batches(random, 2, 3) for _ in range(k)]
 
     def work(rank, params, batches):
         first, last = linear.layer(*params[:2]), linear.layer(*params[2:])
@@ -189,30 +191,34 @@ def hook(random, clue_3, repaired_3):
         return grads
 
     for say, (params, batches), results, came, _ in _on_ranks(3, draw, work):
-        yield came
-        k = len(batches)
+        yield from _hooked_gradients(say, results, came, params, batches)
 
-        def mean(batches, factor=1, params=params):
-            grads = [factor * grad for grad in linear.gradients(params, batches)]
-            return [grads[0], None, *grads[2:]]  # the first bias is frozen
 
-        first = mean([rank[0] for rank in batches])
-        yield say(
-            "gradients on every rank after one backward and after two, nothing "
-            "zeroed in between, None where a parameter is frozen",
-            results,
-            [[first, mean(sum(batches, []), 2)]] * k,
-            {
-                "every rank has its own gradient: the hook is handed the parameter, "
-                "and what it returns is not used": [
-                    [mean(rank[:1]), mean(rank, 2)] for rank in batches
-                ],
-                "average after every backward, and all that is in p.grad": close(
-                    [once for once, _ in results], numbers([first] * k)
-                ),
-                "this is the sum; the mean is wanted": True,
-            },
-        )
+def _hooked_gradients(say, results, came, params, batches):
+    """Compare the gradients on k ranks after each backward."""
+    yield came
+    k = len(batches)
+
+    def mean(batches, factor=1):
+        grads = [factor * grad for grad in linear.gradients(params, batches)]
+        return [grads[0], None, *grads[2:]]  # the first bias is frozen
+
+    first = mean([rank[0] for rank in batches])
+    first_is_right = close([once for once, _ in results], numbers([first] * k))
+    yield say(
+        "gradients on every rank after one backward and after two, nothing "
+        "zeroed in between, None where a parameter is frozen",
+        results,
+        [[first, mean(sum(batches, []), 2)]] * k,
+        {
+            "every rank has its own gradient: the hook is handed the parameter, "
+            "and what it returns is not used": [
+                [mean(rank[:1]), mean(rank, 2)] for rank in batches
+            ],
+            "average after every backward, and all that is in p.grad": first_is_right,
+            "this is the sum; the mean is wanted": True,
+        },
+    )
 
 
 @exercise("ps5/set_epoch", points=2)
@@ -220,45 +226,50 @@ def set_epoch(random, clue_4, repaired_4):
     """Note the rows that every rank takes a step on, epoch by epoch."""
     yield from _clue(4, clue_4)
     for k, size in (1, 16), (2, 24), (3, 25), (4, 32):
-        dataset, count = random.sample(range(1000), size), 4
-        seen = [[[] for _ in range(k)] for _ in range(count)]  # [epoch][rank]
-        for rank in range(k):
+        yield from _deal_epochs(random, repaired_4, k, size)
 
-            def step(epoch, batch, rank=rank, seen=seen):
-                seen[epoch][rank] += numbers(batch)
 
-            repaired_4(list(dataset), rank, k, count, step)
-        say = about(f"repaired_4, {size} rows, world_size {k}, {count} epochs")
-        share = -(-size // k)
-        orders = [sum(epoch, []) for epoch in seen]
-        yield say(
-            "rows a rank, in each epoch",
-            [list(map(len, epoch)) for epoch in seen],
-            [[share] * k] * count,
-            {"every rank goes through the whole dataset": [[size] * k] * count},
-        )
-        yield say(
-            "rows that no rank sees, in each epoch",
-            [len(set(dataset).difference(order)) for order in orders],
-            [0] * count,
-            {
-                "ranks shuffle with seeds of their own: the seed must be the same for "
-                "all": True
-            },
-        )
-        different = len(set(map(tuple, orders)))
-        stays = k > 1 and len({tuple(sorted(epoch[0])) for epoch in seen}) == 1
-        yield say(
-            "different orders; does rank 0 keep the same rows for ever?",
-            [different, stays],
-            [count, False],
-            {
-                "two epochs have the same order: the sampler must be told each epoch, "
-                "before the loop over the loader": different < count,
-                "shuffle all rows, then deal them out: these were dealt out "
-                "first": True,
-            },
-        )
+def _deal_epochs(random, repaired_4, k, size):
+    """Note the rows of k ranks, of `size`."""
+    dataset, count = random.sample(range(1000), size), 4
+    seen = [[[] for _ in range(k)] for _ in range(count)]  # [epoch][rank]
+    for rank in range(k):
+        repaired_4(list(dataset), rank, k, count, partial(_note_rows, seen, rank))
+    say = about(f"repaired_4, {size} rows, world_size {k}, {count} epochs")
+    share = -(-size // k)
+    orders = [sum(epoch, []) for epoch in seen]
+    yield say(
+        "rows a rank, in each epoch",
+        [list(map(len, epoch)) for epoch in seen],
+        [[share] * k] * count,
+        {"every rank goes through the whole dataset": [[size] * k] * count},
+    )
+    yield say(
+        "rows that no rank sees, in each epoch",
+        [len(set(dataset).difference(order)) for order in orders],
+        [0] * count,
+        {
+            "ranks shuffle with seeds of their own: the seed must be the same for "
+            "all": True
+        },
+    )
+    different = len(set(map(tuple, orders)))
+    stays = k > 1 and len({tuple(sorted(epoch[0])) for epoch in seen}) == 1
+    yield say(
+        "different orders; does rank 0 keep the same rows for ever?",
+        [different, stays],
+        [count, False],
+        {
+            "two epochs have the same order: the sampler must be told each epoch, "
+            "before the loop over the loader": different < count,
+            "shuffle all rows, then deal them out: these were dealt out first": True,
+        },
+    )
+
+
+def _note_rows(seen, rank, epoch, batch):
+    """Stand for a step: note on which rows this rank takes it."""
+    seen[epoch][rank] += numbers(batch)
 
 
 @exercise("ps5/mean_of_means", points=2)
@@ -312,32 +323,33 @@ def stale_gradients(random, clue_6, repaired_6):
     """Train a linear model on microbatches, two steps of several."""
     yield from _clue(6, clue_6)
     for n, kind in zip((2, 3, 4, 1), linear.KINDS):
-        lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
-        batches = [linear.draw_batch(random, 2) for _ in range(2 * n)]
-        model, steps = linear.layer(*params), [batches[:n], batches[n:]]
-        rule = linear.optimizer(kind, model.parameters(), lr)
-        forwards = linear.Forwards(model)
-        with forwards:
-            repaired_6(model, rule, linear.cloned(batches), n)
+        yield from _steps_of_microbatches(random, repaired_6, n, kind)
 
-        def after(factor, params=params, steps=steps, lr=lr, kind=kind):
-            return linear.descend(params, steps, lr * factor, kind)[-1]
 
-        say = about(f"repaired_6, two steps of {n} microbatches, {kind}, {lr=:.3f}")
-        yield say(
-            "the model afterwards",
-            list(model.parameters()),
-            after(1),
-            linear.STEPPED
-            if kind != "SGD"
-            else {
-                f"steps are {n} times too large: the mean over {n} microbatches is "
-                "wanted": after(n),
-                "gradients go into more than one step, or are lost: one step and one "
-                "zero_grad for every group": True,
-            },
-        )
-        yield from linear.one_by_one(say, 2, [forwards.seen])
+def _steps_of_microbatches(random, repaired_6, n, kind):
+    """Take two steps of n microbatches."""
+    lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
+    batches = linear.draw_batches(random, 2 * n, 2)
+    model, steps = linear.layer(*params), [batches[:n], batches[n:]]
+    rule = linear.optimizer(kind, model.parameters(), lr)
+    forwards = linear.Forwards(model)
+    with forwards:
+        repaired_6(model, rule, linear.cloned(batches), n)
+
+    def after(factor):
+        return linear.descend(params, steps, lr * factor, kind)[-1]
+
+    say = about(f"repaired_6, two steps of {n} microbatches, {kind}, {lr=:.3f}")
+    hints = linear.STEPPED
+    if kind == "SGD":
+        hints = {
+            f"steps are {n} times too large: the mean over {n} microbatches is "
+            "wanted": after(n),
+            "gradients go into more than one step, or are lost: one step and one "
+            "zero_grad for every group": True,
+        }
+    yield say("the model afterwards", list(model.parameters()), after(1), hints)
+    yield from linear.one_by_one(say, 2, [forwards.seen])
 
 
 @exercise("ps5/double_averaging", points=2, seconds=60)
@@ -349,7 +361,7 @@ def double_averaging(random, clue_7, repaired_7):
         return (
             random.uniform(0.2, 1),
             [linear.draw_layer(random) for _ in range(k)],
-            [[linear.draw_batch(random, 3) for _ in range(2)] for _ in range(k)],
+            [linear.draw_batches(random, 2, 3) for _ in range(k)],
         )
 
     def work(rank, lr, params, batches):
@@ -384,15 +396,11 @@ def no_sync(random, clue_8, repaired_8):
 
     def draw(k, number):
         kind, count = "SGD" if k == 2 else linear.KINDS[2 + number], (1, 3)[number]
-        return (
-            kind,
-            random.uniform(0.2, 1),
-            linear.draw_layer(random),
-            [
-                [[linear.draw_batch(random, 2) for _ in range(count)] for _ in range(2)]
-                for _ in range(k)
-            ],
-        )
+        lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
+        steps = []
+        for _ in range(k):
+            steps.append([linear.draw_batches(random, count, 2) for _ in range(2)])
+        return kind, lr, params, steps
 
     def work(rank, kind, lr, params, steps):
         model = DDP(linear.layer(*params))
@@ -405,28 +413,36 @@ def no_sync(random, clue_8, repaired_8):
         return list(model.parameters()), watch
 
     for say, (kind, lr, params, steps), results, came, sent in _on_ranks(8, draw, work):
-        yield came
-        (got, watch), count = zip(*results), len(steps[0][0])
-
-        def after(factor, params=params, steps=steps, lr=lr, kind=kind):
-            batches = [sum(step, []) for step in zip(*steps)]
-            return [linear.descend(params, batches, lr * factor, kind)[-1]] * len(steps)
-
-        yield say(
-            f"two steps of {kind} with {count} microbatches, lr {lr:.3f}; the "
-            "model on every rank",
-            got,
-            after(1),
-            linear.STEPPED
-            if kind != "SGD"
-            else {
-                f"steps are {count} times too large: the mean over the microbatches is "
-                "wanted": count > 1 and after(count),
-                "replicas differ: the last microbatch must send": unequal(got),
-            },
+        yield from _synchronized_steps(
+            say, results, came, sent, kind, lr, params, steps
         )
-        yield sent
-        yield from linear.one_by_one(say, 2, sum(watch, []))
+
+
+def _synchronized_steps(say, results, came, sent, kind, lr, params, steps):
+    """Compare the model on every rank, and what was sent and held meanwhile."""
+    yield came
+    (got, watch), count = zip(*results), len(steps[0][0])
+
+    def after(factor):
+        batches = [sum(step, []) for step in zip(*steps)]
+        return [linear.descend(params, batches, lr * factor, kind)[-1]] * len(steps)
+
+    hints = linear.STEPPED
+    if kind == "SGD":
+        hints = {
+            f"steps are {count} times too large: the mean over the microbatches is "
+            "wanted": count > 1 and after(count),
+            "replicas differ: the last microbatch must send": unequal(got),
+        }
+    yield say(
+        f"two steps of {kind} with {count} microbatches, lr {lr:.3f}; the "
+        "model on every rank",
+        got,
+        after(1),
+        hints,
+    )
+    yield sent
+    yield from linear.one_by_one(say, 2, sum(watch, []))
 
 
 @exercise("ps5/rank_zero_only", points=2, seconds=60)
@@ -479,7 +495,7 @@ def adam_hides(random, clue_10, repaired_10):
     )
     for k, kind in zip((2, 3, 4, 1), linear.KINDS):
         lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
-        steps = [[linear.draw_batch(random, 3) for _ in range(k)] for _ in range(2)]
+        steps = [linear.draw_batches(random, k, 3) for _ in range(2)]
         model, got = linear.layer(*params), []
         rule = linear.optimizer(kind, model.parameters(), lr)
         for shards in steps:
@@ -489,14 +505,10 @@ def adam_hides(random, clue_10, repaired_10):
             linear.descend(params, steps, factor * lr, kind) for factor in (1, k)
         )
         say = about(f"repaired_10, {k} shards, two steps of {kind}, {lr=:.3f}")
-        yield say(
-            "the model after each",
-            got,
-            right,
-            linear.STEPPED
-            if kind != "SGD"
-            else {f"the steps are {k} times as long as they should be": long},
-        )
+        hints = linear.STEPPED
+        if kind == "SGD":
+            hints = {f"the steps are {k} times as long as they should be": long}
+        yield say("the model after each", got, right, hints)
 
 
 def _on_ranks(patient, draw, work):
@@ -507,37 +519,41 @@ def _on_ranks(patient, draw, work):
     all ranks at all collectives, and is no more sent than is needed?
     """
     for k in 2, 3:
-        problems = [draw(k, number) for number in range(2)]
+        yield from _on_k_ranks(patient, draw, work, k)
 
-        def all_problems(problems=problems):
-            with Roll() as roll:
-                return [
-                    [
-                        roll.call(work, dist.get_rank(), *problem),
-                        roll.absent,
-                        sum(roll.sizes()),
-                    ]
-                    for problem in problems
-                ]
 
-        say = about(f"repaired_{patient}, {k} ranks")
-        for problem, ranks in zip(problems, zip(*on_ranks(all_problems, k, SECONDS))):
-            results, absent, sent = zip(*ranks)
-            yield (
-                say,
-                problem,
-                results,
-                say(
-                    "ranks missing at a collective that others wait in",
-                    max(absent),
-                    0,
-                    {"a collective stands where not every rank comes by": True},
-                ),
-                say(
-                    "two steps, gradients of 16 numbers; numbers handed to "
-                    "all-reduces, by rank",
-                    sent,
-                    [32] * k,
-                    {"numbers are sent that nobody needs": min(sent) > 32},
-                ),
-            )
+def _rolled(roll, work, problem):
+    """Return this rank's result, how many ranks it missed, how much it sent."""
+    result = roll.call(work, dist.get_rank(), *problem)
+    return result, roll.absent, sum(roll.sizes())
+
+
+def _on_k_ranks(patient, draw, work, k):
+    """Run a repair on k ranks: see `_on_ranks`."""
+    problems = [draw(k, number) for number in range(2)]
+
+    def all_problems():
+        with Roll() as roll:
+            return [_rolled(roll, work, problem) for problem in problems]
+
+    say = about(f"repaired_{patient}, {k} ranks")
+    for problem, ranks in zip(problems, zip(*on_ranks(all_problems, k, SECONDS))):
+        results, absent, sent = zip(*ranks)
+        yield (
+            say,
+            problem,
+            results,
+            say(
+                "ranks missing at a collective that others wait in",
+                max(absent),
+                0,
+                {"a collective stands where not every rank comes by": True},
+            ),
+            say(
+                "two steps, gradients of 16 numbers; numbers handed to "
+                "all-reduces, by rank",
+                sent,
+                [32] * k,
+                {"numbers are sent that nobody needs": min(sent) > 32},
+            ),
+        )

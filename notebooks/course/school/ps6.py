@@ -16,183 +16,167 @@ from torch.nn.parallel import DistributedDataParallel
 from course.school import linear
 from course.school.checks import about, exercise, numbers, shorten, unequal
 from course.school.draws import rand, tensors
-from course.school.ranks import on_ranks, watched
+from course.school.ranks import calls_of_collectives, on_ranks
 
 SECONDS = 20  # that all ranks have
 
 
-@exercise("ps6/global_statistics", points=3, seconds=60)
-def global_statistics(random, global_statistics):
+@exercise("ps6/global_statistics", points=3, seconds=60, cases=[2, 3, 4, 1])
+def global_statistics(random, global_statistics, *, k):
     """Ask each rank for the statistics of all rows; count what it sends."""
-    for k in 2, 3, 4, 1:
-        features = random.randint(2, 3)
-        shards = [rand(random, size, features) for size in _sizes(random, k)]
+    features = random.randint(2, 3)
+    shards = [rand(random, size, features) for size in _sizes(random, k)]
 
-        def work(shards=shards):
-            with watched() as calls:
-                mean, var = tensors(
-                    global_statistics(shards[dist.get_rank()]), 2, "global_statistics"
-                )
-            return mean, var, len(calls)
-
-        means, variances, calls = zip(*on_ranks(work, k, SECONDS))
-        sizes, x = [len(shard) for shard in shards], torch.cat(shards)
-        mean, var, of_ranks = x.mean(0), x.var(0, False), [s.mean(0) for s in shards]
-        say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
-        yield say(
-            "the mean on each rank",
-            means,
-            [mean] * k,
-            {
-                "every rank has the mean of its own rows": of_ranks,
-                "a mean of means counts a row of a small rank more: add up sums and "
-                "counts": [sum(of_ranks) / k] * k,
-            },
-        )
-        yield say(
-            "the variance on each rank",
-            variances,
-            [var] * k,
-            {
-                "this is the unbiased variance: divide by the rows, not by rows - 1": [
-                    x.var(0)
-                ]
-                * k
-            },
-        )
-        if k > 1:
-            yield say(
-                "how often does each communicate?",
-                calls,
-                [1] * k,
-                {"put sums, squares and count into one tensor, and sum that": True},
+    def work():
+        with calls_of_collectives() as calls:
+            mean, var = tensors(
+                global_statistics(shards[dist.get_rank()]), 2, "global_statistics"
             )
+        return mean, var, len(calls)
+
+    means, variances, calls = zip(*on_ranks(work, k, SECONDS))
+    sizes, x = [len(shard) for shard in shards], torch.cat(shards)
+    mean, var, of_ranks = x.mean(0), x.var(0, False), [s.mean(0) for s in shards]
+    unbiased = [x.var(0)] * k
+    say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
+    yield say(
+        "the mean on each rank",
+        means,
+        [mean] * k,
+        {
+            "every rank has the mean of its own rows": of_ranks,
+            "a mean of means counts a row of a small rank more: add up sums and "
+            "counts": [sum(of_ranks) / k] * k,
+        },
+    )
+    yield say(
+        "the variance on each rank",
+        variances,
+        [var] * k,
+        {
+            "this is the unbiased variance: divide by the rows, not by "
+            "rows - 1": unbiased
+        },
+    )
+    if k > 1:
+        yield say(
+            "how often does each communicate?",
+            calls,
+            [1] * k,
+            {"put sums, squares and count into one tensor, and sum that": True},
+        )
 
 
-@exercise("ps6/allreduce_sum", points=3, seconds=60)
-def allreduce_sum(random, AllReduceSum):
+@exercise("ps6/allreduce_sum", points=3, seconds=60, cases=[2, 3, 4, 1])
+def allreduce_sum(random, AllReduceSum, *, k):
     """Sum over ranks, then go back; beside the sum the gradient has another way."""
-    for k in 2, 3, 4, 1:
-        shape = random.choice([(), (2,), (3,), (2, 3)])
-        x, t, weights = (rand(random, k, *shape) for _ in range(3))
+    shape = random.choice([(), (2,), (3,), (2, 3)])
+    x, t, weights = (rand(random, k, *shape) for _ in range(3))
 
-        def work(parts=(x, t, weights)):
-            x, t, weights = (part[dist.get_rank()].clone() for part in parts)
-            x.requires_grad_()
-            t.requires_grad_()
-            beside = t * 1  # made before the sum, so backward comes here after it
-            (y,) = tensors([AllReduceSum.apply(x)], 1, "AllReduceSum.apply")
-            ((y + beside) * weights).sum().backward()
-            return y, x, x.grad, t.grad
+    def work():
+        rank = dist.get_rank()
+        own_x, own_t = (part[rank].clone().requires_grad_() for part in (x, t))
+        beside = own_t * 1  # made before the sum, so backward comes here after it
+        (y,) = tensors([AllReduceSum.apply(own_x)], 1, "AllReduceSum.apply")
+        ((y + beside) * weights[rank]).sum().backward()
+        return y, own_x, own_x.grad, own_t.grad
 
-        y, after, x_grad, t_grad = zip(*on_ranks(work, k, SECONDS))
-        say = about(f"{k} ranks, x = {shorten(x, 150)}")
-        back = f"the gradients that arrive are {shorten(weights, 150)};"
-        yield say(
-            "y = AllReduceSum.apply(x) on each rank",
-            y,
-            [x.sum(0)] * k,
-            {"every rank has its own x: nothing was added": x},
-        )
-        yield say(
-            "x afterwards",
-            after,
-            x,
-            {
-                "dist.all_reduce writes into the tensor that it is given: clone "
-                "first": True
-            },
-        )
-        yield say(
-            f"{back} x.grad on each rank",
-            x_grad,
-            [weights.sum(0)] * k,
-            {
-                "the gradient goes back as if y were x. But a rank's x is in every "
-                "rank's y: what comes back is the sum over ranks": weights
-            },
-        )
-        yield say(
-            f"{back} the gradient that also goes to another tensor, t",
-            t_grad,
-            weights,
-            {
-                "backward writes into the gradient that it is given, and others use "
-                "that too: clone first": True
-            },
-        )
+    y, after, x_grad, t_grad = zip(*on_ranks(work, k, SECONDS))
+    say = about(f"{k} ranks, x = {shorten(x, 150)}")
+    back = f"the gradients that arrive are {shorten(weights, 150)};"
+    yield say(
+        "y = AllReduceSum.apply(x) on each rank",
+        y,
+        [x.sum(0)] * k,
+        {"every rank has its own x: nothing was added": x},
+    )
+    yield say(
+        "x afterwards",
+        after,
+        x,
+        {"dist.all_reduce writes into the tensor that it is given: clone first": True},
+    )
+    yield say(
+        f"{back} x.grad on each rank",
+        x_grad,
+        [weights.sum(0)] * k,
+        {
+            "the gradient goes back as if y were x. But a rank's x is in every "
+            "rank's y: what comes back is the sum over ranks": weights
+        },
+    )
+    yield say(
+        f"{back} the gradient that also goes to another tensor, t",
+        t_grad,
+        weights,
+        {
+            "backward writes into the gradient that it is given, and others use "
+            "that too: clone first": True
+        },
+    )
 
 
-def parts():
+def supply():
     """Return the sum that `SyncBatchNorm` is judged with: torch's own."""
     from torch.distributed.nn.functional import all_reduce
 
     return {"AllReduceSum": SimpleNamespace(apply=all_reduce)}
 
 
-@exercise("ps6/sync_batch_norm", points=5, seconds=60, parts=parts)
-def sync_batch_norm(random, SyncBatchNorm):
+@exercise(
+    "ps6/sync_batch_norm", points=5, seconds=60, supply=supply, cases=[2, 3, 4, 1]
+)
+def sync_batch_norm(random, SyncBatchNorm, *, k):
     """Train for two steps on ranks, then evaluate: there, and where no ranks are."""
-    for k in 2, 3, 4, 1:
-        features = random.randint(2, 3)
-        steps = [
-            [[rand(random, size, features) for size in sizes] for _ in range(2)]
-            for sizes in (_sizes(random, k), _sizes(random, k))
-        ]
-        test, options = (
-            rand(random, 3, features),
-            {"eps": random.uniform(0.01, 0.1), "momentum": random.uniform(0.15, 0.4)},
+    features = random.randint(2, 3)
+    sizes_of_steps = _sizes(random, k), _sizes(random, k)
+    steps = []  # for each (xs, factors): what a rank is given, and weighs its loss with
+    for sizes in sizes_of_steps:
+        xs = [rand(random, size, features) for size in sizes]
+        steps.append((xs, [rand(random, size, features) for size in sizes]))
+    test = rand(random, 3, features)
+    options = {"eps": random.uniform(0.01, 0.1), "momentum": random.uniform(0.15, 0.4)}
+    truth = nn.BatchNorm1d(features, **options).double()
+    for part in list(truth.state_dict().values())[:4]:  # the fifth is a count
+        part.copy_(rand(random, features).abs() + 0.5)
+    begin = copy.deepcopy(truth)
+
+    def own():
+        norm = SyncBatchNorm(len(begin.weight), **options).double()
+        norm.load_state_dict(begin.state_dict())
+        return norm
+
+    def work():
+        norm, results = own(), []
+        for step in steps:
+            x, factors = (part[dist.get_rank()] for part in step)
+            norm.zero_grad()
+            (y,) = tensors([norm(x.requires_grad_())], 1, "SyncBatchNorm")
+            (y * factors).sum().backward()
+            statistics = norm.running_mean, norm.running_var
+            grads = x.grad, norm.weight.grad, norm.bias.grad
+            results.append(numbers([y, *statistics, *grads]))
+        return results, any(part.requires_grad for part in norm.buffers())
+
+    results, on_a_graph = zip(*on_ranks(work, k, SECONDS))
+    for number, (xs, factors) in enumerate(steps):
+        got = list(zip(*(of_rank[number] for of_rank in results)))
+        say = about(
+            f"{k} ranks, step {number + 1}, eps {truth.eps:.3f}, momentum "
+            f"{truth.momentum:.3f}, x = {shorten(xs, 200)}"
         )
-        truth = nn.BatchNorm1d(features, **options).double()
-        for part in list(truth.state_dict().values())[:4]:  # the fifth is a count
-            part.copy_(rand(random, features).abs() + 0.5)
-        begin = copy.deepcopy(truth)
-
-        def own(begin=begin, options=options):
-            norm = SyncBatchNorm(len(begin.weight), **options).double()
-            norm.load_state_dict(begin.state_dict())
-            return norm
-
-        def work(own=own, steps=steps, test=test):
-            norm, results = own(), []
-            for step in steps:
-                x, factors = (part[dist.get_rank()] for part in step)
-                norm.zero_grad()
-                (y,) = tensors([norm(x.requires_grad_())], 1, "SyncBatchNorm")
-                (y * factors).sum().backward()
-                results.append(
-                    numbers(
-                        [
-                            y,
-                            norm.running_mean,
-                            norm.running_var,
-                            x.grad,
-                            norm.weight.grad,
-                            norm.bias.grad,
-                        ]
-                    )
-                )
-            return results, any(part.requires_grad for part in norm.buffers())
-
-        results, on_a_graph = zip(*on_ranks(work, k, SECONDS))
-        for number, (xs, factors) in enumerate(steps):
-            got = list(zip(*(of_rank[number] for of_rank in results)))
-            say = about(
-                f"{k} ranks, step {number + 1}, eps {truth.eps:.3f}, momentum "
-                f"{truth.momentum:.3f}, x = {shorten(xs, 200)}"
-            )
-            yield from _forward(say, truth, xs, *got[:3])
-            yield from _backward(say, truth, xs, factors, *got[3:])
-        yield about(f"{k} ranks")(
-            "do running statistics hang on a graph?",
-            on_a_graph,
-            [False] * k,
-            {
-                "update them under torch.no_grad(), or every step's graph stays in "
-                "memory": True
-            },
-        )
-        yield _eval(own().eval(), begin.eval(), test)
+        yield from _forward(say, truth, xs, *got[:3])
+        yield from _backward(say, truth, xs, factors, *got[3:])
+    yield about(f"{k} ranks")(
+        "do running statistics hang on a graph?",
+        on_a_graph,
+        [False] * k,
+        {
+            "update them under torch.no_grad(), or every step's graph stays in "
+            "memory": True
+        },
+    )
+    yield _eval(own().eval(), begin.eval(), test)
 
 
 def _forward(say, norm, xs, y, *statistics):
@@ -301,13 +285,10 @@ def accumulate(random, accumulate):
     """Take two steps; see what goes through the model at once."""
     for count, kind in zip((2, 3, 4, 1), linear.KINDS):
         lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
-        steps = [
-            [
-                linear.draw_batch(random, size)
-                for size in random.sample(range(1, 7), count)
-            ]
-            for _ in range(2)
-        ]
+        steps = []
+        for _ in range(2):
+            sizes = random.sample(range(1, 7), count)
+            steps.append([linear.draw_batch(random, size) for size in sizes])
         model = linear.layer(weight, grad=stale)
         rule = linear.optimizer(kind, model.parameters(), lr)
         forwards = linear.Forwards(model)
@@ -332,41 +313,41 @@ def accumulate(random, accumulate):
             weight = right
 
 
-@exercise("ps6/accumulate_ddp", points=3, seconds=60)
-def accumulate_ddp(random, accumulate_ddp):
+@exercise(
+    "ps6/accumulate_ddp",
+    points=3,
+    seconds=60,
+    cases=list(zip((2, 3, 4, 1), linear.KINDS)),
+)
+def accumulate_ddp(random, accumulate_ddp, *, k, kind):
     """Take two steps on ranks with torch's DDP; count averages."""
-    for k, kind in zip((2, 3, 4, 1), linear.KINDS):
-        lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
-        steps = [
-            [
-                [linear.draw_batch(random, random.randint(1, 6)) for _ in range(count)]
-                for _ in range(k)
-            ]
-            for count in (random.choice([2, 3]), 1 if k % 2 else 2)
-        ]
+    lr, (weight, stale) = random.uniform(0.1, 1), (rand(random, 4, 3) for _ in "ab")
+    steps = []  # for each the microbatches of every rank
+    for count in (random.choice([2, 3]), 1 if k % 2 else 2):
+        steps.append([linear.draw_batches(random, count, 1, 6) for _ in range(k)])
 
-        def work(weight=weight, stale=stale, kind=kind, lr=lr, steps=steps):
-            def take(model, *others):
-                accumulate_ddp(model, F.cross_entropy, *others)
+    def work():
+        def take(model, *others):
+            accumulate_ddp(model, F.cross_entropy, *others)
 
-            model = linear.layer(weight, grad=stale)
-            rule = linear.optimizer(kind, model.parameters(), lr)
-            return ddp_steps(model, rule, steps, take)
+        model = linear.layer(weight, grad=stale)
+        rule = linear.optimizer(kind, model.parameters(), lr)
+        return ddp_steps(model, rule, steps, take)
 
-        results = zip(*on_ranks(work, k, SECONDS))
-        after = linear.descend(
-            [weight], [sum(step, []) for step in steps], lr, kind, linear.whole
+    results = zip(*on_ranks(work, k, SECONDS))
+    after = linear.descend(
+        [weight], [sum(step, []) for step in steps], lr, kind, linear.whole
+    )
+    for number, (ranks, got, (right,)) in enumerate(zip(steps, results, after)):
+        sizes = [[len(y) for _, y in batches] for batches in ranks]
+        say = about(
+            f"{k} ranks, microbatches of {sizes} rows, {kind}, lr "
+            f"{lr:.3f}, step {number + 1}"
         )
-        for number, (ranks, got, (right,)) in enumerate(zip(steps, results, after)):
-            sizes = [[len(y) for _, y in batches] for batches in ranks]
-            say = about(
-                f"{k} ranks, microbatches of {sizes} rows, {kind}, lr "
-                f"{lr:.3f}, step {number + 1}"
-            )
-            yield weights(say, ranks, lr, weight, got, right, kind == "SGD")
-            yield from averages(say, len(sizes[0]), got)
-            yield from linear.one_by_one(say, max(map(max, sizes)), got)
-            weight = right
+        yield weights(say, ranks, lr, weight, got, right, kind == "SGD")
+        yield from averages(say, len(sizes[0]), got)
+        yield from linear.one_by_one(say, max(map(max, sizes)), got)
+        weight = right
 
 
 def ddp_steps(module, rule, steps, step):
@@ -387,7 +368,7 @@ def ddp_steps(module, rule, steps, step):
 
     model.register_comm_hook(None, note)
     for ranks in steps:
-        with watched() as calls, forwards:
+        with calls_of_collectives() as calls, forwards:
             step(
                 model,
                 linear.cloned(ranks[dist.get_rank()]),
@@ -414,25 +395,20 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
     """
     k, n, batches = len(ranks), len(ranks[0]), sum(ranks, [])
     got, (means,) = [one["weight"] for one in got], linear.gradients([weight], batches)
-    hints = (
-        linear.STEPPED
-        if not plain
-        else {
+    hints = linear.STEPPED
+    if plain:
+        differ, of_means = unequal(got), [weight - lr * means] * k
+        small = k > 1 and [weight + (right - weight) / k] * k
+        hints = {
             "replicas differ: one stepped with a gradient that was not averaged. Step "
-            "after the last backward, whose forward stands outside of no_sync": unequal(
-                got
-            ),
+            "after the last backward, whose forward stands outside of no_sync": differ,
             f"the step is {k} times too small: DDP takes the mean over ranks, so a sum "
-            "needs the factor world_size": k > 1
-            and [weight + (right - weight) / k] * k,
-            "this is a mean of means: a row of a small microbatch counts more": [
-                weight - lr * means
-            ]
-            * k,
+            "needs the factor world_size": small,
+            "this is a mean of means: a row of a small microbatch counts "
+            "more": of_means,
             "one step is wanted, after the last microbatch, and gradients are cleared "
             "once, before the first": n > 1,
         }
-    )
     return say("the weights on each rank", got, [right] * k, hints)
 
 

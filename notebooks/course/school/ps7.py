@@ -98,34 +98,22 @@ def _drawn(random, kinds):
 
 def _earned(planted, verdicts):
     """Return None, or the points, and what was accused and right, or else got away."""
-    accused, away = (
-        sorted(
-            words
-            for (words, _, right), same in zip(planted, verdicts, strict=True)
-            if right is kind and same is not kind
-        )
-        for kind in (True, False)
-    )
+    accused, away = [], []
+    for (words, _, right), same in zip(planted, verdicts, strict=True):
+        if right and not same:
+            accused.append(words)
+        if same and not right:
+            away.append(words)
     if not accused and not away:
         return None
-    caught, points = BUGS - len(away), 0 if accused else A_BUG * (BUGS - len(away))
+    caught = BUGS - len(away)
+    points, hint = A_BUG * caught, f"got away: {'; '.join(sorted(away))}"
+    if accused:
+        points, hint = 0, f"accused, and right: {'; '.join(sorted(accused))}"
     names = "bugs caught", "right programs accused", "points"
-    got, wanted = (
-        dict(zip(names, counts))
-        for counts in ((caught, len(accused), points), (BUGS, 0, POINTS))
-    )
-    return Partly(
-        about(GIVEN)(
-            "your test",
-            got,
-            wanted,
-            {
-                f"{'accused, and right' if accused else 'got away'}: "
-                f"{'; '.join(accused or away)}": True
-            },
-        ),
-        points,
-    )
+    got = dict(zip(names, (caught, len(accused), points)))
+    wanted = dict(zip(names, (BUGS, 0, POINTS)))
+    return Partly(about(GIVEN)("your test", got, wanted, {hint: True}), points)
 
 
 def _verdict(said):
@@ -169,10 +157,10 @@ def same_on_ranks(random, same_on_ranks):
 
     ranks, error = attempt(work, WORLD_SIZE, SECONDS)
     yield failed(GIVEN, error, WANTED)
-    # a rank that waited for one that had its verdict already was no witness
-    yield _earned(
-        planted, [all(one is True for one in verdicts) for verdicts in zip(*ranks)]
-    )
+    said = []  # the same on all ranks? One that waited in vain has no verdict: None
+    for verdicts in zip(*ranks):
+        said.append(all(one is True for one in verdicts))
+    yield _earned(planted, said)
 
 
 @exercise("ps7/assert_same", points=POINTS, seconds=SECONDS)
@@ -283,9 +271,9 @@ def _seen(roll, assert_same, model, words, source, right):
 def _bytes(value):
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes, value))
-    return (
-        len(value) if isinstance(value, (str, bytes)) else (getattr(value, "nbytes", 0))
-    )
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    return getattr(value, "nbytes", 0)
 
 
 def _machine(random, a, b, speed=(1.0,)):
@@ -303,7 +291,9 @@ def _machine(random, a, b, speed=(1.0,)):
         def call():
             nonlocal now, busy
             i = next(calls)
-            usual = factor ** (i % n == turn) * (1 + random.uniform(-noise, noise))
+            usual = 1 + random.uniform(-noise, noise)
+            if i % n == turn:
+                usual *= factor
             slower = next(speeds) * (first[i] if i < len(first) else usual)
             busy = max(now, busy) + seconds * slower
             now = busy if launch is None else now + launch

@@ -1,6 +1,7 @@
 """Problem set 9, predict before you pay: prices, two all-reduces, the best bucket.
 
-What is right is counted, message by message. Arguments with a default are mistakes.
+What is right is counted, message by message. Where a helper has arguments with a
+default, another value makes a mistake: hints are told to who makes it.
 """
 
 import math
@@ -29,11 +30,8 @@ def fit(random, fit):
     """Hand over what was measured: two sizes without noise, then many with it."""
     for count, noise in (2, 0), (7, 0.15), (9, 0.1), (6, 0.2):
         alpha, beta = random.uniform(5e-6, 40e-6), random.uniform(3e-11, 8e-10)
-        sizes = [
-            256,
-            2**26,
-            *(round(2 ** random.uniform(9, 26)) for _ in range(count - 2)),
-        ]
+        drawn = [round(2 ** random.uniform(9, 26)) for _ in range(count - 2)]
+        sizes = [256, 2**26, *drawn]
         random.shuffle(sizes)
         seconds = [
             (alpha + beta * size) * random.uniform(1 - noise, 1 + noise)
@@ -47,10 +45,7 @@ def fit(random, fit):
             {
                 "alpha comes first, then beta": [MICRO * beta, PICO * alpha],
                 "beta is the seconds of a byte: this is a bandwidth, bytes in a "
-                "second": [
-                    MICRO * alpha,
-                    PICO / beta,
-                ],
+                "second": [MICRO * alpha, PICO / beta],
                 "each error counts relative to its measurement: divide it by "
                 "that": _scaled(_line(sizes, seconds, 0), MICRO, PICO),
             },
@@ -67,10 +62,10 @@ def _line(sizes, seconds, power=1):
 
 def _scaled(value, *units):
     """Return numbers in other units; anything else as it is."""
-    parts = flat(numbers(value))
-    if len(parts) != len(units) or {*map(type, parts)} - {int, float}:
-        return parts
-    return [part * unit for part, unit in zip(parts, units)]
+    found = flat(numbers(value))
+    if len(found) != len(units) or any(type(one) not in (int, float) for one in found):
+        return found
+    return [number * unit for number, unit in zip(found, units)]
 
 
 @exercise("ps9/allreduce_seconds", points=3)
@@ -78,42 +73,40 @@ def allreduce_seconds(random, allreduce_seconds):
     """Ask for the seconds of each way, for many world sizes and tensors."""
     alpha, beta = random.uniform(2e-6, 20e-6), random.uniform(2e-12, 9e-10)
     for way in "star", "ring", "tree", "halving-doubling":
-        counts = [1, 2, 4, 2 ** random.randint(3, 12)]
-        if way != "halving-doubling":
-            counts += [3, random.randint(5, 7), random.randint(9, 4000)]
-        asked = [
-            (n, 4 * numel)
-            for n in counts
-            for numel in (
-                random.randint(10**4, 10**9),
-                random.randint(1, 50),
-                4 * n + 1,
-                0,
-            )
+        yield from _seconds_of_a_way(random, allreduce_seconds, way, alpha, beta)
+
+
+def _seconds_of_a_way(random, allreduce_seconds, way, alpha, beta):
+    """Ask for the seconds of one way."""
+    counts = [1, 2, 4, 2 ** random.randint(3, 12)]
+    if way != "halving-doubling":
+        counts += [3, random.randint(5, 7), random.randint(9, 4000)]
+    asked = []  # (world size, bytes of the tensor)
+    for n in counts:
+        numels = random.randint(10**4, 10**9), random.randint(1, 50), 4 * n + 1, 0
+        asked += [(n, 4 * numel) for numel in numels]
+
+    def priced(steps=len, factor=1, up=True):  # what has a default is a mistake
+        halves = [_messages(way, n, size // 4, up) for n, size in asked]
+        return [
+            2 * MICRO * (steps(half) * alpha + 4 * factor * sum(half) * beta)
+            for half in halves
         ]
 
-        def priced(steps=len, numbers=1, up=True, way=way, asked=asked):
-            halves = [_messages(way, n, size // 4, up) for n, size in asked]
-            return [
-                2 * MICRO * (steps(half) * alpha + 4 * numbers * sum(half) * beta)
-                for half in halves
-            ]
-
-        got = [allreduce_seconds(way, n, size, alpha, beta) for n, size in asked]
-        yield about(f"alpha {alpha:.4g} s, beta {beta:.4g} s a byte, way {way!r}")(
-            f"microseconds for (world_size, size) {', '.join(map(str, asked))}",
-            _scaled(got, *[MICRO] * len(asked)),
-            priced(),
-            {
-                "this is one half: sums come in, and go out again": [
-                    microseconds / 2 for microseconds in priced()
-                ],
-                "alpha is paid in each step, not once": priced(steps=bool),
-                "`size` is in bytes already: no factor of 4": priced(numbers=4),
-                "round up, to whole numbers and whole steps: all wait for the "
-                "longest": priced(up=False),
-            },
-        )
+    got = [allreduce_seconds(way, n, size, alpha, beta) for n, size in asked]
+    right = priced()
+    yield about(f"alpha {alpha:.4g} s, beta {beta:.4g} s a byte, way {way!r}")(
+        f"microseconds for (world_size, size) {', '.join(map(str, asked))}",
+        _scaled(got, *[MICRO] * len(asked)),
+        right,
+        {
+            "this is one half: sums come in, and go out again": [t / 2 for t in right],
+            "alpha is paid in each step, not once": priced(steps=bool),
+            "`size` is in bytes already: no factor of 4": priced(factor=4),
+            "round up, to whole numbers and whole steps: all wait for the "
+            "longest": priced(up=False),
+        },
+    )
 
 
 def _messages(way, n, numel, up=True):
@@ -143,48 +136,48 @@ def halving_doubling(random, halving_doubling):
     yield from run_programs(several, halving_doubling, summed_in_chunks, bounds, HALVES)
 
 
-@exercise("ps9/two_level", points=4)
-def two_level(random, two_level):
+@exercise(
+    "ps9/two_level",
+    points=4,
+    cases=[(4, 2), (6, 3), (8, 4), (6, 2), (3, 3), (3, 1), (1, 1)],
+)
+def two_level(random, two_level, *, k, g):
     """Run it on nodes; what leaves a node is counted, too."""
-    for k, g in (4, 2), (6, 3), (8, 4), (6, 2), (3, 3), (3, 1), (1, 1):
-        nodes, numel = k // g, random.randint(k, 3 * k)
-        chunk = -(-numel // g)
-        outside = 2 * (nodes - 1) * -(-chunk // nodes)  # of each rank
+    nodes, numel = k // g, random.randint(k, 3 * k)
+    chunk = -(-numel // g)
+    outside = 2 * (nodes - 1) * -(-chunk // nodes)  # of each rank
+    most = g * outside
 
-        def bounds(k, sizes, g=g, nodes=nodes, chunk=chunk, outside=outside):
-            return 2 * (g + nodes - 2), 2 * (g - 1) * chunk + outside, 2 * (k - 1)
+    def bounds(k, sizes):
+        return 2 * (g + nodes - 2), 2 * (g - 1) * chunk + outside, 2 * (k - 1)
 
-        def between(held, done, g=g, nodes=nodes, most=g * outside):
-            out = [
-                sum(
-                    count
-                    for _, sender, receiver, count in done["messages"]
-                    if sender // g == i != receiver // g
-                )
-                for i in range(nodes)
-            ]
-            right = f"at most {most}"
-            return about(f"{describe(held)}, {g} in a node")(
-                "the numbers in the tensors are right; numbers out of each node",
-                right if max(out) <= most else str(out),
-                right,
-                {"sum inside the node first: then only sums leave it": True},
-            )
-
-        yield from run_programs(
-            [[rand(random, numel) for _ in range(k)]],
-            lambda rank, k, tensor, g=g: two_level(rank, k, tensor, g),
-            summed_in_chunks,
-            bounds,
-            LEVELS,
-            between,
+    def between(held, done):
+        out = [0] * nodes
+        for _, sender, receiver, count in done["messages"]:
+            if sender // g != receiver // g:
+                out[sender // g] += count
+        right = f"at most {most}"
+        return about(f"{describe(held)}, {g} in a node")(
+            "the numbers in the tensors are right; numbers out of each node",
+            right if max(out) <= most else str(out),
+            right,
+            {"sum inside the node first: then only sums leave it": True},
         )
 
+    yield from run_programs(
+        [[rand(random, numel) for _ in range(k)]],
+        lambda rank, k, tensor: two_level(rank, k, tensor, g),
+        summed_in_chunks,
+        bounds,
+        LEVELS,
+        between,
+    )
 
-MISTAKES = {  # in best_cap
+
+MISTAKES = {  # in best_cap: {hint: arguments of _best}
     "a bucket that holds just `cap` bytes is not too large": {"strict": True},
     "a bucket is ready when its last gradient is, not its first": {"begun": True},
-    "of several caps with the same end, the largest is wanted": {"sign": 1},
+    "of several caps with the same end, the largest is wanted": {"largest": False},
 }
 
 
@@ -194,6 +187,7 @@ def finish(random, finish, best_cap):
     several = [_situation(random, count) for count in [1, *range(4, 10)] * 4]
     for one in several:
         buckets = list(zip(one.ready, one.sizes))
+        short = _end(one, buckets, steps=1)
         one.say = about(f"ready {one.ready}, sizes {one.sizes}, {one.link}, N {one.n}")
         yield one.say(
             "finish",
@@ -202,26 +196,19 @@ def finish(random, finish, best_cap):
             {
                 "buckets share the link: one is sent when the one before it has "
                 "arrived": _end(one, buckets, queue=False),
-                "each bucket has 2 (N - 1) steps, and each of these costs alpha": _end(
-                    one, buckets, steps=1
-                ),
-                "a step sends 1 / N of a bucket": _end(one, buckets, parts=1),
+                "each bucket has 2 (N - 1) steps, and each of these costs alpha": short,
+                "a step sends 1 / N of a bucket": _end(one, buckets, chunks=1),
             },
         )
     found = [
         best_cap([*one.ready], [*one.sizes], one.link, one.n, [*one.caps])
         for one in several
     ]
+    hints = {}
+    for hint, how in MISTAKES.items():
+        hints[hint] = close(numbers(found), [_best(one, **how) for one in several])
     for one, cap in zip(several, found):
-        yield one.say(
-            f"best_cap of {one.caps}",
-            cap,
-            _best(one),
-            {
-                hint: close(numbers(found), [_best(other, **how) for other in several])
-                for hint, how in MISTAKES.items()
-            },
-        )
+        yield one.say(f"best_cap of {one.caps}", cap, _best(one), hints)
 
 
 def _situation(random, count):
@@ -251,19 +238,20 @@ def _buckets(one, cap, strict=False, begun=False):
     return full
 
 
-def _end(one, buckets, queue=True, steps=None, parts=None):
+def _end(one, buckets, queue=True, steps=None, chunks=None):
     """Return when the last of these buckets has arrived."""
     now, rounds = 0, 2 * (one.n - 1)
     for start, size in buckets:
-        took = (steps or rounds) * one.link.alpha + (
-            rounds / (parts or one.n) * size / one.link.bandwidth
-        )
+        sent = rounds / (chunks or one.n) * size
+        took = (steps or rounds) * one.link.alpha + sent / one.link.bandwidth
         now = max(now, start) + took if queue else max(now, start + took)
     return now
 
 
-def _best(one, sign=-1, **how):
-    """Return the cap with the earliest end."""
-    return min(
-        one.caps, key=lambda cap: (_end(one, _buckets(one, cap, **how)), sign * cap)
-    )
+def _best(one, largest=True, **how):
+    """Return the cap with the earliest end, and of several such caps the largest."""
+
+    def key(cap):
+        return _end(one, _buckets(one, cap, **how)), -cap if largest else cap
+
+    return min(one.caps, key=key)

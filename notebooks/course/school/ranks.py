@@ -3,10 +3,10 @@
     on_ranks   what a function returns on every rank
     attempt    the same, or the error that kept the ranks from an end
     failed     what to tell a learner whose ranks came to no end
-    watched    a list that grows by every call of a collective
+    calls_of_collectives    a list that grows by every call of a collective
     Roll       in a rank: no collective begins before all ranks have come to it
 
-Watched is a collective that is called by its name in torch.distributed: what torch
+A collective is noted if it is called by its name in torch.distributed; what torch
 calls inside itself is not. Without Roll, a collective that some rank never calls would
 hang. With it every rank first signs in the group's store, and looks who else has
 signed: a missing rank is a number.
@@ -117,12 +117,12 @@ def _place(error):
 
 
 @contextmanager
-def watched(before=lambda name: None, names=(*COLLECTIVES, *PAIRS)):
+def calls_of_collectives(before=lambda name: None, names=(*COLLECTIVES, *PAIRS)):
     """Yield a list; while the block runs, each call of a collective adds to it.
 
     An all-reduce adds how many numbers it is handed, any other its name.
     before: called with the name of a collective before it starts. names: of those that
-    are watched.
+    are noted.
     """
     calls, real = [], {name: getattr(dist, name) for name in names}
 
@@ -147,7 +147,7 @@ class Roll(ExitStack):
     def __enter__(self):
         self.store = dist.distributed_c10d._get_default_store()
         self.scope, self.absent, self.signing = 0, 0, False
-        self.seen = self.enter_context(watched(self._sign))
+        self.seen = self.enter_context(calls_of_collectives(self._sign))
         init = DDP.__init__
 
         def hooked(model, *args, **kwargs):

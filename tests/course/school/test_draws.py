@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from course.school.draws import (
     META,
+    calls_of_lenet,
     images,
     moved,
     rand,
@@ -15,7 +16,6 @@ from course.school.draws import (
     summed,
     tensors,
     together,
-    watched,
 )
 from manual_dp import init_params, lenet
 
@@ -45,7 +45,7 @@ def test_what_is_no_list_of_so_many_tensors_is_refused(value, message):
 def test_each_call_of_lenet_is_noted_with_its_weights_first_pixels_and_gradients():
     X, params = images(random.Random(0), 5)[0], init_params("he", dtype=torch.float64)
     other, before = [p.clone() for p in params], F.conv2d
-    with watched() as calls:
+    with calls_of_lenet() as calls:
         lenet(X[:3], params)
         with torch.no_grad():
             lenet(X[3:], other)

@@ -1,4 +1,4 @@
-"""Answers on ranks: what comes back, what counts as blank, and what is watched."""
+"""Answers on ranks: what comes back, what counts as blank, which calls are noted."""
 
 import pytest
 import torch
@@ -7,9 +7,9 @@ import torch.distributed as dist
 from course.school.ranks import (
     WAITED,
     attempt,
+    calls_of_collectives,
     failed,
     on_ranks,
-    watched,
 )
 from manual_dp.ranks import RankError
 
@@ -74,7 +74,7 @@ def test_ranks_that_came_to_no_results_are_told_a_hint(kind, error, said):
 def test_all_reduces_are_noted_by_their_size_and_others_by_their_name():
     def work():
         seen, t = [], torch.ones(3)
-        with watched(seen.append) as calls:
+        with calls_of_collectives(seen.append) as calls:
             dist.all_reduce(t)
             dist.all_reduce(tensor=t[:2])
             dist.broadcast(t, 0)
@@ -92,6 +92,6 @@ def test_a_collective_does_not_begin_if_the_function_before_it_raises():
 
     before = dist.all_reduce
     with pytest.raises(ValueError, match="all_reduce"):
-        with watched(refuse) as calls:
+        with calls_of_collectives(refuse) as calls:
             dist.all_reduce(torch.ones(1))
     assert calls == [] and dist.all_reduce is before

@@ -1,4 +1,4 @@
-"""Right answers, a file for each set: {exercise: {style: cell}}."""
+"""Right answers, a file for each set or topic: {exercise: {style: cell}}."""
 
 from tests.course.school import wrong
 from tests.course.school.wrong import filled, tables

@@ -112,4 +112,35 @@ def ring_allreduce(rank, world_size, tensor):
             ),
         ),
     },
+    "allreduce/reduce_scatter": {
+        "a message that grows": """
+def reduce_scatter(chunks):
+    n = len(chunks)
+    message = [chunks[r][r - 1] for r in range(n)]
+    for step in range(1, n):
+        message = [message[r - 1] + chunks[r][(r - 1 - step) % n] for r in range(n)]
+    for r in range(n):
+        chunks[r][r].copy_(message[r])
+""",
+        "the ring the other way, torch.add into what was there": changed(
+            "allreduce/reduce_scatter",
+            ("(rank + 1) % n", "rank - 1"),
+            PLACE="(rank + 1 + step)",
+            WRITE="torch.add(chunks[peer][i], chunks[rank][i], out=chunks[peer][i])",
+        ),
+    },
+    "allreduce/allgather": {
+        "all send before any copies": changed(
+            "allreduce/allgather",
+            (
+                "        for rank",
+                "        sent = ["
+                "own[(r - step) % n].clone() for r, own in enumerate(chunks)]\n        for rank",
+            ),
+            WRITE="chunks[peer][i].copy_(sent[rank])",
+        ),
+        "zeroed, then added": changed(
+            "allreduce/allgather", WRITE="chunks[peer][i].zero_().add_(chunks[rank][i])"
+        ),
+    },
 }

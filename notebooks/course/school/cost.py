@@ -1,0 +1,133 @@
+"""Exercises of lessons: the seconds of all-reduces, the hours of a run with deaths."""
+
+from course.school.checks import about, exercise, numbers
+
+
+@exercise("count_price_look/allreduce")
+def allreduce(random, allreduce):
+    """Ask for the seconds of some rings."""
+    for size, n, a, b in (10, 4, 0.5, 4), (1000, 3, 2, 8), (7, 2, 0.25, 10):
+        right, uncut = _ring(size, n, a, b), _ring(size * n, n, a, b)
+        say = about(f"size {size}, ranks {n}, alpha {a}, bandwidth {b}")
+        yield say(
+            "seconds",
+            allreduce(size, n, a, b),
+            right,
+            {
+                "a round sends one chunk: cut the tensor into `ranks` chunks": uncut,
+                "this is one message: a ring sends one in every round": a + size / b,
+                "this is half: the sums must reach every rank": right / 2,
+                "alpha is paid in every round, not once": a + _ring(size, n, 0, b),
+                "a message costs alpha, too": _ring(size, n, 0, b),
+                "a ring of N ranks has 2 (N - 1) rounds": 2 * n * (a + size / n / b),
+            },
+        )
+
+
+@exercise("count_price_look/two_levels")
+def two_levels(random, two_levels):
+    """Ask for the seconds of nodes, where each link differs."""
+    fast, slow = (0.25, 16), (1.5, 2)
+    for size, m, g in (24, 4, 8), (60, 3, 2), (7, 16, 4):
+        inside, between = _ring(size, g, *fast), _ring(size, m, *slow)
+        twice = 2 * inside + between
+        say = about(f"size {size}, {m} nodes of {g}, inside {fast}, between {slow}")
+        yield say(
+            "seconds",
+            two_levels(size, m, g, fast, slow),
+            inside + between,
+            {
+                "all rings of a node share its link: it carries the bytes of all of "
+                "them": inside + _ring(size / g, m, *slow),
+                "a ring over all GPUs is one level": _ring(size, m * g, *slow),
+                "half of the inner ring comes first, half last: pay for it once": twice,
+                "the links have changed places: `inside` joins the GPUs of a "
+                "node": _ring(size, g, *slow) + _ring(size, m, *fast),
+            },
+        )
+
+
+def _ring(size, n, alpha, bandwidth):
+    """Return the seconds of a ring: 2 (n - 1) rounds, in each a chunk goes on."""
+    return 2 * (n - 1) * (alpha + size / n / bandwidth)
+
+
+@exercise(
+    "count_price_look/sends",
+    cases=[(1, 2, 8, 4, 1, 4), (2, 3, 9, 1, 1, 2), (3, 6, 9, 3, 2, 1)],
+)
+def sends(random, sends, *, f, w, size, k, a, b):
+    """Ask when each bucket travels, on a slow wire and on a fast one."""
+
+    def price(part):
+        return a + part / b
+
+    def times(long, first=1, late=False, one=True, f=f):  # with defaults: mistakes
+        free, bars = 0, []
+        for i in range(k):
+            full = f + w * (1 if late else (i + first) / k)
+            start = max(full, free) if one else full
+            free = start + long
+            bars.append([start, free])
+        return bars
+
+    long = price(size / k)
+    bars = [list(bar) for bar in sends(f, w, size, k, price)]
+    say = about(f"forward {f}, backward {w}, size {size} in {k}, {a} + bytes / {b}")
+    yield say(
+        "start and end of each",
+        numbers(bars),
+        times(long),
+        {
+            "all wait for the end of backward: a bucket leaves when it is full": k > 1
+            and times(long, late=True),
+            "these travel at the same time: there is one wire": times(long, one=False),
+            "the first is full after 1 / B of backward": times(long, first=0),
+            "the clock starts with forward": times(long, f=0),
+            "every bucket sends all bytes: divide the size": times(price(size)),
+            "divide the bytes, not the price": times(price(size) / k),
+        },
+    )
+
+
+@exercise("many_machines/finish")
+def finish(random, finish):
+    """Give it no deaths, one while a file is written, and some that are drawn."""
+    drawn = sorted(random.randint(1, 40) + random.random() / 3 for _ in range(5))
+    some = random.randint(20, 30), random.randint(2, 4), 0.25, drawn
+    for case in (
+        (10, 4, 0.5, []),
+        (12, 5, 1, [3.3, 9.4, 99.5]),
+        (9, 3, 1, [2, 5.5]),
+        some,
+    ):
+        say = about("work {}, every {}, cost {}, deaths {}".format(*case))
+        yield say(
+            "hours",
+            finish(*case[:3], [*case[3]]),
+            _hours(*case),
+            {
+                "a save that is not finished does not count": _hours(*case, "half"),
+                "nothing is saved at the very end": _hours(*case, "last"),
+                "a save takes time, too": _hours(*case, "free"),
+                "a death costs the work since the last save": _hours(*case[:3], []),
+                "what was saved before a death is kept": _hours(*case, "all"),
+                "there is more than one death": _hours(*case[:3], case[3][:1]),
+                "at a death the run goes on at once, not later": _hours(*case, "late"),
+            },
+        )
+
+
+def _hours(work, every, cost, deaths, slip=None):
+    clock, done, deaths = 0, 0, [*deaths]
+    while done < work:
+        part = min(every, work - done)
+        saves = (done + part < work or slip == "last") and slip != "free"
+        end = clock + part + cost * saves
+        deaths = [death for death in deaths if death >= clock]
+        if deaths and deaths[0] < (clock + part if slip == "half" else end):
+            clock = end if slip == "late" else deaths.pop(0)
+            done *= slip != "all"
+        else:
+            clock, done = end, done + part
+    return clock

@@ -1,0 +1,281 @@
+"""Exercises of lessons: a DDP by hand, its buckets, local SGD, a test of one step."""
+
+from functools import partial
+from itertools import accumulate
+from math import nan
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from course.school.checks import about, close, exercise, so_many
+from course.school.draws import rand
+from course.school.linear import averaged, draw_batch, draw_batches, draw_layer, layer
+from course.school.ranks import WAITED, attempt, calls_of_collectives, failed
+
+LONGER = 20  # their first optimizer imports torch's compiler
+
+
+@exercise("ddp_by_hand/ddp", seconds=60, cases=[2, 3])
+def ddp_by_hand(random, MyDDP, *, k):
+    """Wrap networks that differ; look at the gradients after each of two backwards."""
+    starts, X = rand(random, k, 14), rand(random, k, 3, 3)
+
+    def work():
+        rank, steps = dist.get_rank(), []
+        module = _two_layers(starts[rank])
+        params = list(module.parameters())
+        model = MyDDP(module)
+        begun = parameters_to_vector(params)
+        for _ in range(2):
+            module.zero_grad()
+            with calls_of_collectives() as calls:
+                model(X[rank]).square().sum().backward()
+            steps.append(([list(calls)], _flat_gradient(module)))
+        return begun, steps
+
+    results, error = attempt(work, k)
+    yield failed(
+        so_many(k, "rank"),
+        error,
+        "gradients on every rank",
+        {
+            "`finish` ran in the first hook, before other gradients came: hand "
+            "over the function, queue_callback(self.finish)": "'NoneType'|callback",
+            "all ranks must call the same collectives: broadcast stands on those "
+            "that receive, too": WAITED,
+        },
+    )
+    say, (begun, steps) = about(so_many(k, "rank")), zip(*results)
+    changed = not close(begun[0], starts[0].tolist())
+    yield say(
+        "the weights on each rank when they are wrapped",
+        begun,
+        [starts[0]] * k,
+        {
+            "every rank keeps its own: overwrite them with rank 0's": starts,
+            "rank 0's own weights must stay as they are": changed,
+        },
+    )
+    own = []  # each rank's gradient, of its own rows
+    for x in X:
+        module = _two_layers(starts[0])
+        module(x).square().sum().backward()
+        own.append(_flat_gradient(module))
+    for step, found in enumerate(zip(*steps)):
+        sent, grads = zip(*found)
+        yield from _averaged(say, step, sent[0], grads, own)
+
+
+def _two_layers(start):
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)).double()
+    vector_to_parameters(start.clone(), module.parameters())
+    return module
+
+
+def _flat_gradient(module):
+    return torch.cat([p.grad.flatten() for p in module.parameters()])
+
+
+def _averaged(say, step, sent, grads, own):
+    """Compare the messages of rank 0 in a backward, and all ranks' gradients."""
+    k = len(own)
+    mean, four = sum(own) / k, len(sent[0]) == 4  # as many as there are parameters
+    misplaced = close(sorted(grads[0]), sorted(mean.tolist()))
+    yield say(
+        f"numbers in each message of backward {step + 1}",
+        sent,
+        [[14]],
+        {
+            "nothing was sent: the first hook of each backward asks for `finish`, with "
+            "queue_callback": [[]] if step == 0 else False,
+            "nothing was sent the second time: has `finish` made `queued` False "
+            "again?": [[]],
+            "every hook asked for `finish`: only the first one should": [[14] * 4],
+            "one message for each gradient: pack all into one flat tensor": four,
+        },
+    )
+    yield say(
+        f"the gradients on each rank after backward {step + 1}",
+        grads,
+        [mean] * k,
+        {
+            "every rank holds its own: write the mean back into each p.grad": own,
+            "this is the sum over ranks: the mean is wanted": [mean * k] * k,
+            "this is divided by the number of ranks twice": [mean / k] * k,
+            "these numbers stand at other places: unpack them in the order in which "
+            "they were packed": misplaced,
+        },
+    )
+
+
+@exercise("buckets/send_full")
+def send_full(random, send_full):
+    """Let gradients get ready in some orders; note what was sent after each."""
+    for sizes, shuffled in (
+        ([2, 1, 3], False),
+        ([1, 2, 1, 1], True),
+        ([3], True),
+        ([random.randint(1, 3) for _ in range(4)], True),
+    ):
+        order = [f"gradient {i}" for i in range(sum(sizes))]
+        ends = zip(sizes, accumulate(sizes))
+        groups = [order[end - size : end] for size, end in ends]
+        while shuffled and len(sizes) > 1 and order[-1] not in groups[0]:
+            random.shuffle(order)  # so that some are full before the first is
+        log, seen = [], []
+        buckets = [_Box(group, i, log) for i, group in enumerate(groups)]
+        for p in order:
+            send_full(buckets, p)
+            seen.append(list(log))
+        right, eager = _sent(groups, order)
+        twice = any(len(set(sent)) < len(sent) for sent in seen)
+        say = about(f"buckets of {groups}; they get ready in the order {order}")
+        yield say(
+            "gradients that are missing at the end",
+            [sorted(bucket.missing) for bucket in buckets],
+            [[]] * len(sizes),
+            {"p has come: take it out of its bucket's `missing`": True},
+        )
+        yield say(
+            "buckets sent after each of them",
+            seen,
+            right,
+            {
+                "nothing is sent: call bucket.send()": [[]] * len(order),
+                "these go as they fill up. Another rank fills them in another order: "
+                "stop at the first bucket that is not full": eager,
+                "a bucket was sent twice: its `work` is None only before it is "
+                "sent": twice,
+                "a bucket that was full early stays behind: when an earlier one is "
+                "sent, look at the next ones, too": True,
+            },
+        )
+
+
+def _sent(groups, order):
+    """Return which buckets are sent after each gradient: in order, and as they fill."""
+    come, filled, in_order, as_they_fill = set(), [], [], []
+    for p in order:
+        come.add(p)
+        full = [come.issuperset(group) for group in groups]
+        first_missing = [*full, False].index(False)
+        in_order.append(list(range(first_missing)))
+        filled += [i for i, yes in enumerate(full) if yes and i not in filled]
+        as_they_fill.append(list(filled))
+    return in_order, as_they_fill
+
+
+class _Box:
+    """Stand for a bucket, which notes in `log` that it is sent."""
+
+    def __init__(self, params, number, log):
+        self.params, self.missing, self.work = params, set(params), None
+        self.number, self.log = number, log
+
+    def send(self):
+        self.work = self
+        self.log.append(self.number)
+
+
+@exercise("how_often/local_sgd", seconds=60, cases=[(3, 3, 7), (1, 2, 3)])
+def local_sgd(random, local_sgd, *, k, every, steps):
+    """Train from equal weights on every rank."""
+    start, lr = draw_layer(random), random.uniform(0.2, 0.6)
+    batches = [draw_batches(random, steps, 4) for _ in range(k)]
+
+    def work():
+        model = layer(*start, grad=start[0])  # an old gradient
+        rule = torch.optim.SGD(model.parameters(), lr)
+        local_sgd(model, rule, cross_entropy, batches[dist.get_rank()], every)
+        return list(model.parameters())
+
+    got, error = attempt(work, k, 2 * LONGER)
+    given = f"{so_many(k, 'rank')}, {steps} batches each, every = {every}"
+    yield failed(given, error, "trained weights on every rank")
+
+    def after(due):
+        return averaged([start] * k, batches, lr, due)
+
+    right = after(lambda i: i % every == 0)
+    early = after(lambda i: i % every == 1)
+    yield about(given)(
+        "the weights on each rank",
+        got,
+        right,
+        {
+            "this is an average in every step: that is DDP, here a rank takes "
+            "steps of its own": after(lambda i: True),
+            "nothing is averaged: replace the weights by their mean when it is "
+            "due": after(lambda i: False),
+            "steps are counted from 1: the first average is after step `every`": early,
+            "in each step: clear old gradients, go backward, step; when it is due, "
+            "replace each weight by its sum over ranks, divided by their "
+            "number": True,
+        },
+    )
+
+
+@exercise("is_it_correct/one_step_test", seconds=90)
+def one_step_test(random, one_step_test):
+    """Ask it about a step that is right, and about wrong ones."""
+    (X, y), outside = draw_batch(random, 7), []
+
+    def make():
+        net = layer(rand(type(random)(), 4, 3))  # others at each call
+        return net, torch.optim.SGD(net.parameters(), 0.5)
+
+    def step(net, optimizer, X, y, long=False, spoiled=None):
+        if not dist.is_initialized():
+            net.weight.data.add_(1)
+            outside.append("called")
+            return None
+        rank, n = dist.get_rank(), dist.get_world_size()
+        loss = F.cross_entropy(net(X[rank::n]), y[rank::n], reduction="sum")
+        (loss * (n if long else 1) / len(y)).backward()
+        dist.all_reduce(net.weight.grad)
+        optimizer.step()
+        if rank == spoiled:
+            net.weight.data += 1
+        return nan
+
+    right = one_step_test(step, make, X, y, 3)
+    long = one_step_test(partial(step, long=True), make, X, y, 2)
+    last = one_step_test(partial(step, spoiled=2), make, X, y, 3)
+    always_0, agree = close([long, last], [0, 0]), close(long, 0)
+    say = about("7 rows, a linear layer")
+    yield say(
+        "was `step` called outside of run_ranks?",
+        bool(outside),
+        False,
+        {"it needs a group, on one device too: run_ranks(..., 1)": True},
+    )
+    yield say(
+        "a right step on 3 ranks (it returns nan as its loss)",
+        right,
+        0,
+        {
+            "the loss is older than the new weights: compare weights": right != right,
+            "all must begin with equal weights: load one state_dict everywhere": True,
+        },
+    )
+    yield say(
+        "a step twice too long, alike on n = 2 ranks",
+        long,
+        1,
+        {
+            "it is always 0: compare weights after the step": always_0,
+            "the ranks agree, and all are wrong: compare with one device": agree,
+            "`n` says on how many ranks": 2,
+            "divide the largest difference by one device's largest change": True,
+        },
+    )
+    yield say(
+        "only rank 2 is wrong: is the number above 0.01?",
+        last > 0.01,
+        True,
+        {"some rank was not asked: take the largest difference of all": True},
+    )

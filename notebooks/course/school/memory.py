@@ -1,0 +1,240 @@
+"""Exercises of lessons: what is held in memory, in 16 bits, or on one rank alone."""
+
+from functools import partial
+from math import nan
+from weakref import WeakSet
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from course.school.checks import about, close, exercise, numbers, so_many
+from course.school.draws import rand
+from course.school.ranks import WAITED, attempt, failed
+
+LONGER = 20  # their first optimizer imports torch's compiler
+
+
+@exercise("memory/count")
+def count(random, count):
+    """Hand it tensors that share memory, lie in lists, and go; compare the bytes."""
+    n, m, few = (random.randint(*ends) for ends in ((200, 300), (20, 40), (5, 15)))
+    alive, a, b = WeakSet(), torch.zeros(n), torch.zeros(m, dtype=torch.float64)
+    part, whole, both = a[:few], 4 * n, 4 * n + 8 * m
+    got = [  # no name holds what is handed over: a and b must be gone after `del`
+        count(alive, values)
+        for values in (
+            ((a, few, None), {}, a),
+            ((a, slice(few)), {}, part),
+            (([part, [part]], "sum"), {"out": (b,)}, (None, 2.0)),
+            ((b,), None, b),
+        )
+    ]
+    del a, b
+    got += [count(alive, ((part, 3), {}, part)), count(WeakSet(), (part[:2],))]
+    first, view, lists, alone, gone, _ = (size or 0 for size in got)
+    say = about(f"a has {n} numbers of 4 bytes, part = a[:{few}], b {m} of 8 bytes")
+    yield say(
+        "bytes after a, part, b in a list, b; part, with a and b deleted; then "
+        "part[:2], and a new `alive`",
+        got,
+        [whole, whole, both, both, whole, whole],
+        {
+            "return the bytes": got == [None] * 6,
+            "a view has no memory of its own: add its storage, and that storage's "
+            "nbytes()": view != whole,
+            "what is inside of lists or dicts was not found: tree_leaves": lists < both,
+            "this is what the last operation touched: `alive` has what came before, "
+            "too": alone == 8 * m,
+            "nobody holds b any more: keep tensors and storages in `alive` alone": gone
+            > whole,
+        },
+    )
+
+
+@exercise("sixteen_bits/scaler")
+def scaler(random, MyScaler):
+    """Take good steps, and such as must be skipped; look at scale and weights."""
+    every, scale, was, good = random.randint(2, 3), 2.0 ** random.randint(8, 12), 0, 0
+    a, b, unused = (nn.Parameter(rand(random, 2)) for _ in range(3))
+    rule, mine = torch.optim.SGD([unused, a, b], 0.1, 0, 0, 0.5), MyScaler(scale, every)
+    for step, bad in enumerate([0, 1e308, 0, 0, nan] + [0] * (2 * every + 1), 1):
+        gradient = f"a gradient of {bad}" if bad else "a gradient"
+        say = about(f"every {every}, step {step}, {gradient}")
+        yield say(
+            "scale(1)",
+            mine.scale(torch.ones(())),
+            scale,
+            {
+                "scale(loss) returns the loss times the factor": was == 0,
+                "a skipped step halves the scale, and never doubles it": scale < was,
+                "after `every` good steps in a row, double the scale": scale > was,
+                "count anew after a skipped step, and after doubling": True,
+            },
+        )
+        grad = rand(random, 2, 2) + bad * torch.eye(2)[:, [step % 2]]
+        old, was, a.grad, b.grad = torch.stack([a, b]).detach(), scale, None, None
+        mine.scale((torch.stack([a, b]) * grad).sum()).backward()
+        mine.step(rule)
+        right, got = old, torch.stack([a, b])
+        if bad:
+            good, scale = 0, scale / 2
+        else:
+            right, good = old - 0.1 * (grad + 0.5 * old), good % every + 1
+            scale *= 2 if good == every else 1
+        spoiled = not got.isfinite().all()
+        yield say(
+            "the weights after the step",
+            got,
+            right,
+            {
+                "skip, if any gradient is not isfinite()": spoiled,
+                "weight decay moves weights, too: to skip, do not call step()": bad
+                != 0,
+                "divide the gradients by the factor, then let the optimizer step": True,
+            },
+        )
+
+
+@exercise("keep_only_a_part/step", seconds=60)
+def stage1_step(random, step):
+    """Take a step of SGD with rate 1 from weights that are zero."""
+
+    def work(own):
+        grad, flat = own[dist.get_rank()].clone(), torch.zeros_like(own[0])
+        grads, weights = list(grad.chunk(len(own))), list(flat.chunk(len(own)))
+        shard = nn.Parameter(weights[dist.get_rank()])
+        step(weights, grads, shard, torch.optim.SGD([shard], lr=1.0))
+        left = (grad if shard.grad is None else shard.grad).untyped_storage()
+        return -flat, left.data_ptr() != grad.untyped_storage().data_ptr()
+
+    yield from _means(
+        random,
+        work,
+        "how far the weights moved on each rank",
+        whole=True,
+        left="a copy of the chunk is left in shard.grad: divide in place",
+    )
+
+
+@exercise("keep_only_a_part/reduce", seconds=60)
+def stage2_reduce(random, reduce):
+    """Reduce the gradients of a weight and a bias; look at whose memory is left."""
+
+    def work(own):
+        grads = [part.view(-1, 2) for part in own[dist.get_rank(), :8].split((6, 2))]
+        params = [nn.Parameter(torch.zeros_like(grad)) for grad in grads]
+        for p, grad in zip(params, grads):
+            p.grad = grad.clone()
+        shard = nn.Parameter(torch.zeros_like(own[0].chunk(len(own))[0]))
+        reduce(params, shard)
+        left = any(p.grad is not None for p in params)
+        if shard.grad is not None:
+            left = left or shard.grad.untyped_storage().nbytes() > shard.nbytes
+        return shard.grad, left
+
+    yield from _means(
+        random,
+        work,
+        "shard.grad on each rank",
+        whole=False,
+        left="set each p.grad to None; and a view keeps the whole flat "
+        "gradient in memory: grads[rank] / n is a tensor of its own",
+    )
+
+
+def _means(random, work, what, whole, left):
+    """Compare what work(gradients) returns on ranks: means, and is more left in memory?
+
+    whole: has each rank all chunks of the mean, or its own alone? left: the hint if so.
+    """
+    for k in 3, 2:
+        yield from _means_on_ranks(random, work, what, whole, left, k)
+
+
+def _means_on_ranks(random, work, what, whole, left, k):
+    """Compare what k ranks have: see `_means`."""
+    own = rand(random, k, 8 + k % 2)
+    own[:, 8:] = 0  # with 3 ranks, what fills up the last chunk
+    results, error = attempt(partial(work, own), k, LONGER)
+    say, parts = about(so_many(k, "rank")), own.chunk(k, 1)
+    yield failed(
+        so_many(k, "rank"),
+        error,
+        what,
+        {"all ranks must call the same collectives, in one order": WAITED},
+    )
+
+    def every(chunks):
+        return [torch.cat(chunks)] * k if whole else chunks
+
+    sums, means = [part.sum(0) for part in parts], [part.mean(0) for part in parts]
+    zeros = [0 * mean for mean in means]
+    only_new = False  # where whole weights are wanted: each rank's chunk alone is new
+    if whole:
+        ranks = range(k)
+        only_new = [torch.cat([*zeros[:i], means[i], *zeros[i + 1 :]]) for i in ranks]
+    chunks = [part[rank] for rank, part in enumerate(parts)]
+    own_chunks = every(chunks), every([chunk / k for chunk in chunks])
+    found, kept = zip(*results)
+    not_summed = any(close(found, numbers(one)) for one in own_chunks)
+    yield say(
+        what,
+        found,
+        every(means),
+        {
+            "shard.grad is None: this rank's chunk belongs there": [None] * k,
+            "all are zero: optimizer.step() updates shard from shard.grad; and "
+            "make the gradients flat, not the weights": every(zeros),
+            "each rank's own chunk is new, the others are old: the ranks must give "
+            "one another what is new, after the update": only_new,
+            "a sum is not a mean: divide by the number of ranks": every(sums),
+            "each rank uses its own gradient: sum over the ranks first": not_summed,
+            "rank r has the finished sum of chunk r alone": True,
+        },
+    )
+    yield say(
+        "is more left in memory than was asked for?",
+        kept,
+        [False] * k,
+        {left: True},
+    )
+
+
+@exercise("keep_only_a_part/hooks")
+def hooks(random, hooks):
+    """Note in which order layers are gathered, used and freed."""
+    events, count = [], random.randint(2, 4)
+    layers = [nn.Tanh() for _ in range(count)]
+    for i, one in enumerate(layers):
+        one.register_forward_hook(partial(_note_use, events, i))
+        gather = partial(events.append, f"gather {i}")
+        free = partial(events.append, f"free {i}")
+        hooks(one, gather, free)
+    nn.Sequential(*layers)(rand(random, 2).requires_grad_()).sum().backward()
+
+    def order(forward, backward="gather use"):
+        there, back = forward.split(), backward.split()
+        first = [f"{does} {i}" for i in range(count) for does in there]
+        return first + [f"{does} {i}" for i in range(count)[::-1] for does in back]
+
+    freed_twice = order("gather use free", "gather use free")
+    yield about(so_many(count, "layer"))(
+        "forward, then backward",
+        events,
+        order("gather use free"),
+        {
+            "nothing is gathered for backward: ask the layer's output, with "
+            "output.register_hook": order("gather use free", "use"),
+            "nothing is freed after forward": order("gather use"),
+            "free after forward only: after backward, `reduce` does it": freed_twice,
+            "gather in a forward_pre_hook: the layer must not begin without its "
+            "weights": events[:1] != ["gather 0"],
+        },
+    )
+
+
+def _note_use(events, i, layer, inputs, output):
+    """Note that layer i is used, now in forward and later in backward."""
+    events.append(f"use {i}")
+    output.grad_fn.register_hook(lambda *_: events.append(f"use {i}"))

@@ -1,0 +1,84 @@
+"""Wrong answers to the exercises of lessons in cost.py."""
+
+WRONG = {
+    "many_machines/finish": (
+        """
+def finish(work, every, cost, deaths):
+    clock, done = 0, 0
+    deaths = <<DEATHS: [*deaths]>>
+    while done < work:
+        part = min(every, work - done)
+        end = clock + part + <<SAVING: (cost if done + part < work else 0)>>
+        while deaths and deaths[0] < clock:
+            deaths.pop(0)
+        if deaths and deaths[0] < <<UNTIL: end>>:
+            clock = <<NOW: deaths.pop(0)>>
+            done = <<LEFT: done>>
+        else:
+            clock, done = end, done + part
+    return clock
+""",
+        {
+            "nothing is saved at the very end": {"SAVING": "cost"},
+            "a save takes time": {"SAVING": "0"},
+            "a death costs the work": {"DEATHS": "[]"},
+            "what was saved before a death": {"LEFT": "0"},
+            "a save that is not finished": {"UNTIL": "clock + part"},
+            "there is more than one death": {"DEATHS": "deaths[:1]"},
+            "at a death the run goes on at once": {"NOW": "end"},
+        },
+    ),
+    "count_price_look/allreduce": (
+        """
+def allreduce(size, ranks, alpha, bandwidth):
+    rounds = <<ROUNDS: 2 * (ranks - 1)>>
+    return <<RESULT: rounds * (alpha + <<CHUNK: size / ranks>> / bandwidth)>>
+""",
+        {
+            "a round sends one chunk": {"CHUNK": "size"},
+            "this is one message": {"RESULT": "alpha + size / bandwidth"},
+            "this is half: the sums": {"ROUNDS": "ranks - 1"},
+            "alpha is paid in every round": {
+                "RESULT": "alpha + rounds * size / ranks / bandwidth"
+            },
+            "a message costs alpha": {"RESULT": "rounds * size / ranks / bandwidth"},
+            "a ring of N ranks": {"ROUNDS": "2 * ranks"},
+        },
+    ),
+    "count_price_look/two_levels": (
+        """
+def ring(size, n, alpha, bandwidth):
+    return 2 * (n - 1) * (alpha + size / n / bandwidth)
+def two_levels(size, nodes, each, inside, between):
+    return <<INSIDE: ring(size, each, *inside)>> + ring(<<BYTES: size, nodes>>, *between)
+""",
+        {
+            "all rings of a node share": {"BYTES": "size / each, nodes"},
+            "a ring over all GPUs": {"INSIDE": "0", "BYTES": "size, nodes * each"},
+            "half of the inner ring": {"INSIDE": "2 * ring(size, each, *inside)"},
+            "the links have changed places": {
+                "INSIDE": "(b := between, between := inside, ring(size, each, *b))[2]"
+            },
+        },
+    ),
+    "count_price_look/sends": (
+        """
+def sends(forward, backward, size, buckets, price):
+    bars, free = [], 0
+    for i in range(buckets):
+        full = <<FULL: forward + backward * (i + 1) / buckets>>
+        start = <<START: max(full, free)>>
+        free = start + <<PRICE: price(size / buckets)>>
+        bars.append((start, free))
+    return bars
+""",
+        {
+            "all wait for the end": {"FULL": "forward + backward"},
+            "these travel at the same time": {"START": "full"},
+            "the first is full": {"FULL": "forward + backward * i / buckets"},
+            "the clock starts": {"FULL": "backward * (i + 1) / buckets"},
+            "every bucket sends all": {"PRICE": "price(size)"},
+            "divide the bytes, not": {"PRICE": "price(size) / buckets"},
+        },
+    ),
+}

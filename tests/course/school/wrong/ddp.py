@@ -1,0 +1,136 @@
+"""Wrong answers to the exercises of lessons in ddp.py."""
+
+WRONG = {
+    "buckets/send_full": (
+        """
+def send_full(buckets, p):
+    for bucket in buckets:
+        if p in bucket.missing:
+            <<STRIKE: bucket.missing.remove(p)>>
+    for bucket in <<ORDER: buckets>>:
+        if <<WAIT: bucket.missing>>:
+            <<STOP: break>>
+        if <<NEW: bucket.work is None>>:
+            <<SEND: bucket.send()>>
+            <<AFTER: pass>>
+""",
+        {
+            "p has come": {"STRIKE": "pass"},
+            "nothing is sent": {"SEND": "pass"},
+            "these go as they fill up": {"STOP": "continue"},
+            "a bucket was sent twice": {"NEW": "True"},
+            "a bucket that was full early": {"AFTER": "break"},
+        },
+    ),
+    "is_it_correct/one_step_test": (
+        """
+def one_step_test(step, make, X, y, n=3):
+    start = make()[0].state_dict()
+    def after():
+        net, optimizer = make()
+        <<LOAD: net.load_state_dict(start)>>
+        <<TAKE: step(net, optimizer, X, y)>>
+        return <<RESULT: [p.detach() for p in net.parameters()]>>
+    one = <<ONE: run_ranks(after, 1)[0]>>
+    moved = largest_difference(one, list(start.values()))
+    ranks = run_ranks(after, <<RANKS: n>>)
+    <<AFTER: pass>>
+    return max(largest_difference(rank, one) for rank in ranks) / moved
+""",
+        {
+            "it needs a group": {"ONE": "after()"},
+            "the loss is older": {
+                "TAKE": "pass",
+                "RESULT": "step(net, optimizer, X, y)",
+                "ONE": "run_ranks(after, 1)[0]; return abs(sum(run_ranks(after, n)) - one)",
+            },
+            "all must begin with": {"LOAD": "pass"},
+            "it is always 0": {
+                "TAKE": "old = [p.detach().clone() for p in net.parameters()]; "
+                "step(net, optimizer, X, y)",
+                "RESULT": "old",
+                "AFTER": "moved = 1",
+            },
+            "the ranks agree, and all are wrong": {"AFTER": "one = ranks[0]"},
+            "divide the largest difference": {"AFTER": "moved = 1"},
+            "`n` says on how many": {"RANKS": "3"},
+            "some rank was not asked": {"AFTER": "ranks = ranks[:1]"},
+        },
+    ),
+    "ddp_by_hand/ddp": (
+        """
+from torch.autograd import Variable
+
+class MyDDP(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.queued = module, False
+        <<START: for p in module.parameters(): dist.broadcast(p.detach(), src=0)>>
+        for p in module.parameters():
+            p.register_post_accumulate_grad_hook(self.hook)
+
+    def forward(self, *args):
+        return self.module(*args)
+
+    def hook(self, p):
+        if <<FIRST: not self.queued>>:
+            self.queued = True
+            <<ASK: Variable._execution_engine.queue_callback(self.finish)>>
+
+    def finish(self):
+        self.queued = <<OVER: False>>
+        grads = [p.grad for p in self.module.parameters()]
+        <<PACK: flat = torch.cat([grad.flatten() for grad in grads]); dist.all_reduce(flat)>>
+        <<MEAN: flat /= dist.get_world_size()>>
+        parts = flat.split([grad.numel() for grad in grads])
+        for p, part in zip(<<PARAMS: self.module.parameters()>>, <<ORDER: parts>>):
+            <<WRITE: p.grad.copy_(part.view_as(p))>>
+""",
+        {
+            "`finish` ran in the first hook": {
+                "ASK": "Variable._execution_engine.queue_callback(self.finish())"
+            },
+            "all ranks must call": {
+                "START": "for p in module.parameters(): "
+                "dist.get_rank() or dist.broadcast(p.detach(), src=0)"
+            },
+            "every rank keeps its own": {"START": "pass"},
+            "rank 0's own weights": {
+                "START": "for p in module.parameters(): dist.broadcast(p.detach(), src=1)"
+            },
+            "nothing was sent: the first": {"ASK": "pass"},
+            "nothing was sent the second": {"OVER": "True"},
+            "every hook asked": {"FIRST": "True"},
+            "one message for each": {
+                "PACK": "[dist.all_reduce(grad) for grad in grads]; flat = torch.cat("
+                "[grad.flatten() for grad in grads])"
+            },
+            "every rank holds its own": {"WRITE": "pass"},
+            "this is the sum": {"MEAN": "pass"},
+            "this is divided by": {"MEAN": "flat /= dist.get_world_size() ** 2"},
+            "these numbers stand": {
+                "PACK": "flat = torch.cat([grad.flatten() for grad in grads[::-1]]); "
+                "dist.all_reduce(flat)"
+            },
+        },
+    ),
+    "how_often/local_sgd": (
+        """
+def local_sgd(model, optimizer, loss, batches, every):
+    for step, (X, y) in enumerate(batches, <<FIRST: 1>>):
+        <<CLEAR: optimizer.zero_grad()>>
+        loss(model(X), y).backward()
+        optimizer.step()
+        if <<DUE: step % every == 0>>:
+            for p in model.parameters():
+                dist.all_reduce(p.<<WHAT: data>>)
+                p.data /= <<COUNT: dist.get_world_size()>>
+""",
+        {
+            "this is an average in every step": {"DUE": "True"},
+            "nothing is averaged": {"DUE": "step > len(batches)"},
+            "steps are counted from 1": {"FIRST": "0"},
+            "in each step: clear": {"CLEAR": "pass"},
+        },
+    ),
+}
