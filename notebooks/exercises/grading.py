@@ -1,9 +1,9 @@
-"""What nbgrader does here to a notebook that was handed in, besides its own steps.
+"""The steps that we add to nbgrader's own, for a notebook that was handed in.
 
-JoinCells            make one cell of those that were split or copied
-OverwriteCells       put locked cells back; warn only of those that were edited
-OnlyAnswers          run what was handed out, and no answer that lint.py refuses
-WarningsAreNoErrors  let what a check says on stderr cost nothing
+JoinCells            make one answer cell of those that a learner split or copied
+OverwriteCells       put locked cells back; warn only of those that a learner edited
+OnlyAnswers          run no cell that a learner added, no answer that lint.py refuses
+WarningsAreNoErrors  take no points for what a check prints to stderr
 """
 
 import ast
@@ -15,23 +15,27 @@ from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
 
 
 class JoinCells(preprocessors.NbGraderPreprocessor):
-    """Make one cell of those that carry one grade id; nbgrader stops at such cells."""
+    """Make one cell of those with the same grade id; nbgrader stops at such cells."""
 
     def preprocess(self, nb, resources):
-        """Join an answer's cells; take the mark off the second copy of a locked one."""
-        found, kept = {}, []
+        """Join an answer's cells; take nbgrader's mark off a locked cell's second copy."""
+        with_id, kept = {}, []
         for cell in nb.cells:
-            same = found.setdefault(_grade_id(cell), [])
-            same.append(cell)
-            again = _grade_id(cell) is not None and len(same) > 1
-            if again and is_solution(same[0]):
+            name = _grade_id(cell)
+            if name is None:
+                cell.metadata.pop("nbgrader", None)
+                kept.append(cell)
                 continue
-            if again or _grade_id(cell) is None:
+            same = with_id.setdefault(name, [])
+            same.append(cell)
+            if len(same) > 1:
+                if is_solution(same[0]):
+                    continue  # its text is joined to the first one's, below
                 cell.metadata.pop("nbgrader", None)
             kept.append(cell)
-        for name, cells in found.items():
-            if name is not None and len(cells) > 1 and is_solution(cells[0]):
-                cells[0].source = _together(cells)
+        for cells in with_id.values():
+            if len(cells) > 1 and is_solution(cells[0]):
+                cells[0].source = _joined_source(cells)
         nb.cells = kept
         return nb, resources
 
@@ -39,12 +43,13 @@ class JoinCells(preprocessors.NbGraderPreprocessor):
 class OverwriteCells(preprocessors.OverwriteCells):
     """Put locked cells back, with their hidden tests.
 
-    nbgrader compares what came back with the source, which has hidden tests, and so
-    warns of every cell that had some; here, only of one that is not as handed out.
+    nbgrader compares a cell that came back with the source, which has hidden tests, and
+    so warns of every cell that has some. We warn only of a cell that was changed after it
+    was handed out.
     """
 
     def preprocess_cell(self, cell, resources, index):
-        """Put one cell back; take the mark off one that this set does not have."""
+        """Put one cell back; take nbgrader's mark off one that this set does not have."""
         self.as_handed_out = _grade_id(cell) is not None and _untouched(cell)
         cell, resources = super().preprocess_cell(cell, resources, index)
         if _grade_id(cell) is None:
@@ -61,35 +66,31 @@ class OnlyAnswers(preprocessors.NbGraderPreprocessor):
     """Leave out cells that a learner added, and answers that lint.py refuses."""
 
     def preprocess(self, nb, resources):
-        """Say in the cell, and so on the learner's page, what is not run and why."""
+        """Write into a cell that does not run why it does not: the learner reads it."""
         code = [cell for cell in nb.cells if cell.cell_type == "code"]
         first = next((cell.source for cell in code if is_locked(cell)), "")
         for cell in code:
             if _grade_id(cell) is None:
                 cell.metadata["tags"] = ["skip-execution"]
-                cell.source = (
-                    f"# not run: this is not an answer cell\n{cell.source}"
-                )
+                note = "# not run: this is not an answer cell"
+                cell.source = f"{note}\n{cell.source}"
             elif not is_locked(cell) and (why := refusal(cell.source, first)):
-                own = "".join(
-                    f"\n# {line}" for line in cell.source.splitlines()
-                )
-                cell.source = (
-                    f"raise AssertionError('not graded: {why}'){own}"
-                )
+                # the check then finds no answer; the learner's text stays, as comments
+                lines = [f"raise AssertionError('not graded: {why}')"]
+                lines += [f"# {line}" for line in cell.source.splitlines()]
+                cell.source = "\n".join(lines)
         return nb, resources
 
 
 class WarningsAreNoErrors(preprocessors.NbGraderPreprocessor):
-    """Show what a check says on stderr as output: nbgrader counts that as a failure."""
+    """Move a check's stderr to stdout: nbgrader takes stderr for a failed check."""
 
     def preprocess_cell(self, cell, resources, index):
-        """Change the stream's name; errors are no stream, and stay."""
-        for output in (
-            cell.outputs if is_grade(cell) and "outputs" in cell else []
-        ):
-            if output.output_type == "stream":
-                output.name = "stdout"
+        """Rename the streams of a check; an exception is no stream, and stays."""
+        if is_grade(cell):
+            for output in cell.get("outputs", []):
+                if output.output_type == "stream":
+                    output.name = "stdout"
         return cell, resources
 
 
@@ -98,14 +99,19 @@ def _grade_id(cell):
 
 
 def _untouched(cell):
+    """Say whether a cell is as it was handed out."""
     return cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
 
 
-def _together(cells):
-    """Return the text of an answer, without parts that only by themselves are wrong."""
-    texts = [cell.source for cell in cells if not _untouched(cell)] or [
-        cells[0].source
-    ]
+def _joined_source(cells):
+    """Return the text of an answer that came in several cells.
+
+    Cells that the learner did not touch are left out. If the whole is not Python, so are
+    the cells that by themselves are not Python.
+    """
+    texts = [cell.source for cell in cells if not _untouched(cell)]
+    if not texts:
+        return cells[0].source
     whole = "\n".join(texts)
     if cells[0].cell_type == "code" and not _is_python(whole):
         return "\n".join(filter(_is_python, texts)) or whole

@@ -1,9 +1,9 @@
-"""What an answer may not do: be the course's own, or reach for what checks it.
+"""Refuse an answer that imports the course's solution or reaches into its check.
 
-    refusal   why an answer cell is not graded, in the learner's words, or None
+    refusal   why an answer cell is not graded, to be told to the learner, or None
 
-It looks at the text alone and is no wall: somebody who wants to get round it can, in a
-notebook that a person reads.
+It looks at the text alone and protects nothing: somebody who wants to get round it can.
+But the notebook is there to be read by a person.
 """
 
 import ast
@@ -30,78 +30,75 @@ INSIDES = {
     "tb_frame",
     "user_ns",
 }
-NAMES = {
-    "eval",
-    "exec",
-    "globals",
-    "__builtins__",
-    "__import__",
-}  # model.eval() is fine
+# refused as names, not as attributes: model.eval() is fine
+NAMES = {"eval", "exec", "globals", "__builtins__", "__import__"}
 NO_WAY = "an answer needs no way into what runs it"
 
 
 def refusal(source, first=""):
     """Return why an answer cell is not graded. first: the text of the set's first cell.
 
-    None for an answer that is graded, and for one that is not Python, since Python
-    says so itself. What a magic such as %%time runs is looked at, too.
+    Returns None for an answer that is graded, and for one that is not Python: Python's
+    own error says so. It looks at the code under a magic such as %%time, too.
     """
-    given = [node for node in ast.walk(_tree(first)) if _imported(node)]
-    ours = {
+    tree = _tree(source)
+    given = list(filter(_is_import, ast.walk(_tree(first))))
+    allowed = {  # the names of the course that the first cell imports
         alias.name
         for node in given
         for alias in node.names
-        if _from(node) & {*COURSE}
+        if _packages(node) & {*COURSE}
     }
-    tree = _tree(source)
-    imports = [*given, *filter(_imported, ast.walk(tree))]
-    bound = {
+    bound = {  # the names that an import gives to something
         alias.asname or alias.name.partition(".")[0]
-        for node in imports
+        for node in [*given, *filter(_is_import, ast.walk(tree))]
         for alias in node.names
     }
-    whys = [_check_defined(tree)]
+    if _defines_check(tree):
+        return "it defines check anew"
     for node in ast.walk(tree):
-        whys += [
-            _imports(node, ours),
-            _inside(node),
-            _patched(node, bound),
-            *(refusal(text, first) for text in _run_by_a_magic(node)),
-        ]
-    return next(filter(None, whys), None)
+        why = (
+            _bad_import(node, allowed)
+            or _bad_name(node)
+            or _patched(node, bound)
+        )
+        if why:
+            return why
+        for text in _run_by_a_magic(node):
+            if why := refusal(text, first):
+                return why
+    return None
 
 
 def _tree(source):
+    """Parse a cell, magics too; return an empty module for what is not Python."""
     try:
         return ast.parse(TransformerManager().transform_cell(source))
     except (SyntaxError, ValueError):
         return ast.Module([], [])
 
 
-def _imported(node):
+def _is_import(node):
     return isinstance(node, (ast.Import, ast.ImportFrom))
 
 
-def _from(node):
+def _packages(node):
     """Return the packages that an import names."""
-    names = (
-        [node.module or ""]
-        if isinstance(node, ast.ImportFrom)
-        else [alias.name for alias in node.names]
-    )
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
     return {name.partition(".")[0] for name in names}
 
 
-def _imports(node, ours):
-    if not _imported(node):
+def _bad_import(node, allowed):
+    """Say so if a tool, or more of the course than is allowed, is imported."""
+    if not _is_import(node):
         return None
-    for name in sorted(_from(node)):
+    names = {alias.name for alias in node.names}
+    for name in sorted(_packages(node)):
         if name in TOOLS:
             return f"it imports {name}, and {NO_WAY}"
-        if (
-            name in COURSE
-            and not {alias.name for alias in node.names} <= ours
-        ):
+        if name in COURSE and not names <= allowed:
             return (
                 f"it imports more of {name} than the first cell does, and an answer "
                 "is your own"
@@ -110,7 +107,8 @@ def _imports(node, ours):
     return "it defines check anew" if taken else None
 
 
-def _inside(node):
+def _bad_name(node):
+    """Say so if a name or an attribute leads to Python's insides."""
     name = getattr(node, "id", None)
     attribute = getattr(node, "attr", None)
     if name in NAMES or attribute in INSIDES:
@@ -122,52 +120,47 @@ def _inside(node):
 
 def _patched(node, bound):
     """Say so if an attribute of something imported is set: torch.allclose = ..."""
+    function = getattr(getattr(node, "func", None), "id", None)
     if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
         changed = node
-    elif getattr(getattr(node, "func", None), "id", None) in (
-        "setattr",
-        "delattr",
-    ):
+    elif function in ("setattr", "delattr"):
         changed = node.args[0] if node.args else node
     else:
         return None
     root = changed
     while isinstance(root, ast.Attribute):
         root = root.value
-    return (
-        f"it changes {ast.unparse(changed)}, and a module stays as it is"
-        if getattr(root, "id", None) in bound
-        else None
-    )
-
-
-def _check_defined(tree):
-    """Say so if the cell's own `check` takes the place of the course's."""
-    table = symtable.symtable(ast.unparse(tree), "answer", "exec")
-    tables = [table]
-    while tables:
-        one = tables.pop()
-        tables += one.get_children()
-        symbol = (
-            one.lookup("check") if "check" in one.get_identifiers() else None
+    if getattr(root, "id", None) in bound:
+        return (
+            f"it changes {ast.unparse(changed)}, and a module stays as it is"
         )
-        if (
-            symbol
-            and symbol.is_assigned()
-            and not symbol.is_imported()
-            and (one is table or symbol.is_declared_global())
-        ):
-            return "it defines check anew"
     return None
 
 
+def _defines_check(tree):
+    """Say whether the cell's own `check` takes the place of the course's."""
+    module = symtable.symtable(ast.unparse(tree), "answer", "exec")
+    scopes = [module]
+    while scopes:
+        scope = scopes.pop()
+        scopes += scope.get_children()
+        if "check" not in scope.get_identifiers():
+            continue
+        check = scope.lookup("check")
+        # a function may have a local variable of this name
+        outside = scope is module or check.is_declared_global()
+        if outside and check.is_assigned() and not check.is_imported():
+            return True
+    return False
+
+
 def _run_by_a_magic(node):
-    if getattr(getattr(node, "func", None), "attr", None) in (
-        "run_cell_magic",
-        "run_line_magic",
-    ):
-        yield from (
-            argument.value
-            for argument in node.args[1:]
-            if isinstance(argument, ast.Constant)
-        )
+    """Return the texts that a magic runs: IPython makes a call of the magic."""
+    function = getattr(getattr(node, "func", None), "attr", None)
+    if function not in ("run_cell_magic", "run_line_magic"):
+        return []
+    return [
+        argument.value
+        for argument in node.args[1:]
+        if isinstance(argument, ast.Constant)
+    ]

@@ -1,9 +1,9 @@
-"""What to teach again: which exercises a class did not solve, and why.
+"""Print which exercises a class did not solve, and why: what to teach again.
 
-python mistakes.py ps1      reads autograded/*/ps1/ps1.ipynb
+python mistakes.py ps1      read autograded/*/ps1/ps1.ipynb
 
 reasons   why the checks of one notebook gave less than all points
-report    the lines for a class: what most need first, what is not written last
+report    the lines for a class: the most frequent first, what nobody wrote last
 """
 
 import re
@@ -14,9 +14,8 @@ import nbformat
 from nbgrader.utils import determine_grade, is_grade, is_solution
 
 BLANK = "not written yet"
-LISTS = (
-    r"^(got away|accused, and right): (.+)"  # each of these counts by itself
-)
+# a hint of problem set 7 that lists several mistakes: each counts by itself
+LISTS = r"^(got away|accused, and right): (.+)"
 
 
 def reasons(nb):
@@ -36,56 +35,58 @@ def reasons(nb):
 
 def report(notebooks):
     """Return lines "3 of 7  allreduce  what it looks like", most first, blank last."""
-    counts = {}  # numbers differ from learner to learner: the first one's are shown
+    # one mistake has other numbers with other learners: count without, show the first's
+    groups = {}
     for nb in notebooks:
         for name, why in reasons(nb):
-            counts.setdefault((name, re.sub(r"\d+", "#", why)), []).append(
-                why
-            )
+            key = name, re.sub(r"\d+", "#", why)
+            groups.setdefault(key, []).append(why)
     rows = sorted(
-        counts.items(), key=lambda row: (row[1][0] == BLANK, -len(row[1]))
+        groups.items(), key=lambda row: (row[1][0] == BLANK, -len(row[1]))
     )
-    wide = max((len(name) for name, _ in counts), default=0)
+    width = max((len(name) for name, _ in groups), default=0)
     return [
-        f"{len(whys)} of {len(notebooks)}  {name:{wide}}  {whys[0]}"
+        f"{len(whys)} of {len(notebooks)}  {name:{width}}  {whys[0]}"
         for (name, _), whys in rows
     ]
 
 
 def _why(check, answers):
-    broken = [text for cell in answers for text in _errors(cell)]
-    if broken:  # the check only finds that a name is not defined
-        return broken[:1]
-    said = "\n".join(
+    """Return the reasons why a check gave less than all points."""
+    # an error in the answer comes first: the check only finds a name undefined
+    for cell in answers:
+        if errors := _errors(cell):
+            return errors[:1]
+    text = "\n".join(
         output.get("text", output.get("evalue", ""))
         for output in check.outputs
     )
-    if BLANK in said:
+    if BLANK in text:
         return [BLANK]
-    hints = re.findall(r"^perhaps (.+)", said, re.M)
-    lists = [re.match(LISTS, hint) for hint in hints]
+    hints = re.findall(r"^perhaps (.+)", text, re.M)
+    listed = []
+    for hint in hints:
+        if found := re.match(LISTS, hint):
+            parts = found[2].split("; ")
+            listed += [f"{found[1]}: {part}" for part in parts]
     if hints:
-        return [
-            f"{one[1]}: {part}"
-            for one in filter(None, lists)
-            for part in one[2].split("; ")
-        ] or hints
-    return (
-        ["wrong, in no way that has a hint"]
-        if "not right yet" in said
-        else (_errors(check) or ["some points"])
-    )
+        return listed or hints
+    if "not right yet" in text:
+        return ["wrong, in no way that has a hint"]
+    return _errors(check) or ["some points"]
 
 
 def _errors(cell):
-    return [
-        text
-        if output.ename == "AssertionError" and text
-        else f"{output.ename}: {text}"
-        for output in cell.outputs
-        if output.output_type == "error"
-        for text in [output.evalue.partition("\n")[0].partition(" (")[0]]
-    ]
+    """Return a line for each error of a cell, up to the first parenthesis."""
+    errors = []
+    for output in cell.outputs:
+        if output.output_type == "error":
+            text = output.evalue.partition("\n")[0].partition(" (")[0]
+            # the text of `assert`, or of a refusal, needs no name before it
+            if output.ename != "AssertionError" or not text:
+                text = f"{output.ename}: {text}"
+            errors.append(text)
+    return errors
 
 
 if __name__ == "__main__":

@@ -25,34 +25,36 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 c = get_config()  # noqa: F821, nbgrader defines it
 
 c.CourseDirectory.course_id = "manual_dp"
-c.Execute.timeout = (
-    400  # seconds a cell; a check of an endless loop ends by itself
-)
-c.OverwriteCells.add_missing_cells = True  # a check that somebody deleted
+# seconds a cell; a check ends an endless loop by itself, and earlier
+c.Execute.timeout = 400
+c.OverwriteCells.add_missing_cells = True  # a check that a learner deleted
 
-# where two notebooks are graded at a time, one waits until the other has written
+# if two notebooks are graded at a time, one waits until the other has written
 c.CourseDirectory.db_url = (
     f"sqlite:///{os.path.join(HERE, 'gradebook.db')}?timeout=60"
 )
 
-instead = {DeduplicateIds: JoinCells, Overwrite: OverwriteCells}
+# nbgrader's steps, with ours in place of two of them, and OnlyAnswers at the end
+ours = {DeduplicateIds: JoinCells, Overwrite: OverwriteCells}
 c.Autograde.sanitize_preprocessors = [
-    instead.get(step, step)
+    ours.get(step, step)
     for step in Autograde.sanitize_preprocessors.default()
 ] + [OnlyAnswers]
+# Execute is the first of nbgrader's steps; WarningsAreNoErrors comes right after it
 c.Autograde.autograde_preprocessors = [
     Execute,
     WarningsAreNoErrors,
     *Autograde.autograde_preprocessors.default()[1:],
 ]
 
-# nbgrader zip_collect: NAME_98123_1234567_ps1.ipynb of Canvas, also NAME_LATE_98123_...;
-# "NAME_1234_assignsubmission_file_/any name with ps1.ipynb" of Moodle
+# the file names that `nbgrader zip_collect` understands:
+# Canvas: NAME_98123_1234567_ps1.ipynb and NAME_LATE_98123_1234567_ps1.ipynb
+# Moodle: NAME_1234_assignsubmission_file_/any name with ps1.ipynb
 c.FileNameCollectorPlugin.named_regexp = (
     r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb"
 )
 
-# what SQLAlchemy says of nbgrader's own code
+# SQLAlchemy warns of nbgrader's own code
 warnings.filterwarnings("ignore", module=r"nbgrader\.api")
 
 # nbgrader starts `alembic` by its name: let it find the one beside this Python, also
@@ -61,8 +63,9 @@ os.environ["PATH"] = os.pathsep.join(
     [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
 )
 
-# kernels over files: a TCP port is chosen before it is bound, and ranks may take it.
-# All files in one folder, which a container can have (README)
+# Talk to kernels over files: a TCP port is chosen before it is bound, and ranks may take
+# it in between. All these files lie in one folder, which docker/kernel.json gives to the
+# container.
 if os.name == "posix":
     folder = tempfile.TemporaryDirectory(prefix="kernels-")
     atexit.register(folder.cleanup)

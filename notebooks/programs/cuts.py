@@ -12,7 +12,7 @@ gradient, and what Adam keeps), a number that is sent or kept takes 4.
 
 from collections import namedtuple
 
-from course.lab.price import message, ring
+from course.lab.links import message, ring
 
 Layer = namedtuple("Layer", "flops weights outputs")
 Device = namedtuple("Device", "speed launch memory link")

@@ -35,7 +35,7 @@ from manual_dp import init_params, load_data
 from manual_dp.files.sealed import unseal
 from manual_dp.models.lenet import LeNet
 from manual_dp.ranks import DDP, CheckpointError, resume, save, snapshot
-from manual_dp.ranks.checkpoint import MAGIC, gather
+from manual_dp.ranks.checkpoint import MAGIC, gather_values
 
 METHODS = {"ddp": DistributedDataParallel, "ddp-by-hand": DDP}
 FREE = (
@@ -175,7 +175,7 @@ class Keeper:
             | {
                 "scaler": self.scaler.state_dict(),
                 "history": history,
-                "totals": gather(total),
+                "totals": gather_values(total),
                 "settings": self.settings,
             },
         )
@@ -183,7 +183,7 @@ class Keeper:
     def go_on(self):
         """Put the newest file back; return (epoch, step, total, history), or None."""
         data = unseal(self.path, MAGIC)[0] if self.path.exists() else None
-        places = gather(
+        places = gather_values(
             data and [_unpacked(data)[name] for name in ("epoch", "step")]
         )
         if not any(places):

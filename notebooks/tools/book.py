@@ -1,10 +1,10 @@
 """Make the book: lessons, problem sets, glossary and module, to read in a browser.
 
-    build    the book in a folder; returns what was wrong
+    build    write the book to a folder; return jupyter-book's warnings
 
-Lessons come with the outputs of the runs that are given, or else with those that are
-stored: jupyter-book runs nothing. book/toc.yml says what stands where. It works on a copy
-of the project, beside the result, which is put in its place when it is whole.
+A lesson comes with the outputs of its run, if one is given, or else with the stored ones:
+jupyter-book runs nothing. book/toc.yml says what stands where. jupyter-book works on a
+copy of the project, beside the folder for the book; the finished book replaces the old.
 """
 
 import os
@@ -24,14 +24,14 @@ MAIN = "from jupyter_book.cli.main import main; main()"
 
 
 class BookError(Exception):
-    """No book was made, and why."""
+    """Say why no book was made."""
 
 
 def build(notebooks, out, runs=()):
     """Write the book of the folder `notebooks` to `out`; return its warnings.
 
-    `runs` has the lessons that were run just now. Raises BookError; then `out` stays as
-    it was.
+    `runs` has the lessons that were run just now. If jupyter-book fails, raises BookError
+    and leaves `out` as it was.
     """
     root = notebooks.parent
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +54,8 @@ def build(notebooks, out, runs=()):
         for run in runs:
             nbformat.write(_lesson(run), source / run.path.relative_to(root))
         warnings = _run_jupyter_book(source, place)
-        if (
-            out.exists()
-        ):  # the old book goes with `place`, when the new one is there
+        if out.exists():
+            # not deleted before the new book is made: it goes with `place`
             out.rename(Path(place, "old"))
         Path(place, "_build", "html").rename(out)
     return warnings
@@ -72,22 +71,15 @@ def _show(file):
 
 
 def _lesson(run):
-    """Return what ran as a page: an error is not folded away."""
+    """Return a run as a page: a cell with an error is not folded, a failure is told."""
     nb = tidy(run.nb)
     for cell in nb.cells:
-        if any(
-            output.output_type == "error"
-            for output in cell.get("outputs", [])
-        ):
+        kinds = [output.output_type for output in cell.get("outputs", [])]
+        if "error" in kinds:
             cell.metadata.tags = []
     if run.failure:
-        nb.cells.insert(
-            1,
-            new_markdown_cell(
-                f":::{{warning}}\n```none\n{run.failure}\n```\n:::",
-                id="failure",
-            ),
-        )
+        text = f":::{{warning}}\n```none\n{run.failure}\n```\n:::"
+        nb.cells.insert(1, new_markdown_cell(text, id="failure"))
     return nb
 
 
@@ -114,29 +106,27 @@ def _run_jupyter_book(source, place):
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     ) as process:
         try:
-            lines = [
-                re.sub(
-                    r"\x1b\[[\d;]*[A-Za-z]", "", line
-                ).strip()  # no colours
-                for line in tqdm(
-                    process.stdout, "the book", leave=False, disable=None
-                )
-            ]
-        except BaseException:
+            lines = []
+            for line in tqdm(
+                process.stdout, "the book", leave=False, disable=None
+            ):
+                without_colours = re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line)
+                lines.append(without_colours.strip())
+        except BaseException:  # Ctrl-C, too
             process.kill()
             raise
     if process.returncode:
-        said = [
+        errors = [
             line
             for line in lines
             if re.search("error|not import", line, re.I)
         ]
         raise BookError(
-            "\n".join(said[:3])
+            "\n".join(errors[:3])
             or f"jupyter-book ended with {process.returncode}"
         )
     return [
         line.replace(f"{source}{os.sep}", "")
         for line in lines
-        if "WARNING" in line or "ERROR" in line
+        if re.search("WARNING|ERROR", line)
     ]

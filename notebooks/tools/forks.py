@@ -1,11 +1,11 @@
 """Run notebooks, each in a fork of one process that has imported what lessons import.
 
-    Run        what became of a notebook: cells with outputs, seconds, failure
-    run_all    run notebooks, so many at once; yield each one's run as it ends
+    Run        a notebook that ran: its path, cells with outputs, seconds, failure
+    run_all    run notebooks, several at once; yield each one's Run when it ends
 
-A fork has no port and no kernel around it. The kernel's own shell runs the cells; what
-it would send to a notebook is kept. A fork leads a session of its own: when its time is
-up, or at Ctrl-C, it ends with the programs that it has started.
+A fork opens no port and starts no kernel. The kernel's own shell runs the cells, and we
+keep the messages that it would send to a notebook. A fork leads a session of its own:
+when its time is up, or at Ctrl-C, we kill it with the programs that it has started.
 """
 
 import atexit
@@ -25,20 +25,20 @@ import nbformat
 from nbformat.v4 import output_from_msg
 from stored import code_cells
 
-Run = namedtuple(
-    "Run", "path nb seconds failure"
-)  # failure: "", or where and how it failed
+# failure: "", or where and how it failed
+Run = namedtuple("Run", "path nb seconds failure")
 CHARTS = "module://matplotlib_inline.backend_inline"
+# imported once, before the forks
 WARM = """torch manual_dp manual_dp.ranks matplotlib.pyplot matplotlib_inline.backend_inline
     ipykernel.zmqshell ipykernel.compiler nbconvert.preprocessors
     course.lab.figures.player course.lab.figures.plot""".split()
 
 
-def run_all(jobs, at_once=1, timeout=900, heard=lambda path: None):
-    """Yield the Run of each job, a notebook's path and its cells, as it ends.
+def run_all(jobs, at_once=1, timeout=900, on_cell=lambda path: None):
+    """Run each job, a pair of a notebook's path and its cells; yield its Run at its end.
 
-    It runs in the folder of its path, `timeout` seconds at most. heard(path) is told of
-    each cell that is done.
+    A job runs in the folder of its path, for `timeout` seconds at most. on_cell(path)
+    is called after each cell.
     """
     for name in WARM:
         importlib.import_module(name)
@@ -49,7 +49,7 @@ def run_all(jobs, at_once=1, timeout=900, heard=lambda path: None):
                 while waiting and len(running) < at_once:
                     running.append(_Fork(*waiting.pop(0), place, timeout))
                 wait([fork.line for fork in running], timeout=0.2)
-                for fork in [fork for fork in running if fork.ended(heard)]:
+                for fork in [fork for fork in running if fork.ended(on_cell)]:
                     running.remove(fork)
                     yield fork.stop(patience=20)
         finally:
@@ -61,12 +61,9 @@ class _Fork:
     """A notebook that runs in a process of its own."""
 
     def __init__(self, path, nb, place, timeout):
-        self.path, self.nb, self.left, self.failure = (
-            path,
-            nb,
-            code_cells(nb),
-            "",
-        )
+        self.path, self.nb = path, nb
+        self.left = code_cells(nb)  # those that have not run yet
+        self.failure = ""
         self.start, self.timeout = time.perf_counter(), timeout
         self.line, line = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
@@ -75,38 +72,38 @@ class _Fork:
         self.process.start()
         line.close()
 
-    def ended(self, heard):
-        """Take what the fork has told; return whether it has finished."""
-        alive = (
-            self.process.is_alive()
-        )  # asked first: what it told before it died counts
+    def ended(self, on_cell):
+        """Take the outputs that the fork has sent; return whether it has finished."""
+        # asked before reading: then all that a fork sent before it died is read
+        alive = self.process.is_alive()
         try:
             while not self.failure and self.left and self.line.poll():
                 outputs, number, self.failure = self.line.recv()
                 self.left.pop(0).update(
                     outputs=outputs, execution_count=number
                 )
-                heard(self.path)
+                on_cell(self.path)
         except EOFError:
             alive = False
         late = time.perf_counter() - self.start > self.timeout
         if not self.failure and self.left and (late or not alive):
-            why = (
-                f"it took longer than {self.timeout} s"
-                if late
-                else "its process ended"
-            )
+            why = "its process ended"
+            if late:
+                why = f"it took longer than {self.timeout} s"
             self.failure = f"FAILED in cell {self.left[0].id}: {why}"
         return bool(self.failure or not self.left)
 
     def stop(self, patience=0):
-        """End the fork and what it has started; return its run."""
+        """Kill the fork and what it has started; return its Run.
+
+        A fork that did not fail gets `patience` seconds to remove its files.
+        """
         if not self.failure:
-            self.process.join(patience)  # it removes its files
+            self.process.join(patience)
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            self.process.kill()  # it leads no session yet
+            self.process.kill()  # it has no session of its own yet
         self.process.join()
         self.line.close()
         return Run(
@@ -118,32 +115,34 @@ class _Fork:
 
 
 def _run(folder, nb, place, line):
-    """Run the cells; tell `line` each one's outputs, number, and "" or a failure."""
+    """Run the cells; send each one's outputs, number, and "" or a failure to `line`."""
     os.setsid()
-    # what the parent does at its exit, such as removing its folders, is not for a fork
+    # forget what the parent does at its exit: a fork must not remove its folders
     atexit._clear()
     weakref.finalize._registry.clear()
     weakref.finalize._registered_with_atexit = False
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # as a kernel has it
+    # as a kernel does
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     sys.path.insert(0, "")
     os.environ["MPLBACKEND"] = CHARTS  # as a kernel does
     importlib.import_module("matplotlib").use(CHARTS)
-    shell, failure = _shell(place), ""
+    shell = _shell(place)
     for cell in code_cells(nb):
-        number, shell.cell.outputs = None, []
-        if cell.source.strip():
+        number, failure = None, ""
+        shell.cell.outputs = []
+        if cell.source.strip():  # an empty cell gets no number
             number, failure = shell.execution_count, _failure(shell, cell)
         line.send((shell.outputs(), number, failure))
         if failure:
             break
-    atexit._run_exitfuncs()  # temporary folders go, ranks that stay end
+    # multiprocessing ends a fork without this: temporary folders go, live ranks end
+    atexit._run_exitfuncs()
 
 
 def _failure(shell, cell):
+    """Run a cell; return "", or its id and the error that it raised."""
     done = shell.run_cell(cell.source, store_history=True)
     error = done.error_before_exec or done.error_in_exec
     if error is None:
@@ -153,10 +152,9 @@ def _failure(shell, cell):
 
 
 def _shell(place):
-    """Return the kernel's shell; its `cell` has what it would send to a notebook."""
-    from ipykernel.compiler import (
-        XCachingCompiler,
-    )  # names a cell's file as kernels do
+    """Return the kernel's shell, which puts outputs into `cell` and sends nothing."""
+    # it names a cell's file as kernels do
+    from ipykernel.compiler import XCachingCompiler
     from ipykernel.zmqshell import ZMQInteractiveShell
     from jupyter_client.session import Session
     from nbconvert.preprocessors import CoalesceStreamsPreprocessor
@@ -187,25 +185,20 @@ def _shell(place):
         cell = kept
 
         def outputs(self):
-            return (
-                CoalesceStreamsPreprocessor()
-                .preprocess_cell(kept, {}, 0)[0]
-                .outputs
+            joined, _ = CoalesceStreamsPreprocessor().preprocess_cell(
+                kept, {}, 0
             )
+            return joined.outputs
 
         def enable_gui(self, gui=None):
             pass
 
-    nothing = os.open(
-        os.devnull, os.O_RDWR
-    )  # what programs write is not a cell's
+    # a program that a cell starts writes to these files: it is no output of the cell
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
-    session, sys.stdout, sys.stderr = (
-        Kept(),
-        Stream("stdout"),
-        Stream("stderr"),
-    )
+    session = Kept()
+    sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
     shell = Shell.instance(
         ipython_dir=place,
         compiler_class=XCachingCompiler,

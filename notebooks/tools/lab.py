@@ -1,9 +1,9 @@
 """Open a learner's own copies of the lessons in JupyterLab, without outputs.
 
-    python notebooks/tools/lab.py [what JupyterLab takes]
+    python notebooks/tools/lab.py [options of JupyterLab]
 
-A notebook or program that is there stays as the learner left it. So an edit never
-touches git, and no answer stands below its question.
+A copy that is there stays as the learner left it. A learner edits copies, so git sees
+no change; a copy has no outputs, so no answer stands below its question.
 """
 
 import os
@@ -11,18 +11,17 @@ import sys
 from pathlib import Path
 
 import nbformat
-from stored import GIVEN, NOTEBOOKS, cleared
+from stored import GIVEN, NOTEBOOKS, cleared, find_files
 
 FOLDER = Path("build", "lab")
-ALL = "[All lessons](../README.md#what-to-read) | "  # here they stand on the left
+# a link that copies do without: JupyterLab lists the lessons on the left
+ALL = "[All lessons](../README.md#what-to-read) | "
 
 
 def copy_lessons(folder):
     """Copy the lessons and what they link to; return how many are new, how many kept."""
     new, kept = 0, 0
-    for path in (
-        path for pattern in GIVEN for path in sorted(NOTEBOOKS.glob(pattern))
-    ):
+    for path in find_files(NOTEBOOKS, GIVEN):
         copy = folder / path.relative_to(NOTEBOOKS)
         if path.suffix in (".ipynb", ".py"):  # a learner's own from now on
             if copy.exists():
@@ -31,24 +30,23 @@ def copy_lessons(folder):
             new += 1
         copy.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8")
-        copy.write_text(
-            _own(text) if path.suffix == ".ipynb" else text, encoding="utf-8"
-        )
+        if path.suffix == ".ipynb":
+            text = _for_lab(text)
+        copy.write_text(text, encoding="utf-8")
     return new, kept
 
 
-def _own(text):
+def _for_lab(text):
+    """Return a lesson without outputs; the cells that the book folds are folded."""
     nb = cleared(nbformat.reads(text.replace(ALL, ""), 4))
     for cell in nb.cells:
-        if "hide-input" in cell.metadata.get(
-            "tags", []
-        ):  # JupyterLab's word for it
+        if "hide-input" in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = {"source_hidden": True}
     return nbformat.writes(nb) + "\n"
 
 
 def main(options):
-    """Copy what is not there yet, say so, become JupyterLab."""
+    """Copy what is not there yet, print how much, and replace this process by JupyterLab."""
     new, kept = copy_lessons(FOLDER)
     print(
         f"Your copies, without outputs, are in {FOLDER}: {new} new, {kept} kept as you left "

@@ -1,13 +1,14 @@
 """Run lessons from top to bottom; make the book, compare, store, or vary settings.
 
-    python notebooks/tools/lessons.py             run every lesson, book in build/course
-    ... check       say which cells of lessons and problem sets differ from what is stored
-    ... refresh     store what they say now
-    ... settings    run lessons at the extremes of their settings
-    ... --lesson 03 one_step ps1                  these alone
+    python notebooks/tools/lessons.py   run every lesson, make the book in build/course
+    ... check                           name the cells of lessons and problem sets whose
+                                        outputs differ from the stored ones
+    ... refresh                         store their outputs of now
+    ... settings                        run lessons at the extremes of their settings
+    ... --lesson 03 one_step ps1        do this for these alone
 
-After a cell that fails, the rest of its lesson is left out and the next lesson runs. A
-book has all lessons: those that were not run just now, with the outputs that are stored.
+After a cell that fails, the rest of its lesson is left out and the next lesson runs. The
+book has all lessons: one that was not run just now comes with its stored outputs.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from stored import (
     cleared,
     code_cells,
     differences,
+    find_files,
     measures,
     refresh,
 )
@@ -35,59 +37,53 @@ from tqdm import tqdm
 
 import book
 
-SHOWN = 300  # characters of what a cell says
+SHOWN = 300  # characters of a cell's outputs, where these differ
 
 
 def run_notebooks(args):
     """Yield each notebook as it is stored, and its run.
 
-    So many at once as there are cores; but where outputs of a clock are kept, those
-    that have a clock one after another.
+    As many run at once as there are cores. But times are right only in a process that
+    has the machine to itself: what may store times runs alone.
     """
     stored = {path: nbformat.read(path, 4) for path in args.paths}
     together, alone = [], []
     for path, nb in stored.items():
         if args.what == "settings":
-            together += [
-                (path, settings.changed(nb, values))
-                for values in settings.plan(settings.read(path, nb))
-            ]
-        elif (
-            args.what == "refresh"
-            or args.what == "course"
-            and any(map(measures, nb.cells))
-        ):
-            alone.append((path, cleared(nb)))
-        else:
-            together.append((path, cleared(nb)))
-    with tqdm(
-        total=sum(len(code_cells(nb)) for _, nb in together + alone),
-        leave=False,
-        disable=None,
-    ) as bar:
+            for values in settings.plan(settings.read_settings(path, nb)):
+                together.append((path, settings.with_values(nb, values)))
+            continue
+        timed = args.what == "course" and any(map(measures, nb.cells))
+        jobs = alone if args.what == "refresh" or timed else together
+        jobs.append((path, cleared(nb)))
+    cells = sum(len(code_cells(nb)) for _, nb in together + alone)
+    with tqdm(total=cells, leave=False, disable=None) as bar:
 
-        def heard(path):
+        def on_cell(path):
             bar.set_description(path.stem, refresh=False)
             bar.update()
 
         for jobs, at_once in (together, os.cpu_count() or 1), (alone, 1):
-            for run in run_all(jobs, at_once, args.timeout, heard):
+            for run in run_all(jobs, at_once, args.timeout, on_cell):
                 yield stored[run.path], run
 
 
 def compare(nb, run):
-    """Say which cells differ from what is stored, and what they say."""
+    """Name the cells whose outputs differ from the stored ones; show both outputs."""
     found = differences(nb, run.nb)
-    lines = [f"DIFFERS in {', '.join(found)}"] if found else ["as stored"]
-    for name, said in found.items():
-        start = max(0, len(os.path.commonprefix(said)) - SHOWN // 3)
-        lines += [
-            f"--- {name}, {when}:\n{text[start : start + SHOWN]}"
-            for when, text in zip(("stored", "now"), said)
-        ]
+    if not found:
+        return "as stored"
+    lines = [f"DIFFERS in {', '.join(found)}"]
+    for name, (before, now) in found.items():
+        # begin a little before the first character that differs
+        start = len(os.path.commonprefix([before, now])) - SHOWN // 3
+        shown = slice(max(0, start), max(0, start) + SHOWN)
+        lines.append(f"--- {name}, stored:\n{before[shown]}")
+        lines.append(f"--- {name}, now:\n{now[shown]}")
     return "\n".join(lines)
 
 
+# what to do with the stored notebook and its run; returns the words for the table
 WHAT = {
     "course": lambda nb, run: "ok",
     "check": compare,
@@ -99,38 +95,30 @@ WHAT = {
 
 
 def do(args):
-    """Do what is asked for; return whether all went well."""
+    """Run the notebooks and do what is asked for; return whether all went well."""
     runs, well = [], True
     if args.what == "refresh":
         links.mend(args.notebooks)
     for nb, run in run_notebooks(args):
         result = run.failure or WHAT[args.what](nb, run)
         well = well and not result.startswith(("FAILED", "DIFFERS"))
-        say(
-            run.path.stem,
-            run.seconds,
-            result
-            + (settings.said(run.nb) if args.what == "settings" else ""),
-        )
+        if args.what == "settings":
+            result += settings.as_line(run.nb)
+        print_row(run.path.stem, run.seconds, result)
         runs.append(run)
     if args.what == "course":
-        start, out = (
-            time.perf_counter(),
-            args.notebooks.parent / "build" / "course",
-        )
+        out = args.notebooks.parent / "build" / "course"
+        start = time.perf_counter()
         warnings = book.build(args.notebooks, out, runs)
-        say(
-            "the book",
-            time.perf_counter() - start,
-            "\n".join(["ok", *warnings]),
-        )
+        seconds = time.perf_counter() - start
+        print_row("the book", seconds, "\n".join(["ok", *warnings]))
         print(f"Open {os.path.relpath(out)}/index.html")
     return well
 
 
-def say(name, seconds, what):
-    """Print a row of the table."""
-    tqdm.write(f"{name:<28} {seconds:7.1f}  {what}")
+def print_row(name, seconds, result):
+    """Print a row of the table, above the bar that tqdm draws."""
+    tqdm.write(f"{name:<28} {seconds:7.1f}  {result}")
     sys.stdout.flush()
 
 
@@ -146,20 +134,16 @@ def arguments(argv):
         "--timeout", type=int, default=900, help="seconds a notebook"
     )
     args = parser.parse_args(argv)
-    patterns = (
-        [SETS, LESSONS] if args.what in ("check", "refresh") else [LESSONS]
-    )
-    args.paths = [
-        path
-        for pattern in patterns
-        for path in sorted(args.notebooks.glob(pattern))
-    ]
+    patterns = [LESSONS]
+    if args.what in ("check", "refresh"):
+        patterns = [SETS, LESSONS]
+    args.paths = find_files(args.notebooks, patterns)
     if args.lesson:
+        asked = {name.zfill(2) for name in args.lesson}
         args.paths = [
             path
             for path in args.paths
-            if {name.zfill(2) for name in args.lesson}
-            & {*path.stem.split("_", 1)}
+            if asked & {*path.stem.split("_", 1)}  # its number, its name
         ]
     if len(args.paths) < len(args.lesson or [1]):
         parser.error(f"no such lesson in {args.notebooks}")
@@ -169,9 +153,8 @@ def arguments(argv):
 def main(argv=None):
     """Do what the command line asks for; return the exit status."""
     args = arguments(argv)
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # it ends as Ctrl-C does
+    # SIGTERM ends it as Ctrl-C does: the forks are ended, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"{'lesson':<28} {'seconds':>7}  result", flush=True)
     try:
         return int(not do(args))

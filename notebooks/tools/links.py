@@ -1,6 +1,6 @@
-"""Lessons are known by their names; their numbers are those of their files.
+"""Write the lessons' numbers, which are those of their files, wherever they are named.
 
-    mend   write the files' numbers into titles, links and the way onward
+    mend   write them into titles, links, and the links to the lesson before and after
 
 To renumber a lesson, move its file and say `make refresh`. A text names a lesson only
 in a link, such as [lesson 3](03_allreduce.ipynb), so that its number can follow.
@@ -8,7 +8,7 @@ in a link, such as [lesson 3](03_allreduce.ipynb), so that its number can follow
 
 import re
 
-from stored import LESSONS, SETS, write_text
+from stored import LESSONS, SETS, find_files, write_text
 
 PAGES = [
     LESSONS,
@@ -21,16 +21,18 @@ PAGES = [
     "../README.md",
 ]
 TITLE = r"# \d+\. ([^\"\\\n]+)"
-LAST = "Next: your own programs"  # of the last lesson: no link, until there is a next
+# what stands in the last lesson in place of a link to the next one
+LAST = "Next: your own programs"
+# "[lesson 3. The sum" before "](03_sum.ipynb": "lesson ", number, title, file's name
 LABEL = (
     r"\[([Ll]esson )?(\d+)(\.? [^\]\[]*)?(?=\]\([./a-z]*\d\d_(\w+)\.ipynb)"
 )
 
 
 def mend(notebooks):
-    """Write the lessons' numbers wherever they are named; return the files that changed."""
+    """Write the lessons' numbers into all pages; return the files that changed."""
     lessons = sorted(notebooks.glob(LESSONS))
-    numbers = {path.stem[3:]: path.stem[:2] for path in lessons}
+    number_of = {path.stem[3:]: path.stem[:2] for path in lessons}
     titles = {
         path: re.search(TITLE, path.read_text(encoding="utf-8"))[1]
         for path in lessons
@@ -39,37 +41,34 @@ def mend(notebooks):
 
     def label(found):
         lesson, old, title, name = (group or "" for group in found.groups())
-        new = numbers.get(name, old)
-        wide = re.match(r"0\d", old) or title.startswith(" ")
-        return f"[{lesson}{new if wide else int(new)}{title}"
+        new = number_of.get(name, old)
+        # "03" and "03 The sum" keep two digits; "lesson 3" and "3. The sum" have one
+        two_digits = re.match(r"0\d", old) or title.startswith(" ")
+        return f"[{lesson}{new if two_digits else int(new)}{title}"
 
     def address(found):
-        return f"{numbers.get(found[2], found[1])}_{found[2]}.ipynb"
+        return f"{number_of.get(found[2], found[1])}_{found[2]}.ipynb"
 
-    for path in (
-        path for page in PAGES for path in sorted(notebooks.glob(page))
-    ):
+    def titled(lesson):
+        return f"{int(lesson.stem[:2])}. {titles[lesson]}"
+
+    def with_link(text, word, lesson):
+        """Let the link that begins with `word` lead to a lesson."""
+        link = f"[{word}: {titled(lesson)}]({lesson.name})"
+        return re.sub(rf"\[{word}: [^\]]*\]\([^)]*\)", link, text)
+
+    for path in find_files(notebooks, PAGES):
         before = path.read_text(encoding="utf-8")
         after = re.sub(LABEL, label, before)
         after = re.sub(r"\b(\d\d)_([a-z]\w*)\.ipynb", address, after)
         if path in titles:
-            number, at = int(path.stem[:2]), lessons.index(path)
-            if lessons[at + 1 :]:
+            at = lessons.index(path)
+            after = re.sub(TITLE, f"# {titled(path)}", after, count=1)
+            if at > 0:
+                after = with_link(after, "Before", lessons[at - 1])
+            if at + 1 < len(lessons):
                 after = after.replace(LAST, "[Next: ]()")
-            after = re.sub(
-                TITLE, f"# {number}. {titles[path]}", after, count=1
-            )
-            for word, others in (
-                ("Before", lessons[:at][-1:]),
-                ("Next", lessons[at + 1 :][:1]),
-            ):
-                for lesson in others:
-                    link = f"{int(lesson.stem[:2])}. {titles[lesson]}]({lesson.name})"
-                    after = re.sub(
-                        rf"\[{word}: [^\]]*\]\([^)]*\)",
-                        f"[{word}: {link}",
-                        after,
-                    )
+                after = with_link(after, "Next", lessons[at + 1])
         if after != before:
             write_text(path, after)
             changed.append(path)

@@ -1,7 +1,7 @@
 """Make what learners get: the problem sets without solutions and hidden checks.
 
-python notebooks/tools/release.py       nbgrader writes notebooks/exercises/release
-... --zip build/manual_dp_course.zip    and the course as a learner gets it
+python notebooks/tools/release.py       let nbgrader write notebooks/exercises/release
+... --zip build/manual_dp_course.zip    and pack the course for learners
 """
 
 import shutil
@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXERCISES = ROOT / "notebooks" / "exercises"
-# of the project, and of the exercises
+# what the zip has of the project's folder
 PACKED = (
     "README.md",
     "LICENSE",
@@ -23,7 +23,8 @@ PACKED = (
     "manual_dp",
     "notebooks",
 )
-GIVEN = ("README.md", "release")
+# what it has of the folder of exercises
+PACKED_EXERCISES = ("README.md", "release")
 
 
 def release(exercises):
@@ -48,8 +49,11 @@ def pack(path):
     """Write the course to a zip, without solutions and without what was handed in."""
 
     def not_for_learners(folder, names):
-        if keep := {ROOT: PACKED, EXERCISES: GIVEN}.get(Path(folder)):
-            return set(names) - set(keep)
+        """Return the names in a folder that copytree leaves out."""
+        if Path(folder) == ROOT:
+            return set(names) - set(PACKED)
+        if Path(folder) == EXERCISES:
+            return set(names) - set(PACKED_EXERCISES)
         hidden = shutil.ignore_patterns(
             "__pycache__", ".*", "*.egg-info", "lightning_logs"
         )

@@ -6,11 +6,11 @@ may be, and after a comma what it means:
     world_size = 4  # 2 to 8, the number of devices
     data = "digits"  # "digits" or "blobs"
 
-    read      the settings of a lesson; refuses what is not written so
-    plan      the values that a lesson is run with
-    changed   the lesson with these values
-    said      these values, to print
-    broken    the first line that said True and does not any more
+    read_settings   the settings of a lesson; refuses a line of another form
+    plan            the values to run a lesson with
+    with_values     the lesson with these values
+    as_line         the values of a lesson, to print
+    broken          the first printed line that was True and is False now
 """
 
 import ast
@@ -19,27 +19,31 @@ from collections import namedtuple
 
 from stored import cleared, code_cells
 
-Setting = namedtuple(
-    "Setting", "name stored values"
-)  # the least first, or as written
+# values: from the least to the greatest, or in the order of the comment
+Setting = namedtuple("Setting", "name stored values")
 
 WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 RANGE = rf"(?:{WORD})(?:(?: to | or |, )(?:{WORD}))+"
 LINE = re.compile(rf"(\w+) = ({WORD}) +# ({RANGE})(?:, \S.*)?")
 
 
-def read(path, nb):
-    """Return the settings of a lesson; ValueError names it and the line of one."""
+def read_settings(path, nb):
+    """Return the settings of a lesson.
+
+    Raises ValueError, which names lesson, cell and line, for a line that is no setting.
+    """
     settings, cell = [], _parameters(nb)
     for number, line in enumerate(cell.source.splitlines(), 1):
+        if not line:
+            continue
         setting = _setting(line)
-        if line and not setting:
+        if not setting:
             raise ValueError(
                 f"{path.name}, cell {cell.id}, line {number}: {line}\n    a setting is a name, "
                 'its value, a range that has it, such as "# 2 to 8" or "# 4 or 8", '
                 "and after a comma what it means"
             )
-        settings += [setting] if setting else []
+        settings.append(setting)
     return settings
 
 
@@ -52,48 +56,47 @@ def _parameters(nb):
 
 
 def _setting(line):
-    if not (found := LINE.fullmatch(line)):
+    """Return the Setting of a line; None if its value or its range does not fit."""
+    found = LINE.fullmatch(line)
+    if not found:
         return None
-    stored, *said = map(
-        ast.literal_eval, re.findall(WORD, f"{found[2]} {found[3]}")
-    )
-    values = (
-        [float(value) for value in said]
-        if isinstance(stored, float)
-        else said
-    )
+    stored = ast.literal_eval(found[2])
+    values = [ast.literal_eval(word) for word in re.findall(WORD, found[3])]
+    if isinstance(stored, float):  # "0 to 1" is a range of 0.5, too
+        values = [float(value) for value in values]
     if {type(value) for value in values} != {type(stored)}:
         return None
-    within = (
-        values[0] <= stored <= values[-1]
-        if " to " in found[3]
-        else stored in values
-    )
+    if " to " in found[3]:
+        within = values[0] <= stored <= values[-1]
+    else:
+        within = stored in values
     return Setting(found[1], stored, values) if within else None
 
 
 def plan(settings):
-    """Return the runs, dicts of values: each extreme alone, all least, all greatest.
+    """Return a dict of values for each run: each extreme alone, all least, all greatest.
 
-    Without what is stored, which is run anyway, and without repeats.
+    A run with the stored values is left out, for `make test` runs it, and so are repeats.
     """
     stored = {setting.name: setting.stored for setting in settings}
-    runs = [
+    wanted = [
         stored | {setting.name: value}
         for setting in settings
         for value in setting.values
     ]
     for end in (0, -1):
-        runs.append(
+        wanted.append(
             {setting.name: setting.values[end] for setting in settings}
         )
-    return [
-        run for i, run in enumerate(runs) if run not in [stored, *runs[:i]]
-    ]
+    runs = []
+    for values in wanted:
+        if values != stored and values not in runs:
+            runs.append(values)
+    return runs
 
 
-def changed(nb, values):
-    """Return the lesson with these settings, without outputs."""
+def with_values(nb, values):
+    """Return a copy of the lesson with these settings, without outputs."""
     nb = cleared(nb)
     _parameters(nb).source = "\n".join(
         f"{name} = {value!r}" for name, value in values.items()
@@ -101,41 +104,35 @@ def changed(nb, values):
     return nb
 
 
-def said(nb):
-    """Return the settings of a lesson as a line to print."""
+def as_line(nb):
+    """Return the settings of a lesson as one line to print."""
     return "  " + _parameters(nb).source.replace("\n", ", ")
 
 
 def broken(stored, new):
-    """Return "", or which cell printed a check that was True when it was stored.
+    """Name the cell and line that print False where the stored lesson prints True.
 
-    Lines are the same check if they differ in numbers alone.
+    Two lines are the same check if they differ in numbers alone. Returns "" if all
+    checks hold.
     """
     for before, after in zip(code_cells(stored), code_cells(new)):
-        checks = _checks(before)
-        true = {label for label, _ in checks} - {
-            label for label, line in checks if "False" in line
-        }
+        held = {}  # label: whether every stored line with this label is True
+        for label, line in _checks(before):
+            held[label] = held.get(label, True) and "False" not in line
         for label, line in _checks(after):
-            if label in true and "False" in line:
+            if held.get(label) and "False" in line:
                 return f"FAILED in cell {before.id}: it prints {line!r}"
     return ""
 
 
 def _checks(cell):
-    """Return the lines that say True or False: each one's words, and the line."""
-    texts = [
-        output.get("text", "") or output.get("data", {}).get("text/plain", "")
-        for output in cell.outputs
-    ]
-    lines = [
-        line.strip()
-        for text in texts
-        for line in text.splitlines()
-        if re.search(r"\b(?:True|False)\b", line)
-    ]
-    numbers = r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?|[\s,+-]+"
-    return [
-        (re.sub(r" +", " ", re.sub(numbers, " ", line)).strip(), line)
-        for line in lines
-    ]
+    """Return a pair for each line with True or False: its other words, and the line."""
+    values = r"\b(?:True|False|nan|inf)\b|\d[\d.]*(?:e[+-]?\d+)?|[\s,+-]+"
+    checks = []
+    for output in cell.outputs:
+        shown = output.get("data", {}).get("text/plain", "")
+        for line in (output.get("text") or shown).splitlines():
+            if re.search(r"\b(?:True|False)\b", line):
+                words = re.sub(r" +", " ", re.sub(values, " ", line)).strip()
+                checks.append((words, line.strip()))
+    return checks

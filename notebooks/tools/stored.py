@@ -1,10 +1,11 @@
-"""Notebooks as git keeps them: what is stored, and what differs when they run again.
+"""Store notebooks in git, and compare a run with the stored outputs.
 
-tidy          nothing of this machine or run is kept; charts have 256 colours
-refresh       write what ran, where something changed
-differences   the cells that say something else than what is stored
-write_text    a file that is written whole or not at all
-GIVEN         what a learner reads and runs, in `make lab` and in the book
+tidy          remove what differs between machines and runs; store charts in 256 colours
+refresh       store a run, where its outputs changed
+find_files    the files of several patterns
+differences   the cells whose outputs differ from the stored ones
+write_text    write a file whole or not at all
+GIVEN         the files that a learner reads and runs, in `make lab` and in the book
 """
 
 import base64
@@ -33,24 +34,31 @@ GIVEN = [
 KERNEL = dict(
     name="python3", display_name="Python 3 (ipykernel)", language="python"
 )
-# what is rounding, and the word for it; nbval takes the same file
+# pairs: a pattern of what rounding changes, the word to put there; nbval reads this file
 ROUNDING = get_sanitize_patterns(
     (NOTEBOOKS / "rounding.cfg").read_text(encoding="utf-8")
 )
 
 
+def find_files(folder, patterns):
+    """Return the files of each pattern in turn, sorted."""
+    return [
+        path for pattern in patterns for path in sorted(folder.glob(pattern))
+    ]
+
+
 def code_cells(nb):
-    """Return the cells that run."""
+    """Return the code cells."""
     return [cell for cell in nb.cells if cell.cell_type == "code"]
 
 
 def measures(cell):
-    """Say whether a cell's outputs are of a clock, and another in each run."""
+    """Say whether a cell measures times, which are others in each run."""
     return "nbval-ignore-output" in cell.metadata.get("tags", [])
 
 
 def cleared(nb):
-    """Return a copy without outputs."""
+    """Return a copy of a notebook, without outputs."""
     nb = copy.deepcopy(nb)
     for cell in code_cells(nb):
         cell.update(outputs=[], execution_count=None)
@@ -74,15 +82,14 @@ def tidy(nb):
 def refresh(path, nb):
     """Write the executed `nb` to `path`; return whether that changed the file.
 
-    Where nothing but what a clock gave or rounding differs, the old outputs stay: a
-    lesson that has not changed stays the same file.
+    If only times and rounding differ, the stored outputs stay: the file of a lesson that
+    says the same as before does not change.
     """
     before = path.read_text(encoding="utf-8")
     old = tidy(nbformat.reads(before, 4))
-    same = [cell.source for cell in old.cells] == [
-        cell.source for cell in nb.cells
-    ]
-    if same and not differences(old, nb):
+    before_run = [cell.source for cell in old.cells]
+    after_run = [cell.source for cell in nb.cells]
+    if before_run == after_run and not differences(old, nb):
         nb = old
     after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
     write_text(path, after)
@@ -97,22 +104,22 @@ def write_text(path, text):
 
 
 def differences(old, new):
-    """Return {cell id: (stored, now)} of the cells that say something else.
+    """Return {cell id: (stored outputs, new outputs)} of the cells that differ.
 
-    A chart in pixels is another on each machine; what a clock gave is in each run.
+    Charts in pixels are not compared, for each machine draws others; nor are times.
     """
     found = {}
     for before, after in zip(code_cells(old), code_cells(new)):
-        said = ("", "") if measures(before) else (_said(before), _said(after))
-        if (
-            said[0] != said[1]
-            or before.execution_count != after.execution_count
-        ):
-            found[before.id] = said
+        texts = "", ""
+        if not measures(before):
+            texts = _outputs(before), _outputs(after)
+        numbered_alike = before.execution_count == after.execution_count
+        if texts[0] != texts[1] or not numbered_alike:
+            found[before.id] = texts
     return found
 
 
-def _said(cell):
+def _outputs(cell):
     """Return all that a cell printed and showed as one text, without rounding."""
     kinds = {}
     for output in cell.outputs:
@@ -122,16 +129,16 @@ def _said(cell):
         for kind, text in texts.items():
             if kind != "image/png":
                 kinds[kind] = kinds.get(kind, "") + str(text)
-    said = "\n".join(
+    whole = "\n".join(
         f"{kind}: {text}" for kind, text in sorted(kinds.items())
     )
     for pattern, word in ROUNDING:
-        said = re.sub(pattern, word, said)
-    return said
+        whole = re.sub(pattern, word, whole)
+    return whole
 
 
 def _few_colours(text):
-    """Return a PNG with a palette: the same picture in a third of the bytes."""
+    """Return a PNG in 256 colours: the same picture in a third of the bytes."""
     image = Image.open(io.BytesIO(base64.b64decode(text)))
     if image.mode == "P":
         return text

@@ -127,7 +127,7 @@ def test_two_hosts_train_by_the_script_of_slurm(tmp_path, nothing_is_left):
                 by_slurm("127.0.0.1", number)
                 | FAST
                 | {
-                    "PORT": hosts.place("127.0.0.1:29400").partition(":")[2],
+                    "PORT": hosts.with_free_ports("127.0.0.1:29400").partition(":")[2],
                     "PYTHON": sys.executable,
                     "CHECKPOINT": checkpoint,
                     "PYTHONPATH": ROOT,

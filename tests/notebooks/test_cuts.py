@@ -5,7 +5,7 @@ import torch
 from programs.cuts import CUTS, NETWORKS, Device, Layer, by_layer, cut, inside_a_layer
 from torch.utils.flop_counter import FlopCounterMode
 
-from course.lab.price import Link
+from course.lab.links import Link
 from manual_dp import init_params
 from manual_dp.data import ensure_torchvision
 from manual_dp.models.lenet import LeNet

@@ -16,6 +16,7 @@ from tests.support.lessons import (
     code_cells,
     markdown_cells,
     source,
+    tokens,
     words,
 )
 
@@ -43,11 +44,12 @@ def it_has_at_most_50_cells(nb):
     return [] if len(nb["cells"]) <= 50 else [f"{len(nb['cells'])} cells"]
 
 
-def code_is_at_most_15_lines_a_cell_and_answers_40(nb):
+def code_is_at_most_250_tokens_a_cell_and_answers_350(nb):
+    # some 25 and 35 lines; tokens, since a line more or less is the formatter's matter
     return [
         cell["id"]
         for cell in code_cells(nb)
-        if len(source(cell).splitlines()) > (40 if meta(cell).get("solution") else 15)
+        if tokens(source(cell)) > (350 if meta(cell).get("solution") else 250)
     ]
 
 
@@ -242,7 +244,7 @@ def every_question_in_words_has_a_key_with_its_points(nb):
 
 RULES = [
     it_has_at_most_50_cells,
-    code_is_at_most_15_lines_a_cell_and_answers_40,
+    code_is_at_most_250_tokens_a_cell_and_answers_350,
     text_is_at_most_150_words_a_cell_and_keys_250,
     cells_keep_only_tags_and_what_nbgrader_needs,
     a_cell_is_to_read_an_answer_or_a_check,

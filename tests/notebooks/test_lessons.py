@@ -371,7 +371,7 @@ def parameters(text):
     ],
 )
 def test_a_range_is_read(line, value, values):
-    assert settings.read(Path("07_try.ipynb"), parameters(line)) == [
+    assert settings.read_settings(Path("07_try.ipynb"), parameters(line)) == [
         ("x", value, values)
     ]
 
@@ -397,12 +397,14 @@ def test_a_range_is_read(line, value, values):
 )
 def test_a_setting_that_has_no_readable_range_is_named(line):
     with pytest.raises(ValueError) as caught:
-        settings.read(Path("07_try.ipynb"), parameters(f"a = 1  # 1 to 2\n\n{line}"))
+        settings.read_settings(
+            Path("07_try.ipynb"), parameters(f"a = 1  # 1 to 2\n\n{line}")
+        )
     assert f"07_try.ipynb, cell parameters, line 3: {line}\n" in str(caught.value)
 
 
 def test_each_extreme_is_run_alone_and_all_together_and_nothing_twice():
-    read = settings.read(
+    read = settings.read_settings(
         Path("07"), parameters("a = 2  # 1 to 3\nb = 'x'  # 'x' or 'y'")
     )
     assert [tuple(values.values()) for values in settings.plan(read)] == [

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from count import count_tokens
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 LESSONS = [
@@ -55,6 +56,12 @@ KERNEL = {
 
 def code_cells(nb):
     return [cell for cell in nb["cells"] if cell["cell_type"] == "code"]
+
+
+def tokens(text):
+    """Return how many tokens a cell's code has, as `make count` counts them."""
+    lines = [line for line in text.splitlines() if not line.startswith("%")]
+    return count_tokens("\n".join(lines))
 
 
 def markdown_cells(nb):

@@ -1,7 +1,8 @@
 """Every picture of the course that is an SVG, at the ends of what its lesson allows.
 
-Run as a file, it stores what each one's bytes come to, and those in the lessons' outputs.
-Look at every picture whose hash is new: `git diff tests/golden` names it.
+`python -m tests.support.pictures` stores a hash of each, and of each SVG in the lessons'
+outputs, in tests/golden/pictures.json. Look at every picture whose hash is new:
+`git diff tests/golden` names it.
 """
 
 import functools
@@ -12,7 +13,7 @@ from pathlib import Path
 import nbformat
 
 from course.lab.figures import bars, boxes, clocks, graph, player, step
-from course.lab.wire import Sent
+from course.lab.send_log import Sent
 from manual_dp.allreduce import WAYS
 
 ROOT = Path(__file__).parents[2]
@@ -31,16 +32,13 @@ TRAFFIC = {
 def schedule(stages, micro_batches, backward=True):
     """Return GPipe's schedule: all forward, then all backward."""
     slots = stages + micro_batches - 1
-    return [
-        (stage + i, stage, i + 1, "forward")
-        for stage in range(stages)
-        for i in range(micro_batches)
-    ] + [
-        (slots + i + stages - 1 - stage, stage, i + 1, "backward")
-        for stage in range(stages)
-        for i in range(micro_batches)
-        if backward
-    ]
+    forwards, backwards = [], []
+    for stage in range(stages):
+        for i in range(micro_batches):
+            forwards.append((stage + i, stage, i + 1, "forward"))
+            start = slots + i + stages - 1 - stage
+            backwards.append((start, stage, i + 1, "backward"))
+    return forwards + backwards if backward else forwards
 
 
 def star(ranks):
@@ -57,7 +55,7 @@ def ring(ranks):
 
 @functools.cache
 def pictures():
-    """Return (name, picture) of each."""
+    """Return a list of (name, picture), each drawn once."""
     made = {"split": graph.split(TRAFFIC)}
     for n in range(2, 9):
         made[f"step of {n}"] = step.draw(n, 4)
@@ -116,24 +114,17 @@ def pictures():
         }
     )
     for n in (2, 4, 8):
-        made[f"traffic of {n}"] = graph.traffic(
-            {"a star": star(n), "a ring": ring(n)}, n
-        )
-        made[f"messages of {n}"] = graph.messages(
-            {
-                "zeros": ([(e.source, e.target, 0) for e in ring(n)], [1] * n, [2] * n),
-                "numbers": (
-                    [
-                        (e.source, e.target, i + 1)
-                        for i in range(n - 1)
-                        for e in ring(n)
-                    ],
-                    [1] * n,
-                    [n * (n + 1) / 2] * n,
-                ),
-            },
-            n,
-        )
+        logs = {"a star": star(n), "a ring": ring(n)}
+        made[f"traffic of {n}"] = graph.traffic(logs, n)
+        zeros = [(sent.source, sent.target, 0) for sent in ring(n)]
+        numbers = []
+        for i in range(1, n):
+            numbers += [(sent.source, sent.target, i) for sent in ring(n)]
+        runs = {
+            "zeros": (zeros, [1] * n, [2] * n),
+            "numbers": (numbers, [1] * n, [n * (n + 1) / 2] * n),
+        }
+        made[f"messages of {n}"] = graph.messages(runs, n)
     made["traffic, one row"] = graph.traffic({"a star": [], "a ring": ring(8)}, 8)
     return [*made.items(), *processes().items()]
 
@@ -158,12 +149,10 @@ def processes():
     made["calls that meet"] = boxes.calls([[one], [("step 1", 50.0, 51.0)]])
     made["a call is missing"] = boxes.calls([[one, ("step 2", 2.0, 2.0)], [two]])
     for count, ranks in ((1, 1), (2, 2), (2, 3), (3, 2)):
-        made[f"hosts {count} {ranks}"] = boxes.hosts(
-            [
-                [(local, host * ranks + local) for local in range(ranks)]
-                for host in range(count)
-            ]
-        )
+        hosts = []  # of each its (local rank, rank)
+        for first in range(0, count * ranks, ranks):
+            hosts.append([(local, first + local) for local in range(ranks)])
+        made[f"hosts {count} {ranks}"] = boxes.hosts(hosts)
     made["hosts, unequal"] = boxes.hosts([[(1, 7), (0, 0)], [(0, 2)]])
     return made
 
@@ -180,7 +169,9 @@ def stored():
     """Yield (lesson and cell, text) of each SVG in a lesson's outputs, but a measured one."""
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
-            for output in cell.get("outputs", []) if cell.id != "real-run" else ():
+            if cell.id == "real-run":  # drawn from seconds, so other at each refresh
+                continue
+            for output in cell.get("outputs", []):
                 if text := output.get("data", {}).get("image/svg+xml"):
                     yield f"{path.stem} {cell.id}", "".join(text)
 

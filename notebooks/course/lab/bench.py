@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from course.lab.turns import seconds, turns, turns_of_ranks
+from course.lab.stopwatch import seconds, time_turns, time_turns_on_ranks
 from manual_dp.allreduce import allreduce, ring_allreduce
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet
@@ -33,8 +33,8 @@ from manual_dp.ranks import DDP, run_ranks
 from manual_dp.ranks import ring_allreduce as ring_of_ranks
 from manual_dp.train import sgd, train_batch
 
-# an aim, and a function of (rows of a minibatch, numbers of a tensor) that returns both
-# sides; of ranks it returns what makes them in each rank, and its arguments
+# (aim, make): make(rows of a minibatch, numbers of a tensor) returns both sides. For a
+# row over ranks it returns what makes both sides in each rank, and a list of arguments
 ROWS = {
     "step-2": (1.07, lambda rows, numbers: _step(2, rows)),
     "step-8": (1.25, lambda rows, numbers: _step(8, rows)),
@@ -56,8 +56,8 @@ ROWS = {
 def bench(only=None, repeat=15, rows=256, numbers=2**24):
     """Time the rows, print each as a line of a table, and return all as a dict.
 
-    only: names of rows, by default all. repeat: pairs that are timed. rows: of a
-    minibatch. numbers: in each of four large tensors.
+    only: names of rows, by default all. repeat: pairs that are timed. rows: images of
+    a minibatch. numbers: in each of four large tensors.
     """
     unknown = [name for name in only or () if name not in ROWS]
     if unknown:
@@ -68,9 +68,9 @@ def bench(only=None, repeat=15, rows=256, numbers=2**24):
         aim, make = ROWS[name]
         first, second = make(rows, numbers)
         if callable(second):
-            pairs = turns([first, second], repeat + 1, name)
+            pairs = time_turns([first, second], repeat + 1, name)
         else:
-            pairs = turns_of_ranks(2, first, second, repeat + 1)
+            pairs = time_turns_on_ranks(2, first, second, repeat + 1)
         ratios = [ours / theirs for ours, theirs in pairs[1:]]
         row = {"median": median(ratios), "min": min(ratios), "max": max(ratios)}
         print(
@@ -84,9 +84,10 @@ def bench(only=None, repeat=15, rows=256, numbers=2**24):
 
 
 def _step(world_size, rows):
-    [device], generator = try_devices(1), torch.Generator().manual_seed(0)
-    X, y = torch.rand(rows, 1, 28, 28, device=device), torch.arange(rows) % 10
-    start, y = init_params("he", generator), y.to(device)
+    [device] = try_devices(1)
+    X = torch.rand(rows, 1, 28, 28, device=device)
+    y = (torch.arange(rows) % 10).to(device)
+    start = init_params("he", torch.Generator().manual_seed(0))
     devices, params = [device] * world_size, get_params(start, device)
     device_params = [get_params(start, device) for _ in devices]
 
@@ -101,7 +102,8 @@ def _step(world_size, rows):
 
 
 def _big(function, numbers):
-    tensors, copies = ([torch.zeros(numbers) for _ in range(4)] for _ in range(2))
+    tensors = [torch.zeros(numbers) for _ in range(4)]
+    copies = [torch.zeros(numbers) for _ in range(4)]
     return (
         partial(seconds, lambda: function(tensors)),
         partial(seconds, lambda: [b.copy_(a) for a, b in zip(tensors, copies)]),

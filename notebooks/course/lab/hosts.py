@@ -5,8 +5,8 @@
 
 A host is an address: 127.0.0.1, 127.0.0.2 and so on lead to this machine (on Linux). A
 torchrun is a fork of a rank that has imported torch, and its own ranks are forks of it:
-they start in a tenth of a second, not in ten. All ends with that rank, at `timeout` at
-last.
+they start in a tenth of a second, not in ten. When that rank ends, after `timeout`
+seconds at the latest, all of them are killed.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from manual_dp.ranks import run_ranks
-from manual_dp.ranks.launch.processes import below
+from manual_dp.ranks.launch.processes import descendants
 
 
 def on_hosts(function, *args, timeout=600):
@@ -32,23 +32,23 @@ def on_hosts(function, *args, timeout=600):
 
 
 class Hosts:
-    """Start what is typed on a host, and read what it printed."""
+    """Start a command on a host, and read what it printed."""
 
     def __init__(self, folder):
         self.folder, self.ports, self.torchruns = folder, {}, []
 
     def type(self, command):
-        """Start "NAME=VALUE torchrun ...", return its process.
+        """Start a line such as "NAME=VALUE torchrun ..."; return its process.
 
-        29400 to 29499 in an address stand for a port each that is free on this machine.
+        Each of the ports 29400 to 29499 in an address is replaced by a free one.
         """
         import torch.distributed.run  # here, and so in all forks
         from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-        # torchrun notes who calls, and looks through all that is imported for it: where
-        # the processor is busy, a second for each message, and the hosts never meet
+        # for each message torchrun looks up its caller in all imported modules: on a
+        # busy processor that takes a second, and the hosts never meet
         dynamic_rendezvous.get_method_name = lambda depth=2: ""
-        words = shlex.split(self.place(command.replace("\\\n", " ")))
+        words = shlex.split(self.with_free_ports(command.replace("\\\n", " ")))
         at = words.index("torchrun")
         options = [f"--log-dir={self.folder}"]  # its own folder would stay
         if "--no-python" not in words:
@@ -77,8 +77,8 @@ class Hosts:
         process.join()
         return Path(f"{process.name}-{stream}").read_text(errors="replace")
 
-    def place(self, text):
-        """Return a text with its ports 29400 to 29499 replaced, always by the same."""
+    def with_free_ports(self, text):
+        """Replace the ports 29400 to 29499 in a text by free ones, always the same."""
         for port in set(re.findall(r":(294\d\d)\b", text)) - self.ports.keys():
             with socket.socket() as probe:
                 probe.bind(("", 0))
@@ -94,7 +94,7 @@ def _call(function, args):
             return function(hosts, *args)
         finally:
             for process in hosts.torchruns:
-                for pid in [process.pid, *below(process.pid)]:
+                for pid in [process.pid, *descendants(process.pid)]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 process.join()

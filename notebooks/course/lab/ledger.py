@@ -29,11 +29,11 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from course.lab.allreduce_trace import busiest, traffic
+from course.lab.equivalence import apart, most, nudge
 from course.lab.notebook import bar
-from course.lab.same import apart, most, nudge
-from course.lab.sends import busiest, traffic
+from course.lab.stopwatch import clock
 from course.lab.timeline import all_reduces
-from course.lab.turns import clock
 from manual_dp.allreduce import WAYS
 from manual_dp.devices import try_devices
 from manual_dp.lenet import init_params, lenet
@@ -74,21 +74,21 @@ def compare(world_size=2, steps=100, batch_size=24):
             runs[name] = [method(share, steps) for share in shares.values()]
     finally:
         torch.set_num_threads(threads)
-    single, last = runs["single device"], runs["torch DDP"][0]["seconds"]
-    after = list(single[0]["weights"])
+    alone, last = runs["single device"], runs["torch DDP"][0]["seconds"]
+    after = list(alone[0]["weights"])
     return {
         "world_size": world_size,
         "steps": steps,
         "torch": torch.__version__,
         "gpus": torch.cuda.device_count(),
         "after": after,
-        "moved": largest_difference(start(), single[0]["weights"][after[-1]][0]),
+        "moved": largest_difference(start(), alone[0]["weights"][after[-1]][0]),
         "shards": {
             kind: {"in one process": _shards(share), "over processes": share}
             for kind, share in shares.items()
         },
         "rows": [
-            {"method": name, **_row(run, single, last)} for name, run in runs.items()
+            {"method": name, **_row(run, alone, last)} for name, run in runs.items()
         ],
     }
 
@@ -98,26 +98,27 @@ def _shards(shares):
     return [len(shard) for shard in scatter(rows, ["cpu"] * len(shares))]
 
 
-def _row(run, single, last):
-    kept = [replicas for part in run for replicas in part["weights"].values()]
+def _row(run, alone, last):
+    """Return a method's line of the report.
+
+    run, alone: what the method and one device returned, on even and uneven shards.
+    last: the seconds of a step of torch's DDP.
+    """
+    differences, equal = [], True
+    for ours, theirs in zip(run, alone):
+        after = []  # the difference after each step of which weights are kept
+        for step, replicas in ours["weights"].items():
+            [right] = theirs["weights"][step]
+            after.append(most([largest_difference(own, right) for own in replicas]))
+            for own in replicas:
+                same = map(torch.equal, own, replicas[0])
+                equal = equal and len(own) == len(replicas[0]) and all(same)
+        differences.append(after)
     return {
         "stepwise": most([part["stepwise"] for part in run]),
-        "difference": [
-            [
-                largest_difference(sum(replicas, []), right * len(replicas))
-                for replicas, [right] in zip(
-                    part["weights"].values(), alone["weights"].values()
-                )
-            ]
-            for part, alone in zip(run, single)
-        ],
-        "replicas": len(kept[0]),
-        "equal": all(
-            torch.equal(p, q)
-            for replicas in kept
-            for replica in replicas
-            for p, q in zip(replica, replicas[0], strict=True)
-        ),
+        "difference": differences,
+        "replicas": len(replicas),
+        "equal": equal,
         **{key: run[0][key] for key in ("sent", "counted", "seconds")},
         "ratio": run[0]["seconds"] / last,
     }
@@ -136,7 +137,8 @@ def follow(rows, steps, step, replicas, device):
 
     replicas: lists of parameters, which the steps change in place. "weights": copies,
     after steps 1, 10, 100 and the last. "seconds": the median over steps. "stepwise":
-    how far a replica ended from one device that took the step from the first one's.
+    the largest distance of a replica from one device that took the same step alone,
+    from the first replica's weights.
     """
     weights, seconds, stepwise = {}, [], []
     generator = torch.Generator().manual_seed(0)
@@ -151,9 +153,9 @@ def follow(rows, steps, step, replicas, device):
         seconds.append(clock() - begin)
         stepwise.append(most([apart(replica, one) for replica in replicas]))
         if number in (1, 10, 100, steps):
-            weights[number] = [
-                [p.detach().to("cpu", copy=True) for p in params] for params in replicas
-            ]
+            weights[number] = kept = []
+            for params in replicas:
+                kept.append([p.detach().to("cpu", copy=True) for p in params])
     return {"weights": weights, "seconds": median(seconds), "stepwise": most(stepwise)}
 
 
@@ -233,16 +235,13 @@ def over_processes(wrap, shares, steps):
         timeout=60 + 2 * steps,
         backend="nccl" if gpus else "gloo",
     )
-    return {
-        "weights": {
-            mark: [run["weights"][mark][0] for run in runs]
-            for mark in runs[0]["weights"]
-        },
-        "stepwise": most([run["stepwise"] for run in runs]),
-        **{
-            key: max(run[key] for run in runs) for key in ("seconds", "sent", "counted")
-        },
-    }
+    weights = {}  # each rank has one replica
+    for step in runs[0]["weights"]:
+        weights[step] = [run["weights"][step][0] for run in runs]
+    result = {"weights": weights, "stepwise": most([run["stepwise"] for run in runs])}
+    for key in ("seconds", "sent", "counted"):
+        result[key] = max(run[key] for run in runs)
+    return result
 
 
 def ring(module):
@@ -319,42 +318,39 @@ def table(report, timing=True):
         f"rate {LR:g}; the largest change of a weight is {report['moved']:.2g}"
     ]
     for kind, shards in report["shards"].items():
-        one, many = (
-            ", ".join(map(str, shards[place]))
-            for place in ("in one process", "over processes")
-        )
-        lines.append(
-            f"{kind}: {sum(shards['over processes'])} rows, shards of {one}"
-            + (f"; over processes {many}" if many != one else "")
-        )
+        one = ", ".join(map(str, shards["in one process"]))
+        many = ", ".join(map(str, shards["over processes"]))
+        line = f"{kind}: {sum(shards['over processes'])} rows, shards of {one}"
+        lines.append(line if many == one else f"{line}; over processes {many}")
+    note, over, under = "", "", ""  # what stands of time in three lines
+    if timing:
+        note, over, under = "; time: a step's, / torch DDP's", "   time", " /torch"
     lines += [
         f"each one: from the same weights in every step, promised: <= {BOUND}",
         "run: each from its own weights; the control is one device, 1 ulp off",
-        "~: computed, for DDP from the bytes that all_reduce was given"
-        + "; time: a step's, / torch DDP's" * timing,
+        f"~: computed, for DDP from the bytes that all_reduce was given{note}",
         "",
         f"{'':21}{'each':>6}{'run: even':>{wide}}{'run: uneven':>{wide}}  ranks"
-        f"{'bytes sent':>11}" + "   time" * timing,
+        f"{'bytes sent':>11}{over}",
         f"{'difference after step':21}{'one':>6}{marks:>{wide}}{marks:>{wide}}"
-        f"  equal{'busiest':>11}" + " /torch" * timing,
+        f"  equal{'busiest':>11}{under}",
     ]
     for row in report["rows"]:
-        parts = [
-            "".join(f"{_cell(d, timing):>6}" for d in part)
-            for part in row["difference"]
-        ]
-        equal = "-" if row["replicas"] == 1 else "yes" if row["equal"] else "NO"
+        line = f"{row['method']:21}{_cell(row['stepwise'], timing):>6}"
+        for part in row["difference"]:
+            cells = "".join(f"{_cell(difference, timing):>6}" for difference in part)
+            line += f"{cells:>{wide}}"
+        equal = "yes" if row["equal"] else "NO"
+        if row["replicas"] == 1:
+            equal = "-"
         sent = ("" if row["counted"] else "~") + f"{row['sent']:,}"
-        lines.append(
-            f"{row['method']:21}{_cell(row['stepwise'], timing):>6}"
-            + "".join(f"{part:>{wide}}" for part in parts)
-            + f"{equal:>7}{sent:>11}"
-            + f"{row['ratio']:7.2f}" * timing
-        )
+        line += f"{equal:>7}{sent:>11}"
+        lines.append(line + f"{row['ratio']:7.2f}" if timing else line)
     return "\n".join(lines)
 
 
 def _cell(difference, digits):
+    """Say a difference, or without digits whether it is within what is promised."""
     if digits:
         return f"{difference:.0e}" if difference else "0"
     return "yes" if difference <= BOUND else "NO"

@@ -45,13 +45,11 @@ def need_folders(*names):
     if not missing:
         return
     lessons = Path(__file__).parents[2]
-    here = (lessons / "00_start_here.ipynb").is_file()
-    what = (
-        f"type %cd {lessons}"
-        if here
-        else "clone the course's repository (git "
-        "clone), then type %cd manual_dp/notebooks"
-    )
+    if (lessons / "00_start_here.ipynb").is_file():
+        what = f"type %cd {lessons}"
+    else:
+        what = "clone the course's repository (git clone), "
+        what += "then type %cd manual_dp/notebooks"
     raise FileNotFoundError(
         f"this lesson reads {' and '.join(missing)} beside it, "
         f"which is not here: {what} and run this cell again"

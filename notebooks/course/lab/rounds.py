@@ -64,10 +64,9 @@ def run_rounds(program, tensors, limit=1000):
             "is there a loop that does not end?",
             "endless",
         )
-    sent = [
-        sum(numbers for _, sender, _, numbers in messages if sender == rank)
-        for rank in range(len(kept))
-    ]
+    sent = [0] * len(kept)
+    for _, sender, _, numbers in messages:
+        sent[sender] += numbers
     return {
         "tensors": kept,
         "steps": len({step for step, *_ in messages}),
@@ -80,7 +79,7 @@ def run_rounds(program, tensors, limit=1000):
 def _start(program, kept):
     running = {}
     for rank, own in enumerate(kept):
-        # a list of its own: who puts another tensor into it has not written into ours
+        # a copy: a program that puts another tensor into its list leaves ours alone
         own = list(own) if isinstance(own, list) else own
         generator = program(rank, len(kept), own)
         if not hasattr(generator, "send"):
@@ -99,7 +98,7 @@ def _deliver(step, wishes, kept, messages):
     for rank, wish in wishes.items():
         if wish is None:
             continue
-        for problem, kind in _problems(rank, wish, wishes, kept):
+        for problem, kind in _problems(rank, wish, wishes, kept):  # the first, if any
             raise RoundsError(f"step {step}: rank {rank} {problem}", kind)
         peer, message = wish
         if peer in senders:
@@ -110,7 +109,7 @@ def _deliver(step, wishes, kept, messages):
                 "at once",
             )
         arrived[peer], senders[peer] = _copy(message), rank
-        messages.append([step, rank, peer, sum(t.numel() for t in listed(message))])
+        messages.append([step, rank, peer, sum(t.numel() for t in as_list(message))])
     return arrived
 
 
@@ -131,8 +130,8 @@ def _problems(rank, wish, wishes, kept):
         yield "sends to itself; what a rank holds need not be sent", "itself"
     if peer not in wishes:
         yield f"sends to rank {peer}, which has returned already", "has returned"
-    dtypes = dict.fromkeys(tensor.dtype for tensor in listed(kept[rank]))
-    for part in listed(message):
+    dtypes = dict.fromkeys(tensor.dtype for tensor in as_list(kept[rank]))
+    for part in as_list(message):
         if not isinstance(part, torch.Tensor):
             yield (
                 f"sends a {type(part).__name__}; a message is a tensor or a list of "
@@ -152,6 +151,6 @@ def _copy(value):
     return [part.detach().clone() for part in value]
 
 
-def listed(value):
+def as_list(value):
     """Return `value` if it is a list or a tuple, else a list that holds it."""
     return value if isinstance(value, (list, tuple)) else [value]

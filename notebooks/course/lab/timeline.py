@@ -1,8 +1,8 @@
-"""What each rank does, and when: watched while it runs.
+"""What each rank does, and when: recorded while it runs.
 
-all_reduces   the size of each message that is sent while a block runs
-watched       call a function at each gradient, bucket and wait of a backward
-backward      one backward: its events in order of time
+all_reduces     the size of each message that is sent while a block runs
+report_events   call a function at each gradient, bucket and wait of a backward
+backward        one backward: its events in order of time
 """
 
 import time
@@ -20,7 +20,7 @@ Event = namedtuple("Event", "time what name bucket")
 def all_reduces(name="all_reduce", note=torch.numel):
     """Yield a list; while the block runs, each all-reduce adds its tensor's numel.
 
-    name: another function of dist to watch. note: what to add of the tensor instead.
+    name: another function of dist to record. note: what to add of the tensor instead.
     """
     notes, real = [], getattr(dist, name)
 
@@ -33,20 +33,21 @@ def all_reduces(name="all_reduce", note=torch.numel):
 
 
 @contextmanager
-def watched(model, note):
+def report_events(model, note):
     """Call `note(what, name, bucket)` at each event of a backward in this block.
 
     model: a `BucketDDP` or `DDP`. what: "ready", the gradient `name` of `bucket` is
-    there; "start", "arrive" (from another thread), of `bucket`; "wait", all is ready.
+    there; "start" and "arrive", `bucket` is sent and has come; "wait", all gradients
+    are ready. "arrive" is called from another thread.
     """
     number = {bucket: i for i, bucket in enumerate(model.buckets)}
-    home = {p: i for bucket, i in number.items() for p in bucket.params}
+    bucket_of = {p: i for bucket, i in number.items() for p in bucket.params}
     kind = type(model.buckets[0])
     ready, average, start, wait = model.ready, model.average, kind.start, kind.wait
     noted = {}  # of each bucket, the note of its arrival: backward must not overtake it
 
     def note_ready(p):
-        note("ready", model.names[p], home[p])
+        note("ready", model.names[p], bucket_of[p])
         ready(p)
 
     def note_average(params):
@@ -83,7 +84,8 @@ def backward(model, step):
     def note(what, name="", bucket=None):
         events.append(Event(time.perf_counter(), what, name, bucket))
 
-    with model.register_forward_hook(lambda *_: note("begin")), watched(model, note):
+    end_of_forward = model.register_forward_hook(lambda *_: note("begin"))
+    with end_of_forward, report_events(model, note):
         step()
         note("end")
     begin, *events = sorted(events, key=lambda event: event.time)

@@ -91,8 +91,8 @@ def _start(commands):
     environ = {
         **os.environ,
         "NCCL_SOCKET_IFNAME": os.environ["GLOO_SOCKET_IFNAME"],
-        "PYTHON_COLORS": "0",
-    }  # a kernel asks for colours, from Python 3.13 on
+        "PYTHON_COLORS": "0",  # from Python 3.13 on, a kernel asks for colours
+    }
     done = subprocess.run(
         command,
         env=environ,
@@ -106,16 +106,11 @@ def _start(commands):
 
 def _lines(log, ranks, stream):
     """Return what these ranks wrote, rank by rank; torchrun names the folders."""
-    written = [
-        path
-        for rank in ranks
-        for path in Path(log).glob(f"*/attempt_0/{rank}/{stream}.log")
-    ]
-    return [
-        line
-        for path in written
-        for line in path.read_text(errors="replace").splitlines()
-    ]
+    lines = []
+    for rank in ranks:
+        for path in Path(log).glob(f"*/attempt_0/{rank}/{stream}.log"):
+            lines += path.read_text(errors="replace").splitlines()
+    return lines
 
 
 def _reason(log, err):

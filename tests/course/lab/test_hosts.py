@@ -85,8 +85,8 @@ def test_what_still_runs_ends_with_the_function_and_at_the_deadline(nothing_is_l
 
 def test_an_address_s_port_is_a_free_one_and_the_same_for_all():
     hosts = Hosts("")
-    one, other = hosts.place("a:29400"), hosts.place("a:29401")
-    assert hosts.place("a:29400 a:29401") == f"{one} {other}" and one != other
-    assert hosts.place("29400 a:2940 a:294000") == "29400 a:2940 a:294000"
+    one, other = hosts.with_free_ports("a:29400"), hosts.with_free_ports("a:29401")
+    assert hosts.with_free_ports("a:29400 a:29401") == f"{one} {other}" and one != other
+    assert hosts.with_free_ports("29400 a:2940 a:294000") == "29400 a:2940 a:294000"
     with socket.socket() as probe:
         probe.bind(("", int(one.partition(":")[2])))  # it is free

@@ -63,4 +63,5 @@ def test_a_lesson_asks_for_what_it_reads_before_it_imports_anything_else():
         }
         assert read == set(re.findall(r'"(\w+)"', asked[1]) if asked else ()), path.stem
         if asked:
-            assert code[0].splitlines()[2] == asked[0], path.stem
+            lines = [line for line in code[0].splitlines() if line]
+            assert lines[2] == asked[0], path.stem

@@ -1,6 +1,7 @@
 """Pictures of all kinds are what they were, and keep the rules of all pictures.
 
-A picture that is changed on purpose: `python -m tests.support.pictures`, and look at it.
+If you have changed a picture on purpose: `python -m tests.support.pictures` stores what
+it is now. Look at it before you commit.
 """
 
 import json
@@ -32,9 +33,15 @@ TAGS = {
 
 def test_all_pictures_are_drawn_and_stored_as_they_were():
     was, now = json.loads(GOLDEN.read_text()), hashes()
-    assert {
-        kind: set(named.items()) ^ set(was[kind].items()) for kind, named in now.items()
-    } == {"drawn": set(), "stored": set()}
+    changed = []
+    for kind in ("drawn", "stored"):
+        for name in sorted(was[kind].keys() | now[kind].keys()):
+            if was[kind].get(name) != now[kind].get(name):
+                changed.append(f"{name} ({kind})")
+    assert not changed, (
+        f"these pictures have changed: {', '.join(changed)}. If that is on purpose, "
+        "look at each, then run: python -m tests.support.pictures"
+    )
 
 
 def test_a_picture_is_a_small_white_card_with_a_title_that_loads_and_runs_nothing():

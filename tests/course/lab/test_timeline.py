@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from course.lab import timeline
-from course.lab.ticks import agreed, slow_network, slow_wire
+from course.lab.slowdown import agreed, slow_network, slow_wire
 from manual_dp.ranks import DDP, Bucket, BucketDDP, run_ranks
 
 # A rank has no tests to import from: send this file's functions whole.

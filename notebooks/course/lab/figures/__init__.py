@@ -1,10 +1,11 @@
-"""Every picture of the course. What draws is imported when a picture is drawn.
+"""Every picture of the course. drawsvg and matplotlib are imported on first use.
 
 As SVG, with drawsvg: the same bytes on every machine, so that nbval compares them.
     step        one step of data parallel training, the first picture
     player      all-reduces that move, from a run of the function
-    clocks      who does what, and when          )
-    bars        how much, and whose              ) rows of boxes: on `lanes`
+    lanes       a card for rows of boxes over one axis: clocks and bars draw on it
+    clocks      who does what, and when
+    bars        how much, and whose
     graph       what goes from whom to whom
     boxes       who is where, and what belongs together
     svg         the one look of all these

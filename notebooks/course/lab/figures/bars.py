@@ -9,7 +9,7 @@ sampler     which rank sees which example, epoch by epoch           ddp_program
 from fractions import Fraction
 
 from course.lab.figures import svg
-from course.lab.figures.lanes import Lanes, listed, plural
+from course.lab.figures.lanes import Lanes, join_pairs, so_many
 from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
@@ -20,23 +20,17 @@ def shards(sizes_by_case):
     sizes_by_case: a dict from a label to the number of rows of each rank.
     """
     said = {label: ", ".join(map(str, sizes)) for label, sizes in sizes_by_case.items()}
-    card = Lanes(92 * len(said) + 4, f"Rows of each rank. {listed(said)}")
+    card = Lanes(92 * len(said) + 4, f"Rows of each rank. {join_pairs(said)}")
     card.y = 2
     for label, sizes in sizes_by_case.items():
         card.heading(label, 16, 16)
         card.text(said[label], WIDTH - 16, 16, 13, INK, "end")
         least = 50 if len(sizes) <= 8 else (454 - 6 * len(sizes)) / len(sizes)
         for rank, x, width, left, side in _columns(sizes, 24.0, least, 6, 448):
-            colour = rank_colour(rank)
+            colour, corner = rank_colour(rank), min(3, side / 4)
             for row in range(sizes[rank]):
-                card.box(
-                    left + row * side + 0.8,
-                    34,
-                    side - 1.6,
-                    24,
-                    colour=colour,
-                    rx=min(3, side / 4),
-                )
+                square = left + row * side
+                card.box(square + 0.8, 34, side - 1.6, 24, colour=colour, rx=corner)
             if not sizes[rank]:
                 card.box(
                     x + 1,
@@ -57,7 +51,11 @@ def shards(sizes_by_case):
 
 
 def _columns(sizes, side, least, gap, room):
-    """Yield (rank, x, width, x of its squares, their side), as large as possible."""
+    """Yield (rank, x, width, x of its squares, their side) for each rank's column.
+
+    A column is as wide as its squares, but not narrower than `least`. Squares begin
+    with `side` and shrink until all columns fit into `room`.
+    """
     room -= gap * (len(sizes) - 1)
     while sum(max(size * side, least) for size in sizes) > room and side > 2:
         side -= 0.5
@@ -80,7 +78,9 @@ def weights(sizes):
         ],
         "sum, divided once": [fair] * len(sizes),
     }
-    most = max(share for way in ways.values() for share, n in zip(way, sizes) if n)
+    # the tallest bar: an image of the smallest shard, or `fair` if ranks have no rows
+    fewest = min(size for size in sizes if size)
+    most = max(fair, Fraction(1, len(sizes) * fewest))
     card = Lanes(
         332,
         f"How much each image counts, for shards of {rows} rows: {fair} "
@@ -93,26 +93,17 @@ def weights(sizes):
     for way, shares in ways.items():
         card.heading(way, 16, 14)
         for rank, x, width, left, side in _columns(sizes, 34.0, 42, 10, 404):
-            size, tall = sizes[rank], float(shares[rank] * (84 / most))
+            size, colour, middle = sizes[rank], rank_colour(rank), x + width / 2
+            tall = float(shares[rank] * (84 / most))
             for i in range(size):
-                card.box(
-                    left + i * side + 1,
-                    114 - tall,
-                    side - 2,
-                    tall,
-                    rx=2,
-                    colour=rank_colour(rank),
-                )
-            words = str(shares[rank]) + " each" * (size > 1) if size else "no rows"
-            card.text(words, x + width / 2, 126)
-            card.text(
-                f"rank {rank}",
-                x + width / 2,
-                142,
-                12,
-                rank_colour(rank),
-                font_weight="bold",
-            )
+                bar = left + i * side
+                card.box(bar + 1, 114 - tall, side - 2, tall, rx=2, colour=colour)
+            if size > 1:
+                words = f"{shares[rank]} each"
+            else:
+                words = str(shares[rank]) if size else "no rows"
+            card.text(words, middle, 126)
+            card.text(f"rank {rank}", middle, 142, 12, colour, font_weight="bold")
         y = 114 - float(fair * (84 / most))
         card.line(
             16, y, WIDTH - 56, y, stroke=INK, stroke_width=1.2, stroke_dasharray="5 3"
@@ -128,17 +119,17 @@ def buckets(cases):
     cases: a dict from labels to buckets, each a list of (name, numel). A box is as long
     as its numbers are many, but no shorter than its name.
     """
-    said = {label: plural(len(groups), "bucket") for label, groups in cases.items()}
-    card = Lanes(62 * len(cases) + 30, f"Gradients in buckets: {listed(said)}")
+    said = {label: so_many(len(groups), "bucket") for label, groups in cases.items()}
+    card = Lanes(62 * len(cases) + 30, f"Gradients in buckets: {join_pairs(said)}")
     card.y = 4
     for label, groups in cases.items():
         card.heading(f"{label}: {said[label]}", 14, 14, 13)
-        names = [
-            group[0][0] if len(group) == 1 else f"{group[0][0]} to {group[-1][0]}"
-            for group in groups
-        ]
+        names, sizes = [], []
+        for group in groups:
+            first, last = group[0][0], group[-1][0]
+            names.append(first if len(group) == 1 else f"{first} to {last}")
+            sizes.append(sum(numel for _, numel in group))
         least = [svg.wide(name, 11) + 6 for name in names]
-        sizes = [sum(numel for _, numel in group) for group in groups]
         x = 14
         for i, (name, width, size) in enumerate(zip(names, least, sizes)):
             width += (WIDTH - 28 - sum(least)) * size / sum(sizes)
@@ -158,24 +149,21 @@ def sampler(epochs, examples):
     examples: how many there are. A column is cut where several ranks see its example,
     or one rank sees it twice; a dashed one is seen by nobody.
     """
-    seen = {
-        label: [
-            [rank for rank, mine in enumerate(ranks) for j in mine if j == i]
-            for i in range(examples)
-        ]
-        for label, ranks in epochs.items()
-    }
-    said = {
-        label: f"more than once {_which(columns, lambda n: n > 1)}, "
-        f"never {_which(columns, lambda n: n == 0)}"
-        for label, columns in seen.items()
-    }
-    card = Lanes(
-        72 + 40 * len(epochs),
-        f"Which rank sees which example. {listed(said)}",
-        examples,
-        148,
-    )
+    seen, said = {}, {}
+    for label, ranks in epochs.items():
+        columns = [[] for _ in range(examples)]  # of each example, who sees it
+        for rank, mine in enumerate(ranks):
+            for i in mine:
+                columns[i].append(rank)
+        often = [str(i) for i, who in enumerate(columns) if len(who) > 1]
+        never = [str(i) for i, who in enumerate(columns) if not who]
+        seen[label] = columns
+        said[label] = (
+            f"more than once {', '.join(often) or 'none'}, "
+            f"never {', '.join(never) or 'none'}"
+        )
+    title = f"Which rank sees which example. {join_pairs(said)}"
+    card = Lanes(72 + 40 * len(epochs), title, examples, 148)
     card.heading("The rank that sees each example", 16, 20, 15)
     card.label("example", 52, 10)
     for i in range(examples):
@@ -188,14 +176,8 @@ def sampler(epochs, examples):
     return card.picture()
 
 
-def _which(columns, asked):
-    return (
-        ", ".join(str(i) for i, ranks in enumerate(columns) if asked(len(ranks)))
-        or "none"
-    )
-
-
 def _seen(card, x, side, ranks):
+    """Draw an example's column: a dashed box, or a box for each rank that sees it."""
     if not ranks:
         card.box(
             x + 2,
@@ -208,14 +190,7 @@ def _seen(card, x, side, ranks):
             stroke_dasharray="3 3",
         )
     for i, rank in enumerate(ranks):
-        high = 34 / len(ranks)
-        card.box(
-            x + 1,
-            66 + 34 * i / len(ranks),
-            side - 2,
-            high - (len(ranks) > 1),
-            rank,
-            rank_colour(rank),
-            size=min(12, high - 2),
-            rx=4,
-        )
+        high, y = 34 / len(ranks), 66 + 34 * i / len(ranks)
+        gap = 1 if len(ranks) > 1 else 0
+        style = {"size": min(12, high - 2), "rx": 4}
+        card.box(x + 1, y, side - 2, high - gap, rank, rank_colour(rank), **style)

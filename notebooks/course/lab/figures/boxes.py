@@ -7,8 +7,10 @@ calls       which calls of a collective met                         processes
 hosts       hosts, the torchrun on each, its ranks                  many_machines
 """
 
+from itertools import zip_longest
+
 from course.lab.figures import svg
-from course.lab.figures.lanes import listed, plural
+from course.lab.figures.lanes import join_pairs, so_many
 from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
@@ -22,21 +24,21 @@ def memory(addresses_by_label):
     two are equal is used, so that the picture is the same in every run.
     """
     said = {
-        label: f"{plural(len(set(addresses)), 'tensor')} in memory for "
-        f"{plural(len(addresses), 'rank')}"
+        label: f"{so_many(len(set(addresses)), 'tensor')} in memory for "
+        f"{so_many(len(addresses), 'rank')}"
         for label, addresses in addresses_by_label.items()
     }
-    card = svg.Card(152 * len(said) + 6, f"Who holds which memory. {listed(said)}")
+    card = svg.Card(152 * len(said) + 6, f"Who holds which memory. {join_pairs(said)}")
     card.y = 4
     for label, addresses in addresses_by_label.items():
         card.heading(label, 16, 16, font_family="monospace")
         card.text(said[label], WIDTH - 16, 16, 13, INK, "end")
         columns = _columns(len(addresses), 8)
-        for address in dict.fromkeys(addresses):
-            _held(
-                card,
-                [column for column, held in zip(columns, addresses) if held == address],
-            )
+        holders = {}  # the columns of the ranks that hold each address
+        for column, address in zip(columns, addresses):
+            holders.setdefault(address, []).append(column)
+        for held_by in holders.values():
+            _held(card, held_by)
         for rank, x, width in columns:
             card.box(x - width / 2, 34, width, 28, f"rank {rank}", rank_colour(rank))
         card.y += 152
@@ -84,11 +86,11 @@ def worlds(alone, apart):
         card.text(f"[{rank}]", x, 98, 11, font_family="monospace")
     card.heading("from now on: a process for each rank", 16, 132, 13)
     for rank, x, width in columns:
-        card.box(x - width / 2 - 3, 146, width + 6, 76, colour=svg.PALE, stroke=INK)
+        left = x - width / 2
+        card.box(left - 3, 146, width + 6, 76, colour=svg.PALE, stroke=INK)
         card.text(f"rank {rank}", x, 162, 11)
-        card.box(
-            x - width / 2 + 3, 178, width - 6, 36, f"{apart[rank]:g}", rank_colour(rank)
-        )
+        number = f"{apart[rank]:g}"
+        card.box(left + 3, 178, width - 6, 36, number, rank_colour(rank))
     for (_, x, _), (_, peer, _) in zip(columns, columns[1:]):
         card.arrow((x + 4, 240), (peer - 4, 240), INK, both=True)
     card.text(
@@ -103,8 +105,8 @@ def spread(sends, src=0):
     sends: for each rank the ranks that it sent to, in order. A rank sends one message
     a round, from the round after the one in which it received.
     """
-    got, todo, messages = {src: 0}, [src], []
-    for rank in todo:  # grows on the way
+    got, todo, messages = {src: 0}, [src], []  # got: the round in which a rank received
+    for rank in todo:  # which grows while the loop runs
         for i, peer in enumerate(sends[rank], start=got[rank] + 1):
             got[peer] = i
             todo.append(peer)
@@ -138,11 +140,12 @@ def calls(calls_by_rank):
     fewer calls than others, its place is empty and there is no sum.
     """
     ranks, number = len(calls_by_rank), max(map(len, calls_by_rank))
-    columns = [
-        [calls[i] if i < len(calls) else None for calls in calls_by_rank]
-        for i in range(number)
-    ]
-    mixed = [len({call[0] for call in column if call}) > 1 for column in columns]
+    # column i: every rank's call number i, None where a rank made fewer calls
+    columns = list(zip_longest(*calls_by_rank))
+    mixed = []
+    for column in columns:
+        labels = {call[0] for call in column if call}
+        mixed.append(len(labels) > 1)
     wide = (WIDTH - 92) / number
     card = svg.Card(
         84 + 62 * ranks,
@@ -159,14 +162,16 @@ def calls(calls_by_rank):
 
 
 def _column(card, column, x, width, mixed):
-    """Draw calls that met, joined by a line, and their sum."""
+    """Draw calls that met, joined by a line, and their sum; None is a missing call."""
     colour, foot = WARN if mixed else INK, 48 + 62 * len(column)
     card.line(x, 40, x, foot, stroke=colour, stroke_width=3)
     for rank, call in enumerate(column):
         place = x - width / 2, 40 + 62 * rank, width, 36
         if call:
             card.box(*place, f"{call[0]}: {call[1]:g}", rank_colour(rank))
-            words = f"sum {call[2]:g}" + ", of different steps" * mixed
+            words = f"sum {call[2]:g}"
+            if mixed:
+                words += ", of different steps"
         else:
             card.box(
                 *place, "no call", svg.PALE, INK, stroke=INK, stroke_dasharray="4 3"
@@ -194,13 +199,7 @@ def hosts(hosts):
         card.text(f"host {number}", x, 100, 13, font_weight="bold")
         card.box(left + 8, 116, wide - 16, 30, "torchrun", INK)
         for row, (local, rank) in enumerate(sorted(members)):
-            card.box(
-                left + 8,
-                158 + 40 * row,
-                wide - 16,
-                34,
-                f"local rank {local}: rank {rank}",
-                rank_colour(rank),
-                size=11,
-            )
+            place = left + 8, 158 + 40 * row, wide - 16, 34
+            words = f"local rank {local}: rank {rank}"
+            card.box(*place, words, rank_colour(rank), size=11)
     return card.picture()

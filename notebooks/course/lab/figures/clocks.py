@@ -17,10 +17,10 @@ def pipeline(schedule, stages):
     """
     slots = 1 + max(start for start, *_ in schedule)
     room = 4 + svg.wide(f"F{max(number for _, _, number, _ in schedule)}", 10.5)
-    wide = next(
-        (w for w in ((width - 78) / slots for width in (WIDTH, 720)) if w >= room),
-        (720 - 78) / slots,
-    )
+    wide = (WIDTH - 78) / slots
+    if wide < room:
+        wide = (720 - 78) / slots  # a wider card, even if there is no room in this one
+    written = wide >= room
     idle = 1 - len(schedule) / (slots * stages)
     title = f"{stages} devices, idle {idle:.0%} of the time"
     right, bottom = 66 + wide * slots, 34 + 32 * stages
@@ -41,21 +41,17 @@ def pipeline(schedule, stages):
                 for start, where, number, what in schedule
                 if (where, what) == (stage, kind)
             ]
-            _work(card, mine, 49 + 32 * stage, kind, rank_colour(stage), wide >= room)
+            _work(card, mine, 49 + 32 * stage, kind, rank_colour(stage), written)
     card.arrow((66, bottom + 8), (right, bottom + 8))
-    back = any(kind == "backward" for *_, kind in schedule)
-    card.text(
-        "F1: forward of micro-batch 1" + ", B1: its backward" * back
-        if wide >= room
-        else "full: forward" + ", outlined: backward" * back,
-        66,
-        bottom + 23,
-        11.5,
-        INK,
-        "start",
-    )
+    if written:
+        words, more = "F1: forward of micro-batch 1", ", B1: its backward"
+    else:
+        words, more = "full: forward", ", outlined: backward"
+    if any(kind == "backward" for *_, kind in schedule):
+        words += more
+    card.text(words, 66, bottom + 23, 11.5, INK, "start")
     card.text("time", right, bottom + 23, 11.5, INK, "end")
-    hand(card, 66, right, [(30, bottom + 8)], 0.6 * slots, 0.6 * slots + 1)
+    hand(card, 66, right, (30, bottom + 8), 0.6 * slots, 0.6 * slots + 1)
     return card.picture()
 
 
@@ -77,8 +73,11 @@ def _slots(card, schedule, stages, slots):
 
 
 def _work(card, slots, y, kind, colour, written):
-    """Fill a stage's slots of one kind: (start, micro-batch) each."""
-    back, ground = ("#ffffff", colour) if kind == "forward" else (colour, "#ffffff")
+    """Fill a stage's slots of one kind: (start, micro-batch) each.
+
+    written: is there room for the micro-batch's number?
+    """
+    ink, ground = ("#ffffff", colour) if kind == "forward" else (colour, "#ffffff")
     card.tiles(
         [(card.at(start) + 2, y - 13) for start, _ in slots],
         card.scale - 4,
@@ -88,11 +87,7 @@ def _work(card, slots, y, kind, colour, written):
         stroke_width=2,
         stroke_linejoin="round",
     )
-    with card.group(fill=back):
-        for start, number in slots * written:
-            card.text(
-                f"{kind[0].upper()}{number}",
-                card.at(start + 0.5),
-                y,
-                12 if card.scale > 29 else 10.5,
-            )
+    size = 12 if card.scale > 29 else 10.5
+    with card.group(fill=ink):
+        for start, number in slots if written else ():
+            card.text(f"{kind[0].upper()}{number}", card.at(start + 0.5), y, size)

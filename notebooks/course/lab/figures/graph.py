@@ -1,6 +1,6 @@
 """What goes from whom to whom: boxes, and an arrow for each way.
 
-places      where ranks stand: a star, a circle or a tree, as the sends have it
+places      where ranks stand: a star, a circle or a tree, by who sends to whom
 between     an arrow from box to box
 split       what each way to split LeNet sends                      split_the_work
 traffic     who sends how many bytes to whom                        dataparallel
@@ -10,10 +10,10 @@ messages    what each message of a ring carried                     wrong_on_pur
 import math
 
 from course.lab.figures import svg
-from course.lab.figures.lanes import listed
+from course.lab.figures.lanes import join_pairs
 from course.lab.figures.plot import COLOURS, INK
 from course.lab.figures.svg import WIDTH, rank_colour
-from course.lab.wire import totals
+from course.lab.send_log import totals
 
 HOLDS = {  # what device 0 and device 1 hold
     "by layer": ("conv 1, conv 2", "linear 1, linear 2"),
@@ -52,9 +52,9 @@ def _circle(number):
 def _parents(pairs):
     """Return for each rank that rank 0 reaches through pairs the one before it."""
     parent, near = {}, [0]
-    for rank in near:  # grows on the way: ranks nearer to rank 0 come first
+    for rank in near:  # which grows: so ranks nearer to rank 0 come first
         for pair in sorted(pairs):
-            peer = sum(pair) - rank
+            peer = sum(pair) - rank  # the other one, if rank is in the pair
             if rank in pair and peer and peer not in parent:
                 parent[peer] = rank
                 near.append(peer)
@@ -62,6 +62,7 @@ def _parents(pairs):
 
 
 def _tree(parent):
+    """Return places of a tree: leaves side by side, a rank above its children."""
     children = {rank: [] for rank in (0, *parent)}
     depth, column, leaves = {0: 0}, {}, 0
     for rank, above in parent.items():
@@ -72,9 +73,12 @@ def _tree(parent):
         nonlocal leaves
         for child in children[rank]:
             descend(child)
-        mine = [column[child] for child in children[rank]]
-        column[rank] = sum(mine) / len(mine) if mine else leaves
-        leaves += not mine
+        if children[rank]:
+            below = [column[child] for child in children[rank]]
+            column[rank] = sum(below) / len(below)
+        else:
+            column[rank] = leaves
+            leaves += 1
 
     descend(0)
     deep = max(depth.values())
@@ -113,13 +117,15 @@ def split(bytes_by_way):
     of so many bytes in all; without it they go back and forth, device 0 first.
     The more bytes, the thicker the arrow, on one scale for all ways.
     """
-    most = max(row[1] for rows in bytes_by_way.values() for row in rows)
-    sums = {
-        way: _size(sum(row[1] for row in rows)) for way, rows in bytes_by_way.items()
-    }
+    sums, most, height = {}, 0, 8
+    for way, rows in bytes_by_way.items():
+        sizes = [row[1] for row in rows]
+        sums[way] = _size(sum(sizes))
+        most = max([most, *sizes])
+        height += 76 + 32 * len(rows)
     card = svg.Card(
-        sum(76 + 32 * len(rows) for rows in bytes_by_way.values()) + 8,
-        "What crosses between two devices in one step: " + listed(sums, ", "),
+        height,
+        "What crosses between two devices in one step: " + join_pairs(sums, ", "),
     )
     card.y = 4
     for way, rows in bytes_by_way.items():
@@ -153,13 +159,11 @@ def _size(number):
 
 
 def _transfer(card, label, y, thick, sender):
-    ends = [(91, y), (WIDTH - 91, y)]
-    card.arrow(
-        *(ends[::-1] if sender == 1 else ends),
-        INK if sender == "both" else COLOURS[sender],
-        thick,
-        sender == "both",
-    )
+    both = sender == "both"
+    start, end = (91, y), (WIDTH - 91, y)
+    if sender == 1:
+        start, end = end, start
+    card.arrow(start, end, INK if both else COLOURS[sender], thick, both)
     card.text(label, WIDTH / 2, y - thick / 2 - 8, 11.5)
 
 
@@ -169,57 +173,61 @@ def traffic(logs, world_size, word="device"):
     logs: a dict from a label to a `Wire.log`. The more bytes in all, the thicker the
     arrow. In each box: the bytes out of the device, and into it. word: what to call it.
     """
-    links = {label: {} for label in logs}
+    bytes_by_link, sums, worst, said, most = {}, {}, {}, {}, 0
     for label, log in logs.items():
+        sizes = bytes_by_link[label] = {}
         for sent in log:
             link = sent.source, sent.target
-            links[label][link] = links[label].get(link, 0) + sent.size
-    scale = 12 / max(number for ways in links.values() for number in ways.values())
-    sums = {label: totals(log, world_size) for label, log in logs.items()}
-    worst = {label: _size(max(map(max, both))) for label, both in sums.items()}
-    high = 20 if world_size < 3 else 200 if world_size < 5 else 330
-    said = {
-        label: f"at most {size} out of or into a {word}"
-        for label, size in worst.items()
-    }
+            sizes[link] = sizes.get(link, 0) + sent.size
+        most = max([most, *sizes.values()])
+        out, into = sums[label] = totals(log, world_size)
+        worst[label] = _size(max(out + into))
+        said[label] = f"at most {worst[label]} out of or into a {word}"
+    high = _height(world_size, 20, 200, 330)
     card = svg.Card(
         (high + 106) * len(logs) + 8,
-        f"Bytes that cross between {word}s in one step. {listed(said)}",
+        f"Bytes that cross between {word}s in one step. {join_pairs(said)}",
     )
     card.y = 4
-    for label, ways in links.items():
+    for label, sizes in bytes_by_link.items():
         card.heading(label, 16, 16)
         card.text(f"busiest {word}: {worst[label]}", WIDTH - 16, 16, 13, INK, "end")
-        where = places(
-            ways, world_size, WIDTH - WIDE - 40, high, (WIDTH / 2, 65 + high / 2)
-        )
-        for (source, target), number in sorted(ways.items()):
-            thick = max(number * scale, 1)
-            between(
-                card,
-                where[source],
-                where[target],
-                WIDE + 6,
-                TALL + 6,
-                rank_colour(source),
-                thick,
-                beside=thick / 2 + 4 if (target, source) in ways else 0,
-            )
+        middle = WIDTH / 2, 65 + high / 2
+        where = places(sizes, world_size, WIDTH - WIDE - 40, high, middle)
+        for (source, target), size in sorted(sizes.items()):
+            thick = max(size * 12 / most, 1)
+            beside = thick / 2 + 4 if (target, source) in sizes else 0
+            _arrow(card, where, source, target, thick, beside)
         for rank, (out, into) in enumerate(zip(*sums[label])):
-            _rank(
-                card,
-                rank,
-                where[rank],
-                f"{word} {rank}",
-                15,
-                16,
-                (f"out {_size(out)}", f"in {_size(into)}"),
-            )
+            words = f"out {_size(out)}", f"in {_size(into)}"
+            _rank(card, rank, where[rank], f"{word} {rank}", 15, 16, words)
         card.y += high + 106
     return card.picture()
 
 
+def _height(world_size, two, four, more):
+    """Return the height for this number of ranks: for up to 2, up to 4, or more."""
+    if world_size <= 2:
+        return two
+    return four if world_size <= 4 else more
+
+
+def _arrow(card, where, source, target, thick, beside):
+    """Draw an arrow in the colour of its source; return what `between` returns."""
+    return between(
+        card,
+        where[source],
+        where[target],
+        WIDE + 6,
+        TALL + 6,
+        rank_colour(source),
+        thick,
+        beside=beside,
+    )
+
+
 def _rank(card, rank, middle, name, line, first, words, **style):
+    """Draw a rank's box: a name and, `first` below it, lines of words `line` apart."""
     x, y = middle
     card.box(x - WIDE / 2, y - TALL / 2, WIDE, TALL, colour=rank_colour(rank))
     card.text(name, x, y - 15, 12, "#ffffff", font_weight="bold")
@@ -233,13 +241,12 @@ def messages(runs, world_size):
     runs: a dict from a label to (messages, first, last). messages: (source, target,
     number) in order; first and last: each rank's number before and after.
     """
-    high = 30 if world_size < 3 else 190 if world_size < 5 else 280
-    ends = {
-        label: "ranks end with " + ", ".join(f"{number:g}" for number in last)
-        for label, (_, _, last) in runs.items()
-    }
+    high = _height(world_size, 30, 190, 280)
+    ends = {}
+    for label, (_, _, last) in runs.items():
+        ends[label] = "ranks end with " + ", ".join(f"{number:g}" for number in last)
     card = svg.Card(
-        (high + 120) * len(runs) + 8, f"What each message carried. {listed(ends)}"
+        (high + 120) * len(runs) + 8, f"What each message carried. {join_pairs(ends)}"
     )
     card.y = 4
     for label, (sent, first, last) in runs.items():
@@ -247,40 +254,31 @@ def messages(runs, world_size):
         links = {}
         for source, target, number in sent:
             links.setdefault((source, target), []).append(f"{number:g}")
-        where = places(
-            links, len(first), WIDTH - WIDE - 124, high, (WIDTH / 2, 69 + high / 2)
-        )
+        middle = WIDTH / 2, 69 + high / 2
+        where = places(links, len(first), WIDTH - WIDE - 124, high, middle)
         for (source, target), numbers in sorted(links.items()):
-            _told(
-                card,
-                where[source],
-                where[target],
-                ", ".join(numbers),
-                (target, source) in links,
-                rank_colour(source),
-            )
-        for rank, middle in enumerate(where):
-            _rank(
-                card,
-                rank,
-                middle,
-                f"rank {rank}",
-                15.5,
-                15.5,
-                (f"holds {first[rank]:g}", f"ends with {last[rank]:g}"),
-                font_weight="normal",
-            )
+            both_ways = (target, source) in links
+            _carry(card, where, source, target, ", ".join(numbers), both_ways)
+        for rank, place in enumerate(where):
+            words = f"holds {first[rank]:g}", f"ends with {last[rank]:g}"
+            style = {"font_weight": "normal"}
+            _rank(card, rank, place, f"rank {rank}", 15.5, 15.5, words, **style)
         card.y += high + 120
     return card.picture()
 
 
-def _told(card, start, end, words, back, colour):
-    """Draw an arrow, and beside it what it carried."""
-    (x, y), (right, down) = between(
-        card, start, end, WIDE + 6, TALL + 6, colour, 2.5, beside=5 * back
-    )
-    out = 1 if back else -1  # what is outside of the ring is on its arrows' left hand
+def _carry(card, where, source, target, words, both_ways):
+    """Draw an arrow, and beside it what it carried.
+
+    The words stand outside of a ring, which is on the left of its arrows, and between
+    two ranks that send to each other on the right of each arrow.
+    """
+    beside, out = (5, 1) if both_ways else (0, -1)
+    (x, y), (right, down) = _arrow(card, where, source, target, 2.5, beside)
     side = out * right
-    anchor = "middle" if abs(side) < 0.2 else "start" if side > 0 else "end"
-    x += {"middle": 0, "start": 13, "end": -13}[anchor]
-    card.text(words, x, y + 12 * out * down, 12, colour, anchor, font_weight="bold")
+    if abs(side) < 0.2:
+        anchor, shift = "middle", 0
+    else:
+        anchor, shift = ("start", 13) if side > 0 else ("end", -13)
+    place = x + shift, y + 12 * out * down
+    card.text(words, *place, 12, rank_colour(source), anchor, font_weight="bold")

@@ -4,17 +4,17 @@
     states    how many ranks are summed in each square, step after step       allreduce
     race      several functions on one clock                                  allreduce
 
-What is sent, by whom, in which step, and what everybody holds then is recorded by
-`sends.states`; nothing is worked out here. A square is a chunk; it is the darker, the
+`allreduce_trace.states` records what is sent, by whom, in which step, and what every
+rank then holds; nothing is worked out here. A square is a chunk. It is the darker, the
 more ranks are summed in it, and red if a rank is in it twice.
 """
 
 from collections import namedtuple
 
-from course.lab import sends
+from course.lab import allreduce_trace
 from course.lab.figures import svg
 from course.lab.figures.graph import between, places
-from course.lab.figures.lanes import hand, plural
+from course.lab.figures.lanes import hand, so_many
 from course.lab.figures.plot import FAINT, INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
@@ -25,12 +25,12 @@ NUMBERED = 4  # squares are wide enough for a number up to so many ranks
 WHOLE = {"add": "reduce to one rank", "copy": "broadcast"}
 PARTS = {"add": "reduce-scatter", "copy": "all-gather"}
 FOLD = {"add": "fold", "copy": "unfold"}  # whole tensors, where others send parts
-Send = namedtuple("Send", "rank peer chunk chunks kind")  # from chunk on, so many
+Send = namedtuple("Send", "rank peer chunk chunks kind")  # chunks: how many, from chunk
 
 
 def _recorded(allreduce, world_size):
     """Return (steps, held): each step's sends, and what is held before and after."""
-    log, held = sends.states(allreduce, world_size)
+    log, held = allreduce_trace.states(allreduce, world_size)
     steps = [[] for _ in held[1:]]
     for step, source, target, first, last, kind, _ in log:
         first, last = first // world_size, (last - 1) // world_size
@@ -39,52 +39,42 @@ def _recorded(allreduce, world_size):
 
 
 def states(allreduce, world_size):
-    """Return, at the start and after each step, the sums' sizes as [rank][chunk].
+    """Return how many ranks are summed in each chunk: [rank][chunk] for each state.
 
-    A number is how many ranks' tensors are summed there.
+    The first state is the start; then there is one after each step.
     """
-    return [
-        [[_summed(chunk) for chunk in row] for row in held]
-        for held in sends.states(allreduce, world_size)[1]
-    ]
+    sizes = []
+    for state in allreduce_trace.states(allreduce, world_size)[1]:
+        sizes.append([list(map(_summed, row)) for row in state])
+    return sizes
 
 
 def play(allreduce, world_size):
     """Draw a function of the module at work on `world_size` ranks, 2 to 8."""
     steps, held = _recorded(allreduce, world_size)
     side = max(10, min(22, 84 // world_size))
-    links = {send[:2] for step in steps for send in step}
+    sends = [send for step in steps for send in step]
+    links = {(send.rank, send.peer) for send in sends}
     high = 250 if world_size > 2 else 20
     where = places(links, world_size, 350, high, (WIDTH / 2, TOP + high / 2))
     floor, table = TOP + high + 44, 14 if world_size < 6 else 11
     name = getattr(allreduce, "__name__", "a function").replace("<lambda>", "it")
     title = f"{name} on {world_size} ranks: {len(steps)} steps"
-    done = all(part == 1 for row in held[-1] for chunk in row for part in chunk)
-    verdict = (
-        f"Every rank holds the sum of all {world_size}."
-        if done
-        else "Not every rank holds the sum."
-    )
+    if all(part == 1 for row in held[-1] for chunk in row for part in chunk):
+        verdict = f"Every rank holds the sum of all {world_size}."
+    else:
+        verdict = "Not every rank holds the sum."
     card = svg.Card(floor + 120 + table * world_size, f"{title}. {verdict}")
     card.text(title, 16, 18, 13, INK, "start")
+    size = side * world_size + 20, side + 34
     for a, b in sorted(links):
-        if (b, a) not in links or a < b:
-            between(
-                card,
-                where[a],
-                where[b],
-                side * world_size + 20,
-                side + 34,
-                LINK,
-                2,
-                both=(b, a) in links,
-            )
+        both = (b, a) in links
+        if a < b or not both:  # two ranks that send to each other share one arrow
+            between(card, where[a], where[b], *size, LINK, 2, both=both)
     clock = [0, *(START + SECONDS * step for step in range(len(steps) + 1))]
     for rank in range(world_size):
         _node(card, rank, where[rank], side, [state[rank] for state in held], clock)
-    for rank, chunks in sorted(
-        {(send.rank, send.chunks) for step in steps for send in step}
-    ):
+    for rank, chunks in sorted({(send.rank, send.chunks) for send in sends}):
         _traveller(card, rank, chunks, where, side, held, steps, clock)
     names = _names(steps, world_size)
     card.y = floor
@@ -95,6 +85,7 @@ def play(allreduce, world_size):
 
 
 def _summed(chunk):
+    """Return how many ranks are summed in a chunk, to three digits: 2, or 0.5."""
     summed = round(sum(chunk), 3)
     return int(summed) if summed == int(summed) else summed
 
@@ -106,10 +97,14 @@ def _fill(chunk):
 def _names(steps, world_size):
     """Return (phase, number within it) of every step."""
     names, whole = [], [step[0].chunks == world_size for step in steps]
-    for step, all_of_it in zip(steps, whole):
-        words = PARTS if not all_of_it else WHOLE if all(whole) else FOLD
-        phase = words[step[0].kind]
-        number = names[-1][1] + 1 if names and names[-1][0] == phase else 1
+    for step, sends_all in zip(steps, whole):
+        if not sends_all:
+            words = PARTS
+        else:
+            words = WHOLE if all(whole) else FOLD
+        phase, number = words[step[0].kind], 1
+        if names and names[-1][0] == phase:
+            number = names[-1][1] + 1
         names.append((phase, number))
     return names
 
@@ -123,43 +118,35 @@ def _square(middle, side, world_size, chunk):
 
 
 def _node(card, rank, middle, side, rows, clock):
+    """Draw a rank's box; rows: what its chunks hold at first and after each step."""
     import drawsvg
 
     world_size, colour, seconds = len(rows[0]), rank_colour(rank), clock[-1] + REST
     wide, top = side * world_size + 12, middle[1] - side / 2 - 13
-    card.box(
-        middle[0] - wide / 2,
-        top,
-        wide,
-        side + 26,
-        colour="#ffffff",
-        stroke=colour,
-        stroke_width=2,
-    )
+    style = {"colour": "#ffffff", "stroke": colour, "stroke_width": 2}
+    card.box(middle[0] - wide / 2, top, wide, side + 26, **style)
     card.text(f"rank {rank}", middle[0], top + 10, 12, colour, font_weight="bold")
     for chunk in range(world_size):
         x, y = _square(middle, side, world_size, chunk)
         frames = [(time, row[chunk]) for time, row in zip([0, *clock[2:]], rows)]
-        square = card.append(
-            drawsvg.Rectangle(x, y, side - 2, side - 2, fill=_fill(frames[0][1]))
-        )
-        svg.jumps(
-            square, "fill", [(time, _fill(parts)) for time, parts in frames], seconds
-        )
+        fills = [(time, _fill(parts)) for time, parts in frames]
+        size = side - 2
+        square = drawsvg.Rectangle(x, y, size, size, fill=fills[0][1])
+        svg.jumps(card.append(square), "fill", fills, seconds)
         if world_size <= NUMBERED:
             _numbers(card, x + side / 2 - 1, y + side / 2 - 1, frames, seconds)
 
 
 def _numbers(card, x, y, frames, seconds):
-    """Write at its time into a square how many ranks are summed there."""
-    for chunk in {tuple(chunk): chunk for _, chunk in frames}.values():
+    """Write into a square how many ranks are summed there: each number at its time."""
+    chunks = []  # without repeats
+    for _, chunk in frames:
+        if chunk not in chunks:
+            chunks.append(chunk)
+    for chunk in chunks:
         light = _fill(chunk) != RED and 2 * sum(chunk) < len(chunk) + 1
-        _shown(
-            card,
-            (_summed(chunk), x, y, 11, INK if light else "#ffffff"),
-            [(time, other == chunk) for time, other in frames],
-            seconds,
-        )
+        text = _summed(chunk), x, y, 11, INK if light else "#ffffff"
+        _shown(card, text, [(time, other == chunk) for time, other in frames], seconds)
 
 
 def _shown(card, text, frames, seconds, **style):
@@ -170,7 +157,7 @@ def _shown(card, text, frames, seconds, **style):
 
 
 def _traveller(card, rank, chunks, where, side, held, steps, clock):
-    """Let what a rank sends, so many chunks, go from its box into the other's."""
+    """Let what a rank sends go from its box into the other's: its sends of `chunks`."""
     import drawsvg
 
     way, fills, seconds = [(0, svg.AWAY)], [], clock[-1] + REST
@@ -178,10 +165,8 @@ def _traveller(card, rank, chunks, where, side, held, steps, clock):
         sent = [send for send in step if (send.rank, send.chunks) == (rank, chunks)]
         way.append((begin, way[-1][1]))
         for send in sent:
-            start, end = (
-                _square(where[who], side, len(where), send.chunk)
-                for who in (rank, send.peer)
-            )
+            start = _square(where[rank], side, len(where), send.chunk)
+            end = _square(where[send.peer], side, len(where), send.chunk)
             way += [(begin, start), (begin + 0.85 * SECONDS, end)]
             fills.append((begin, _fill(before[rank][send.chunk])))
         if not sent:
@@ -213,8 +198,11 @@ def _captions(card, names, clock, verdict):
         verdict,
     ]
     for begin, end, line in zip(clock, [*clock[1:], seconds], words):
-        frames = [(0, False)] * (begin > 0) + [(begin, True)]
-        frames += [(end, False)] * (end < seconds)
+        frames = [(begin, True)]
+        if begin > 0:
+            frames.insert(0, (0, False))
+        if end < seconds:
+            frames.append((end, False))
         _shown(card, (line, WIDTH / 2, 0, 15), frames, seconds, font_weight="bold")
 
 
@@ -230,7 +218,7 @@ def _timescale(card, phases, clock):
         mine = [begin for begin, name in zip(clock[1:], phases) if name == phase]
         x = 20 + scale * (mine[0] + mine[-1] + SECONDS) / 2
         card.text(phase, x, 37, 11.5)
-        card.text(plural(len(mine), "step"), x, 51, 11.5)
+        card.text(so_many(len(mine), "step"), x, 51, 11.5)
     point = card.append(
         drawsvg.Circle(0, card.y + 23, 5, fill=RED, transform="translate(20 0)")
     )
@@ -238,14 +226,19 @@ def _timescale(card, phases, clock):
 
 
 def _tables(card, names, held, side):
-    """Draw what all hold at the start and at the end of each phase: it stands still."""
-    ends = [
-        i
-        for i, name in enumerate(names)
-        if i + 1 == len(names) or names[i + 1][0] != name[0]
-    ][-3:]
-    after = "after " if len(ends) < 3 else ""
-    shown = [("start", held[0]), *((after + names[i][0], held[i + 1]) for i in ends)]
+    """Draw what all hold at the start and after each of the last three phases.
+
+    These tables do not move. side: the largest that a square may be.
+    """
+    phases = []  # of each, its name and what all hold after its last step
+    for (phase, number), state in zip(names, held[1:]):
+        if number > 1:
+            phases.pop()
+        phases.append((phase, state))
+    after = "after " if len(phases) < 3 else ""
+    shown = [("start", held[0])]
+    for phase, state in phases[-3:]:
+        shown.append((after + phase, state))
     column, world_size = WIDTH / len(shown), len(held[0])
     side = min(side, (column - 60) / world_size)
     for place, (label, state) in enumerate(shown):
@@ -253,26 +246,15 @@ def _tables(card, names, held, side):
         x, fills = middle - world_size * side / 2, {}
         card.text(label, middle, 74, 12, font_weight="bold")
         for rank, row in enumerate(state):
-            card.text(
-                rank if place else f"rank {rank}",
-                x - 5,
-                86 + (rank + 0.5) * side,
-                10.5,
-                rank_colour(rank),
-                "end",
-            )
+            y, words = 86 + rank * side, rank if place else f"rank {rank}"
+            card.text(words, x - 5, y + side / 2, 10.5, rank_colour(rank), "end")
             for chunk, parts in enumerate(row):
-                fills.setdefault(_fill(parts), []).append(
-                    (x + chunk * side + 0.5, 86 + rank * side + 0.5)
-                )
+                squares = fills.setdefault(_fill(parts), [])
+                squares.append((x + chunk * side + 0.5, y + 0.5))
         for fill in sorted(fills):
             card.tiles(fills[fill], side - 1, side - 1, fill)
-    card.text(
-        "A square is a chunk. The darker it is, the more ranks are summed in it.",
-        WIDTH / 2,
-        104 + world_size * side,
-        11.5,
-    )
+    words = "A square is a chunk. The darker it is, the more ranks are summed in it."
+    card.text(words, WIDTH / 2, 104 + world_size * side, 11.5)
 
 
 def race(functions, world_size):
@@ -285,19 +267,16 @@ def race(functions, world_size):
     if not isinstance(functions, dict):
         functions = {function.__name__: function for function in functions}
     runs = {label: _recorded(f, world_size) for label, f in functions.items()}
-    ticks = {
-        label: [max(send.chunks for send in step) for step in steps]
-        for label, (steps, _) in runs.items()
-    }
+    ticks = {}  # of each function, how many ticks each step takes
+    for label, (steps, _) in runs.items():
+        ticks[label] = [max(send.chunks for send in step) for step in steps]
     longest = max(map(sum, ticks.values()))
     tick = min(1.0, 16 / longest)
     seconds = longest * tick + 2.5
     said = {label: f"{sum(each)} ticks" for label, each in ticks.items()}
-    card = svg.Card(
-        306 + 34 * len(runs),
-        f"{world_size} ranks, one large tensor: "
-        + ", ".join(f"{label} {words}" for label, words in said.items()),
-    )
+    title = ", ".join(f"{label} {words}" for label, words in said.items())
+    title = f"{world_size} ranks, one large tensor: {title}"
+    card = svg.Card(306 + 34 * len(runs), title)
     column = WIDTH / len(runs)
     fits = all(svg.wide(label, 14) <= column for label in runs)
     for place, (label, run) in enumerate(runs.items()):
@@ -312,24 +291,15 @@ def race(functions, world_size):
             card.box(x + 0.5, y, max(number * scale - 1, 1), 24, colour=LINK, rx=2)
             x += number * scale
         card.text(said[label], x + 6, y + 12, 12, INK, "start")
-    hand(
-        card,
-        118,
-        WIDTH - 70,
-        [(226, 230 + 34 * len(runs))],
-        longest * tick,
-        seconds,
-        RED,
+    bottom = 230 + 34 * len(runs)
+    hand(card, 118, WIDTH - 70, (226, bottom), longest * tick, seconds, RED)
+    lines = (
+        f"In one tick, a rank sends at most one chunk (1/{world_size} of the tensor)",
+        "and receives at most one. The bar under a rank is full when",
+        "the rank holds the whole sum.",
     )
-    for line, words in enumerate(
-        (
-            f"In one tick, a rank sends at most one chunk (1/{world_size} of the "
-            "tensor)",
-            "and receives at most one. The bar under a rank is full when",
-            "the rank holds the whole sum.",
-        )
-    ):
-        card.text(words, 14, 260 + 34 * len(runs) + 15 * line, 11.5, INK, "start")
+    for i, words in enumerate(lines):
+        card.text(words, 14, bottom + 30 + 15 * i, 11.5, INK, "start")
     return card.picture()
 
 
@@ -337,33 +307,25 @@ def _runners(card, middle, column, steps, held, times, seconds):
     """Draw a function's ranks, what they send, and below each what it has."""
     import drawsvg
 
-    links = {send[:2] for step in steps for send in step}
+    links = {(send.rank, send.peer) for step in steps for send in step}
     where = places(links, len(held[0]), column - 42, 140, (middle, 129))
-    for a, b in sorted({tuple(sorted(link)) for link in links}):
+    for a, b in sorted({(min(link), max(link)) for link in links}):
         card.line(*where[a], *where[b], stroke=LINK, stroke_width=1.5)
     for rank in range(len(where)):
         _parcel(card, rank, where, steps, times, seconds)
     for rank, (x, y) in enumerate(where):
-        card.append(
-            drawsvg.Circle(svg.short(x), svg.short(y), 11, fill=rank_colour(rank))
-        )
+        node = drawsvg.Circle(svg.short(x), svg.short(y), 11, fill=rank_colour(rank))
+        card.append(node)
         card.text(rank, x, y, 12, "#ffffff")
-        card.box(x - 14, y + 13, 28, 6, colour=FAINT, rx=2)
-        # 28 wide, and filled as far as the rank has its sums
-        parts = [
-            svg.short(
-                28
-                * sum(min(part, 1) for chunk in state[rank] for part in chunk)
-                / len(where) ** 2
-            )
-            for state in held
-        ]
-        bar = card.append(
-            drawsvg.Rectangle(
-                svg.short(x - 14), svg.short(y + 13), parts[0], 6, rx=2, fill=INK
-            )
-        )
-        svg.jumps(bar, "width", [*zip(times, parts)], seconds)
+        left, top, width = x - 14, y + 13, 28
+        card.box(left, top, width, 6, colour=FAINT, rx=2)
+        widths = []  # of the dark part: full when all ranks are summed in every chunk
+        for state in held:
+            summed = sum(min(part, 1) for chunk in state[rank] for part in chunk)
+            widths.append(svg.short(width * summed / len(where) ** 2))
+        corner = svg.short(left), svg.short(top)
+        bar = card.append(drawsvg.Rectangle(*corner, widths[0], 6, rx=2, fill=INK))
+        svg.jumps(bar, "width", [*zip(times, widths)], seconds)
 
 
 def _parcel(card, rank, where, steps, times, seconds):
@@ -372,25 +334,25 @@ def _parcel(card, rank, where, steps, times, seconds):
 
     way, size = [(0, svg.AWAY)], 0
     for begin, end, step in zip(times, times[1:], steps):
-        for send in [send for send in step if send.rank == rank][:1]:
-            size = max(size, 6 if send.chunks < len(where) else 12)
-            way += [
-                (begin, way[-1][1]),
-                (begin, where[rank]),
-                (end, where[send.peer]),
-                (end, svg.AWAY),
-            ]
+        send = next((send for send in step if send.rank == rank), None)
+        if send is None:
+            continue
+        size = max(size, 6 if send.chunks < len(where) else 12)
+        way += [
+            (begin, svg.AWAY),
+            (begin, where[rank]),
+            (end, where[send.peer]),
+            (end, svg.AWAY),
+        ]
     if size:
-        square = card.append(
-            drawsvg.Rectangle(
-                -size / 2,
-                -size / 2,
-                size,
-                size,
-                rx=2,
-                fill=rank_colour(rank),
-                stroke=INK,
-                transform="translate(-999 -999)",
-            )
+        square = drawsvg.Rectangle(
+            -size / 2,
+            -size / 2,
+            size,
+            size,
+            rx=2,
+            fill=rank_colour(rank),
+            stroke=INK,
+            transform="translate(-999 -999)",
         )
-        svg.travel(square, way, seconds)
+        svg.travel(card.append(square), way, seconds)

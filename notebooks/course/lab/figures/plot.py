@@ -50,7 +50,9 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
 
     log: the axes that are logarithmic, "x", "y" or "xy"; True is "y".
     """
-    log = "y" if log is True else log or ""
+    if log is True:
+        log = "y"
+    log = log or ""
     ax = ax or axes(xlabel, ylabel, title, **size)
     for colour, values in zip(cycle(COLOURS), rows.values()):
         ax.plot(
@@ -75,7 +77,7 @@ def lines(x, rows, xlabel, ylabel, title="", log=False, ax=None, **size):
 def bars(
     labels, values, ylabel, title="", form="{:g}", xlabel="", colours=COLOURS[0], **size
 ):
-    """Draw a bar for each label, the number above it; in one colour if none is said."""
+    """Draw a bar for each label, with its number above it; colours: one, or a list."""
     ax = axes(xlabel, ylabel, title, **size)
     drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
     ax.bar_label(drawn, [*map(form.format, values)], padding=3, fontsize=9, color=INK)
@@ -119,20 +121,19 @@ def _label_ends(ax, labels):
     if ax.get_xscale() == "linear":
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # no half rank or epoch
     ends = [
-        (line.get_ydata()[-1], label, line.get_color(), line.get_xdata()[-1])
+        (label, line.get_xdata()[-1], line.get_ydata()[-1], line.get_color())
         for line, label in zip(ax.lines[-len(labels) :], labels)
     ]
-    ends.sort(key=lambda end: end[0])
-    ax.figure.draw_without_rendering()  # now the axes have their place
-    room = 14 * ax.figure.dpi / 72
-    pixels = [ax.transData.transform((x, value))[1] for value, _, _, x in ends]
-    for place, (value, label, colour, x), pixel in zip(
-        _apart(pixels, room, ax.bbox.y0, ax.bbox.y1), ends, pixels
-    ):
+    ends.sort(key=lambda end: end[2])  # by y
+    ax.figure.draw_without_rendering()  # only now are the axes' pixels known
+    point = ax.figure.dpi / 72  # in pixels
+    pixels = [ax.transData.transform((x, y))[1] for _, x, y, _ in ends]
+    places = _push_apart(pixels, 14 * point, ax.bbox.y0, ax.bbox.y1)
+    for (label, x, y, colour), pixel, place in zip(ends, pixels, places):
         ax.annotate(
             label,
-            (x, value),
-            (8, (place - pixel) * 72 / ax.figure.dpi),
+            (x, y),
+            (8, (place - pixel) / point),
             textcoords="offset points",
             va="center",
             fontsize=9,
@@ -142,12 +143,12 @@ def _label_ends(ax, labels):
     return ax
 
 
-def _apart(pixels, room, bottom, top):
-    """Return rising pixels at least `room` apart, between bottom and top if they fit.
+def _push_apart(pixels, room, bottom, top):
+    """Move rising pixels until they are `room` apart, from bottom to top if they fit.
 
     Those that would touch are moved together, half of them up and half down.
     """
-    groups = []  # of labels that touch: where the first would be, how many
+    groups = []  # of labels that touch: (where the first stands, how many they are)
     for i, pixel in enumerate(pixels):
         groups.append((pixel - room * i, 1))
         while len(groups) > 1 and groups[-2][0] > groups[-1][0]:

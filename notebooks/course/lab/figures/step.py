@@ -9,6 +9,7 @@ bars are truly their sum.
 import math
 
 from course.lab.figures import svg
+from course.lab.figures.lanes import so_many
 from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
@@ -28,47 +29,30 @@ def draw(world_size=2, rows=4):
     )
     column = (WIDTH - 36) / world_size
     middles = [18 + column * (rank + 0.5) for rank in range(world_size)]
-    each = [
-        [
-            number + round(3 * math.sin(2.3 * rank + 1.7 * i + 1))
-            for i, number in enumerate(COMMON)
-        ]
-        for rank in range(world_size)
-    ]
+    grads = [_grad(rank) for rank in range(world_size)]
+    total = [sum(numbers) for numbers in zip(*grads)]
     for rank, x in enumerate(middles):
-        _column(
-            card,
-            rank,
-            x,
-            column,
-            rows,
-            each[rank],
-            [sum(numbers) for numbers in zip(*each)],
-        )
+        _column(card, rank, x, column, rows, grads[rank], total)
     for left, right in zip(middles, middles[1:]):
         for y in (137, 368, 448):
             card.text("=", (left + right) / 2, y, 14, weight="bold")
-    card.box(
-        14,
-        292,
-        WIDTH - 28,
-        32,
-        "all-reduce: add up over the ranks, give every rank the sum",
-        INK,
-        size=14,
-    )
+    words = "all-reduce: add up over the ranks, give every rank the sum"
+    card.box(14, 292, WIDTH - 28, 32, words, INK, size=14)
     _flow(card, middles)
-    for number, (y, words) in enumerate(
-        (
-            (20, f"The minibatch is cut: {rows} row{'s' * (rows > 1)} for each rank."),
-            (79, "Each rank has all the weights. They are equal."),
-            (193, "Each rank computes a gradient, of its own rows only."),
-            (406, "All take the same step. The weights are equal again."),
-        ),
-        start=1,
-    ):
-        _caption(card, y, number, words)
+    cut = so_many(rows, "row")
+    _caption(card, 20, 1, f"The minibatch is cut: {cut} for each rank.")
+    _caption(card, 79, 2, "Each rank has all the weights. They are equal.")
+    _caption(card, 193, 3, "Each rank computes a gradient, of its own rows only.")
+    _caption(card, 406, 4, "All take the same step. The weights are equal again.")
     return card.picture()
+
+
+def _grad(rank):
+    """Return a rank's gradient: what all have in common, and some noise of its own."""
+    return [
+        number + round(3 * math.sin(2.3 * rank + 1.7 * i + 1))
+        for i, number in enumerate(COMMON)
+    ]
 
 
 def _caption(card, y, number, words):
@@ -85,9 +69,8 @@ def _column(card, rank, x, column, rows, gradient, total):
     """Draw all that one rank does."""
     colour, wide = rank_colour(rank), (column - 6) / rows
     for i in range(rows):
-        card.box(
-            x - column / 2 + 3 + i * wide + 0.6, 36, wide - 1.2, 20, colour=colour, rx=2
-        )
+        row = x - column / 2 + 3 + i * wide
+        card.box(row + 0.6, 36, wide - 1.2, 20, colour=colour, rx=2)
     card.arrow((x, 58), (x, 109), colour)
     _replica(card, rank, x, 111, min(column - 16, 130))
     card.arrow((x, 166), (x, 221), colour)
@@ -99,29 +82,31 @@ def _column(card, rank, x, column, rows, gradient, total):
 
 
 def _replica(card, rank, x, y, width):
+    """Draw a network of 3, 4 and 2 units in a rank's box, every line between layers."""
     import drawsvg
 
     card.box(x - width / 2, y, width, 52, colour=rank_colour(rank))
     card.text(f"rank {rank}", x, y + 11, 12, "#ffffff")
-    layers = [
-        [(x + (layer - 1) * 15, y + 34 + (i - (size - 1) / 2) * 8) for i in range(size)]
-        for layer, size in enumerate((3, 4, 2))
-    ]
+    layers = []
+    for size, left in ((3, x - 15), (4, x), (2, x + 15)):
+        top = y + 34 - (size - 1) / 2 * 8
+        layers.append([(left, top + i * 8) for i in range(size)])
     lines = drawsvg.Path(stroke="#ffffff", stroke_width=0.7, fill="none", opacity=0.6)
     for before, after in zip(layers, layers[1:]):
         for start in before:
             for end in after:
                 lines.M(*map(svg.short, start)).L(*map(svg.short, end))
     card.append(lines)
-    card.tiles(
-        [(px - 2, py - 2) for layer in layers for px, py in layer], 4, 4, "#ffffff"
-    )
+    units = [(px - 2, py - 2) for layer in layers for px, py in layer]
+    card.tiles(units, 4, 4, "#ffffff")
 
 
 def _bars(card, numbers, x, y, column, colour):
+    """Draw a gradient: a bar for each number, up or down from a line at y."""
     import drawsvg
 
-    width, scale = min((column - 16) / len(numbers), 14), 20 / max(map(abs, numbers))
+    width = min((column - 16) / len(numbers), 14)
+    scale = 20 / max(map(abs, numbers))
     bars = card.append(drawsvg.Path(fill=colour))
     for i, number in enumerate(numbers):
         left = x + (i - len(numbers) / 2) * width
@@ -139,23 +124,15 @@ def _flow(card, middles):
         begin = 0.5 + 1.6 * band
         with card.group(transform="translate(-999 -999)") as points:
             for rank, x in enumerate(middles):
-                card.append(
-                    drawsvg.Circle(
-                        svg.short(x),
-                        0,
-                        4.5,
-                        stroke="#ffffff",
-                        fill=INK if band > 2 else rank_colour(rank),
-                    )
-                )
-        svg.travel(
-            points,
-            [
-                (0, svg.AWAY),
-                (begin, svg.AWAY),
-                (begin, (0, start)),
-                (begin + 1.3, (0, end)),
-                (begin + 1.3, svg.AWAY),
-            ],
-            9,
-        )
+                # from the all-reduce on, all ranks have the same numbers
+                style = {"fill": INK if band > 2 else rank_colour(rank)}
+                point = drawsvg.Circle(svg.short(x), 0, 4.5, stroke="#ffffff", **style)
+                card.append(point)
+        way = [
+            (0, svg.AWAY),
+            (begin, svg.AWAY),
+            (begin, (0, start)),
+            (begin + 1.3, (0, end)),
+            (begin + 1.3, svg.AWAY),
+        ]
+        svg.travel(points, way, 9)

@@ -15,7 +15,7 @@ from course.lab.figures.plot import COLOURS, FAINT, INK
 
 WIDTH = 480  # pixels of most pictures: on a phone three quarters of it are left
 SOFT, PALE = "#8a93a0", "#f4f6f8"
-AWAY = (-999, -999)  # outside of the card: where what is not to be seen waits
+AWAY = (-999, -999)  # outside of the card: an element waits there until it is seen
 
 
 class Picture:
@@ -34,7 +34,7 @@ class Picture:
 class Card:
     """A white card, and what is drawn on it; all y are counted from `y` on.
 
-    (x, y) is the middle of a text's height, and the upper left corner of a box.
+    (x, y) of a text is the middle of its height; of a box, its upper left corner.
     """
 
     def __init__(self, height, title, width=WIDTH):
@@ -144,7 +144,10 @@ class Card:
             )
         )
         shape = drawsvg.Path(fill=colour)
-        for x, y, back in [(x1, y1, head)] + [(x0, y0, -head)] * both:
+        heads = [(x1, y1, head)]
+        if both:
+            heads.append((x0, y0, -head))
+        for x, y, back in heads:
             shape.M(short(x), short(y))
             for side in (1, -1):
                 shape.L(
@@ -174,11 +177,10 @@ def jumps(element, attribute, frames, seconds):
     """Let an attribute take each value from its time on: frames is [(time, value)]."""
     import drawsvg
 
-    kept = [
-        frame
-        for i, frame in enumerate(frames)
-        if i == 0 or frame[1] != frames[i - 1][1]
-    ]
+    kept = frames[:1]  # and each frame that changes the value
+    for before, frame in zip(frames, frames[1:]):
+        if frame[1] != before[1]:
+            kept.append(frame)
     if len(kept) > 1:
         element.append_anim(
             drawsvg.Animate(
@@ -199,8 +201,11 @@ def travel(element, frames, seconds):
     """
     import drawsvg
 
-    frames = [(0, frames[0][1])] * (frames[0][0] > 0) + list(frames)
-    frames += [(seconds, frames[-1][1])] * (frames[-1][0] < seconds)
+    frames = list(frames)
+    if frames[0][0] > 0:
+        frames.insert(0, (0, frames[0][1]))
+    if frames[-1][0] < seconds:
+        frames.append((seconds, frames[-1][1]))
     element.append_anim(
         drawsvg.AnimateTransform(
             "translate",
@@ -220,10 +225,10 @@ def short(number):
 
 def shade(part):
     """Return the grey for a part of a whole: 0 is nearly white, 1 the ink itself."""
-    light, dark = (0xE6, 0xEA, 0xEE), (int(INK[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(
-        f"{round(a + (b - a) * min(max(part, 0), 1)):02x}" for a, b in zip(light, dark)
-    )
+    light, dark = (0xE6, 0xEA, 0xEE), bytes.fromhex(INK[1:])
+    part = min(max(part, 0), 1)
+    mixed = [round(a + (b - a) * part) for a, b in zip(light, dark)]
+    return "#" + bytes(mixed).hex()
 
 
 def rank_colour(rank):

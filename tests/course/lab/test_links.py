@@ -2,7 +2,7 @@
 
 import pytest
 
-from course.lab.price import LINKS, Link, message, ring
+from course.lab.links import LINKS, Link, message, ring
 
 FAST = Link("fast", 1.0, 100.0, "")
 

@@ -1,6 +1,6 @@
-"""What a link's messages cost in seconds, and an all-reduce over it.
+"""Seconds of a message and of a ring all-reduce, from what a link is made for.
 
-    LINKS      what a message costs on PCIe, NVLink, Ethernet, InfiniBand: sources
+    LINKS      latency and bandwidth of PCIe, NVLink, Ethernet, InfiniBand, and sources
     message    seconds of a message over a link
     ring       seconds of a ring all-reduce over links that are all alike
 
@@ -12,8 +12,10 @@ program reaches all of it, 80 to 90 % is good. Alpha is what NVIDIA's NCCL assum
 one step of a ring with its Simple protocol (tuning.cc of its source, 2.18 and later).
 """
 
+import math
 from collections import namedtuple
 
+# alpha: seconds that a message takes besides its bytes. bandwidth: bytes a second.
 Link = namedtuple("Link", "name alpha bandwidth source")
 LINKS = {
     link.name: link
@@ -39,14 +41,18 @@ LINKS = {
 
 
 def message(size, link):
-    """Return the seconds of a message of `size` bytes; 0 bytes are no message."""
-    return link.alpha + size / link.bandwidth if size else 0.0
+    """Return the seconds of a message of `size` bytes; 0 bytes are not sent at all."""
+    if not size:
+        return 0.0
+    return link.alpha + size / link.bandwidth
 
 
 def ring(world_size, size, link):
     """Return the seconds of a ring all-reduce of `size` bytes of float32.
 
-    Its 2 (N - 1) rounds send chunks of whole numbers, and all wait for the longest.
+    It takes 2 (N - 1) rounds, in each of which every rank sends one of N chunks. A
+    chunk holds whole numbers, so some are one number longer, and all wait for those.
     """
-    numbers = -(-int(size) // 4)
-    return 2 * (world_size - 1) * message(4 * -(-numbers // world_size), link)
+    numbers = math.ceil(int(size) / 4)
+    longest_chunk = 4 * math.ceil(numbers / world_size)
+    return 2 * (world_size - 1) * message(longest_chunk, link)

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.lab.wire import Sent, Wire, crossing, sends, totals, transfers
+from course.lab.send_log import Sent, Wire, crossing, sends, totals, transfers
 from manual_dp import allreduce
 
 TWO = ["cpu", "cpu"]

@@ -1,9 +1,9 @@
-"""Time in whole ticks: a slow wire and slow layers, so that it is certain who waits.
+"""Slow down the wire and the layers, so that it is certain who waits for whom.
 
 slow_wire      let each all-reduce of this rank take as long as its bytes would
-slow_network   layers whose forward and backward take so long each
-in_ticks       what was noted in seconds, in whole numbers that a run can repeat
-agreed         runs, until two are alike
+slow_network   make layers whose forward and backward take so long each
+in_ticks       round the seconds of events to whole ticks, which a run can repeat
+agreed         run until two runs are alike in ticks
 """
 
 import time
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-EARLY = 0.1  # of a tick: what a clock may be ahead of a sleep
+EARLY = 0.1  # of a tick: a clock may be so far ahead of a sleep
 
 
 @contextmanager
@@ -34,6 +34,7 @@ def slow_wire(bandwidth):
             return late
         late.wait()
 
+    # one thread is one wire: it carries one message after the other
     with ThreadPoolExecutor(1) as wire, patch.object(dist, "all_reduce", slowed):
         yield
 
@@ -43,11 +44,13 @@ class Late:
 
     def __init__(self, work):
         self.work, self.future = work, torch.futures.Future()
-        self.wait, self.is_completed = self.future.wait, self.future.done
+        # a work's three methods, as DDP calls them
+        self.wait = self.future.wait
+        self.is_completed = self.future.done
         self.get_future = lambda: self.future
 
     def carry(self, seconds):
-        """Let the real work end, and `seconds` pass; an error of it is passed on."""
+        """Wait for the real work and then `seconds` more; pass on an error of it."""
         try:
             self.work.wait()
             time.sleep(seconds)
@@ -75,23 +78,23 @@ def slow_network(layers, seconds, width=64, forward=0):
     return network
 
 
-def in_ticks(seen, tick):
+def in_ticks(events, tick):
     """Return events with their seconds in whole ticks, rounded down.
 
-    What is made of sleeps is late, and never early: it keeps its numbers as long as all
-    delays together are below nine tenths of a tick.
+    An event that waits for sleeps may come late, but not early: it keeps its number of
+    ticks as long as all delays together are below nine tenths of a tick.
     """
-    return [event._replace(time=int(event.time / tick + EARLY)) for event in seen]
+    return [event._replace(time=int(event.time / tick + EARLY)) for event in events]
 
 
 def agreed(run, tick, tries=9):
     """Repeat `run()`, which returns events, until two agree in ticks.
 
-    On a busy machine a run may be late, but hardly alike.
+    A busy machine may delay a run, but hardly two runs in the same way.
     """
-    seen = []
+    runs = []
     for _ in range(tries):
-        seen.append(in_ticks(run(), tick))
-        if seen.count(seen[-1]) == 2:
-            return seen[-1]
+        runs.append(in_ticks(run(), tick))
+        if runs.count(runs[-1]) == 2:
+            return runs[-1]
     raise RuntimeError(f"no two of {tries} runs agree: take a longer tick than {tick}")

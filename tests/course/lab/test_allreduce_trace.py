@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course.lab import sends
-from course.lab.sends import busiest, longest, record, rounds, states, traffic
+from course.lab import allreduce_trace
+from course.lab.allreduce_trace import busiest, longest, record, rounds, states, traffic
 from manual_dp import (
     allgather,
     allreduce,
@@ -209,5 +209,8 @@ def test_a_measured_function_does_its_work_and_the_core_checks_again_afterwards(
 
 
 def test_a_round_costs_its_delay_and_its_bytes():
-    assert sends.seconds([1, 0.5], 100, alpha=3.0, beta=0.25) == 2 * 3.0 + 150 * 0.25
-    assert sends.seconds([], 100, 1, 1) == 0
+    assert (
+        allreduce_trace.seconds([1, 0.5], 100, alpha=3.0, beta=0.25)
+        == 2 * 3.0 + 150 * 0.25
+    )
+    assert allreduce_trace.seconds([], 100, 1, 1) == 0

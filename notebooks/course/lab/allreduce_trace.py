@@ -1,4 +1,4 @@
-"""Who sends what to whom, and in which step: seen in a run of the function itself.
+"""Trace an all-reduce: who sends what to whom, in which step, in a run of it.
 
     record      call an all-reduce over tensors, one a rank; list its transfers
     states      the same, and what every rank holds after each step
@@ -50,7 +50,9 @@ def states(allreduce, world_size):
     with _Recorder(tensors, watch=True) as recorder:
         allreduce(list(tensors))
     last = len(longest(recorder.log))
-    notes = [*recorder.notes, *((last, *note) for note in enumerate(tensors))]
+    notes = recorder.notes
+    for rank, tensor in enumerate(tensors):
+        notes.append((last, rank, tensor))
     held = []
     for step in range(last + 1):
         # a rank's later notes replace its earlier ones
@@ -93,52 +95,68 @@ def rounds(allreduce, world_size):
 
 
 def seconds(parts, size, alpha, beta):
-    """Return how long rounds take for a tensor of `size` bytes.
+    """Return how long rounds take for a tensor of `size` bytes, without a clock.
 
     parts: from `rounds`. By Hockney's model (1994) a message of b bytes takes
     alpha + beta * b seconds, and a round as long as its longest message; adding takes
-    no time. No clock is read.
+    no time.
     """
     return len(parts) * alpha + sum(parts) * size * beta
 
 
+# `home`: the memory that it lies in. first, last: as in Transfer.
+Place = namedtuple("Place", "home first last size")
+
+
 class _Recorder(TorchDispatchMode):
+    """See every tensor operation of a block; log what it reads from another rank.
+
+    log: the transfers. notes, with `watch`: (step, rank, what it then holds).
+    """
+
     def __init__(self, tensors, watch=False):
         super().__init__()
-        self.tensors, self.log = list(tensors), []
-        self.keep = list(tensors)  # a freed home could be given to another rank
+        self.tensors, self.log, self.notes = list(tensors), [], []
+        # temporaries stay alive: the memory of a freed one would be given to another
+        self.keep = list(tensors)
         self.owner = {_home(tensor): rank for rank, tensor in enumerate(tensors)}
-        self.own = set(self.owner)
-        self.sent, self.received = ([-1] * len(tensors) for _ in range(2))  # last steps
-        self.ready, self.gone = {}, {}  # of places: from when, until when they are read
+        self.own = set(self.owner)  # without the temporaries, which join `owner` later
+        # of each rank, the step of its last message out and in
+        self.sent, self.received = [-1] * len(tensors), [-1] * len(tensors)
+        self.ready = {}  # of places: the first step in which they can be sent
+        self.gone = {}  # of places: the last step in which they are sent
         self.watch = watch
-        self.notes = [(0, *note) for note in enumerate(self._copies())] if watch else []
+        if watch:
+            for rank, tensor in enumerate(tensors):
+                self.notes.append((0, rank, tensor.clone()))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        read = [part for part in map(_place, _tensors(args)) if part[0] in self.owner]
+        read = [_place(tensor) for tensor in _tensors(args)]
+        read = [place for place in read if place.home in self.owner]
         if not read or func.is_view:
             return func(*args, **(kwargs or {}))
-        here = self.owner[read[0][0]]
-        ready = max(
-            _latest(self.ready, place) for place in read if self.owner[place[0]] == here
-        )
+        here = self.owner[read[0].home]  # the operation runs where its first tensor is
+        local = [place for place in read if self.owner[place.home] == here]
+        ready = max(_latest(self.ready, place) for place in local)
         kind = "copy" if "copy" in str(func) else "add"
-        for place in read[1:]:
-            if self.owner[place[0]] != here:
+        for place in read:
+            if self.owner[place.home] != here:
                 ready = max(ready, 1 + self._send(place, read[0], kind))
         out = func(*args, **(kwargs or {}))
+        # without an output, it has written into its first tensor
         for tensor in _tensors(out) or _tensors(args)[:1]:
             place = _place(tensor)
-            self.owner.setdefault(place[0], here)
+            self.owner.setdefault(place.home, here)
             self.keep.append(tensor)
             _note(self.ready, place, ready)
         if self.watch:
-            self.notes.append((self.received[here] + 1, here, self._copies()[here]))
+            step = self.received[here] + 1
+            self.notes.append((step, here, self.tensors[here].clone()))
         return out
 
     def _send(self, place, into, kind):
-        """Note what lies at a place on its way to another; return the step."""
-        source, target = self.owner[place[0]], self.owner[into[0]]
+        """Log a transfer from a place to the rank of `into`; return its step."""
+        source, target = self.owner[place.home], self.owner[into.home]
         step = max(
             self.sent[source] + 1,
             self.received[target] + 1,
@@ -147,12 +165,14 @@ class _Recorder(TorchDispatchMode):
         )
         self.sent[source] = self.received[target] = step
         _note(self.gone, place, step)
-        where = next((each for each in (into, place) if each[0] in self.own), place)
-        self.log.append(Transfer(step, source, target, *where[1:3], kind, place[3]))
+        # numbers of a temporary say nothing about a rank's tensor: take the other end's
+        numbers = into if into.home in self.own else place
+        self.log.append(
+            Transfer(
+                step, source, target, numbers.first, numbers.last, kind, place.size
+            )
+        )
         return step
-
-    def _copies(self):
-        return [tensor.clone() for tensor in self.tensors]
 
 
 def _tensors(values):
@@ -162,33 +182,33 @@ def _tensors(values):
 def _home(tensor):
     """Return the address of the memory that a tensor and its views share.
 
-    Without any, as on the device "meta", that of what stands for it.
+    On the device "meta" there is no memory: then the address of its storage object.
     """
     storage = tensor.untyped_storage()
     return storage.data_ptr() or storage._cdata
 
 
 def _place(tensor):
-    """Return (home, first, last, bytes); `last` is the first place behind."""
-    first, last = tensor.storage_offset(), tensor.numel()
-    if last and not tensor.is_contiguous():
-        last = 1 + sum(
-            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())
-        )
-    return _home(tensor), first, first + last, tensor.numel() * tensor.element_size()
+    """Return the Place of a tensor; if it has gaps, they belong to the place."""
+    first, length = tensor.storage_offset(), tensor.numel()
+    if length and not tensor.is_contiguous():
+        length = 1
+        for size, stride in zip(tensor.shape, tensor.stride()):
+            length += (size - 1) * stride
+    return Place(_home(tensor), first, first + length, tensor.nbytes)
 
 
 def _latest(notes, place):
-    """Return the latest step noted of what overlaps this place."""
-    home, first, last, _ = place
+    """Return the latest step noted of what overlaps this place; 0 if there is none."""
     latest = 0
-    for (begin, end), step in notes.get(home, {}).items():
-        if step > latest and begin < last and first < end:
-            latest = step
+    for (first, last), step in notes.get(place.home, {}).items():
+        if first < place.last and place.first < last:
+            latest = max(latest, step)
     return latest
 
 
 def _note(notes, place, step):
-    home, first, last, _ = place
-    mine = notes.setdefault(home, {})
-    mine[first, last] = max(step, mine.get((first, last), 0))
+    """Note a step of a place in {home: {(first, last): step}}; a later one stays."""
+    steps = notes.setdefault(place.home, {})
+    key = place.first, place.last
+    steps[key] = max(step, steps.get(key, 0))

@@ -1,4 +1,4 @@
-"""What devices send one another, as a log of Sent(source, target, what, size).
+"""Log what devices send one another: a list of Sent(source, target, what, size).
 
     Wire.send       copy a tensor to another device, and note it, and its gradient
     Wire.rounds     how many rounds of sends a result needed, there and back
@@ -14,7 +14,7 @@ them are the one CPU.
 import functools
 from collections import namedtuple
 
-from course.lab.sends import record
+from course.lab.allreduce_trace import record
 from manual_dp.parallel import gather, parallel_apply, replicate
 from manual_dp.split import scatter
 
@@ -31,38 +31,42 @@ class Wire:
 
     def send(self, tensor, source, target, what):
         """Return a copy of `tensor` on device `target`; gradients flow through it."""
-        self._note(tensor, source, target, what)
+        _note(self.log, tensor, source, target, what)
         copy = tensor.to(self.devices[target], copy=True)
         if copy.requires_grad:
             back = f"{what}, back"
-            copy.register_hook(lambda grad: self._note(grad, target, source, back))
+            copy.register_hook(lambda grad: _note(self.log, grad, target, source, back))
             self.nodes.add(copy.grad_fn)
         return copy
 
     def rounds(self, result):
         """Return the number of rounds in which sends reach `result`, and go back.
 
-        A send that needs what another one brought is a round later. That is the
-        longest chain of sends in the autograd graph; backward goes the same way again.
+        A send that needs what another one brought is a round later. So the rounds are
+        the sends in the longest chain of the autograd graph, and backward goes the same
+        way again.
         """
 
         @functools.cache
         def longest(node):
             before = [longest(n) for n, _ in node.next_functions if n is not None]
-            return (node in self.nodes) + max(before, default=0)
+            own = 1 if node in self.nodes else 0
+            return own + max(before, default=0)
 
         return 2 * longest(result.grad_fn)
-
-    def _note(self, tensor, source, target, what):
-        _note(self.log, tensor, source, target, what)
 
 
 def sends(allreduce, tensors, what):
     """Call `allreduce(tensors)`; return what it sent, in order, as a log."""
     done = {"add": "added", "copy": "copied"}
     return [
-        Sent(t.source, t.target, f"{what}, {done[t.kind]}", t.size)
-        for t in record(allreduce, tensors)
+        Sent(
+            transfer.source,
+            transfer.target,
+            f"{what}, {done[transfer.kind]}",
+            transfer.size,
+        )
+        for transfer in record(allreduce, tensors)
     ]
 
 
@@ -89,9 +93,9 @@ def crossing(module, devices, X, y, loss):
 
 
 def transfers(log):
-    """List what a log holds, each thing once: (what, bytes, sender).
+    """Add up a log by what was sent: a list of (what, bytes, sender).
 
-    The sender is "both" where both devices sent their part of it.
+    The sender is "both" where more than one device sent a part of it.
     """
     sizes, senders = {}, {}
     for sent in log:
@@ -105,7 +109,7 @@ def transfers(log):
 
 def totals(log, world_size):
     """Return (sent, received): the bytes out of each device, and into each."""
-    sent, received = ([0] * world_size for _ in range(2))
+    sent, received = [0] * world_size, [0] * world_size
     for entry in log:
         sent[entry.source] += entry.size
         received[entry.target] += entry.size
@@ -116,6 +120,6 @@ def _note(log, tensor, source, target, what, back=None):
     """Note a tensor that goes to another device; with `back`, its gradient's return."""
     if source == target:
         return
-    log.append(Sent(source, target, what, tensor.numel() * tensor.element_size()))
+    log.append(Sent(source, target, what, tensor.nbytes))
     if back and tensor.requires_grad:
         tensor.register_hook(lambda grad: _note(log, grad, target, source, back))

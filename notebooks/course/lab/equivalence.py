@@ -1,4 +1,4 @@
-"""Are two ways of training the same? Two tests, and what decides the second.
+"""Are two ways of training the same? Two tests, and a control for the second.
 
     stepwise   one step at a time, each from equal weights: only rounding is left
     apart      how far two replicas are apart, for weights of any size
@@ -6,10 +6,10 @@
     path       the weights after each step of a run, to lay beside another run's
     nudge      the control: the same start but for the last place of one weight
 
-Rounding makes two correct runs differ in the last place after their first step. What
-becomes of that difference is the training's own doing: where it is stable, the
-difference stays small, and where the rate is too high, it grows by a factor a step. One
-device against itself, nudged, shows how fast. The stepwise test has no such condition.
+Rounding makes two correct runs differ in the last place after their first step. The
+training then decides what becomes of that difference: a stable one keeps it small, and
+one whose rate is too high multiplies it in every step. The control shows how fast: one
+device beside itself, nudged. The stepwise test needs no control, at any rate.
 """
 
 import torch
@@ -27,17 +27,18 @@ def stepwise(X, y, params, devices, lr, steps=1, step=train_batch):
     they are. step: what trains replicas, called as `train_batch` is; the single device
     is trained by `train_batch`.
     """
-    replicas, far = [get_params(params, device) for device in devices], [0.0]
+    replicas = [get_params(params, device) for device in devices]
+    distances = [0.0]
     for _ in range(steps):
         one = get_params(replicas[-1], devices[0])
         train_batch(X, y, [one], devices[:1], lr)
         step(X, y, replicas, devices, lr)
-        far += [apart(replica, one) for replica in replicas]
-    return most(far)
+        distances += [apart(replica, one) for replica in replicas]
+    return most(distances)
 
 
 def apart(params, others):
-    """Return the largest difference; where a weight exceeds 1, as a part of it.
+    """Return the largest difference, divided by the largest of `others` if that is > 1.
 
     Rounding is relative: among weights of 10,000 the last place is worth 2e-12.
     """
@@ -52,7 +53,8 @@ def most(numbers):
 
 def path(X, y, params, devices, lr, steps):
     """Train replicas from `params`; return the last one's weights after each step."""
-    replicas, weights = [get_params(params, device) for device in devices], []
+    replicas = [get_params(params, device) for device in devices]
+    weights = []
     for _ in range(steps):
         train_batch(X, y, replicas, devices, lr)
         weights.append([p.detach().clone() for p in replicas[-1]])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from course.lab.same import apart, nudge, stepwise
+from course.lab.equivalence import apart, nudge, stepwise
 from manual_dp import (
     allreduce,
     get_params,

@@ -5,7 +5,7 @@ import sys
 import cloudpickle
 import torch.distributed as dist
 
-from course.lab import turns as page
+from course.lab import stopwatch
 from manual_dp.ranks import run_ranks
 
 # A rank has no tests to import from: send this file's functions whole.
@@ -14,7 +14,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 def test_sides_take_turns_and_seconds_keep_their_side():
     order = []
-    pairs = page.turns(
+    pairs = stopwatch.time_turns(
         [lambda: order.append("a") or 1, lambda: order.append("b") or 2], 4, "row"
     )
     assert "".join(order) == "abbaabba"
@@ -24,7 +24,7 @@ def test_sides_take_turns_and_seconds_keep_their_side():
 def test_three_sides_take_turns_and_seconds_keep_their_side():
     order = []
     sides = [lambda i=i: order.append(i) or 10 * i for i in range(3)]
-    assert page.turns(sides, 3, "") == [[0, 10, 20]] * 3
+    assert stopwatch.time_turns(sides, 3, "") == [[0, 10, 20]] * 3
     assert order == [0, 1, 2, 2, 1, 0, 0, 1, 2]
 
 
@@ -34,7 +34,7 @@ def log_of(events, turns):
     def make():
         return (lambda: events.append("a")), (lambda: events.append("b"))
 
-    pairs = page._rank(make, (), turns)
+    pairs = stopwatch._rank(make, (), turns)
     return "".join(events), len(pairs)
 
 
@@ -50,5 +50,5 @@ def late(rank):
 
 def test_a_turn_lasts_until_the_slowest_rank_is_done():
     for rank in (0, 1):
-        for slow, _ in page.turns_of_ranks(2, late, [rank], 2):
+        for slow, _ in stopwatch.time_turns_on_ranks(2, late, [rank], 2):
             assert slow >= 0.05

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course.lab.ticks import Late, agreed, in_ticks, slow_network, slow_wire
+from course.lab.slowdown import Late, agreed, in_ticks, slow_network, slow_wire
 from course.lab.timeline import Event
 from manual_dp.ranks import run_ranks
 

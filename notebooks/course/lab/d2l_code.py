@@ -1,4 +1,4 @@
-"""The book's way, to compare with: the loop of d2l.ai 12.5 made to run on a CPU.
+"""The code of d2l.ai 12.5, to compare with: made to run on a CPU, else as printed.
 
     split_batch     `chunk` where the book calls nn.parallel.scatter (GPUs only)
     get_params      with the `clone` that the book's `.to` needs on one device
@@ -20,7 +20,7 @@ from manual_dp.lenet import lenet
 from manual_dp.lenet import loss as plain_loss
 
 
-def library():
+def import_d2l():
     """Import d2l's PyTorch library and return it."""
     ensure_torchvision()
     from d2l import torch as d2l
@@ -30,10 +30,11 @@ def library():
 
 def split_batch(X, y, devices):
     """Cut X and y as `nn.parallel.scatter` does on GPUs, perhaps into fewer shards."""
-    return (
-        [shard.to(device) for shard, device in zip(tensor.chunk(len(devices)), devices)]
-        for tensor in (X, y)
-    )
+    shards = []
+    for tensor in (X, y):
+        pairs = zip(tensor.chunk(len(devices)), devices)
+        shards.append([shard.to(device) for shard, device in pairs])
+    return shards
 
 
 def get_params(params, device):
@@ -62,16 +63,17 @@ def train_batch(X, y, device_params, devices, lr):
         for i in range(len(device_params[0])):
             allreduce([params[i].grad for params in device_params])
     for params in device_params:
-        library().sgd(params, lr, X.shape[0])
+        import_d2l().sgd(params, lr, X.shape[0])
 
 
 def load_data(X, y, batch_size):
     """Return the training loader that d2l.load_data_fashion_mnist builds, over X and y.
 
-    X: (n, 1, 28, 28) from 0 to 1, y: (n,). torchvision takes them for data that it
-    has read before, so nothing is downloaded.
+    X: (n, 1, 28, 28) from 0 to 1, y: (n,). Nothing is downloaded: torchvision is made
+    to believe that it has read the files already, and that they hold X and y.
     """
-    d2l, images = library(), (X[:, 0] * 255).round().to(torch.uint8)
+    d2l = import_d2l()
+    images = (X[:, 0] * 255).round().to(torch.uint8)
     with (
         warnings.catch_warnings(),
         mock.patch.multiple(
@@ -80,5 +82,6 @@ def load_data(X, y, batch_size):
             _load_legacy_data=lambda _: (images, y),
         ),
     ):
-        warnings.simplefilter("ignore")  # four workers, whatever the machine
+        # d2l asks for four workers; torch warns if the machine has fewer cores
+        warnings.simplefilter("ignore")
         return d2l.load_data_fashion_mnist(batch_size)[0]
