@@ -293,7 +293,7 @@ def test_what_most_need_comes_first_and_what_is_not_written_last():
 )
 def test_file_names_of_canvas_and_moodle_say_whose_notebook_it_is(archive, student):
     config = (EXERCISES / "nbgrader_config.py").read_text()
-    [pattern] = re.findall(r'named_regexp = \(\s+r"(.+)"\)', config)
+    [pattern] = re.findall(r'named_regexp = \(\s+r"(.+)"\s+\)', config)
     found = re.match(pattern, f"/course/downloaded/ps1/extracted/all/{archive}")
     assert found.groupdict() == {"student_id": student, "file_id": "ps1"}
 
