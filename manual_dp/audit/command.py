@@ -1,42 +1,54 @@
 """The command `python -m manual_dp audit`: run a script on ranks, and judge it.
 
-Ranks are started as torchrun starts them, a new python each, below `run_ranks`: an
-interrupt, or the end of this process, ends all of it. In a folder rank R leaves run-R,
-what was seen; end-R, how the script ended; calls-R, its last collective, if it hangs.
+Ranks are started as torchrun starts them, a new Python each, below `run_ranks`: an
+interrupt, or the end of this process, ends all of it. What the ranks do, and leave in a
+folder, is in script.py.
 """
 
 import argparse
+import importlib.util
 import json
 import os
-import pickle
-import runpy
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
-import time
-import traceback
+import threading
 from pathlib import Path
 
-from manual_dp.audit.meet import Calls, ended
+from manual_dp.audit.notes import unpack
 from manual_dp.audit.report import Report
-from manual_dp.audit.watch import COMMAND, WATCHED, judged, on_wrapping
+from manual_dp.audit.script import ASKED
+from manual_dp.audit.stands import ended
+from manual_dp.audit.watch import judged
 from manual_dp.ranks import RankError, run_ranks
-from manual_dp.ranks.launch.rank import from_peer, wait_for_files, write
+from manual_dp.ranks.launch.rank import write
 
-ASKED = "MANUAL_DP_AUDIT"  # in the environment: folder, steps, timeout
-DAY = 86400  # seconds: the ranks' own deadline is another one
-INSIDE = f"from {__name__} import inside; inside()"
+DAY = 86400  # seconds: a rank that hangs ends itself long before
+LAST = 20  # lines that a rank printed before it was killed
+HUNG = 4  # exit status of a rank that saw that all ranks wait
+PYTHON = [
+    sys.executable,
+    "-u",
+    "-c",
+    "from manual_dp.audit import script; script.main()",
+]
 HELP = """\
-Run a few steps of your training on several ranks, and say what is wrong.
+Run the first steps of your training on several ranks, and say what is wrong.
 
   python -m manual_dp audit -- train.py --its --arguments
+  python -m manual_dp audit -m package.train --its --arguments
 
-runs a script as torchrun does, and ends it after its first steps. What it wraps in DDP
-is watched, unless it says `watch(model, optimizer)` (from manual_dp.audit), as one must
-that starts its ranks itself. More exact is manual_dp.audit.audit, beside one device.
+runs a script as torchrun does, and ends it after its first updates. It really runs, and
+writes the files that it writes: checkpoints, logs. What it makes and calls is listened
+to; nothing has to be declared. What follows the script is its own.
 
-Exit status: 0 clean; 1 findings; 2 it could not be run; 3 no finding, but not all could
-be checked.
+A script that starts its ranks itself runs as it is, without this command, and says
+`watch(model, optimizer)` (from manual_dp.audit). More exact is manual_dp.audit.audit,
+which compares with one device.
+
+Exit status: 0 no finding in what was looked at; 1 findings; 2 it could not look.
 """
 
 
@@ -49,11 +61,21 @@ def add_parser(commands, count):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "words", nargs="+", metavar="-- SCRIPT.py", help="a script, and its arguments"
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="-- SCRIPT.py",
+        help="a script and its arguments",
+    )
+    parser.add_argument(
+        "-m",
+        nargs=argparse.REMAINDER,
+        dest="module",
+        metavar="MODULE",
+        help="a module and its arguments, in place of a script",
     )
     for name, default, of in [
         ("world-size", 2, "ranks"),
-        ("steps", 3, "steps"),
+        ("steps", 3, "updates; more than an epoch has show what only its end shows"),
         ("timeout", 60, "seconds until ranks that wait are given up"),
     ]:
         parser.add_argument(
@@ -68,106 +90,186 @@ def add_parser(commands, count):
 
 def audit_command(args):
     """Audit; print the report; return the exit status."""
-    report = audit_script(args.words, args.world_size, args.steps, args.timeout)
-    print("\n".join(filter(None, [str(report), report.details])))
-    return 1 if report.findings else 3 if report.unchecked else 0
+    words = ["-m", *args.module] if args.module else args.words
+    report = audit_script(words, args.world_size, args.steps, args.timeout, show=True)
+    print(report)
+    if report.details:
+        print(report.details)
+    return 1 if report.findings else 0
 
 
-def audit_script(words, world_size=2, steps=3, timeout=60):
+def audit_script(words, world_size=2, steps=3, timeout=60, show=False):
     """Run words, a script and its arguments, on ranks; return a Report.
 
-    steps: it is ended when so many are taken. timeout: seconds in which every rank must
-    get farther.
-    Raises FileNotFoundError without the script, RuntimeError if there is nothing to
-    judge.
+    words: ["train.py", ...], or ["-m", "package.train", ...].
+    steps: it is ended after so many updates. timeout: seconds that all ranks may wait.
+    show: print what the ranks print, while they run.
+    Raises FileNotFoundError without the script, RuntimeError if it cannot be looked at.
     """
-    name, *_ = words = [*map(str, words)]
-    if not os.path.exists(name):
-        raise FileNotFoundError(f"there is no script {name}")
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    words = [str(word) for word in words]
+    words = words[1:] if words[:1] == ["--"] else words
+    _check_script(words)
+    with tempfile.TemporaryDirectory() as folder:
         environ = {
             ASKED: json.dumps([folder, steps, timeout]),
             "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free.getsockname()[1]),
+            "MASTER_PORT": str(_free_port()),
             "LOCAL_WORLD_SIZE": str(world_size),
             "TORCHELASTIC_RUN_ID": "audit",
             "TORCH_DISTRIBUTED_DEBUG": "INFO",
         }
-        free.close()
+        printed = Printed(folder, world_size if show else 0)
+        error = None
         try:
-            run_ranks(_become, world_size, words, environ, timeout=DAY)
-        except RankError as error:
-            how = error  # also where all went well: the new pythons have no result
-        paths = [Path(folder, f"run-{rank}") for rank in range(world_size)]
-        if all(path.exists() for path in paths):
-            return judged(
-                [
-                    pickle.loads(path.read_bytes())  # noqa: S301 (ours)
-                    for path in paths
-                ],
-                steps,
+            run_ranks(
+                run_script,
+                world_size,
+                start_python,
+                words,
+                environ,
+                folder,
+                timeout=DAY,
             )
-        end = Path(folder, f"end-{how.rank}")
-        text, details = (
-            json.loads(end.read_text()) if end.exists() else (str(how), how.details)
+        except RankError as how:
+            error = how
+        finally:
+            printed.stop()
+        return _report(" ".join(words[:2]), folder, world_size, steps, error)
+
+
+def _check_script(words):
+    if not words:
+        raise FileNotFoundError(
+            "no script is named: audit -- train.py --its --arguments"
         )
-        if not text:
-            raise RuntimeError(
-                f"{name} came to its end, and nothing was watched on "
-                f"rank {how.rank}: say watch(model, optimizer) once the "
-                "process group is there, or wrap the model in DDP"
-            )
-        error = RankError(text, how.rank, details, how.kind)
-        return Report([ended(error, folder)], (), world_size, details=details)
+    name = words[0]
+    if name == "-m":
+        if (
+            len(words) == 1
+            or importlib.util.find_spec(words[1].partition(".")[0]) is None
+        ):
+            raise FileNotFoundError(f"there is no module {' '.join(words[1:2])}")
+    elif not os.path.isfile(name):
+        raise FileNotFoundError(f"there is no script {name}")
+    elif name.endswith(".ipynb"):
+        raise RuntimeError(
+            f"{name} is a notebook: write its cells into a script (jupyter nbconvert "
+            "--to script), or say watch(model, optimizer) in the function of its ranks"
+        )
+    elif not name.endswith(".py"):
+        raise RuntimeError(
+            f"{name} is no Python script: name the .py file that it runs"
+        )
 
 
-def _become(words, environ):
-    """Turn this rank into a new python that runs the script."""
-    os.environ.update(environ)
-    os.execv(sys.executable, [sys.executable, "-c", INSIDE, *words])
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
-def inside():
-    """Be a rank: run the script that the command line names, as python would."""
-    folder, steps, timeout = json.loads(os.environ[ASKED])
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    end, calls = (
-        ["", ""],
-        Calls(
-            folder,
-            rank,
-            timeout,
-            True,
-            lambda: sum(len(one.recorder.updates) for one in WATCHED),
-        ),
-    )
+def run_script(start, words, environ, folder):
+    """Run the script in a new Python; raise RuntimeError if that ended badly.
 
-    def leave(run):
-        write(folder, f"run-{rank}", pickle.dumps(run))
-        wait_for_files(folder, "run", world_size, DAY)  # or until `calls` gives up
-        os._exit(0)
+    start: starts the Python. By that error, run_ranks ends the other ranks. A rank
+    whose Python could not say how it ended is told from its exit status.
+    """
+    rank = os.environ["RANK"]
+    with open(f"{folder}/out-{rank}", "wb") as out:
+        code = start(words, environ, out)
+    end = Path(folder, f"end-{rank}")
+    if not end.exists():
+        kind, text = "exited", f"rank {rank} ended its process with status {code}"
+        if code == HUNG:
+            kind, text = "hung", f"rank {rank} waited for others"
+        elif code < 0:
+            name = signal.Signals(-code).name
+            kind, text = "killed", f"rank {rank} was killed by {name}"
+        said = {"kind": kind, "text": text, "details": ""}
+        write(folder, f"end-{rank}", json.dumps(said).encode())
+    kind = json.loads(end.read_text())["kind"]
+    if kind != "ended" and not Path(folder, "enough").exists():
+        raise RuntimeError(f"the script of rank {rank}: {kind}")
 
-    COMMAND.update(steps=steps, leave=leave)
-    calls.start()
-    on_wrapping()
-    sys.argv = sys.argv[1:]
-    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-    try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        for one in WATCHED:
-            one.finish()
-    except BaseException as error:
-        for one in WATCHED:
-            one.stop()
-        if not isinstance(error, SystemExit) or error.code:
-            end = [
-                f"rank {rank} raised {type(error).__name__}: {error}",
-                traceback.format_exc(),
-            ]
-        if from_peer(error):
-            time.sleep(3)  # whoever has gone is to be seen to end first
-        raise SystemExit(getattr(error, "code", 1)) from None  # the report tells it
-    finally:
-        Path(folder, f"end-{rank}").write_text(json.dumps(end))
+
+def start_python(words, environ, out):
+    """Start a new Python that is a rank of the script; return its exit status."""
+    environ = {**os.environ, **environ}
+    return subprocess.run(
+        [*PYTHON, *words],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+    ).returncode
+
+
+def _report(name, folder, world_size, steps, error):
+    """Return the Report on what the ranks left in the folder."""
+    ranks = range(world_size)
+    ends = {}
+    for rank in ranks:
+        path = Path(folder, f"end-{rank}")
+        if path.exists():
+            ends[rank] = json.loads(path.read_text())
+    for end in ends.values():
+        if end["kind"] == "cannot look":
+            raise RuntimeError(f"{name}: {end['text']}")
+    paths = [Path(folder, f"run-{rank}") for rank in ranks]
+    report = None
+    if all(path.exists() for path in paths):
+        runs = [unpack(path.read_bytes()) for path in paths]
+        if any(run.updates for run in runs):
+            report = judged(runs, steps)
+    heard = all(Path(folder, f"last-{rank}").exists() for rank in ranks)
+    if error and not heard and not Path(folder, "enough").exists():
+        bad = {rank: end for rank, end in ends.items() if end["kind"] != "ended"}
+        if bad:
+            # a rank that waited is the consequence of one that died or raised
+            rank = min(bad, key=lambda rank: bad[rank]["kind"] == "hung")
+            end = bad[rank]
+            printed = Path(folder, f"out-{rank}").read_text(errors="replace")
+            details = end["details"] or "\n".join(printed.splitlines()[-LAST:])
+            error = RankError(end["text"], rank, details, end["kind"])
+        report = report or Report([], world_size=world_size)
+        report.findings = [ended(error, folder), *report.findings]
+        report.details = error.details
+        return report
+    if not report:
+        raise RuntimeError(
+            f"{name} came to its end, and no optimizer's step was heard while there "
+            "was a process group: is it a script for torchrun, and does it train?"
+        )
+    return report
+
+
+class Printed(threading.Thread):
+    """Print what the ranks print, line by line, with the rank before it."""
+
+    def __init__(self, folder, world_size):
+        super().__init__(daemon=True)
+        self.paths = [Path(folder, f"out-{rank}") for rank in range(world_size)]
+        self.files, self.over = {}, threading.Event()
+        self.start()
+
+    def run(self):
+        """Look ten times a second."""
+        while not self.over.wait(0.1):
+            self.look()
+
+    def look(self):
+        """Print the lines that are there and were not printed yet."""
+        for rank, path in enumerate(self.paths):
+            if rank not in self.files and path.exists():
+                self.files[rank] = path.open(errors="backslashreplace")
+            for line in self.files[rank] if rank in self.files else ():
+                print(f"rank {rank}: {line.rstrip()}", flush=True)
+
+    def stop(self):
+        """Print the rest."""
+        self.over.set()
+        self.join()
+        self.look()
+        for file in self.files.values():
+            file.close()

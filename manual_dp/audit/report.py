@@ -1,6 +1,7 @@
-"""What an audit comes to: findings with cause and repair, and what was not checked.
+"""What an audit comes to: findings, what to look at, what was looked at and what not.
 
-WORDS has every code there is, in the order of a report: causes before consequences.
+WORDS has every code there is, in the order of the chain that the rules follow: causes
+before consequences. A finding may have a cause of its own in place of its code's.
 """
 
 import textwrap
@@ -8,8 +9,8 @@ from collections import namedtuple
 
 Finding = namedtuple("Finding", "code says cause repair rank step place")
 TABLE = """\
-exception         the code raised it, or the system ended the process (want of memory)
-                  read the traceback in report.details; run with world_size=1
+exception         the code raised it
+                  read the traceback in report.details; does it run under torchrun?
 hang              unequal numbers of batches, or a collective behind `if rank == 0`
                   drop_last or DistributedSampler; evaluate model.module on rank 0
 mismatch          ranks call other collectives at the same time, or take more steps
@@ -59,20 +60,37 @@ WORDS = {
     for row, repair in zip(ROWS[::2], ROWS[1::2])
 }
 
+# what does the least harm is told last
+MILD = ("random-same", "sampler-epoch", "settings", "buffers")
+GRAVE = sorted(WORDS, key=lambda code: code in MILD)
+# where to look for what a code tells: the line of the forward, not of the step
+PLACES = {
+    "clip": "clip",
+    "rows-same": "forward",
+    "rows-overlap": "forward",
+    "random-same": "forward",
+    "uneven-shards": "forward",
+    "not-synchronised": "forward",
+    "buffers": "forward",
+    "start-differs": "forward",
+}
+
 
 def finding(code, says, rank=None, step=None, place=""):
     """Make a Finding; cause and repair are those of its code."""
     return Finding(code, says, *WORDS[code], rank, step, place)
 
 
-def so_many(count, noun):
+def plural(count, noun):
     """Return how many there are, in words."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{ending}"
 
 
 def few(names):
     """Return the first five names as text."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5))
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def numbers(some):
@@ -82,53 +100,52 @@ def numbers(some):
 
 
 class Report:
-    """Hold an audit's findings, causes first; print as a table.
+    """Hold what an audit comes to; print as a table, the gravest finding first.
 
-    details: a traceback, if a rank raised.
+    look_at: what may be wrong, for a person to look at. looked_at, not_looked_at: what
+    was listened to, and what was not. details: a traceback, if a rank raised.
     """
 
     def __init__(
         self,
         findings,
-        unchecked=(),
+        look_at=(),
+        not_looked_at=(),
+        looked_at=(),
         world_size=1,
         steps=0,
-        details="",
         precision="float64",
+        details="",
     ):
-        self.findings = sorted(findings, key=lambda f: [*WORDS].index(f.code))
-        self.unchecked = list(dict.fromkeys(unchecked))
-        self.world_size, self.steps, self.details = world_size, steps, details
-        self.precision = precision
+        self.findings = sorted(findings, key=lambda f: GRAVE.index(f.code))
+        self.look_at = list(dict.fromkeys(look_at))
+        self.not_looked_at = list(dict.fromkeys(not_looked_at))
+        self.looked_at = list(looked_at)
+        self.world_size, self.steps = world_size, steps
+        self.precision, self.details = precision, details
 
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
-        words = (
-            so_many(len(self.findings), "finding")
-            if self.findings
-            else "no finding, but not all was checked"
-            if self.unchecked
-            else "clean"
-        )
-        ranks = so_many(self.world_size, "rank")
-        lines = [
-            f"audit: {so_many(self.steps, 'step')} on {ranks}, {self.precision}: "
-            f"{words}"
-            if self.steps
-            else f"audit: on {ranks}: {words}"
-        ]
+        words = plural(len(self.findings), "finding") if self.findings else "no finding"
+        head = f"on {plural(self.world_size, 'rank')}"
+        if self.steps:
+            head = f"{plural(self.steps, 'step')} {head}, {self.precision}"
+        lines = [f"audit: {head}: {words}"]
         for f in self.findings:
-            place = f" (update at {f.place})" if f.place else ""
-            lines += [
-                f"{f.code:16}  {f.says}{place}",
-                f"{'cause':>16}: {f.cause}",
-                f"{'repair':>16}: {f.repair}",
-            ]
-        lines += [f"{'not checked':16}  {words}" for words in self.unchecked]
-        return "\n".join(
-            part
-            for line in lines
-            for part in textwrap.wrap(line, 78, subsequent_indent=" " * 18)
-        )
+            where = [f"since update {f.step + 1}"] if f.step is not None else []
+            where += [f.place] if f.place else []
+            lines.append(
+                f"{f.code:16}  {f.says}" + (f" ({'; '.join(where)})" * any(where))
+            )
+            lines.append(f"{'cause':>16}: {f.cause}")
+            lines.append(f"{'repair':>16}: {f.repair}")
+        lines += [f"{'look at':16}  {words}" for words in self.look_at]
+        if self.looked_at:
+            lines.append(f"{'looked at':16}  {', '.join(self.looked_at)}")
+        lines += [f"{'not looked at':16}  {words}" for words in self.not_looked_at]
+        wrapped = [
+            textwrap.wrap(line, 78, subsequent_indent=" " * 18) for line in lines
+        ]
+        return "\n".join(part for parts in wrapped for part in parts)
 
     __repr__ = __str__

@@ -1,6 +1,10 @@
 """Which rows does a rank see, and who dealt them out?
 
-`shared` and `dealt` are rules, about the rows of a step and about samplers.
+Minibatch, hashes       the rows of one step, as numbers
+Dealing                 what samplers were told, and which loaders gave the rows
+rows_of_step            findings on rows that ranks share, or that no rank sees
+rows_of_data            findings on samplers, and on loaders without one
+later_on_another_rank   what to look at: rows that come again on another rank
 """
 
 import random
@@ -10,11 +14,11 @@ from contextlib import suppress
 from unittest import mock
 
 import torch
-from torch.utils import _pytree
-from torch.utils.data import RandomSampler, SequentialSampler, dataloader
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.report import finding, so_many
+from manual_dp.audit.private import leaves, private
+from manual_dp.audit.report import finding, plural
 from manual_dp.audit.sketch import bit_hashes, row_hashes
 
 READ = 8  # rows of a dataset that are compared over ranks
@@ -26,19 +30,16 @@ class Minibatch:
     """Learn the rows of a nest; size: how many, 0 if not clear; whole: their hash."""
 
     def __init__(self, nest):
-        leaves = [
-            t for t in _pytree.tree_leaves(nest) if torch.is_tensor(t) and t.dim()
-        ]
-        self.whole = sum(bit_hashes(leaves))
-        leaves = [t for t in leaves if t.numel()]
-        sizes = Counter(map(len, leaves)).most_common(1)
+        tensors = [t for t in leaves(nest) if torch.is_tensor(t) and t.dim()]
+        self.whole = sum(bit_hashes(tensors))
+        tensors = [t for t in tensors if t.numel()]
+        sizes = Counter(map(len, tensors)).most_common(1)
         self.places, self.size = {}, 0
-        if sizes and 2 * sizes[0][1] >= len(leaves):
+        if sizes and 2 * sizes[0][1] >= len(tensors):
             self.size = sizes[0][0]
-            alike = [t for t in leaves if len(t) == self.size]
-            for t in [
-                t for t in alike if t.is_floating_point() or t[0].numel() > 1
-            ] or alike:
+            alike = [t for t in tensors if len(t) == self.size]
+            telling = [t for t in alike if t.is_floating_point() or t[0].numel() > 1]
+            for t in telling or alike:
                 numbers = row_hashes(t)
                 if len(set(numbers)) == self.size:
                     self.places |= zip(numbers, range(self.size))
@@ -46,11 +47,8 @@ class Minibatch:
     def find(self, tensors):
         """Return the places of the rows of the first tensor that is known, or None."""
         for t in tensors:
-            found = (
-                [self.places.get(number) for number in row_hashes(t)]
-                if t.dim()
-                else [None]
-            )
+            rows = row_hashes(t) if t.dim() else [None]
+            found = [self.places.get(row) for row in rows]
             if None not in found:
                 return found
         return None
@@ -63,16 +61,20 @@ def hashes(tensors):
 
 
 class Dealing:
-    """Note what DistributedSamplers were told, and which loaders gave to the model."""
+    """Note what DistributedSamplers were told, and which loaders gave to the model.
 
-    def __init__(self):
+    at_work: called with True before a loader begins to work, with False when it ends.
+    """
+
+    def __init__(self, at_work):
+        self.at_work = at_work
         self.told, self.samplers, self.loaders = [], [], {}
         self.last, self.renewed = None, set()
 
     def hooks(self):
         """Yield patches; they note, and whatever goes wrong there does not matter."""
         renew, deal = DistributedSampler.set_epoch, DistributedSampler.__iter__
-        turn = dataloader._BaseDataLoaderIter.__next__
+        begin, iterator = DataLoader.__iter__, private("loader")
 
         def set_epoch(sampler, epoch):
             self.renewed.add(id(sampler))
@@ -83,20 +85,34 @@ class Dealing:
                 self._deal(sampler)
             return deal(sampler)
 
-        def next_batch(iterator):
-            with suppress(Exception):
-                self.last = iterator._index_sampler, iterator._dataset
-            return turn(iterator)
-
         yield mock.patch.object(DistributedSampler, "set_epoch", set_epoch)
         yield mock.patch.object(DistributedSampler, "__iter__", iterate)
-        yield mock.patch.object(dataloader._BaseDataLoaderIter, "__next__", next_batch)
+        yield mock.patch.object(DataLoader, "__iter__", self._around(begin))
+        if iterator:
+            turn = iterator.__next__
+
+            def next_batch(one):
+                with suppress(Exception):
+                    self.last = one._index_sampler, one._dataset
+                return turn(one)
+
+            yield mock.patch.object(iterator, "__next__", self._around(next_batch))
+
+    def _around(self, real):
+        def call(one):
+            self.at_work(True)
+            try:
+                return real(one)
+            finally:
+                self.at_work(False)
+
+        return call
 
     def _deal(self, sampler):
         told = {name: getattr(sampler, name) for name in ("rank", *TOLD)}
         own = type(sampler).set_epoch is not DistributedSampler.set_epoch
         told["set"] = own or bool(sampler.epoch) or id(sampler) in self.renewed
-        told |= {"data": id(sampler.dataset), "trained": False}
+        told |= {"of": id(sampler), "data": id(sampler.dataset), "trained": False}
         self.samplers.append(sampler)
         self.told.append(told)
 
@@ -108,13 +124,15 @@ class Dealing:
             self.loaders[id(self.last[0])] = self.last
 
     def read(self):
-        """Return [(dealt, rows, hashes of some)]; dealt: "shares" of it, or "all"."""
+        """Return [(dealt, rows, hashes of some)] of data sets that were read.
+
+        dealt: "shares" of the rows, or the size of a batch of a loader of all.
+        """
         found = [("shares", *_some(one.dataset)) for one in self.samplers[:2]]
-        return found + [
-            ("all", *_some(data))
-            for of, data in self.loaders.values()
-            if type(getattr(of, "sampler", of)) in WHOLE
-        ]
+        for of, data in self.loaders.values():
+            if type(getattr(of, "sampler", of)) in WHOLE:
+                found.append((getattr(of, "batch_size", 0), *_some(data)))
+        return found
 
 
 def _some(dataset):
@@ -124,21 +142,22 @@ def _some(dataset):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         random.seed(0)
-        numpy and numpy.random.seed(0)
+        if numpy:
+            numpy.random.seed(0)
         try:
-            leaves = [
-                _pytree.tree_leaves(dataset[i * count // READ]) for i in range(READ)
-            ]
+            rows = [leaves(dataset[i * count // READ]) for i in range(READ)]
         finally:
             random.setstate(states[0])
-            numpy and numpy.random.set_state(states[1])
-    return count, [
-        [bit_hashes([x])[0] if torch.is_tensor(x) else repr(x) for x in row]
-        for row in leaves
-    ]
+            if numpy:
+                numpy.random.set_state(states[1])
+    return count, [[_hash(x) for x in row] for row in rows]
 
 
-def shared(step):
+def _hash(x):
+    return bit_hashes([x])[0] if torch.is_tensor(x) else repr(x)
+
+
+def rows_of_step(step):
     """Yield the finding about rows that ranks share, or that no rank sees."""
     lists, size = [step.rows(us) for us in step.updates], step.first[0].batch[0]
     if len({u.batch for u in step.first}) > 1:
@@ -156,81 +175,96 @@ def shared(step):
         return
     if twice and all(mine == seen[0] for mine in seen):
         apart = all(c is not None for c in came) and step.far(came)
-        if not (size and apart):  # else parts of these rows, as of a sequence
-            yield finding(
-                "rows-same",
-                f"all ranks see the same {so_many(len(seen[0]), 'row')}{none}",
+        says = f"all ranks see the same {plural(len(seen[0]), 'row')}{none}"
+        if not apart or (any(u.noisy for u in step.first) and not size):
+            yield finding("rows-same", says)
+        elif not size:  # in `audit` one device tells whether that is right
+            step.look_at.append(
+                f"{says}, and get other gradients: right if each takes a part of them, "
+                "as of a sequence or a graph"
             )
     elif twice and not size and not step.runs[0].samplers:  # else they fill up
-        step.unchecked.append(
+        step.look_at.append(
             "the rows: some of a step are on several ranks: right if "
             "they are alike, or drawn with replacement"
         )
     elif twice and size:
         yield finding(
-            "rows-overlap", f"{so_many(len(twice), 'row')} on several ranks" + none
+            "rows-overlap", f"{plural(len(twice), 'row')} on several ranks" + none
         )
     elif missed:
         yield finding("rows-overlap", f"no rank sees {missed} of {size} rows")
 
 
-def dealt(runs, watched):
+def later_on_another_rank(runs):
+    """Say that a rank's rows come on another one, in what may be an epoch; or ""."""
+    seen = [
+        Counter(row for u in run.updates for rows in u.rows for row in rows or ())
+        for run in runs
+    ]
+    homes = Counter(row for mine in seen for row in mine)
+    twice = sum(times > 1 for times in homes.values())
+    none_again = all(max(mine.values(), default=0) == 1 for mine in seen)
+    if not twice or runs[0].samplers or not none_again:
+        return ""
+    return (
+        f"{plural(twice, 'row')} of these updates on several ranks, and none twice on "
+        "one: do ranks' parts of the data overlap?"
+    )
+
+
+def rows_of_data(runs):
     """Return the findings about samplers, and loaders without one, in a list."""
-    return [*_told(runs), *(_epochs(runs) if watched else ()), *_read(runs)]
+    return [*_told(runs), *_read(runs)]
 
 
 def _told(runs):
     for told in zip(*(run.samplers for run in runs)):
         ranks, count = [one["rank"] for one in told], told[0]["num_replicas"]
         if ranks != [*range(len(runs))] or count != len(runs):
-            yield finding(
-                "sampler-differs",
-                f"the samplers were told that they are "
-                f"ranks {ranks} of {count}, not 0 to {len(runs) - 1}",
-            )
+            says = f"the samplers were told that they are ranks {ranks} of {count}"
+            yield finding("sampler-differs", f"{says}, not 0 to {len(runs) - 1}")
         for name in TOLD:
             values = [one[name] for one in told]
             order = name in ("seed", "epoch")
             if len(set(values)) > 1 and (told[0]["shuffle"] or not order):
-                yield finding(
-                    "sampler-epoch" if name == "epoch" else "sampler-differs",
-                    f"the sampler's {name} is {values} on ranks 0, 1, ...",
-                )
+                code = "sampler-epoch" if name == "epoch" else "sampler-differs"
+                says = f"the sampler's {name} is {values} on ranks 0, 1, ..."
+                yield finding(code, says)
 
 
-def _epochs(runs):
-    if not all(
-        one["set"] for one in runs[0].samplers if one["shuffle"] and one["trained"]
-    ):
-        yield finding(
-            "sampler-epoch",
-            "set_epoch was not called before the first epoch"
-            ": without it each epoch has the same order",
+def epochs(runs, look_at):
+    """Return the finding that two epochs have one order; say if it cannot be known."""
+    mine = [one for one in runs[0].samplers if one["shuffle"] and one["trained"]]
+    if len({(one["of"], one["epoch"]) for one in mine}) < len(mine):
+        says = "a second epoch has the order of the first: no set_epoch between them"
+        return [finding("sampler-epoch", says)]
+    if not all(one["set"] for one in mine):
+        look_at.append(
+            "set_epoch was not called before the first epoch: right if there is only "
+            "one, else each has the same order"
         )
+    return []
 
 
 def _read(runs):
+    taken = [len(rows) for u in runs[0].updates[:1] for rows in u.rows if rows]
     for told in zip(*(run.reads for run in runs)):
         dealt, count, rows = told[0]
         differs = next((rank for rank, one in enumerate(told) if one != told[0]), None)
-        if dealt == "all" and differs is None and len(runs) > 1:
-            yield finding(
-                "no-sampler",
-                f"each rank's loader goes through all {count} "
-                "rows of the dataset: no DistributedSampler deals them out",
-            )
-        elif dealt == "shares" and differs is not None:
-            place = (
-                count
-                // READ
-                * next(
-                    (i for i, row in enumerate(rows) if told[differs][2][i] != row), 0
-                )
-            )
+        if dealt == "shares" and differs is not None:
+            others = told[differs][2]
+            first = next((i for i, row in enumerate(rows) if others[i] != row), 0)
             yield finding(
                 "sampler-differs",
-                f"row {place} of the dataset on rank "
-                f"{differs} is not rank 0's (or its label is not), and the "
-                "sampler deals out places",
+                f"row {count // READ * first} of the dataset on rank {differs} is not "
+                "rank 0's (or its label is not), and the sampler deals out places",
                 differs,
             )
+        elif dealt != "shares" and differs is None and len(runs) > 1:
+            if sum(taken) >= dealt:  # else a rank takes a part of what its loader gives
+                yield finding(
+                    "no-sampler",
+                    f"each rank's loader goes through all {count} rows of the dataset: "
+                    "no DistributedSampler deals them out",
+                )

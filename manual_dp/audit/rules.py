@@ -1,61 +1,225 @@
-"""From what the ranks recorded to findings.
+"""From what the ranks recorded to a verdict: findings, what to look at, what was not.
 
-1. What is wrong whatever a step comes to: samplers, what is not trained, ...
+1. What is wrong whatever a step comes to: rows, samplers, what is not trained, ...
 2. Is the step the one that the same code takes alone? Then it is right.
 3. Else: where do ranks part first? The weights before, the rows, the gradients, the
    update, the weights after. The first broken link is the finding: what follows from
    it is not told.
+
+A finding was seen to be wrong. What is wrong only if the script means something else is
+a line to look at.
 """
 
 import math
-from itertools import repeat
+from itertools import zip_longest
 
 import torch
 
-from manual_dp.audit import mixing
-from manual_dp.audit.notes import Step
-from manual_dp.audit.report import WORDS, few, finding, numbers
-from manual_dp.audit.rows import dealt, shared
+from manual_dp.audit import matrix
+from manual_dp.audit.report import GRAVE, PLACES, WORDS, few, finding, numbers, plural
+from manual_dp.audit.rows import (
+    epochs,
+    later_on_another_rank,
+    rows_of_data,
+    rows_of_step,
+)
 from manual_dp.audit.sketch import mixture
 from manual_dp.audit.state import differ
 
-ORDER = [*WORDS]
-BESIDE = "the step beside one device's: "
-UNKNOWN = "whether the loss is divided rightly: "
+CHAIN = [*WORDS]  # causes before consequences
+# told beside a finding about rows: they do not follow from it
+APART = ("start-differs", "not-synchronised", "stale", "sum", "averaged-twice")
+ALONE = "the step beside one device's: "
+DIVIDED = "whether the loss is divided rightly: "
+
+
+class Verdict:
+    """Hold findings, what to look at, and what was not looked at, in words."""
+
+    def __init__(self, not_looked_at=()):
+        self.findings, self.look_at = [], []
+        self.not_looked_at = list(not_looked_at)
+
+
+class Step:
+    """Hold what all ranks did in one step, and one device in the same.
+
+    proof: True if it is the step that the same code takes alone, False if not, None if
+    the two cannot be compared: `why`. own: places of what each rank has for itself.
+    """
+
+    def __init__(self, t, runs, alone, verdict, watched, own):
+        self.t, self.runs, self.watched, self.own = t, runs, watched, own
+        self.look_at, self.not_looked_at = verdict.look_at, verdict.not_looked_at
+        self.names, self.world_size = runs[0].names, len(runs)
+        self.close = max(run.close for run in runs)
+        self.updates = [[u for u in run.updates if u.t == t] for run in runs]
+        self.alone = [u for u in alone.updates if u.t == t] if alone else []
+        self.proof, self.why = None, ""
+        if all(self.updates):
+            self.first = [us[0] for us in self.updates]
+            self.last = [us[-1] for us in self.updates]
+            if self.alone and self.world_size > 1:
+                self._prove()
+
+    def rows(self, updates):
+        """Return the rows of all forwards of some updates, None if not known."""
+        lists = [rows for u in updates for rows in u.rows]
+        return None if None in lists else [row for rows in lists for row in rows]
+
+    def far(self, sketches):
+        """Return how far one of these is from rank 0's, 0 for no more than rounding."""
+        far = max(float((x - sketches[0]).norm()) for x in sketches)
+        return far if far > 10 * self.close**2 * float(sketches[0].norm()) else 0
+
+    def line(self, code):
+        """Return where the script does what a finding is about."""
+        what = PLACES.get(code, "step")
+        for us in self.updates:
+            for u in us:
+                if what in u.lines:
+                    return f"{what} at {u.lines[what]}"
+        return ""
+
+    def _prove(self):
+        begin, size = self.alone[0].start, float(self.alone[0].start.norm())
+        move = begin - self.alone[-1].stop
+        allowed = self.close * float(move.norm()) + 1e-13 * size
+        moves = [a.start - b.stop for a, b in zip(self.first, self.last)]
+        if any(_elsewhere(u.start, begin, 1e-6 * size) for u in self.first):
+            self.why = "at world size 1 the weights before the step are others"
+        elif all(float((one - move).norm()) <= allowed for one in moves):
+            self.proof = True
+        elif self.first[0].batch[0] != self.alone[0].batch[0]:
+            self.why = "at world size 1 the step takes other rows"
+        else:
+            self.why = max(run.blurs for run in self.runs)
+            self.proof = None if self.why else False
+
+
+def _elsewhere(weights, others, allowed):
+    return weights.shape != others.shape or float((weights - others).norm()) > allowed
 
 
 def judge(runs, alone=None, watched=False):
-    """Return (findings, what was not checked): one finding, or none."""
+    """Return the Verdict on what all ranks recorded.
+
+    alone: what one device did, if it is known. watched: is it a script's?
+    """
+    verdict = Verdict(runs[0].not_looked_at)
     if why := next((run.unjudged for run in runs if run.unjudged), ""):
-        return [], [why]
+        verdict.not_looked_at.insert(0, why)
+        return verdict
     for rank, run in enumerate(runs):
         if (run.names, run.shapes) != (runs[0].names, runs[0].shapes):
-            return [
-                finding(
-                    "start-differs",
-                    f"rank {rank} has other parameters than rank 0, or of other shapes",
-                    rank,
-                )
-            ], []
-    if found := [*dealt(runs, watched), *_facts(runs, watched)]:
-        return found[:1], []
-    unchecked = []
-    steps = [
-        Step(t, runs, alone, watched, unchecked)
-        for t in sorted({u.t for run in runs for u in run.updates})
-    ]
+            says = f"rank {rank} has other parameters than rank 0, or of other shapes"
+            verdict.findings = [finding("start-differs", says, rank)]
+            return verdict
+    own = _own(runs, verdict)
+    facts = [*_facts(runs, watched), *rows_of_data(runs), *_silent(runs)]
+    if watched:
+        facts += epochs(runs, verdict.look_at)
+        _level(runs, verdict)
+        verdict.look_at += filter(None, [later_on_another_rank(runs)])
+    if broken := [f for f in facts if f.code == "not-finite"]:
+        verdict.findings = broken  # of NaN nothing else is known
+        return verdict
+    ts = sorted({u.t for run in runs for u in run.updates})
+    steps = [Step(t, runs, alone, verdict, watched, own) for t in ts]
+    found = _first_broken(steps, verdict)
+    if facts:
+        found = [f for f in found if f.code in APART]
+    first = {f.code: f for f in reversed([*facts, *found])}
+    verdict.findings = sorted(first.values(), key=lambda f: GRAVE.index(f.code))
+    verdict.look_at[:] = _once(verdict.look_at)
+    return verdict
+
+
+def _once(words):
+    """Leave out what was said before, with another number."""
+    said = {}
+    for line in words:
+        said.setdefault("".join(c for c in line if not c.isdigit()), line)
+    return list(said.values())
+
+
+def _first_broken(steps, verdict):
+    """Return the findings of the first step that has some."""
     if _local(steps):
-        return [], [
-            "the steps: ranks step on their own, and average their weights (local SGD)"
-        ]
+        verdict.not_looked_at.append(
+            "the steps: ranks step on their own, and average their weights (local SGD, "
+            "or each rank updates a part of them)"
+        )
+        return []
     for step in steps:
-        if links := sorted(_links(step), key=lambda f: ORDER.index(f.code)):
-            line = next((u.line for us in step.updates for u in us if u.line), "")
-            return [links[0]._replace(step=step.t, place=line)], unchecked
-    return [], unchecked
+        links = sorted(_links(step), key=lambda f: CHAIN.index(f.code))
+        if links:
+            return [
+                f._replace(step=step.t, place=step.line(f.code))
+                for f in links
+                if f is links[0] or f.code == "not-synchronised"
+            ]
+    return []
 
 
 # whatever a step comes to
+
+
+def _own(runs, verdict):
+    """Return the places of what each rank has for itself: no rule compares these."""
+    own = {*runs[0].apart}
+    starts = [run.updates[0].start for run in runs if run.updates]
+    parts = []
+    for i in runs[0].free if len(starts) == len(runs) else ():
+        far = max(float((x[i] - starts[0][i]).norm()) for x in starts)
+        if i not in own and far > 1e-6 * float(starts[0][i].norm()):
+            parts.append(i)
+    if parts:
+        verdict.look_at.append(
+            f"{few([runs[0].names[i] for i in parts])}: no wrapper holds it, and ranks "
+            "have other values: right if each has a part of its own"
+        )
+    own.update(parts)
+    for run in runs:
+        for u in run.updates:
+            u.held = [i for i in u.held if i not in own]
+    return own
+
+
+def _silent(runs):
+    """Return the finding for a module that is called without gradients, or none."""
+    for name in runs[0].silent:
+        hashes = [run.silent.get(name) for run in runs]
+        if None not in hashes and any(one != hashes[0] for one in hashes):
+            return [finding("replicas-differ", f"the weights of {name}, are not alike")]
+    return []
+
+
+def _level(runs, verdict):
+    """Leave the updates that all ranks have taken; say if one has taken others.
+
+    An update is known by how often its optimizer has stepped: ranks may have begun to
+    listen at different ones. Where each rank's optimizer has a part of the parameters,
+    it is known by its place.
+    """
+    counts = [len(run.updates) for run in runs]
+    least, most = min(counts), max(counts)
+    who, other = counts.index(least), counts.index(most)
+    says = f"rank {who} took {plural(least, 'update')} by the time that rank {other}"
+    if not least and most:
+        verdict.look_at.append(
+            f"{says} had taken {most}: right if it is sent the weights"
+        )
+    elif most > least:
+        verdict.not_looked_at.append(f"{says} had taken {most}: the others")
+    keys = [{u.key for u in run.updates} for run in runs]
+    common = set.intersection(*keys)
+    for run in runs:
+        if common:
+            run.updates = [u for u in run.updates if u.key in common]
+        run.updates = run.updates[:least]
+        for t, u in enumerate(run.updates):
+            u.t = t
 
 
 def _facts(runs, watched):
@@ -66,23 +230,25 @@ def _facts(runs, watched):
     unheld = [n for n in runs[0].unheld if all(n in run.unheld for run in runs)]
     if unheld and (runs[0].updates or not watched):
         return [finding("not-trained", f"no optimizer holds {few(unheld)}")]
-    idle = not runs[0].updates and all(run.idle for run in runs) and not watched
-    return [finding("not-trained", "no update of the weights")] if idle else []
+    if not runs[0].updates and all(run.idle for run in runs) and not watched:
+        return [finding("not-trained", "no update of the weights")]
+    return []
 
 
 # the chain of a step
 
 
 def _local(steps):
-    """Return whether ranks step on their own, and meet again later."""
-    steps = [step for step in steps if all(step.updates) and not step.proof]
-    own = [
-        step.t
-        for step in steps
-        if all(u.after is not None for u in step.last)
-        and [*_parted([u.after for u in step.last], step, "", "replicas-differ")]
-    ]
-    return any(own and step.t >= own[0] and not [*_after(step)] for step in steps)
+    """Return whether ranks apply gradients of their own, and meet again later."""
+    apart = False
+    for step in steps:
+        if step.proof or not all(step.updates):
+            continue
+        used = [u.used for u in step.last]
+        apart |= None not in used and step.far(used) > 0
+        if apart and not _after(step):
+            return True
+    return False
 
 
 def _links(step):
@@ -90,71 +256,71 @@ def _links(step):
     counts = [len(us) for us in step.updates]
     if len(set(counts)) > 1:
         who, most = counts.index(min(counts)), counts.index(max(counts))
-        return [
-            finding(
-                "mismatch",
-                f"rank {who} takes {min(counts)} updates in the "
-                f"step, rank {most} takes {max(counts)}",
-                who,
-            )
-        ]
+        says = f"rank {who} takes {min(counts)} updates in the step, rank {most} takes"
+        return [finding("mismatch", f"{says} {max(counts)}", who)]
     broken = [*_set_up(step), *_random(step)]
     for us in zip(*step.updates):
         if found := [*_stale(us, step), *_nothing(us)]:
             return broken + found
-    rows = [*shared(step)]
+    rows = [*rows_of_step(step)]
     if step.proof:
-        rows = [f for f in rows if f.code == "rows-same"]
-        return [*broken, *rows, *_after(step)]
+        _look_at_clips(step)
+        return [*broken, *(f for f in rows if f.code == "rows-same"), *_after(step)]
     broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
-    if (
-        step.proof is None
-        and step.why
-        and not broken
-        and all(BESIDE not in why for why in step.unchecked)
-    ):  # more follows from the first
-        step.unchecked.append(BESIDE + step.why)
+    said = any(ALONE in words for words in step.not_looked_at)
+    if step.proof is None and step.why and not broken and not said:
+        step.not_looked_at.append(ALONE + step.why)
     return broken
 
 
 def _after(step):
-    yield from _parted(
-        [u.stop for u in step.last], step, "after the update", "replicas-differ"
-    )
+    stops = [u.stop for u in step.last]
+    return _parted(stops, step, "after the update", "replicas-differ")
 
 
 def _parted(weights, step, when, code):
-    """Yield the finding for the first parameter that ranks have not alike."""
+    """Return the finding for the first parameter that differs, in a list."""
     for i, name in enumerate(step.names[: step.runs[0].inside]):
         each = [w[i] for w in weights]
-        if far := step.far(each):
+        if i not in step.own and (far := step.far(each)):
             who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
-            yield finding(
-                code, f"{when} {name} is {far:.1e} from rank 0's on rank {who}", who
-            )
-            return
+            says = f"{when} {name} is {far:.1e} from rank 0's on rank {who}"
+            return [finding(code, says, who)]
+    return []
 
 
 def _set_up(step):
     begins = step.t == step.runs[0].updates[0].t
     if begins:  # later it is what stood after the update before
-        yield from _parted(
-            [u.start for u in step.first], step, "before the step", "start-differs"
-        )
+        starts = [u.start for u in step.first]
+        yield from _parted(starts, step, "before the step", "start-differs")
     for f in differ([u.state for u in step.first]):
-        yield (
-            finding("start-differs", f"the buffer {f.says}", f.rank)
-            if (begins and f.code == "buffers")
-            else f
-        )
+        if begins and f.code == "buffers":
+            f = finding("start-differs", f"the buffer {f.says}", f.rank)
+        yield f
+    for key, value in step.first[0].state.items():
+        others = [u.state.get(key, value) for u in step.first]
+        if key[0] == "sent" and any(one != value for one in others) and step.watched:
+            step.look_at.append(
+                f"the buffer {key[1]}: each rank moves it for itself, and DDP sends "
+                "rank 0's at the next forward"
+            )
 
 
 def _random(step):
-    masks = all(u.noisy for u in step.first) and len({u.rng for u in step.first}) == 1
-    if masks and step.world_size > 1 and not step.proof:
+    if step.world_size == 1 or step.proof:
+        return
+    if all(u.noisy for u in step.first) and len({u.rng for u in step.first}) == 1:
         yield finding("random-same", "all ranks draw the same random numbers")
+    for name, number in step.first[0].outside.items():
+        alike = all(u.outside.get(name) == number for u in step.first)
+        if alike and step.watched:
+            step.look_at.append(
+                f"all ranks draw the same numbers ({name}'s) beside the forward: wrong "
+                "if they are noise, masks or augmentation of a rank's own rows"
+            )
 
 
 def _stale(us, step):
@@ -165,171 +331,193 @@ def _stale(us, step):
     came = [u.came for u in us]
     for u in us:
         both = mixture(u.used, came + left, step.close)
-        if (
-            both is None
-            or sum(both[len(us) :]) < 1e-3
-            or mixture(u.used, came, step.close)
-        ):
+        if not both or sum(both[len(us) :]) < 1e-3:
+            return
+        if mixture(u.used, came, step.close):
             return
     yield finding("stale", "the gradient of the step before is in what is applied")
 
 
 def _nothing(us):
-    if (
-        all(u.pieces for u in us)
-        and sum(float(u.came.norm()) for u in us) < 1e-14
-        or (all(u.used is not None and not float(u.used.norm()) for u in us))
-    ):
-        yield finding(
-            "not-trained",
-            "every gradient is 0: the loss does not change with the weights",
-        )
+    came = all(u.pieces for u in us) and sum(float(u.came.norm()) for u in us)
+    used = all(u.used is not None and not float(u.used.norm()) for u in us)
+    if used or (came is not False and came < 1e-14):
+        says = "every gradient is 0: the loss does not change with the weights"
+        yield finding("not-trained", says)
+
+
+# the gradients
 
 
 def _gradients(step):
     """Return the findings about what ranks applied, in each update."""
-    ones = step.alone if len(step.alone) == len(step.updates[0]) else repeat(None)
-    return [
-        found
-        for us, one in zip(zip(*step.updates), ones)
-        if step.world_size > 1 and (found := _mixed(us, one, step))
-    ]
+    if step.world_size == 1:
+        return []
+    same = len(step.alone) == len(step.updates[0])
+    ones = step.alone if same else []
+    found = [_mixed(us, one, step) for us, one in zip_longest(zip(*step.updates), ones)]
+    return [f for f in found if f]
 
 
 def _mixed(us, one, step):
+    """Return the finding about one update of all ranks, or None."""
     if any(not u.pieces or not u.held for u in us):
         if step.proof is False and one:
             return finding("gradient", "the step is not the one of world size 1")
-        step.unchecked.append(
+        step.not_looked_at.append(
             "the gradients: no optimizer's step was heard after a backward"
         )
         return None
     if any(u.held != us[0].held for u in us):
-        step.unchecked.append("the gradients: ranks share out the parameters")
+        step.not_looked_at.append("the gradients: ranks share out the parameters")
         return None
     known = step.proof is False and one and one.used is not None
-    mixed = mixing.Mixed(
-        us,
-        one if known else None,
-        step.close,
-        step.runs[0].wrapped and not any(u.synced for u in us),
-    )
-    C = mixed.matrix()
-    if None not in C:
-        found = mixing.read(C, mixed)
-        return found if found or known else _scale(C[0], us, mixed, step)
-    if found := mixing.by_pieces(mixed):
+    gradients = matrix.Gradients(us, one if known else None, step.close)
+    C = gradients.matrix()
+    found = None if None in C else matrix.diagnose(C, gradients)
+    if found and found.code == "not-synchronised":
         return found
-    for i, *rows in zip(us[0].held, *mixed.used):
+    if any(u.clipped_own for u in us) and step.far([u.came for u in us]):
+        who = next(rank for rank, u in enumerate(us) if u.clipped_own)
+        says = f"rank {who} clipped its own gradient, before it was summed over ranks"
+        return finding("clip", says, who)
+    if None not in C:
+        return found if found or known else _scale(C[0], us, gradients, step)
+    if found := matrix.by_microbatch(gradients):
+        return found
+    for i, *rows in zip(us[0].held, *gradients.used):
         if step.far(rows):
-            return finding(
-                "not-synchronised",
-                f"ranks apply different gradients of {step.names[i]}",
-            )
+            says = f"ranks apply different gradients of {step.names[i]}"
+            return finding("not-synchronised", says + _when_parted(us, step))
+    says = "what all ranks apply is no mixture of what came back"
     if step.proof is False:
-        return finding(
-            "gradient",
-            "what all ranks apply is no mixture of what came "
-            "back to them, nor one device's gradient",
-        )
-    step.unchecked.append(
-        "the gradients: what all ranks apply is no mixture of what "
-        "came back: right if it was changed on all alike"
-    )
+        return finding("gradient", f"{says} to them, nor one device's gradient")
+    step.look_at.append(f"the gradients: {says}: right if it was changed on all alike")
     return None
 
 
-def _scale(c, us, mixed, step):
+def _when_parted(us, step):
+    """Say whether these gradients were summed over ranks at all, if it is known."""
+    near = [mixture(u.used, [v.came for v in us], 0.3) for u in us]
+    if None in near:
+        return ""
+    return ", though near to one sum: changed after it, by each rank for itself"
+
+
+def _scale(c, us, gradients, step):
     """Return what, without one device, the sum of a row of C and the losses say."""
-    scale = mixing.scaled(sum(c), mixed) if mixed.alike(c) else None
-    scale = scale if scale and scale.code in ("sum", "averaged-twice") else None
-    scale = scale and scale._replace(
-        says=f"gradients are {sum(c):.4g} times the mean of the ranks'"
-    )
-    if step.watched:
-        found, why = counted([u.terms for u in us], c, mixed.near)
-        if why and not scale:
-            step.unchecked.append(why)
-        return found or (scale if why else None)
-    return scale if step.proof is None else None
+    if len(gradients.live) < step.world_size:
+        words = "how ranks count in each update: a rank's gradient is 0"
+        step.not_looked_at.append(words)
+        return None
+    times = matrix.scaled(sum(c), gradients) if gradients.alike(c) else None
+    if times and times.code in ("sum", "averaged-twice"):
+        says = f"gradients are {sum(c):.4g} times the mean of the ranks'"
+        times = times._replace(says=says)
+    else:
+        times = None
+    if not step.watched:
+        return times if step.proof is None else None
+    found, why = divided([u.terms for u in us], c, gradients.near)
+    if found or not why:
+        return found
+    if not times and all(u.terms for u in us):
+        step.look_at.append(DIVIDED + why)
+    return times
 
 
-def counted(terms, c, near):
-    """Return (finding, why nothing is known), one of them or none.
+def divided(terms, c, near):
+    """Return (finding or None, why it is not known whether a loss is divided rightly).
 
     terms: a list of (n, each) of each rank. c: how often each rank's gradient counts.
     """
-    told = [(n, each * c[k]) for k, mine in enumerate(terms) for n, each in mine]
     if not all(terms):
-        return None, UNKNOWN + "no loss of torch.nn.functional was heard"
-    total, counts = sum(n * each for n, each in told), [each for _, each in told]
-    means = [n * each for n, each in told]
+        return None, "no loss of torch.nn.functional was heard"
+    told = [(n, each * c[k]) for k, mine in enumerate(terms) for n, each in mine]
+    counts, means = [each for _, each in told], [n * each for n, each in told]
     if max(counts) - min(counts) > near * max(counts):
         if max(means) - min(means) <= near * max(means):
             sizes = numbers(n for n, _ in told)
-            return finding(
-                "uneven-shards", f"means of {sizes} terms count alike: each term should"
-            ), ""
-        return None, UNKNOWN + (
-            "its terms do not count alike: right if these are their weights"
-        )
+            says = f"means of {sizes} terms count alike: each term should"
+            return finding("uneven-shards", says), ""
+        return None, "its terms do not count alike: right if these are their weights"
     n, raw = told[0][0], [one for mine in terms for one in mine]
     if n > 1 and all(m == n and abs(each - 1) <= near for m, each in raw):
-        return None, UNKNOWN + (
-            f"the loss is a sum over {n} terms, not a mean: right "
-            "only if you wanted a sum"
-        )
-    if abs(total - 1) > near:
-        return None, UNKNOWN + (
-            f"losses count {total:.4g} times in a step: right if this is their weight"
-        )
-    return None, ""
+        says = f"the loss is a sum over {n:g} terms, not a mean"
+        return None, f"{says}: right only if you wanted a sum"
+    total, W = sum(means), len(terms)
+    if abs(total - 1) <= near:
+        return None, ""
+    hint = ""
+    for x, words in ((W, "the world size: "), (1 / W, "1 / the world size: ")):
+        if W > 1 and abs(total - x) <= near * x:
+            hint = words
+    says = (
+        f"losses count {total:.4g} times in a step: {hint}right if this is their weight"
+    )
+    return None, says
 
 
 # the update
 
 
-def _clips(step):
-    """Yield the finding for ranks that clip to other norms, or not as often."""
+def _other_clip(step):
+    """Return (rank, what it clips, what rank 0 clips) of one that clips otherwise."""
     first, near = step.last[0].clips, 10 * step.close
     for rank, u in enumerate(step.last):
-        if len(u.clips) != len(first) or any(
-            most != its or not math.isclose(norm, other, rel_tol=near)
+        same = len(u.clips) == len(first) and all(
+            most == its and _near(norm, other, near)
             for (most, norm), (its, other) in zip(u.clips, first)
-        ):
-            told = [
-                ", ".join(f"a norm of {norm:.4g} to {most:.4g}" for most, norm in one)
-                or "nothing"
-                for one in (u.clips, first)
-            ]
-            yield finding(
-                "clip", f"rank {rank} clips {told[0]}; rank 0 {told[1]}", rank
+        )
+        if not same:
+            return rank, _clip_words(u.clips), _clip_words(first)
+    return None
+
+
+def _near(x, y, near):
+    return math.isclose(x, y, rel_tol=near) or (x != x and y != y)
+
+
+def _clip_words(clips):
+    words = [f"a norm of {norm:.4g} to {most:.4g}" for most, norm in clips]
+    return ", ".join(words) or "nothing"
+
+
+def _clips(step):
+    """Yield the finding for ranks that clip to other norms, or not as often."""
+    if other := _other_clip(step):
+        rank, mine, its = other
+        yield finding("clip", f"rank {rank} clips {mine}; rank 0 {its}", rank)
+
+
+def _look_at_clips(step):
+    """Say how ranks clip otherwise, in a step that is right all the same."""
+    if other := _other_clip(step):
+        rank, mine, its = other
+        step.look_at.append(
+            f"rank {rank} clips {mine}; rank 0 {its}: right only as long as no norm is "
+            "too long"
+        )
+    for (most, _), (its, _) in zip(step.last[0].clips, step.alone[-1].clips):
+        if most != its:
+            step.look_at.append(
+                f"a norm is clipped to {most:g} on {step.world_size} ranks, to {its:g} "
+                "on one"
             )
-            return
 
 
 def _other_update(step):
     """Return why ranks take another step than one device, with the same gradient."""
-    if len(step.updates[0]) != len(step.alone):
-        return [
-            finding(
-                "gradient",
-                f"{len(step.updates[0])} updates a step, "
-                f"{len(step.alone)} on one device",
-            )
-        ]
-    its = step.alone[-1].state
+    mine, its = len(step.updates[0]), len(step.alone)
+    if mine != its:
+        says = f"{mine} updates a step, {its} on one device"
+        return [finding("gradient", says)]
+    alone = step.alone[-1].state
     for key, value in step.last[0].state.items():
-        if key[0] == "settings" and its.get(key, value) != value:
-            return [
-                finding(
-                    "settings",
-                    f"{key[1]} is {value} on {step.world_size} "
-                    f"ranks, {its[key]} on one, and the rows are the same",
-                )
-            ]
-    return [
-        finding(
-            "gradient", "every rank has one device's gradient, but takes another step"
-        )
-    ]
+        if key[0] == "settings" and alone.get(key, value) != value:
+            says = (
+                f"{key[1]} is {value} on {step.world_size} ranks, {alone[key]} on one"
+            )
+            return [finding("settings", f"{says}, and the rows are the same")]
+    says = "every rank has one device's gradient, but takes another step"
+    return [finding("gradient", says)]

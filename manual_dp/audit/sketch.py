@@ -13,7 +13,6 @@ judge the gradients of all ranks without having them.
 from functools import lru_cache
 
 import torch
-from torch.nn import functional as F
 
 SIZE = 16
 FLOOR = 1e-10  # of the whole: what is smaller may be rounding
@@ -46,9 +45,12 @@ class Sketch:
         return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
 
     def _part(self, part, weights):
-        part = part.double() * weights[: len(part)]
-        part = F.pad(part, (0, -len(part) % SIZE))
-        return part.view(SIZE, len(part) // SIZE).sum(1)
+        part = part * weights[: len(part)]  # in float64, as the weights are
+        long = len(part) // SIZE
+        found = part[: SIZE * long].view(SIZE, long).sum(1)
+        rest = part[SIZE * long :]
+        found[: len(rest)] += rest
+        return found
 
 
 def stacked(rows):

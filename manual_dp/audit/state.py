@@ -10,11 +10,12 @@ texts and hashes: two ranks are compared by comparing their dicts. One line does
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils import _pytree
 
-from manual_dp.audit.meet import exchange
+from manual_dp.audit.board import Board
+from manual_dp.audit.private import leaves, private
 from manual_dp.audit.report import finding
 from manual_dp.audit.sketch import bit_hashes, row_hashes
+from manual_dp.ranks.launch.verdict import ranks_in_words
 
 HOW = {"params", "foreach", "fused", "capturable", "differentiable", "prev_loss"}
 
@@ -31,17 +32,6 @@ def unwrapped(model):
     return model if inner is None else unwrapped(inner)
 
 
-def parts(made):
-    """Return the models that are trained, and the optimizers, among what was made."""
-    modules = [one for one in made if isinstance(one, nn.Module)]
-    optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
-    held = {id(p) for one in optimizers for p in params_of(one)}
-    models = [
-        m for m in modules if any(id(p) in held for p in m.parameters())
-    ] or modules[:1]
-    return models, optimizers
-
-
 def params_of(optimizer):
     """Return what an optimizer holds, a list."""
     return [
@@ -51,19 +41,22 @@ def params_of(optimizer):
 
 def named(models, optimizers=()):
     """Return {name: parameter}: the models', and what else the optimizers hold."""
-    found = {
-        at + name: p
-        for at, model in numbered(models)
-        for name, p in unwrapped(model).named_parameters()
-    }
-    known = {id(p) for p in found.values()}
-    beside = [
-        p
+    found, known = {}, set()
+    for at, model in numbered(models):
+        for name, p in unwrapped(model).named_parameters():
+            if id(p) not in known:
+                found[at + name] = p
+                known.add(id(p))
+    beside = {
+        id(p): p
         for one in optimizers
         for p in params_of(one)
         if id(p) not in known and p.requires_grad
-    ]
-    return found | {f"tensor {j} beside the model": p for j, p in enumerate(beside)}
+    }
+    return found | {
+        f"tensor {j} beside the model, {[*p.shape]}": p
+        for j, p in enumerate(beside.values())
+    }
 
 
 def numbered(things):
@@ -72,18 +65,27 @@ def numbered(things):
 
 
 def of_model(model, at=""):
-    """Note which parameters are frozen, which layers train, and what buffers hold."""
-    found, module, sent = {}, unwrapped(model), set()
-    for part in model.modules():  # DDP sends rank 0's at the next forward
+    """Note which parameters are frozen, which layers train, and what buffers hold.
+
+    A buffer that DDP sends at the next forward is noted as "sent"; batch norm's are
+    left out there, since rank 0's are as good as the others'.
+    """
+    found, module, sent, norms = {}, unwrapped(model), set(), set()
+    for part in model.modules():
         if getattr(part, "broadcast_buffers", False) or hasattr(part, "sync_buffers"):
             sent |= {id(b) for b in part.buffers() if b.is_floating_point()}
+    kind = private("batch norm")
+    for part in module.modules():
+        if kind and isinstance(part, kind):
+            norms |= {id(b) for b in part.buffers(recurse=False)} & sent
     for name, p in module.named_parameters():
         found["settings", f"requires_grad of {at}{name}"] = p.requires_grad
     for name, part in module.named_modules():
         found["settings", f"train mode of {at}{name or 'the model'}"] = part.training
     for name, buffer in module.named_buffers():
-        if id(buffer) not in sent:
-            found["buffers", at + name] = _value(buffer)
+        if id(buffer) not in norms:
+            code = "sent" if id(buffer) in sent else "buffers"
+            found[code, at + name] = _value(buffer)
     return found
 
 
@@ -114,27 +116,25 @@ def _value(x):
 
 
 def differ(dicts):
-    """Yield a finding for the first name of each code that has not one value."""
-    told = set()
+    """Yield a finding for the first name of each code that has not one value.
+
+    What is "sent" is no finding: rank 0's comes to all.
+    """
+    told = {"sent"}
     for code, name in dict.fromkeys(key for one in dicts for key in one):
         values = [one.get((code, name)) for one in dicts]
-        who = next(
-            (
-                rank
-                for rank, v in enumerate(values)
-                if v != values[0] and not (v != v and values[0] != values[0])
-            ),
-            None,
-        )  # NaN on both is no difference
-        if who is not None and code not in told:
+        others = [rank for rank, v in enumerate(values) if not _same(v, values[0])]
+        if others and code not in told:
             told.add(code)
-            yield finding(
-                code,
-                f"{name} is {values[who]} on rank {who}, {values[0]} on rank 0"
-                if code == "settings"
-                else f"{name} on rank {who} is not rank 0's",
-                who,
-            )
+            who = others[0]
+            says = f"{name} on rank {who} is not rank 0's"
+            if code == "settings":
+                says = f"{name} is {values[who]} on rank {who}, {values[0]} on rank 0"
+            yield finding(code, says, who)
+
+
+def _same(x, y):
+    return x == y or (x != x and y != y)  # NaN on both is no difference
 
 
 def check_ranks(model, batch=None, optimizer=None, timeout=30):
@@ -148,13 +148,13 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     Raises RuntimeError without a process group, or if not all ranks come in time;
     TypeError for what is no model, or no batch.
     """
-    models, optimizers = _listed(model), _listed(optimizer)
+    models, optimizers = _as_list(model), _as_list(optimizer)
     if not dist.is_initialized():
         raise RuntimeError("check_ranks: there is no process group")
     if bad := [one for one in models if not isinstance(one, nn.Module)]:
         raise TypeError(f"model must be a module, got {type(bad[0]).__name__}")
-    leaves = [t for t in _pytree.tree_leaves(batch) if torch.is_tensor(t) and t.dim()]
-    if batch is not None and not leaves:
+    tensors = [t for t in leaves(batch) if torch.is_tensor(t) and t.dim()]
+    if batch is not None and not tensors:
         raise TypeError(f"batch must be a nest of tensors, got {type(batch).__name__}")
     params = {n: p for n, p in named(models).items() if not hasattr(p, "placements")}
     mine = {
@@ -166,8 +166,17 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     for at, one in numbered(optimizers):
         mine |= of_options(one, at)
     nan = [name for name, p in params.items() if not p.isfinite().all()]
-    rows = row_hashes(max(leaves, key=torch.Tensor.numel)) if leaves else []
-    dicts, lists, broken = zip(*exchange("check_ranks", (mine, rows, nan), timeout))
+    rows = row_hashes(max(tensors, key=torch.Tensor.numel)) if tensors else []
+    board = Board("check_ranks")
+    board.put((mine, rows, nan))
+    said = board.all(timeout)
+    if missing := [rank for rank, one in enumerate(said) if one is None]:
+        raise RuntimeError(
+            f"check_ranks: {ranks_in_words(missing)} did not come to call {board.turn} "
+            f"within {timeout:g} s"
+        )
+    board.clear_previous()
+    dicts, lists, broken = zip(*said)
     found = [
         finding("not-finite", f"NaN or inf in {names[0]}", rank)
         for rank, names in enumerate(broken)
@@ -178,5 +187,7 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     return [*found, *differ(dicts)]
 
 
-def _listed(one):
-    return [*one] if isinstance(one, (list, tuple)) else [] if one is None else [one]
+def _as_list(one):
+    if one is None:
+        return []
+    return list(one) if isinstance(one, (list, tuple)) else [one]

@@ -1,40 +1,45 @@
-"""Two lines in a script of your own: its first updates are watched as it takes them.
+"""Listen to a script of your own: its first updates are heard as it takes them.
 
     from manual_dp.audit import watch
     watch(model, optimizer)         on every rank, once both are made
 
-The script keeps its loader, its sampler, its precision. Nothing is sent before the last
-of the steps: then the ranks meet over the group's store, and rank 0 prints the report.
+The first update only discovers (discover.py): whatever turns up begins the record anew.
+After each update a rank puts what it heard where rank 0 finds it, and goes on: nobody
+waits before the end of the script.
 """
 
 import atexit
 import sys
 from contextlib import AbstractContextManager, ExitStack, suppress
 
-import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
+from torch.optim import optimizer as optim
 
-from manual_dp.audit import state
-from manual_dp.audit.measure import summary
-from manual_dp.audit.meet import exchange
-from manual_dp.audit.record import Recorder, hear
-from manual_dp.audit.report import Report, so_many
+from manual_dp.audit.board import Board
+from manual_dp.audit.discover import Known
+from manual_dp.audit.losses import hear
+from manual_dp.audit.notes import pack, unpack
+from manual_dp.audit.recorder import Recorder
+from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
+from manual_dp.audit.summary import script_summary
 
-CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
-WATCHED = []  # what is watched in this process
-COMMAND = {}  # of `command`: how many steps, and how a rank leaves with its Run
+OFTEN = 10  # an optimizer that steps so much more rarely than others is not waited for
+WATCHES = []  # the one that listens in this process, if any
+# set by the command: "steps", and "put", which is called with a packed Run and
+# whether it is the last
+UNDER_COMMAND = {}
 
 
 def watch(model, *others, steps=3, timeout=30):
-    """Watch the next `steps` steps of the optimizers; return a `Watch`.
+    """Listen to the next `steps` updates of a script; return a `Watch`.
 
-    others: the optimizers, and further models that are trained. timeout: seconds that
-    ranks wait for one another at the end.
+    model, others: models that are trained, and their optimizers; what else is trained
+    is found. timeout: seconds that rank 0 waits for others at the end.
     Raises RuntimeError without a process group, TypeError if there is no module.
     """
-    if not any(isinstance(one, torch.nn.Module) for one in (model, *others)):
+    if not any(isinstance(one, nn.Module) for one in (model, *others)):
         raise TypeError(
             "watch(model, optimizer, ...) needs a module; several are "
             f"given one by one: got {type(model).__name__}"
@@ -43,59 +48,88 @@ def watch(model, *others, steps=3, timeout=30):
         raise RuntimeError(
             "no process group: call watch in a rank, after init_process_group"
         )
-    while WATCHED:  # one at a time: what knows more begins again
-        WATCHED.pop().stop()
-    steps = COMMAND.get("steps", steps)
-    WATCHED.append(Watch([model, *others], steps, timeout))
-    return WATCHED[0]
+    while WATCHES:  # one at a time: what knows more begins again
+        WATCHES.pop().stop()
+    WATCHES.append(Watch([model, *others], UNDER_COMMAND.get("steps", steps), timeout))
+    return WATCHES[0]
 
 
 class Watch(AbstractContextManager):
-    """Watch a script for some steps. report: on rank 0, once they are taken."""
+    """Listen to a script for some updates. report: on rank 0, once it is there."""
 
     def __init__(self, made, steps, timeout):
-        try:
-            self.recorder = Recorder(*state.parts(made), closed=self._closed)
-        except Exception as error:  # noqa: BLE001 (the training goes on)
-            self.recorder = Recorder([], problem=f"the steps: the audit met {error!r}")
-        self.steps, self.timeout = steps, timeout
-        self.updates = steps * max(1, len(self.recorder.optimizers))
-        self.report, self.on, self.stack = None, True, ExitStack()
+        self.steps, self.timeout, self.report, self.board = steps, timeout, None, None
+        self.on, self.stack, self.waiting = True, ExitStack(), None
+        self.known = Known(made)
+        self.recorder = Recorder(self.known, ended=self._update_ended)
+        self.known.changed = self.recorder.discover
         self.recorder.listen(self.stack)
-        for patch in hear(lambda *term: self.recorder.now.terms.append(term)):
+        for patch in [*self.known.hooks(), *hear(self.recorder.note_loss)]:
             self.stack.enter_context(patch)
-        atexit.register(self._at_exit)
+        if not UNDER_COMMAND:
+            self.board = Board("watch")
+            atexit.register(self._at_exit)
 
-    def _closed(self):
-        if len(self.recorder.updates) >= self.updates:
-            self.finish()
+    def updates(self):
+        """Return how many updates were heard."""
+        return len(self.recorder.updates)
 
-    def finish(self):
-        """Take the hooks away; report, if that has not been done."""
-        if not self.on:
-            return
-        self.stop()
+    def _update_ended(self):
+        each = [self.recorder.steps.get(id(one), 0) for one in self.known()[1]]
+        count = self.updates()
+        all_stepped = min(each, default=count) >= self.steps
+        last = count >= self.steps and (all_stepped or count >= OFTEN * self.steps)
+        if last:
+            self.stop()
+        self._put(last)
+        if last and self.board and dist.get_rank() == 0:
+            self.waiting = optim.register_optimizer_step_post_hook(self._look)
+            atexit.register(self._at_exit)
+
+    def _put(self, last, whole=False):
+        """Put what was heard where rank 0, or the command, finds it."""
         try:
-            run = self._run()
-            if COMMAND:
-                COMMAND["leave"](run)
-            runs = exchange("watch", run, self.timeout)
-            if dist.get_rank() == 0:
-                self.report = judged(runs, self.steps)
-                print(self.report, flush=True)
+            if self.board:
+                put = self.board.put
+            elif self.recorder.grouped:
+                put = UNDER_COMMAND["put"]
+            else:  # this process trains alone
+                return
+            put(pack(script_summary(self.recorder, self.known, last or whole)), last)
         except Exception as error:  # noqa: BLE001 (the training goes on)
             print(f"watch: not checked: {error}", file=sys.stderr, flush=True)
 
-    def _run(self):
-        recorder = self.recorder
-        recorder.settle()
-        run = summary(recorder)
-        run.close = max(
-            (CLOSE.get(p.dtype.to_real(), 3e-2) for p in recorder.params), default=1e-7
-        )
-        with suppress(Exception):  # a dataset that refuses
-            run.reads = recorder.dealing.read()
-        return run
+    def _look(self, *_):
+        """On rank 0, after its last update: report, once all have put their last."""
+        with suppress(Exception):
+            if self.report is None and self.board.complete():
+                self._judge(0)
+
+    def _judge(self, timeout):
+        if self.waiting:
+            self.waiting.remove()
+        try:
+            packed = self.board.all(timeout)
+            if missing := [rank for rank, run in enumerate(packed) if run is None]:
+                raise RuntimeError(
+                    f"watch: nothing came from rank {missing[0]} within {timeout:g} s"
+                )
+            runs = [unpack(run) for run in packed]
+            self.report = judged(runs, self.steps)
+            print(self.report, flush=True)
+        except Exception as error:  # noqa: BLE001 (the training goes on)
+            print(f"watch: not checked: {error}", file=sys.stderr, flush=True)
+
+    def finish(self):
+        """Take the hooks away; on rank 0 report, if that has not been done."""
+        if self.on:
+            self.recorder.end()
+            self.stop()
+            self._put(last=bool(self.board), whole=True)
+        here = self.board and dist.is_initialized() and dist.get_rank() == 0
+        if here and self.report is None:
+            self._judge(self.timeout)
+        atexit.unregister(self._at_exit)
 
     def _at_exit(self):
         if getattr(sys, "last_value", None) is None:  # else an error ended the script
@@ -115,32 +149,21 @@ class Watch(AbstractContextManager):
 
 
 def judged(runs, asked):
-    """Return the Report on the runs of all ranks; asked: how many steps."""
-    findings, unchecked = judge(runs, watched=True)
+    """Return the Report on the runs of all ranks; asked: how many updates."""
+    verdict = judge(runs, watched=True)
     taken, close = min(len(run.updates) for run in runs), runs[0].close
-    if taken < asked and not findings and not runs[0].unjudged:
-        unchecked.append(
-            f"{asked - taken} of {asked} steps: the script ended after "
-            f"{so_many(taken, 'step')}"
-            if taken
-            else "the steps: none of torch's optimizers took one"
-        )
-    precision = (
-        "float64"
-        if close <= 1e-7
-        else (f"in the script's precision: what is below {close:g} is not seen")
+    if taken < asked and not verdict.findings and not runs[0].unjudged:
+        left = f"{asked - taken} of {asked} steps: the script ended after {taken}"
+        verdict.not_looked_at.insert(0, left)
+    precision = "float64"
+    if close > 1e-7:
+        precision = f"in the script's precision: what is below {close:g} is not seen"
+    return Report(
+        verdict.findings,
+        verdict.look_at,
+        verdict.not_looked_at,
+        runs[0].looked_at,
+        len(runs),
+        taken,
+        precision,
     )
-    return Report(findings, unchecked, len(runs), taken, precision=precision)
-
-
-def on_wrapping():
-    """Watch what the script wraps in DDP from now on, until it says watch itself."""
-    wrapped, own, wrap = [], [], DistributedDataParallel.__init__
-
-    def wrap_and_watch(model, *args, **kwargs):
-        wrap(model, *args, **kwargs)
-        wrapped.append(model)
-        if own == WATCHED and not (own and own[0].recorder.updates):
-            own[:] = [watch(*wrapped)]
-
-    DistributedDataParallel.__init__ = wrap_and_watch

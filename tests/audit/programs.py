@@ -9,7 +9,8 @@ import random
 import torch
 import torch.distributed as dist
 
-from manual_dp.audit.measure import measure
+from manual_dp.audit.compare import take_steps
+from manual_dp.audit.notes import unpack
 from manual_dp.audit.rules import judge
 from manual_dp.ranks import run_ranks
 
@@ -107,7 +108,10 @@ def audited(sources, world_size=2, reference=None, timeout=150):
     """Return (findings, unchecked) of each source, as `audit` has them."""
     alone = run_ranks(_measured, 1, reference or sources, timeout=timeout)[0]
     ranks = run_ranks(_measured, world_size, sources, timeout=timeout)
-    return [judge(list(runs), one) for one, *runs in zip(alone, *ranks)]
+    verdicts = [
+        judge([*map(unpack, runs)], unpack(one)) for one, *runs in zip(alone, *ranks)
+    ]
+    return [(v.findings, v.look_at + v.not_looked_at) for v in verdicts]
 
 
 def _measured(sources):
@@ -117,6 +121,8 @@ def _measured(sources):
         random.setstate(states[1])
         space = {"__name__": "program"}
         exec(compile(source, "program.py", "exec"), space)  # noqa: S102
-        made.append(measure(space["make_model"], space["make_batch"], space["step"], 3))
+        made.append(
+            take_steps(space["make_model"], space["make_batch"], space["step"], 3)
+        )
         dist.barrier()
     return made

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from manual_dp.audit import audit_script, command
+from manual_dp.audit.summary import BY_HAND
 from tests.audit.scripts import SCRIPT
 
 ROOT = Path(__file__).parents[2]
@@ -49,16 +50,32 @@ def script(tmp_path):
     return write
 
 
-def test_a_right_script_is_clean_and_needs_no_watch(script):
-    report = audit_script([script()])
+CLEANS_UP = """
+import atexit, pathlib
+atexit.register(lambda: pathlib.Path(__file__).with_suffix(f".{rank}").unlink())
+pathlib.Path(__file__).with_suffix(f".{rank}").touch()
+print("a line before it trains")
+"""
+
+
+def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
+    path = script(("net = Net()\n", CLEANS_UP + "net = Net()\n"))
+    report = audit_script([path], show=True)
     assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's prec")
-    assert report.findings == [] and report.unchecked == [] and report.steps == 3
+    assert report.findings == [] and report.look_at == [] and report.steps == 3
+    norm = "batch norm's own statistics: 4 rows a rank"
+    assert report.not_looked_at == [norm, BY_HAND]
+    assert report.looked_at[:2] == ["1 optimizer", "7 parameters of 1 model"]
+    assert [one.name for one in path.parent.iterdir()] == ["train.py"]
+    assert "rank 1: a line before it trains" in capfd.readouterr().out
 
 
 def test_a_broken_script_is_named_with_its_line(script, forked_audit):
     report = audit_script([script(("model(X).transpose", "net(X).transpose"))], steps=2)
     assert [f.code for f in report.findings] == ["not-synchronised"]
-    assert report.findings[0].place == "train.py, line 43" and report.steps == 2
+    assert (
+        report.findings[0].place == "forward at train.py, line 39" and report.steps == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,22 +141,82 @@ def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(
     tmp_path, forked_audit
 ):
     (tmp_path / "train.py").write_text("print('nothing to see')\n")
-    with pytest.raises(RuntimeError, match="nothing was watched on rank .: say watch"):
+    with pytest.raises(RuntimeError, match="no optimizer's step was heard"):
         audit_script([tmp_path / "train.py"])
 
 
-def test_what_is_no_script_is_refused():
-    with pytest.raises(FileNotFoundError, match="there is no script torchrun"):
-        audit_script(["torchrun", "train.py"])
+@pytest.mark.parametrize(
+    "words, error, says",
+    [
+        ([], FileNotFoundError, "no script is named"),
+        (["torchrun", "train.py"], FileNotFoundError, "there is no script torchrun"),
+        (["-m", "no_such.train"], FileNotFoundError, "there is no module no_such"),
+        (
+            ["lesson.ipynb"],
+            RuntimeError,
+            "is a notebook: write its cells into a script",
+        ),
+        (["train.sh"], RuntimeError, "is no Python script"),
+    ],
+)
+def test_what_is_no_script_is_refused(words, error, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lesson.ipynb", "train.sh"):
+        (tmp_path / name).touch()
+    with pytest.raises(error, match=says):
+        audit_script(words)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("for", "Python cannot run it: invalid syntax"),
+        ("name = input()", "reads its input, and the audit's ranks have none"),
+        (
+            "from multiprocessing import Process\n"
+            "def work(): pass\n"
+            "Process(target=work).start()\n",
+            "say watch\\(model, optimizer\\) in each",
+        ),
+        (
+            "raise RuntimeError('Found no NVIDIA driver')",
+            "asks for a GPU, and there is",
+        ),
+    ],
+)
+def test_what_cannot_be_looked_at_is_told_with_what_to_do(
+    text, says, tmp_path, forked_audit
+):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    with pytest.raises(RuntimeError, match=says):
+        audit_script([path])
+
+
+def test_a_module_is_run_from_where_it_is(script, forked_audit, tmp_path, monkeypatch):
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    script().rename(package / "train.py")
+    monkeypatch.chdir(tmp_path)
+    report = audit_script(["-m", "pkg.train"], steps=1)
+    assert report.findings == [] and report.steps == 1
+
+
+def test_a_script_that_ends_early_says_so(script, forked_audit):
+    last = "            optimizer.zero_grad()\n"
+    report = audit_script([script((last, last + "            raise SystemExit(0)\n"))])
+    assert report.findings == [] and report.steps == 1
+    assert "2 of 3 steps: the script ended after 1" in report.not_looked_at
 
 
 def test_the_command_has_a_status(script, forked_audit, capsys):
     parser = ArgumentParser()
     command.add_parser(parser.add_subparsers(), int)
-    path = script(("sampler.set_epoch(epoch)", "pass"))
+    path = script(("model(X).transpose", "net(X).transpose"))
     args = parser.parse_args(["audit", "--steps", "1", "--", str(path)])
     assert args.command(args) == 1
-    assert "sampler-epoch" in capsys.readouterr().out
+    assert "not-synchronised" in capsys.readouterr().out
 
 
 def test_an_interrupt_leaves_no_process_behind(script, interruptible):

@@ -8,7 +8,15 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, dataloader
 
 from manual_dp.audit.notes import Run, Update
-from manual_dp.audit.rows import Dealing, Minibatch, _some, dealt, hashes, shared
+from manual_dp.audit.rows import (
+    Dealing,
+    Minibatch,
+    _some,
+    epochs,
+    hashes,
+    rows_of_data,
+    rows_of_step,
+)
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.rand(6, 5, generator=G), torch.arange(6) % 3
@@ -50,12 +58,12 @@ def of(*ranks, size=6, came=(), samplers=()):
         updates=[[u] for u in us],
         first=us,
         world_size=len(ranks),
-        unchecked=[],
+        look_at=[],
         runs=[SimpleNamespace(samplers=samplers)],
         rows=lambda some: None if None in some[0].rows else some[0].rows[0],
         far=lambda sketches: float((sketches[0] - sketches[1]).norm()),
     )
-    return [(f.code, f.says) for f in shared(step)] + step.unchecked
+    return [(f.code, f.says) for f in rows_of_step(step)] + step.look_at
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_rows_of_several_ranks_are_not_checked_in_a_script_unless_they_fill_up()
 def test_ranks_that_are_given_other_minibatches_are_told():
     us = [Update(batch=(6, rank)) for rank in range(2)]
     step = SimpleNamespace(updates=[[u] for u in us], first=us, rows=lambda us: None)
-    assert [f.code for f in shared(step)] == ["sampler-differs"]
+    assert [f.code for f in rows_of_step(step)] == ["sampler-differs"]
 
 
 # samplers and loaders
@@ -105,10 +113,11 @@ def run(
     sampled=True,
     renew=True,
     shuffle=True,
+    taken=2,
     **options,
 ):
-    """Return the Run of a rank that trained for some epochs."""
-    dealing, data = Dealing(), TensorDataset(*data)
+    """Return the Run of a rank that trained for some epochs, `taken` rows a step."""
+    dealing, data = Dealing(lambda begins: None), TensorDataset(*data)
     sampler = DistributedSampler(
         data,
         **{"num_replicas": world_size, "rank": rank, "shuffle": shuffle, **options},
@@ -124,7 +133,8 @@ def run(
                 sampler.set_epoch(epoch)
             for _ in loader:
                 dealing.trained()
-    return Run([], [], [], dealing.told, reads=dealing.read())
+    steps = [Update(rows=[[*range(taken)]])]
+    return Run([], [], steps, dealing.told, reads=dealing.read())
 
 
 @pytest.mark.parametrize(
@@ -137,9 +147,11 @@ def run(
         ([{}, {"epochs": (1,)}], "sampler-epoch", "epoch is [0, 1]"),
         ([{}, {"rank": 0}], "sampler-differs", "ranks [0, 0] of 2"),
         ([{"world_size": 3}] * 2, "sampler-differs", "of 3, not 0 to 1"),
-        ([{"renew": False}] * 2, "sampler-epoch", "before the first epoch"),
+        ([{"renew": False}] * 2, None, ""),
+        ([{"renew": False, "epochs": (0, 0)}] * 2, "sampler-epoch", "a second epoch"),
         ([{"sampled": False}] * 2, "no-sampler", "all 6 rows"),
         ([{"sampled": False, "shuffle": False}] * 2, "no-sampler", "all 6 rows"),
+        ([{"sampled": False, "taken": 1}] * 2, None, ""),  # half of each batch
         ([{"sampled": False}, {"sampled": False, "data": (X + 1, Y)}], None, ""),
         ([{}, {"data": (X.flip(0), Y)}], "sampler-differs", "is not rank 0's"),
         ([{}, {"data": (X, (Y + 1) % 3)}], "sampler-differs", "label"),
@@ -147,7 +159,7 @@ def run(
 )
 def test_one_order_is_cut_into_shares(how, code, words):
     runs = [run(**{"rank": rank, **one}) for rank, one in enumerate(how)]
-    found = dealt(runs, watched=True)
+    found = [*rows_of_data(runs), *epochs(runs, [])]
     assert [f.code for f in found][:1] == ([code] if code else [])
     assert not code or words in found[0].says
 
@@ -159,7 +171,7 @@ def test_reading_rows_draws_nothing():
 
 
 def test_a_loader_that_validates_does_not_count():
-    dealing, data = Dealing(), TensorDataset(X, Y)
+    dealing, data = Dealing(lambda begins: None), TensorDataset(X, Y)
     sampler = DistributedSampler(data, 2, 0)
     with ExitStack() as stack:
         for patch in dealing.hooks():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from manual_dp.audit import state
-from manual_dp.audit.rules import differ
+from manual_dp.audit.state import differ
 
 
 def network():
@@ -108,17 +108,10 @@ def test_the_module_in_wrappers_is_found():
     assert state.unwrapped(scripted) is scripted
 
 
-def test_what_was_made_is_sorted_by_what_it_is():
-    net, optimizer = trained()
-    teacher, schedule = network(), {"beta": torch.ones(4)}
-    assert state.parts([net, teacher, optimizer, schedule]) == ([net], [optimizer])
-    assert state.parts([net, teacher])[0] == [net]
-
-
 def test_tensors_beside_the_model_have_a_name():
     net = network()
     scale = nn.Parameter(torch.ones(()))
     optimizer = torch.optim.SGD([*net.parameters(), scale], 0.1)
     named = state.named([net], [optimizer])
-    assert named["tensor 0 beside the model"] is scale and len(named) == 7
+    assert named["tensor 0 beside the model, []"] is scale and len(named) == 7
     assert [*state.named([net, net])][0] == "0.0.weight"

@@ -116,7 +116,7 @@ BROKEN = {
         ON_DDP,
         [("model(part)", "model.module(part)")],
         "not-synchronised",
-        "no forward went through the wrapper",
+        "rows alone",
     ),
     "first micro-batch summed": (
         ON_DDP,

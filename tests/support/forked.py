@@ -12,21 +12,25 @@ import pytest
 import torch.distributed as dist
 
 import course.lab.torchrun
-from manual_dp.audit import command
+from manual_dp.audit import command, script
 
 
 @pytest.fixture
 def forked_audit(monkeypatch):
-    def become(words, environ):
+    def start_python(words, environ, out):
         dist.destroy_process_group()
         os.environ.update(environ)
         dist.set_debug_level_from_env()  # a new torch asks for it
         sys.argv = ["-c", *words]
         sys.path.insert(0, "")
-        command.inside()
-        os._exit(0)  # a new python leaves no result
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+        try:
+            script.main()
+        except SystemExit as end:
+            return int(bool(end.code))
 
-    monkeypatch.setattr(command, "_become", become)
+    monkeypatch.setattr(command, "start_python", start_python)
 
 
 @pytest.fixture

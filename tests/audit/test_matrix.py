@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manual_dp.audit.mixing import Mixed, by_pieces, read, scaled
+from manual_dp.audit.matrix import Gradients, by_microbatch, diagnose, scaled
 from manual_dp.audit.notes import Update
 
 G = torch.Generator().manual_seed(0)
@@ -20,16 +20,14 @@ def update(used, pieces, **more):
     return Update(used=used, pieces=pieces, held=[0, 1, 2, 3], **more)
 
 
-def mixed(C, one=None, past=False, **more):
+def mixed(C, one=None, **more):
     """Return ranks that mix gradients as C says, and one device that does as `one`."""
     came = gradients(len(C))
 
     def mix(c, pieces):
         return update(sum(x * g for x, g in zip(c, came)), pieces, **more)
 
-    return Mixed(
-        [mix(c, [g]) for c, g in zip(C, came)], one and mix(one, []), past=past
-    )
+    return Gradients([mix(c, [g]) for c, g in zip(C, came)], one and mix(one, []))
 
 
 def finding(C, one=None, **more):
@@ -37,7 +35,7 @@ def finding(C, one=None, **more):
     found = m.matrix()
     for row, asked in zip(found, C):
         assert row == pytest.approx(asked, abs=1e-9)
-    return read(found, m)
+    return diagnose(found, m)
 
 
 HALF, THIRD = [0.5, 0.5], [1 / 3, 1 / 3, 1 / 3]
@@ -103,14 +101,10 @@ def test_different_multiples_are_a_clip_where_ranks_clip():
     assert finding([HALF, [0.25, 0.25]], HALF, clips=[(1.0, 2.0)]).code == "clip"
 
 
-def test_a_wrapper_that_was_never_called_is_said():
-    assert finding([[1, 0], [0, 1]], past=True).says.endswith("the wrapper that sums")
-
-
 def test_a_rank_without_gradients_is_not_missed():
     [g] = gradients(1)
-    m = Mixed([update(g / 2, [g]), update(g / 2, [0 * g])])
-    assert read(m.matrix(), m) is None
+    m = Gradients([update(g / 2, [g]), update(g / 2, [0 * g])])
+    assert diagnose(m.matrix(), m) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +121,7 @@ def test_a_multiple_is_called_by_what_it_is(times, code):
 def in_pieces(weights):
     """Return two ranks of three micro-batches; weights[r][k][m]: r counts k's m."""
     pieces = [gradients(3) for _ in range(2)]
-    return Mixed(
+    return Gradients(
         [
             update(
                 sum(x * g for c, mine in zip(of, pieces) for x, g in zip(c, mine)), own
@@ -140,13 +134,13 @@ def in_pieces(weights):
 def test_micro_batches_that_are_not_summed_are_numbered():
     m = in_pieces([[(1, 1, 0.5), (0, 0, 0.5)], [(0, 0, 0.5), (1, 1, 0.5)]])
     assert m.matrix() == [None, None]
-    found = by_pieces(m)
+    found = by_microbatch(m)
     assert found.code == "not-synchronised" and "micro-batch 1, 2 of 3" in found.says
 
 
 def test_what_no_micro_batches_explain_is_left():
     m = in_pieces([[(1, 1, 1)] * 2] * 2)
-    assert by_pieces(m) is None
+    assert by_microbatch(m) is None
     m.used[0] = gradients(1)[0]
-    assert by_pieces(m) is None
-    assert by_pieces(mixed([HALF, HALF])) is None
+    assert by_microbatch(m) is None
+    assert by_microbatch(mixed([HALF, HALF])) is None

@@ -8,8 +8,8 @@
     broadcast            [1, 0]              the same            [.5, .5]
     rank 1 left out      [.5, 0]             the same            [.5, .5]
 
-No guess is tried: the matrix is the diagnosis. Where there is none, `by_pieces` has a
-column for each micro-batch.
+No guess is tried: the matrix is the diagnosis. Where there is none, `by_microbatch` has
+a column for each micro-batch.
 """
 
 import math
@@ -22,20 +22,19 @@ SAME = 1e-5  # numbers of C are equal, so far apart
 MOST = 64  # columns
 
 
-class Mixed:
+class Gradients:
     """Hold what came back to each rank in an update, and what each applied.
 
     us: the update of each rank. alone: one device's, None if nobody knows it.
-    past: did no forward go through the wrapper that sums?
     """
 
-    def __init__(self, us, alone=None, close=1e-7, past=False):
+    def __init__(self, us, alone=None, close=1e-7):
         held = us[0].held
         self.came = [u.came[held] for u in us]
         self.used = [u.used[held] for u in us]
         self.pieces = [[piece[held] for piece in u.pieces] for u in us]
         self.alone = alone and alone.used[held]
-        self.clipped, self.past = any(u.clips for u in us), past
+        self.clipped = any(u.clips for u in us)
         self.world_size, self.close = len(us), close
         self.near = max(SAME, 10 * close)
         self.live = [k for k, c in enumerate(self.came) if float(c.norm()) > 0]
@@ -50,64 +49,61 @@ class Mixed:
         return max(c) - min(c) <= self.near * max(map(abs, c))
 
 
-def read(C, mixed):
+def diagnose(C, gradients):
     """Return the finding that C is, None if it may be right."""
     size = max(abs(x) for c in C for x in c)
-    zero = [[abs(x) <= mixed.near * size for x in c] for c in C]
+    zero = [[abs(x) <= gradients.near * size for x in c] for c in C]
     others = [
         r
         for r, c in enumerate(C)
-        if any(abs(x - y) > mixed.near * size for x, y in zip(c, C[0]))
+        if any(abs(x - y) > gradients.near * size for x, y in zip(c, C[0]))
     ]
     if others:
-        return _other_rows(C, zero, others[0], mixed)
-    if missing := [k for k in mixed.live if zero[0][k]]:
+        return _other_rows(C, zero, others[0], gradients)
+    if missing := [k for k in gradients.live if zero[0][k]]:
         return finding(
             "not-synchronised",
             f"no rank applies the gradient of {ranks_in_words(missing)}",
             missing[0],
         )
-    if mixed.alone is None:
+    if gradients.alone is None:
         return None
-    one = mixture(mixed.alone, mixed.came, mixed.close)
+    one = mixture(gradients.alone, gradients.came, gradients.close)
     if one is None:
         return finding(
             "gradient",
             "all ranks apply one mean of what came back to them,"
             " and that is not one device's gradient",
         )
-    if any(abs(one[k]) <= 1e-9 for k in mixed.live):
+    if any(abs(one[k]) <= 1e-9 for k in gradients.live):
         return None
-    times = [C[0][k] / one[k] for k in mixed.live]
+    times = [C[0][k] / one[k] for k in gradients.live]
     if max(times) - min(times) <= SAME * max(map(abs, times)):
-        return scaled(times[0], mixed)
-    if mixed.alike(C[0]):
-        least = min(one[k] for k in mixed.live)
+        return scaled(times[0], gradients)
+    if gradients.alike(C[0]):
+        least = min(one[k] for k in gradients.live)
         return finding(
             "uneven-shards",
             "ranks' gradients count alike, on a single "
-            f"device {numbers(one[k] / least for k in mixed.live)} times",
+            f"device {numbers(one[k] / least for k in gradients.live)} times",
         )
     return finding(
         "gradient", f"beside a single device ranks count {numbers(times)} times"
     )
 
 
-def _other_rows(C, zero, who, mixed):
+def _other_rows(C, zero, who, gradients):
     """Return the finding on a matrix of which row `who` is not row 0."""
-    live = mixed.live
+    live = gradients.live
     own = [r for r in live if [k for k in live if not zero[r][k]] == [r]]
     if own and len(live) > 1:
         return finding(
             "not-synchronised",
-            f"{ranks_in_words(own)} applied the gradient of own "
-            "rows alone"
-            + mixed.past
-            * (": no forward went through the wrapper that sums"),
+            f"{ranks_in_words(own)} applied the gradient of own rows alone",
             own[0],
         )
     return finding(
-        "clip" if mixed.clipped else "not-synchronised",
+        "clip" if gradients.clipped else "not-synchronised",
         "rank 0 counts the "
         f"ranks' gradients {numbers(C[0])} times, rank {who} "
         f"{numbers(C[who])}",
@@ -115,9 +111,12 @@ def _other_rows(C, zero, who, mixed):
     )
 
 
-def scaled(times, mixed):
+def scaled(times, gradients):
     """Return the finding on a gradient that is so many times one device's."""
-    W, says = mixed.world_size, f"the gradient is {times:.4g} times a single device's"
+    W, says = (
+        gradients.world_size,
+        f"the gradient is {times:.4g} times a single device's",
+    )
     for code, factor, of in [
         ("sum", W, ": the world size"),
         ("averaged-twice", 1 / W, ": the world size, inverted"),
@@ -127,21 +126,21 @@ def scaled(times, mixed):
     return None if math.isclose(times, 1, rel_tol=1e-6) else finding("gradient", says)
 
 
-def by_pieces(mixed):
+def by_microbatch(gradients):
     """Return the finding where micro-batches are not summed over ranks, or None."""
     columns = [
         (k, m, piece)
-        for k, mine in enumerate(mixed.pieces)
+        for k, mine in enumerate(gradients.pieces)
         for m, piece in enumerate(mine)
     ]
-    count = max(map(len, mixed.pieces))
+    count = max(map(len, gradients.pieces))
     if count < 2 or len(columns) > MOST:
         return None
-    for r, used in enumerate(mixed.used):
-        found = mixture(used, [piece for *_, piece in columns], mixed.close)
+    for r, used in enumerate(gradients.used):
+        found = mixture(used, [piece for *_, piece in columns], gradients.close)
         if found is None:
             return None
-        tiny = mixed.near * max(map(abs, found))
+        tiny = gradients.near * max(map(abs, found))
         heard = {(k, m) for (k, m, _), x in zip(columns, found) if abs(x) > tiny}
         summed = {m for k, m in heard if k != r}
         if alone := sorted(m for k, m in heard if k == r and m not in summed):

@@ -1,0 +1,192 @@
+"""Where does a rank stand, and does it wait for another one? What a hang is.
+
+Nothing hangs as long as a rank computes, reads data, or sleeps: ranks hang when every
+one of them waits in a collective, or has come to its end. What a rank called last is
+told by torch's flight recorder, also while it waits.
+"""
+
+import json
+import linecache
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch.distributed as dist
+
+from manual_dp.audit.private import last_collective
+from manual_dp.audit.report import finding, plural
+
+LONG = 10  # times the timeout that a rank may compute in one place
+END = "<end>"  # where a rank stands whose script has ended
+NO_CALL = "it has called no collective"
+OTHER_SIZES = ("GLHF", "doesn't match expected size", "preamble.length")
+
+
+class Standstill(threading.Thread):
+    """Write where this rank stands into `folder` if it does not get on for long.
+
+    seconds: how long. leaves: end the process once all ranks stand still. updates:
+    returns how many updates of the weights there were. done: set it where the rank has
+    nothing more to do.
+    """
+
+    def __init__(self, folder, rank, seconds, leaves=False, updates=int):
+        super().__init__(daemon=True)
+        self.path = Path(folder or "", f"stands-{rank}")
+        self.seconds, self.leaves, self.updates = seconds, leaves, updates
+        self.done = threading.Event()
+
+    def run(self):
+        """Look once a second."""
+        seen, since, busy = None, 0, 0
+        while not self.done.wait(1):
+            frame = sys._current_frames().get(threading.main_thread().ident)
+            now, quiet = (caller(frame), last_call()), time.monotonic() - since
+            if now != seen:
+                seen, since, busy = now, time.monotonic(), time.process_time()
+                self.path.unlink(missing_ok=True)
+            elif quiet > self.seconds:
+                idle = (time.process_time() - busy) / quiet < 0.2
+                waiting = waits(frame, idle) or quiet > LONG * self.seconds
+                self.write(*now, waiting)
+                if not self.leaves:
+                    return
+                if self._all_wait():
+                    time.sleep(3)  # the others see it, too
+                    os._exit(4)
+
+    def write(self, at=END, call="", waiting=True):
+        """Write where the rank stands; without words: at its end."""
+        text = json.dumps([at, call or last_call(), self.updates(), waiting])
+        new = self.path.with_suffix(".new")
+        new.write_text(text)
+        new.rename(self.path)
+
+    def _all_wait(self):
+        world_size = dist.get_world_size() if dist.is_initialized() else 1
+        for rank in range(world_size):
+            path = self.path.with_name(f"stands-{rank}")
+            if not path.exists() or not json.loads(path.read_text())[3]:
+                return False
+        return True
+
+
+def waits(frame, idle):
+    """Return whether a rank that stands there waits for others.
+
+    idle: does the process compute nothing?
+    """
+    name = frame.f_code.co_filename
+    return (
+        ".wait(" in linecache.getline(name, frame.f_lineno)
+        or os.path.join("torch", "distributed") in name
+        or (idle and os.path.join("site-packages", "torch") in name)
+    )
+
+
+def last_call():
+    """Return what the last collective was, and the line that called it, as text."""
+    last = last_collective()
+    if last is None:
+        return "what it called last is not known"
+    if not last:
+        return NO_CALL
+    users = [one for one in last["frames"] if is_users(one["filename"])]
+    line = place(users[0]["filename"], users[0]["line"]) if users else "torch"
+    sizes = f" of {last['input_sizes'][0]}" if any(last["input_sizes"]) else ""
+    name = last["profiling_name"].rpartition(":")[2]
+    return f"collective {last['collective_seq_id']} is {name}{sizes} in {line}"
+
+
+def ended(error, folder):
+    """Return the finding that a launch ended in.
+
+    error: a RankError. folder: where `Standstill` wrote.
+    """
+    text, whole = str(error).split("\n")[0], f"{error}\n{error.details}"
+    paths = sorted(Path(folder).glob("stands-*[0-9]"))
+    stands = {path.name.removeprefix("stands-"): path.read_text() for path in paths}
+    stands = {rank: json.loads(text) for rank, text in stands.items()}
+    says = ". ".join(f"rank {rank}: {_told(*one)}" for rank, one in stands.items())
+    if "DDP expects same model" in whole:
+        return finding("start-differs", text, error.rank)
+    if "not used in producing loss" in whole:
+        names = whole.partition("did not receive grad")[2].split("\n")[0]
+        names = names.partition(":")[2]
+        words = "no loss depends on some parameters, and DDP waits for them:"
+        return finding("not-trained", words + names, error.rank)
+    if any(word in whole for word in OTHER_SIZES):
+        words = "a rank got what others sent for another collective: "
+        return finding("mismatch", words + (says or text), error.rank)
+    if error.kind in ("hung", "left") or any(at != END for at, *_ in stands.values()):
+        return finding("hang", says or text, error.rank)._replace(
+            cause=_why(stands.values())
+        )
+    died = finding("exception", text, error.rank)
+    if "marked as ready twice" in whole or "ready only once" in whole:
+        return died._replace(
+            cause="a layer is used twice under reentrant checkpointing, or shared "
+            "between two backwards: DDP counts each gradient once",
+            repair="checkpoint(..., use_reentrant=False), or DDP(static_graph=True)",
+        )
+    if error.kind == "killed":
+        return died._replace(
+            cause="a signal ended the process: SIGKILL is often want of memory, others "
+            "an error inside of a library",
+            repair="read what it printed last; watch its memory",
+        )
+    if error.kind == "exited":
+        return died._replace(
+            cause="the script ended its process itself, as os._exit does",
+            repair="find the call that ends it; the audit can look only until then",
+        )
+    return died
+
+
+def _told(at, call, updates, _):
+    stands = f"; it stands at {at}"
+    if at == END:
+        stands = "; it came to its end"
+    elif not at or call.endswith(f"in {at}"):
+        stands = ""
+    return f"{call}{stands}, after {plural(updates, 'update')}"
+
+
+def _why(stands):
+    """Return the cause of a hang, from where the ranks stand."""
+    places = {at for at, *_ in stands}
+    if END in places:
+        return "a rank has come to its end, and others wait for it: it has fewer steps"
+    if len(places) > 1:
+        return (
+            "ranks wait at different lines: only some come to one, as in `if rank == 0`"
+        )
+    return (
+        "ranks wait at one line, for different collectives: one of them left out a "
+        "batch, or a backward, before"
+    )
+
+
+def is_users(name):
+    """Return whether a file is neither Python's, nor a library's, nor the audit's."""
+    own = os.path.dirname(__file__)
+    ranks = os.path.join(os.path.dirname(own), "ranks")
+    return "site-packages" not in name and not name.startswith(
+        ("<frozen", os.path.dirname(os.__file__), own, ranks)
+    )
+
+
+def caller(frame=None):
+    """Return the file and line of the user's that is at work."""
+    frame = frame or sys._getframe(1)
+    while frame and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return place(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+
+
+def place(path, line):
+    """Return a file's name and the line; a notebook's cell has no name."""
+    name = "a cell" if "ipykernel_" in path else os.path.basename(path)
+    return f"{name}, line {line}"

@@ -1,0 +1,142 @@
+"""What a rank has heard up to now, as a Run that can be sent, and in words."""
+
+from contextlib import suppress
+
+import torch
+from torch import nn
+
+from manual_dp.audit.notes import Run
+from manual_dp.audit.private import has_parts, missing
+from manual_dp.audit.report import few, plural
+from manual_dp.audit.sketch import bit_hashes
+from manual_dp.audit.state import numbered, params_of, unwrapped
+
+CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
+JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
+SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
+BY_HAND = (
+    "whether labels belong to their rows, terms that a loss gets by hand, numbers that "
+    "are kept beside the models, the test, and all updates after these"
+)
+
+
+def summary(recorder):
+    """Return the Run of what was recorded up to now."""
+    names, params, models = recorder.names, recorder.params, recorder.models
+    run = Run(
+        names,
+        [tuple(p.shape) for p in params],
+        recorder.updates,
+        recorder.dealing.told,
+        inside=recorder.inside,
+        idle=bool(recorder.now.rows),
+    )
+    run.unjudged = recorder.problem
+    if any(facts.get("joined") for facts in recorder.wrappers()):
+        run.unjudged = JOIN
+    kinds = {type(model).__name__ for model in models}
+    if "FullyShardedDataParallel" in kinds or any(map(_is_part, params)):
+        run.unjudged = SHARDED
+    else:
+        run.broken = _broken(recorder)
+    run.unheld = _unheld(recorder)
+    for (at, _), facts in zip(numbered(models), recorder.wrappers()):
+        ignored = [at + name for name in facts.get("ignored", ())]
+        run.apart += [i for i, name in enumerate(names) if name in ignored]
+    wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
+    if wrapped:
+        run.free = [i for i, p in enumerate(params) if id(p) not in wrapped]
+    return run
+
+
+def _is_part(p):
+    return hasattr(p, "placements")
+
+
+def _broken(recorder):
+    """Return the names of weights that are not finite: nor are their sketches."""
+    if not recorder.updates or recorder.updates[-1].stop is None:
+        return []
+    finite = recorder.updates[-1].stop.isfinite().all(1).tolist()
+    return [name for name, is_finite in zip(recorder.names, finite) if not is_finite]
+
+
+def _unheld(recorder):
+    """Return the names of what got a gradient and is held by no optimizer.
+
+    In `audit` also of what got none. What moves all the same is not among them: an
+    optimizer may hold a copy of it.
+    """
+    held = {id(p) for one in recorder.optimizers for p in params_of(one)}
+    if not held:
+        return []
+    moved = [False] * len(recorder.params)
+    if recorder.updates and recorder.updates[-1].stop is not None:
+        first, last = recorder.updates[0].start, recorder.updates[-1].stop
+        moved = (first != last).any(1).tolist()
+    trained = set()
+    for model in recorder.models:
+        own = {id(p) for p in model.parameters()}
+        if model is not unwrapped(model) or own & held:
+            trained |= own
+    names = []
+    for i, (name, p) in enumerate(zip(recorder.names, recorder.params)):
+        heard = recorder.cast or (i in recorder.came and id(p) in trained)
+        if p.requires_grad and id(p) not in held and not moved[i] and heard:
+            names.append(name)
+    return names
+
+
+def script_summary(recorder, known, whole):
+    """Return the Run of a script, with what was looked at and what was not.
+
+    whole: read data sets and silent modules, too. Once is enough.
+    """
+    recorder.settle()
+    run = summary(recorder)
+    dtypes = [p.dtype.to_real() for p in recorder.params]
+    run.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
+    run.looked_at = _looked_at(recorder, run, known)
+    run.not_looked_at = _not_looked_at(recorder, run)
+    if not whole:
+        return run
+    with suppress(Exception):  # a data set that refuses to be read
+        run.reads = recorder.dealing.read()
+    for module in known.silent_modules():
+        name = f"{type(module).__name__}, called without gradients"
+        while name in run.silent:
+            name += "'"
+        run.silent[name] = bit_hashes(list(module.parameters()))
+    return run
+
+
+def _looked_at(recorder, run, known):
+    heard = sorted(recorder.heard)
+    losses = plural(len(heard), "loss") + (f" ({', '.join(heard)})" if heard else "")
+    batches = [rows for u in run.updates for rows in u.rows if rows]
+    drew = sorted({name for u in run.updates for name in u.outside})
+    parameters = plural(len(run.names), "parameter")
+    return [
+        plural(len(known()[1]), "optimizer"),
+        f"{parameters} of {plural(len(recorder.models), 'model')}",
+        losses,
+        plural(len(run.updates), "update"),
+        f"the rows of {plural(len(batches), 'forward')}",
+        f"random numbers beside the forward ({', '.join(drew) or 'none'})",
+    ]
+
+
+def _not_looked_at(recorder, run):
+    words = missing()
+    layers = [layer for module in recorder.modules for layer in module.modules()]
+    layers = [one for one in layers if not isinstance(one, nn.SyncBatchNorm)]
+    if has_parts(layers, "batch norm"):
+        rows = next((len(one) for u in run.updates for one in u.rows if one), 0)
+        words.append(f"batch norm's own statistics: {plural(rows, 'row')} a rank")
+    words += [f"the loss {name}" for name in sorted(recorder.unheard)]
+    if not recorder.heard:
+        words.append("how rows count: no loss of torch.nn.functional was heard")
+    if run.apart:
+        names = few([run.names[i] for i in run.apart])
+        words.append(f"parameters that DDP was told to ignore: {names}")
+    return [*words, BY_HAND]

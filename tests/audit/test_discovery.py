@@ -1,0 +1,169 @@
+"""What a script makes and calls is found, without a word of its own.
+
+Scripts that are wrong and right in one place: the model that is forgotten, the rank that
+differs by design, the loss that is written in another way.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from manual_dp.audit import audit_script
+from manual_dp.audit.summary import BY_HAND
+
+HEAD = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank, W = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+X_all = torch.randn(96, 6)
+y_all = (X_all[:, 0] > 0).long()
+a, b = nn.Linear(6, 8), nn.Linear(8, 2)
+SGD = torch.optim.SGD
+"""
+LOOP = """
+torch.manual_seed(rank)
+for t in range(6):
+    X, y = (part[16 * t:16 * t + 16][rank::W] for part in (X_all, y_all))
+"""
+TWO = (
+    """
+a{a}, b{b} = DDP(a), {wrap}(b)
+opt = SGD([*a.parameters(), *b.parameters()], 0.1)
+"""
+    + LOOP
+    + """
+    opt.zero_grad()
+    F.cross_entropy(b(a(X).tanh()), y).backward()
+    opt.step()
+"""
+)
+ONE = "net = DDP(nn.Sequential(a, nn.Tanh(), b))\nopt = SGD(net.parameters(), 0.1)\n"
+STEP = "    opt.zero_grad()\n    {loss}.backward()\n    opt.step()\n"
+MEAN = "F.cross_entropy(net(X), y)"
+
+
+def two(wrap):
+    return TWO.format(a="", b="", wrap=wrap)
+
+
+def one(loss=MEAN, make=ONE, loop=LOOP):
+    return make + loop + STEP.format(loss=loss)
+
+
+EACH = (
+    one()
+    .replace(
+        "opt = SGD(net.parameters(), 0.1)",
+        "opts = [SGD(p.parameters(), 0.1) for p in (a, b)]",
+    )
+    .replace("opt.zero_grad()", "net.zero_grad()")
+    .replace("opt.step()", "[o.step() for o in opts]")
+)
+SERVER = (
+    """
+net = nn.Sequential(a, nn.Tanh(), b)
+opt = SGD(net.parameters(), 0.1)
+"""
+    + LOOP
+    + """
+    net.zero_grad()
+    F.cross_entropy(net(X), y).backward()
+    for p in net.parameters():
+        dist.reduce(p.grad, 0)
+        p.grad /= W
+    rank or opt.step()
+    for p in net.parameters():
+        dist.broadcast(p.data, 0)
+"""
+)
+EXPERT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = a, b
+        torch.manual_seed(9 + rank)
+        self.own = nn.Linear(8, 8)
+        self._ddp_params_and_buffers_to_ignore = ["own.weight", "own.bias"]
+    def forward(self, X):
+        return self.b(self.own(self.a(X)).tanh())
+net = DDP(Net())
+opt = SGD(net.parameters(), 0.1)
+"""
+TEACHER = (
+    ONE
+    + "teacher = nn.Linear(6, 2)\n"
+    + LOOP
+    + STEP.format(loss="(net(X) - teacher(X).detach()).square().mean()")
+    .replace("    (net", "    with torch.no_grad(): aim = teacher(X)\n    (net")
+    .replace("teacher(X).detach()", "aim")
+)
+NOISE = LOOP + "    X = X + torch.randn_like(X)\n"
+
+# name: (script, code of the finding, words to look at)
+SCRIPTS = {
+    "two models, both wrapped": (two("DDP"), None, ""),
+    "the second is not wrapped": (two(""), "not-synchronised", ""),
+    "an optimizer for each layer": (EACH, None, ""),
+    "rank 0 alone steps, and sends": (SERVER, None, "rank 1 took 0 updates"),
+    "a rank's own expert": (one(make=EXPERT), None, ""),
+    "a loss of 0 on a rank": (
+        one(f"({MEAN} if rank == t % 2 else 0 * net(X).sum())"),
+        None,
+        "",
+    ),
+    "the teacher moves on rank 0": (
+        TEACHER + "    if rank == 0: teacher.weight.data.mul_(0.9)\n",
+        "replicas-differ",
+        "",
+    ),
+    "the teacher moves on all": (
+        TEACHER + "    teacher.weight.data.mul_(0.9)\n",
+        None,
+        "",
+    ),
+    "noise of one seed": (
+        one(loop=NOISE.replace("seed(rank)", "seed(1)")),
+        None,
+        "all ranks draw the same numbers (torch's) beside the forward",
+    ),
+    "noise of a rank's own seed": (one(loop=NOISE), None, ""),
+    "a mean of own words": (
+        one("F.cross_entropy(net(X[rank:]), y[rank:], reduction='none').mean()"),
+        "uneven-shards",
+        "",
+    ),
+    "the mean times W": (
+        one(f"({MEAN} * W)"),
+        None,
+        "2 times in a step: the world size",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def this_package(monkeypatch):
+    """Let a script import what this process does."""
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    )
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_is_found_and_what_is_only_looked_at(name, tmp_path, forked_audit):
+    text, code, words = SCRIPTS[name]
+    (tmp_path / "train.py").write_text(HEAD + text)
+    report = audit_script([tmp_path / "train.py"])
+    assert [f.code for f in report.findings] == ([code] if code else []), report
+    assert (
+        any(words in line for line in report.look_at) if words else not report.look_at
+    ), report
+    assert "optimizer" in report.looked_at[0]
+    assert BY_HAND in report.not_looked_at  # a term on one rank alone, ...

@@ -1,0 +1,28 @@
+"""Without a private name of torch, the audit goes on and says what it cannot see."""
+
+import pytest
+import torch
+from torch import nn
+
+from manual_dp.audit import private
+from manual_dp.audit.stands import last_call
+
+
+@pytest.mark.parametrize("key", private.NAMES)
+def test_torch_has_each_name_and_its_absence_is_said(key, monkeypatch):
+    assert private.private(key) is not None
+    _, name, words = private.NAMES[key]
+    monkeypatch.setitem(private.NAMES, key, (object(), name, words))
+    assert private.private(key) is None and private.missing() == [words]
+
+
+def test_what_uses_them_works_without(monkeypatch):
+    for key, (_, name, words) in private.NAMES.items():
+        monkeypatch.setitem(private.NAMES, key, (object(), name, words))
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_hook(lambda grad: None)
+    private.hear_first(weight)
+    assert private.backward_number() == 0
+    assert private.last_collective() is None
+    assert last_call() == "what it called last is not known"
+    assert not private.has_parts([nn.BatchNorm1d(3)], "batch norm")

@@ -1,0 +1,141 @@
+"""A rank that hangs says which collective it called last, and how a run ended."""
+
+import json
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from manual_dp.audit.stands import END, NO_CALL, Standstill, ended, last_call, waits
+from manual_dp.ranks import RankError, run_ranks
+
+
+def calls():
+    before = last_call()
+    dist.all_reduce(torch.ones(2, 3))
+    return before, last_call()
+
+
+def test_the_last_collective_is_told_with_its_line():
+    before, after = run_ranks(calls, 2)[0]
+    assert before == NO_CALL
+    assert after == "collective 1 is all_reduce of [2, 3] in test_stands.py, line 16"
+
+
+def parted(folder):
+    watching = Standstill(folder, dist.get_rank(), 1)
+    watching.start()
+    dist.all_reduce(torch.ones(1))
+    if dist.get_rank() == 0:
+        dist.barrier()
+    else:
+        dist.broadcast(torch.ones(5), 0)
+    time.sleep(60)
+
+
+def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
+    with pytest.raises(RankError) as error:
+        run_ranks(parted, 2, tmp_path, timeout=5)
+    found = ended(error.value, tmp_path)
+    if found.code == "hang":  # gloo may also see that sizes differ
+        assert (
+            "rank 0: collective 2 is barrier in test_stands.py, line 31" in found.says
+        )
+        assert (
+            "rank 1: collective 2 is broadcast of [5] in test_stands.py, line 33"
+            in (found.says)
+        )
+    assert found.code in ("hang", "mismatch")
+
+
+@pytest.mark.parametrize(
+    "text, kind, details, code, words",
+    [
+        (
+            "rank 1 raised KeyError: 'x'\nmore",
+            "raised",
+            "",
+            "exception",
+            "KeyError: 'x'",
+        ),
+        ("rank 1 was killed by SIGKILL", "killed", "", "exception", "SIGKILL"),
+        ("rank 1 had not finished", "hung", "", "hang", "had not finished"),
+        ("rank 1 waited for ranks that were gone", "left", "", "hang", "gone"),
+        (
+            "rank 1 raised RuntimeError: DDP expects same model across all ranks",
+            "raised",
+            "",
+            "start-differs",
+            "same model",
+        ),
+        (
+            "rank 1 was killed by SIGABRT",
+            "killed",
+            "Received data size doesn't match expected size",
+            "mismatch",
+            "another collective",
+        ),
+        (
+            "rank 1 raised RuntimeError",
+            "raised",
+            "parameters that were not used in "
+            "producing loss ...\nParameters which did not receive grad for rank 0: head.weight"
+            "\nx",
+            "not-trained",
+            "head.weight",
+        ),
+    ],
+)
+def test_how_a_run_ended_is_a_finding(tmp_path, text, kind, details, code, words):
+    found = ended(RankError(text, 1, details, kind), tmp_path)
+    assert found.code == code and words in found.says
+
+
+class Frame:
+    """A line of a file where a rank stands."""
+
+    def __init__(self, path, line):
+        self.f_code, self.f_lineno = type("code", (), {"co_filename": str(path)}), line
+
+
+@pytest.mark.parametrize(
+    "name, text, idle, expected",
+    [
+        ("train.py", "total = sum(numbers)", True, False),  # it computes, or sleeps
+        ("train.py", "handle.wait()", True, True),
+        ("site-packages/torch/distributed/c10d.py", "x", False, True),
+        ("site-packages/torch/autograd/graph.py", "x", True, True),  # DDP's backward
+        ("site-packages/torch/autograd/graph.py", "x", False, False),  # a long backward
+    ],
+)
+def test_only_who_stands_in_a_collective_waits(tmp_path, name, text, idle, expected):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+    assert waits(Frame(path, 1), idle) == expected
+
+
+@pytest.mark.parametrize(
+    "stands, cause",
+    [
+        (["a.py, line 3", END], "it has fewer steps"),
+        (["a.py, line 3", "a.py, line 9"], "only some come to one"),
+        (["a.py, line 3", "a.py, line 3"], "left out a batch"),
+    ],
+)
+def test_a_hangs_cause_is_read_from_where_ranks_stand(tmp_path, stands, cause):
+    for rank, at in enumerate(stands):
+        text = json.dumps([at, "collective 2 is broadcast in a.py, line 3", 1, True])
+        (tmp_path / f"stands-{rank}").write_text(text)
+    found = ended(RankError("rank 0 had not finished", 0, "", "hung"), tmp_path)
+    assert found.code == "hang" and cause in found.cause
+    assert "after 1 update" in found.says
+
+
+@pytest.mark.parametrize(
+    "kind, cause", [("killed", "want of memory"), ("exited", "as os._exit does")]
+)
+def test_a_process_that_ended_is_no_error_of_the_code(tmp_path, kind, cause):
+    found = ended(RankError("rank 1 ended", 1, "", kind), tmp_path)
+    assert found.code == "exception" and cause in found.cause
