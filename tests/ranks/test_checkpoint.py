@@ -2,9 +2,7 @@ import errno
 import hashlib
 import io
 import os
-import pickle
 import random
-import resource
 import signal
 import socket
 import subprocess
@@ -89,10 +87,10 @@ def test_a_checkpoint_may_be_read_by_whoever_may_read_a_new_file(path):
     assert path.stat().st_mode == (path.parent / "ordinary").stat().st_mode
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o400, 0o666])
 def test_the_next_save_keeps_the_mode_and_shows_nobody_more_meanwhile(
-    path, monkeypatch, mode
+    path, monkeypatch
 ):
+    mode = 0o660  # the umask forbids others to write, and lets them read
     fsync, written = os.fsync, []
 
     def noted(handle):
@@ -107,12 +105,9 @@ def test_the_next_save_keeps_the_mode_and_shows_nobody_more_meanwhile(
     assert written[0] & ~mode == 0
 
 
-@pytest.mark.parametrize("before", [{"old": 1}, None])
-def test_a_save_goes_through_a_symlink_to_its_file(path, before):
+def test_a_save_goes_through_a_symlink_to_the_file_that_it_will_be(path):
     folder = path.parent / "runs"
     folder.mkdir()
-    if before:
-        save(folder / "run3.pt", before)
     path.symlink_to("runs/run3.pt")
     save(path, some_state())
     assert path.is_symlink() and os.listdir(folder) == ["run3.pt"]
@@ -209,6 +204,7 @@ def killed_in_the_middle_of_saves(path, kills):
 
 
 def test_a_kill_at_any_instant_leaves_the_old_file_or_the_new(path):
+    # 5 s: files of 20 MB and kills at random see what no list of system calls shows
     def alone():
         dist.destroy_process_group()  # its threads are not in a copy
         killed_in_the_middle_of_saves(str(path), KILLS)
@@ -220,45 +216,26 @@ FULL = ": the disk may be full; .*pt is as it was"
 
 
 @pytest.mark.parametrize(
-    "call, code, more",
+    "code, more",
     [
-        ("fsync", errno.EIO, "$"),
-        ("replace", errno.EIO, "$"),  # that is no full disk
-        ("fsync", errno.ENOSPC, FULL),
-        ("fsync", errno.EDQUOT, FULL),
+        (errno.EIO, "$"),  # that is no full disk
+        (errno.ENOSPC, FULL),
+        (errno.EDQUOT, FULL),
+        (errno.EFBIG, FULL),
     ],
 )
 def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(
-    path, monkeypatch, call, code, more
+    path, monkeypatch, code, more
 ):
-    def fail(*_):
+    def fail(_):
         raise OSError(code, "no")
 
     save(path, some_state())
     old = path.read_bytes()
-    monkeypatch.setattr(os, call, fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match=rf"^\[Errno {code}\] no{more}"):
         save(path, some_state(seed=1))
     assert path.read_bytes() == old and os.listdir(path.parent) == ["model.pt"]
-
-
-def test_a_full_disk_says_so_and_leaves_the_old_file(path):
-    def fill(path):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))  # SIGXFSZ is ignored
-        try:
-            save(path, {"W": torch.zeros(10**6)})
-        except OSError as error:
-            return type(error).__name__, error.errno, str(error)
-
-    save(path, some_state())
-    [report] = run_ranks(fill, 1, str(path))
-    assert report == (
-        "OSError",
-        errno.EFBIG,
-        f"[Errno 27] File too large: the disk may be full; {path} is as it was",
-    )
-    assert same(load(path), some_state())
-    assert os.listdir(path.parent) == ["model.pt"]
 
 
 def test_missing_files_and_folders_are_missing_as_usual(path):
@@ -291,8 +268,7 @@ def written_for(path):
 
 def test_what_a_killed_save_left_is_swept(path):
     dead, mine = dead_pid(), written_for(path)
-    for thread in dead, 7:
-        (path.parent / f"{mine}{dead}-{thread}").write_text("half a file")
+    (path.parent / f"{mine}{dead}-7").write_text("half a file")
     save(path, {})
     assert os.listdir(path.parent) == ["model.pt"]
 
@@ -304,12 +280,10 @@ def test_what_others_write_is_left_alone(path, monkeypatch):
         elsewhere = written_for(path)
     kept = [
         f"{mine}{living}-{living}",  # a living process
-        f"{mine}{os.getpid()}-1",  # another thread of this one
         f"{elsewhere}{dead}-{dead}",  # living, perhaps, on another host
         f"{written_for(path.with_name('other.pt'))}{dead}-{dead}",
         f"{mine}{dead}",
         f"{mine}x-1",
-        f"{mine[1:]}{dead}-{dead}",
     ]
     for name in kept:
         (path.parent / name).touch()
@@ -352,7 +326,10 @@ def test_a_flipped_bit_is_seen_before_anything_is_unpacked(path, nothing_is_unpa
 
 
 SIZE = "model.pt should have 1000 bytes after its first line, has {}$"
-OTHER = "model.pt does not begin as a checkpoint of ours does, 'manual_dp checkpoint 1'"
+OTHER = (
+    "model.pt does not begin as a checkpoint of ours does, 'manual_dp checkpoint 1'; "
+    r"for a file of torch.save, use torch.load\(path, weights_only=True\)$"
+)
 THOUSAND = with_first_line(bytes(1000))
 
 
@@ -360,17 +337,12 @@ THOUSAND = with_first_line(bytes(1000))
     "data, message",
     [
         (THOUSAND[:-1], SIZE.format(999)),
-        (THOUSAND[:-1000], SIZE.format(0)),
         (THOUSAND + b"x", SIZE.format(1001)),
         (b"", "model.pt is empty$"),
-        (THOUSAND[:40], OTHER),
         (with_first_line(b"")[:-1], OTHER),
-        (bytes(1000), OTHER),
         (b"manual_dp checkpoint 2 0 " + b"0" * 64 + b"\n", OTHER),
-        (b"\n", OTHER),
         (b"\xff\xfe\x80" * 100, OTHER),
         (b" " + THOUSAND, OTHER),
-        (b"hello, world\n", OTHER),
     ],
 )
 def test_a_file_of_another_size_or_program_is_refused(
@@ -378,16 +350,6 @@ def test_a_file_of_another_size_or_program_is_refused(
 ):
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=message):
-        load(path)
-
-
-def test_a_file_of_torch_save_is_refused_with_a_hint(path):
-    torch.save({"W": torch.ones(2)}, path)
-    with pytest.raises(
-        CheckpointError,
-        match=r"model.pt does not begin .* for a file "
-        r"of torch.save, use torch.load\(path, weights_only=True\)",
-    ):
         load(path)
 
 
@@ -399,34 +361,23 @@ class RunsCode:
         return os.mkdir, (str(self.marker),)
 
 
-def packed_by_torch(thing):
-    packed = io.BytesIO()
-    torch.save(thing, packed)
-    return packed.getvalue()
-
-
-@pytest.mark.parametrize(
-    "pack", [packed_by_torch, lambda thing: pickle.dumps(thing, 2)]
-)
-def test_a_file_with_code_and_the_right_hash_runs_nothing(path, pack):
-    marker = path.parent / "marker"
-    path.write_bytes(with_first_line(pack({"W": RunsCode(marker)})))
+def test_a_file_with_code_and_the_right_hash_runs_nothing(path):
+    marker, packed = path.parent / "marker", io.BytesIO()
+    torch.save({"W": RunsCode(marker)}, packed)
+    path.write_bytes(with_first_line(packed.getvalue()))
     with pytest.raises(
         CheckpointError,
-        match="model.pt may hold tensors, numbers, "
-        "strings, lists and dicts, but not (posix.mkdir|this)",
+        match="model.pt may hold tensors, numbers, strings, lists and dicts, but not "
+        "posix.mkdir",
     ) as caught:
         load(path)
     assert not marker.exists()
     # torch's own text would advise to load it all the same
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
-    with pytest.raises(FileNotFoundError):  # and it would have run
-        pickle.loads(pickle.dumps(RunsCode(marker / "deep")))
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"PK\x03\x04 and no more", b"\x80\x02}."])
-def test_rubbish_with_the_right_hash_is_refused(path, data):
-    path.write_bytes(with_first_line(data))
+def test_rubbish_with_the_right_hash_is_refused(path):
+    path.write_bytes(with_first_line(b"x"))
     with pytest.raises(CheckpointError, match=r"model.pt may hold .* but not this \("):
         load(path)
 
@@ -441,8 +392,6 @@ def test_save_refuses_what_load_would_refuse(path):
         r"not numpy\..*scalar",
     ):
         save(path, {"loss": numpy_float})
-    with pytest.raises(CheckpointError, match="model.pt .* but not .*checkpoint.RunsC"):
-        save(path, {"run": RunsCode})
     assert path.read_bytes() == old and os.listdir(path.parent) == ["model.pt"]
 
 
@@ -506,8 +455,6 @@ def test_an_error_of_one_rank_reaches_every_rank(path):
         )
     with pytest.raises(RankError, match="rank 0 raised FileNotFoundError"):
         run_ranks(save, 3, nowhere, {}, timeout=20)
-    with pytest.raises(RankError, match="rank 1 raised FileNotFoundError"):
-        run_ranks(lambda: load(f"{path}-{dist.get_rank()}"), 3, timeout=20)
 
 
 def test_ranks_that_read_different_files_are_named(path):
@@ -540,18 +487,3 @@ def test_ranks_that_save_to_different_files_are_named_and_nothing_is_written(pat
         for rank in range(3)
     ]
     assert os.listdir(path.parent) == []
-
-
-def test_ranks_of_which_one_saves_and_one_loads_are_named(path):
-    def save_or_load():
-        return told(load, path) if dist.get_rank() else told(save, path, {})
-
-    save(path, {})
-    assert run_ranks(save_or_load, 2, timeout=20) == [
-        (
-            "CheckpointError",
-            f"could not {call} {path}: path is missing on rank 1, {path} on "
-            "rank 0; give every rank the same",
-        )
-        for call in ("save", "load")
-    ]

@@ -1,6 +1,5 @@
 """What run_ranks promises to its caller: values back, and refusals in words."""
 
-import functools
 import math
 import os
 import signal
@@ -24,15 +23,13 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 # values there and back
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
-def test_results_come_in_the_order_of_ranks(world_size):
+def test_results_come_in_the_order_of_ranks():
     def who():
         names = "RANK", "LOCAL_RANK", "WORLD_SIZE"
         return [dist.get_rank(), dist.get_world_size(), *map(os.environ.get, names)]
 
-    assert run_ranks(who, world_size) == [
-        [rank, world_size, str(rank), str(rank), str(world_size)]
-        for rank in range(world_size)
+    assert run_ranks(who, 3) == [
+        [rank, 3, str(rank), str(rank), "3"] for rank in range(3)
     ]
 
 
@@ -57,33 +54,14 @@ def test_values_of_every_kind_come_back():
 
     def values(pair):
         rank = dist.get_rank()
-        return {
-            "none": None,
-            "tensor": torch.arange(3.0) + rank,
-            "pair": pair,
-            "own": Pair(rank),
-            "closure": lambda x: x + rank,
-            "nan": math.nan,
-        }
+        return pair, Pair(rank), lambda x: x + rank, torch.arange(3.0) + rank
 
     for rank, result in enumerate(run_ranks(values, 2, Pair("here"))):
-        assert result["none"] is None and math.isnan(result["nan"])
-        assert result["tensor"].tolist() == [rank, rank + 1, rank + 2]
-        assert isinstance(result["pair"], Pair) and result["pair"].left == "here"
-        assert isinstance(result["own"], Pair) and result["own"].left == rank
-        assert result["closure"](10) == 10 + rank
-
-
-@pytest.mark.parametrize(
-    "function, args, value",
-    [
-        (int, (), 0),
-        (functools.partial(pow, 2), (5,), 32),
-        ("a-b".split, ("-",), ["a", "b"]),
-    ],
-)
-def test_whatever_can_be_called_is_a_function(function, args, value):
-    assert run_ranks(function, 2, *args) == [value] * 2
+        pair, own, closure, tensor = result
+        assert isinstance(pair, Pair) and pair.left == "here"
+        assert isinstance(own, Pair) and own.left == rank
+        assert closure(10) == 10 + rank
+        assert tensor.tolist() == [rank, rank + 1, rank + 2]
 
 
 def test_fifty_megabytes_come_back():
@@ -104,6 +82,7 @@ def test_the_folder_may_have_any_name(tmp_path, monkeypatch):
 
 def test_a_script_needs_no_main_guard_and_leaves_nothing(start_python, monkeypatch):
     # nor do warnings stop it that are errors, in the nursery too
+    # 5 s: only here does a Python start that has imported nothing yet
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     process, folder = start_python("""
 import sys
@@ -182,12 +161,6 @@ def test_a_signal_that_interrupts_a_launch_may_launch_ranks_itself():
         assert run_ranks(lambda: 7, 1) == [7]
 
 
-def test_a_launch_works_after_a_killed_one():
-    for _ in range(3):
-        error_of(lambda: os.kill(os.getpid(), signal.SIGKILL))
-        assert run_ranks(dist.get_rank, 2) == [0, 1]
-
-
 def test_a_launch_goes_on_when_the_nursery_is_killed_and_the_next_gets_a_new_one():
     def kill():
         if dist.get_rank() == 0:
@@ -228,9 +201,8 @@ def test_open_files_do_not_pile_up():
 
     run_ranks(int, 1)
     before = count()
-    for _ in range(3):
-        run_ranks(int, 2)
-        error_of(lambda: os._exit(1))
+    run_ranks(int, 2)
+    error_of(lambda: os._exit(1))
     assert count() == before
 
 
@@ -244,8 +216,6 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
         TypeError, match="function and args must be sent .* cannot pickle"
     ):
         run_ranks(lambda: lock, 2)
-    with pytest.raises(TypeError, match="function and args must be sent"):
-        run_ranks(print, 2, (number for number in range(3)))
 
 
 @pytest.mark.parametrize(
@@ -253,29 +223,23 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(monkeypatch):
     [
         ({"function": 3}, TypeError, "function must be callable, got int"),
         ({"world_size": 0}, ValueError, "from 1 to 256, got 0"),
-        ({"world_size": -1}, ValueError, "from 1 to 256, got -1"),
         ({"world_size": 257}, ValueError, "from 1 to 256, got 257"),
         ({"world_size": True}, ValueError, "got True"),
         ({"world_size": 2.0}, ValueError, r"got 2\.0"),
-        ({"world_size": "2"}, ValueError, "got '2'"),
         (
             {"timeout": 0},
             ValueError,
             r"timeout must be seconds from 0 to 10\*\*6, got 0",
         ),
-        ({"timeout": -1}, ValueError, "got -1"),
         ({"timeout": math.nan}, ValueError, "got nan"),
-        ({"timeout": math.inf}, ValueError, "got inf"),
         ({"timeout": True}, ValueError, "got True"),
         ({"timeout": "9"}, ValueError, "got '9'"),
-        ({"timeout": None}, ValueError, "got None"),
         ({"timeout": 10**6 + 1}, ValueError, "got 1000001"),
         (
             {"backend": "mpi"},
             ValueError,
             "backend must be one of .*gloo.*nccl.*, got 'mpi'",
         ),
-        ({"backend": None}, ValueError, "backend must be one of"),
     ],
 )
 def test_bad_arguments_are_refused_before_anything_starts(

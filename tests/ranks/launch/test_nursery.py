@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_no_rank_outlives_the_process_that_watches_it(number, tmp_path, monkeypatch):
+    # 4 s until we give up a warden that hangs; only here does one die before its ranks
     def kill(folder, number):
         Path(folder, f"pid-{dist.get_rank()}").write_text(str(os.getpid()))
         dist.barrier()
@@ -125,6 +126,7 @@ def ends_with_all_that_it_started(process, number, folder):
 
 
 def test_a_caller_that_is_interrupted_terminated_or_killed_leaves_no_rank(start_python):
+    # 20 s: only here does a caller end, with ranks of all kinds that are stuck
     interrupted, folder = start_python(
         STUCK
         + """

@@ -85,10 +85,8 @@ def test_it_needs_no_torch_and_nothing_of_the_course():
 @pytest.mark.parametrize(
     "how, code",
     [
-        ("lambda: os._exit(0)", 0),
         ("lambda: os._exit(77)", 77),
         ("lambda: os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-        ("lambda: os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
     ],
 )
 def test_the_status_of_a_child_is_seen_and_left_to_be_reaped(how, code):
@@ -115,15 +113,7 @@ def test_where_there_is_no_waitid_a_child_is_reaped_as_it_is_seen():
         """) == [None, 7, True]
 
 
-@pytest.mark.parametrize(
-    "number, name",
-    [
-        (signal.SIGKILL, "SIGKILL"),
-        (11, "SIGSEGV"),
-        (40, "signal 40"),
-        (999, "signal 999"),
-    ],
-)
+@pytest.mark.parametrize("number, name", [(11, "SIGSEGV"), (999, "signal 999")])
 def test_a_signal_has_a_name_or_its_number(number, name):
     assert processes.signal_name(number) == name
 

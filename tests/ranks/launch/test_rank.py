@@ -243,13 +243,10 @@ def test_a_rank_that_closes_its_files_ends_in_an_error(capsys):
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("stream", [None, "closed", object()])
-def test_a_rank_may_put_anything_in_the_place_of_its_streams(stream):
+def test_a_rank_may_put_anything_in_the_place_of_its_streams():
     def replace():
-        if stream == "closed":
-            sys.stdout.close()
-        else:
-            sys.stdout = sys.stderr = stream
+        sys.stdout.close()
+        sys.stderr = None
         return 1
 
     assert run_ranks(replace, 2, timeout=SOON) == [1, 1]
@@ -259,10 +256,6 @@ def remove_the_folder():
     import shutil
 
     shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/1")))
-
-
-def write_no_more():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def open_no_more():
@@ -276,8 +269,6 @@ def spoil_builtins():
 @pytest.mark.parametrize(
     "spoil, why, text",
     [
-        (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine"),
-        (write_no_more, r"OSError: \[Errno 27\] File too large", "mine"),
         (
             open_no_more,
             r"OSError: \[Errno 24\] Too many open files: '/.*error-0'",
@@ -286,7 +277,7 @@ def spoil_builtins():
         (spoil_builtins, r"TypeError: 'NoneType' object is not callable", "mine"),
         (remove_the_folder, "FileNotFoundError: .*'/.*error-0'", "mine \u4e2d" * 10**5),
     ],
-    ids=["removed", "full", "no file left", "builtins", "long"],
+    ids=["no file left", "builtins", "removed, and long"],
 )
 def test_an_error_that_cannot_be_written_down_is_told_all_the_same(spoil, why, text):
     def fail():

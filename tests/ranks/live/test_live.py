@@ -40,11 +40,6 @@ def test_every_rank_knows_its_number_and_the_group_is_open():
         )
 
 
-def test_each_rank_draws_numbers_of_its_own():
-    with Ranks(2) as ranks:  # tests/ranks/launch/test_rank.py: all kinds of numbers
-        assert ranks.run("torch.initial_seed()") == [0, 1]
-
-
 def test_one_rank_is_enough():
     with Ranks(1) as ranks:
         assert str(ranks) == "1 rank runs: 0 (gloo)."
@@ -118,27 +113,16 @@ def test_push_gives_every_rank_its_own_copy():
         )
         with pytest.raises(TypeError, match="the values cannot be sent.*_thread.lock"):
             ranks.push(lock=ranks._one_at_a_time)
-        large = torch.rand(3_000_000, dtype=torch.float64)  # 24 MB
-        ranks.push(X=large)
-        assert all(torch.equal(got, large) for got in ranks["X"])
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ((0,), "world_size must be a whole number from 1 to 256, got 0"),
-        (("4",), "world_size must be a whole number"),
-        ((2, True, "mpi"), "backend must be one of"),
-    ],
-)
-def test_ranks_that_cannot_be_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Ranks(*arguments)
+def test_ranks_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="world_size must be .* from 1 to 256, got 0"):
+        Ranks(0)
 
 
 def test_only_ranks_that_there_are_can_be_asked():
     with Ranks(2) as running:
-        for ranks in [], [2], [-1], [0, 0], ["0"], [True, 1]:
+        for ranks in [], [2], [0, 0]:
             with pytest.raises(
                 ValueError, match="ranks must be some of 0 to 1, each once"
             ):
@@ -172,13 +156,6 @@ def test_ranks_that_nobody_holds_any_more_are_gone():
     del ranks
     gc.collect()
     assert until(lambda: not alive())
-
-
-def test_several_ranks_run_side_by_side():
-    with Ranks(2) as one, Ranks(3) as other:
-        one.run("x = 1")
-        assert one.run("dist.get_world_size()") == [2, 2]
-        assert other.run("dist.get_world_size(), 'x' in globals()") == [(3, False)] * 3
 
 
 def test_what_the_ranks_leave_running_is_gone_when_they_are_closed():
@@ -232,6 +209,7 @@ def test_ranks_start_and_answer_at_once():
 
 
 def test_200_cells_leave_no_more_memory_files_or_threads():
+    # 4 s: what a cell leaves shows only after many
     def state(ranks, folder):
         here = psutil.Process()
         processes = [here, *map(psutil.Process, ranks.run("os.getpid()"))]

@@ -6,7 +6,6 @@ import signal
 
 import psutil
 import pytest
-import torch
 from forks import run_all  # notebooks/tools, which pyproject.toml puts on the path
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
@@ -180,29 +179,15 @@ except RankError as error:
         ("%ranks 2 3", "%ranks takes one number"),
         ("%ranks four", "whole numbers, not four"),
         ("%ranks stop 2", "whole numbers, not stop 2"),
-        ("%ranks 2.5", "whole numbers, not 2.5"),
         ("%ranks 0", "world_size must be a whole number from 1 to 256"),
-        ("%ranks 257", "world_size must be a whole number from 1 to 256"),
-        ("%ranks 2 --backend mpi", "backend must be one of"),
-        ("%ranks 2 --deadline 3", "unrecognized"),
-        ("%ranks 2 --timeout soon", "invalid float"),
         ("%%ranks one", "whole numbers, not one"),
-        ("%%ranks --deadline 3", "unrecognized"),
         ("%%ranks --timeout 0", "timeout must be seconds"),
         ("%%ranks 2", "ranks must be some of 0 to 1"),
-        ("%%ranks 0 0", "ranks must be some of"),
     ],
 )
 def test_what_cannot_be_is_refused_and_the_ranks_run_on(two, line, message):
     two("%%ranks\nkept = rank")
     assert message in two(f"{line}\n1" if line.startswith("%%") else line)
-    assert two("%%ranks\nkept") == "rank 0: 0\nrank 1: 1\n"
-
-
-def test_nccl_is_refused_without_gpus_before_the_running_ranks_end(two):
-    two("%%ranks\nkept = rank")
-    if not torch.cuda.is_available():
-        assert "nccl needs a GPU for each rank" in two("%ranks 2 --backend nccl")
     assert two("%%ranks\nkept") == "rank 0: 0\nrank 1: 1\n"
 
 
@@ -238,6 +223,7 @@ def test_an_interrupt_is_raised_in_the_notebook_and_new_ranks_follow(two):
 
 
 def test_ranks_end_with_a_kernel_that_is_restarted_or_killed(tmp_path):
+    # 10 s: only here does a kernel end that has ranks
     kernel = Kernel(tmp_path)
 
     def restart():
