@@ -286,28 +286,15 @@ def train_batch(random, train_batch):
 def stepwise(random, stepwise):
     """Hand over a step that is right, one that is halved, and some that fail once."""
     params = init_params("he", draws.generator(random), torch.float64)
-    (X, y), lr, w = draws.images(random, 4), random.uniform(0.05, 0.1), torch.ones(4)
+    X, y = draws.images(random, 4)
+    lr = random.uniform(0.05, 0.1)
     say = about(f"4 rows, 3 devices, lr {lr:.3f}, 3 steps")
+    short = _fall_short(params, X, y, lr, 3)
 
-    halves, one = [], params  # by how much three half steps fall short
-    for _ in range(3):
-        grads = _grads(one, X, y, w)
-        one = [p - lr / 2 * grad for p, grad in zip(one, grads)]
-        halves.append(lr / 2 * float(max(grad.abs().max() for grad in grads)))
-
-    def far(factor=1, at=0, ranks=()):
-        calls = []
-
-        def step(X, y, device_params, devices, lr):
-            right_step(X, y, device_params, devices, factor * lr)
-            calls.append("called")
-            if len(calls) == at:
-                for rank in ranks:
-                    device_params[rank][2].data += 0.5
-
+    def far(step):
         return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
 
-    got = far()
+    got = far(right_step)
     yield say(
         "the step is right; the largest difference",
         got,
@@ -321,11 +308,11 @@ def stepwise(random, stepwise):
     )
     yield say(
         "the step is halved; the largest difference",
-        far(0.5),
-        max(halves),
+        far(_half_step),
+        max(short),
         {
             "the single device took the step that is tested: it takes train_batch": 0.0,
-            "this is the last step's: keep the largest of all steps": halves[-1],
+            "this is the last step's: keep the largest of all steps": short[-1],
             "these are two runs: let the single device start from the replicas, at "
             "each step anew": True,
         },
@@ -334,10 +321,39 @@ def stepwise(random, stepwise):
     for at, ranks in (1, (0, 1, 2)), (3, (0,)), (3, (1,)), (3, (2,)):
         yield say(
             f"step {at} adds 0.5 on ranks {ranks}; the largest difference",
-            far(1, at, ranks),
+            far(_Failing(at, ranks)),
             0.5,
             {"look at every replica, after every step, and keep the largest": True},
         )
+
+
+def _fall_short(params, X, y, lr, steps):
+    """Return by how much each of some half steps falls short of a whole one."""
+    short = []
+    for _ in range(steps):
+        grads = _grads(params, X, y, torch.ones(len(X)))
+        params = [p - lr / 2 * grad for p, grad in zip(params, grads)]
+        steepest = max(float(grad.abs().max()) for grad in grads)
+        short.append(lr / 2 * steepest)
+    return short
+
+
+def _half_step(X, y, device_params, devices, lr):
+    right_step(X, y, device_params, devices, lr / 2)
+
+
+class _Failing:
+    """A right step; but its call number `at` moves a weight on each of `ranks`."""
+
+    def __init__(self, at, ranks):
+        self.at, self.ranks, self.calls = at, ranks, 0
+
+    def __call__(self, X, y, device_params, devices, lr):
+        right_step(X, y, device_params, devices, lr)
+        self.calls += 1
+        if self.calls == self.at:
+            for rank in self.ranks:
+                device_params[rank][2].data += 0.5
 
 
 @exercise("ps1/weighted_train_batch", points=5, seconds=90)
@@ -347,76 +363,90 @@ def weighted_train_batch(random, weighted_train_batch):
 
 
 def _two_steps(random, train, weighted=False):
-    """Compare some weights of every replica, the loss, who saw what."""
+    """Take two steps on 3, 2, 4 devices and on one; compare each.
+
+    train: called with (X, y, weights of the rows, replicas, devices, lr). weighted: are
+    the weights not all 1?
+    """
     for k, sizes in (3, (7, 4)), (2, (5, 4)), (4, (3, 6)), (1, (4, 4)):
         devices, lr = try_devices(k), random.uniform(0.05, 0.2)
-        stale = 0 if weighted or k < 3 else random.uniform(0.5, 1)
+        stale = 0  # what stands in .grad before the first step
+        if k > 2 and not weighted:
+            stale = random.uniform(0.5, 1)
         params = init_params("he", draws.generator(random), torch.float64)
         replicas = [draws.replica(params, device) for device in devices]
         if stale:
             for p in sum(replicas, []):
-                p.grad = torch.full_like(p, stale)  # as an interrupted step leaves it
+                p.grad = torch.full_like(p, stale)
         for number, n in enumerate(sizes, 1):
-            (X, y), w = draws.images(random, n), torch.ones(n, dtype=torch.float64)
+            X, y = draws.images(random, n)
+            w, of_weights = torch.ones(n, dtype=torch.float64), ""
             if weighted:
                 w = rand(random, n) + 1.5
-                w[n - n // 3 :] = 0
+                w[n - n // 3 :] = 0  # padding
+                of_weights = f" of weights {shorten(w)}"
             with draws.calls_of_lenet() as calls:
                 got = train(X.clone(), y.clone(), w.clone(), replicas, devices, lr)
-            # a second look at the loss, without gradients, may be anybody's
-            calls = [call for call in calls if call.gradients]
-            of_weights = f" of weights {shorten(w)}" if weighted else ""
             say = about(
                 f"{n} rows{of_weights}, "
                 f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}"
             )
-            grads, size, whole = _grads(params, X, y, w), -(-n // k), float(w.sum())
-            means = _grads(params, X, y, w, k)
-            unweighted = weighted and _grads(params, X, y, torch.ones_like(w))
-            added = False  # what was left in .grad is added in the first step
+            grads = _grads(params, X, y, w)
+            hints = _slips(params, X, y, w, k)
+            if weighted:
+                ones = torch.ones_like(w)
+                unweighted = _grads(params, X, y, ones)
+                hints["the weights of the rows are left out"] = unweighted
             if stale and number == 1:
-                added = [g + k * stale / n for g in grads]
-            yield from _weights(
-                say,
-                replicas,
-                params,
-                grads,
-                lr,
-                {
-                    f"the step is {whole:.4g} times too large: divide the summed "
-                    "gradient by the rows of the minibatch, or by the sum of their "
-                    "weights": whole,
-                    "divide by the rows of the minibatch, or by the sum of their "
-                    "weights, not as if all shards were full": whole / (size * k),
-                    "every shard counts alike: a mean of means": means,
-                    "each rank takes the mean of its losses, and sgd divides again: "
-                    "let each rank sum": [g * k / whole for g in means],
-                    "the weights of the rows are left out": unweighted,
+                hints[
                     "the gradients held numbers before the step, as an interrupted one "
-                    "leaves them, and these were added: clear them at the "
-                    "start": added,
-                },
-                random,
-            )
+                    "leaves them, and these were added: clear them at the start"
+                ] = [g + k * stale / n for g in grads]
+            yield from _weights(say, replicas, params, grads, lr, hints, random)
             yield _loss(say, got, [X, y, w], params, k)
-            # a row of weight 0 may be seen or not
-            rows = [[] for _ in range(k + 1)]  # the last list: of other weights
-            for row in w.nonzero().flatten().tolist():
-                rows[row // size].append(row)
-            seen = []
-            for own in draws.rows_seen(calls, replicas, X):
-                seen.append(sorted(row for row in set(own) if w[row]))
-            yield say(
-                "rows that went through each replica's weights, and through others",
-                seen,
-                rows,
-                {"every replica works on its own shard, and on no other": True},
-            )
+            yield _who_saw_what(say, calls, replicas, X, w)
             params = [p - lr * g for p, g in zip(params, grads)]
-    yield draws.together(
-        lambda X, *more: train(X, more[0], torch.ones(len(X)), *more[1:], 0.1),
-        params,
-        random,
+
+    def work(X, y, replicas, devices):
+        train(X, y, torch.ones(len(X)), replicas, devices, 0.1)
+
+    yield draws.together(work, params, random)
+
+
+def _slips(params, X, y, w, k):
+    """Return {hint: the gradients with which replicas step that make this mistake}."""
+    grads, means = _grads(params, X, y, w), _grads(params, X, y, w, k)
+    whole = float(w.sum())
+    size = -(-len(X) // k)  # of a full shard
+    full = size * k
+    return {
+        f"the step is {whole:.4g} times too large: divide the summed "
+        "gradient by the rows of the minibatch, or by the sum of their "
+        "weights": [g * whole for g in grads],
+        "divide by the rows of the minibatch, or by the sum of their "
+        "weights, not as if all shards were full": [g * whole / full for g in grads],
+        "every shard counts alike: a mean of means": means,
+        "each rank takes the mean of its losses, and sgd divides again: "
+        "let each rank sum": [g * k / whole for g in means],
+    }
+
+
+def _who_saw_what(say, calls, replicas, X, w):
+    """Compare which rows went through which replica; those of weight 0 need not."""
+    size = -(-len(X) // len(replicas))  # of a full shard
+    rows = [[] for _ in (*replicas, "others")]
+    for row in w.nonzero().flatten().tolist():
+        rows[row // size].append(row)
+    # a second look at the loss, without gradients, may be anybody's
+    calls = [call for call in calls if call.gradients]
+    seen = []
+    for own in draws.rows_seen(calls, replicas, X):
+        seen.append(sorted(row for row in set(own) if w[row]))
+    return say(
+        "rows that went through each replica's weights, and through others",
+        seen,
+        rows,
+        {"every replica works on its own shard, and on no other": True},
     )
 
 
@@ -437,7 +467,7 @@ def _grads(params, X, y, w, k=1):
 def _weights(say, replicas, params, grads, lr, hints, random):
     """Compare ten numbers of each parameter of each replica; hint from all of them.
 
-    hints: {what it looks like: gradients, a factor for the right ones, or a bool}.
+    grads: the right ones. hints: {what it looks like: gradients}.
     """
     # where this step moves the weights most, and anywhere
     places = []
@@ -448,25 +478,21 @@ def _weights(say, replicas, params, grads, lr, hints, random):
     def some(params):
         return [p.detach().flatten()[at].tolist() for p, at in zip(params, places)]
 
-    def like(hint):
-        if isinstance(hint, bool):
-            return hint
-        step = hint if isinstance(hint, (list, tuple)) else [hint * g for g in grads]
+    def after(step):  # of every replica, if all step with these gradients
         return [some([p - lr * g for p, g in zip(params, step)])] * len(replicas)
 
     got = [some(replica) for replica in replicas]
     differ = not close(got, [got[0]] * len(got))
-    hints = {
-        "replicas differ: each must step with the sum over all": differ,
-        **{hint: like(how) for hint, how in hints.items()},
-    }
-    for rank, (replica, truth) in enumerate(zip(got, like(1))):
+    looks = {"replicas differ: each must step with the sum over all": differ}
+    for hint, step in hints.items():
+        looks[hint] = after(step)
+    for rank, (replica, truth) in enumerate(zip(got, after(grads))):
         for i, (mine, right) in enumerate(zip(replica, truth)):
             yield say(
                 f"ten numbers of parameter {i} of replica {rank}",
                 mine,
                 right,
-                hints,
+                looks,
                 whole=got,
             )
 

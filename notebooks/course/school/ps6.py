@@ -180,75 +180,82 @@ def sync_batch_norm(random, SyncBatchNorm, *, k):
 
 
 def _forward(say, norm, xs, y, *statistics):
-    x, k, m = torch.cat(xs), len(xs), norm.momentum
-    mean, var = x.mean(0), x.var(0, False)
+    """Compare y and the running statistics of a step in which the ranks hold xs.
+
+    norm: torch's own, before the step, which it takes here on all rows.
+    """
+    k, m, sizes = len(xs), norm.momentum, [len(part) for part in xs]
+    x = torch.cat(xs)
+    mean, biased, unbiased = x.mean(0), x.var(0, unbiased=False), x.var(0)
     old_mean, old_var = norm.running_mean.clone(), norm.running_var.clone()
     right = norm(x)
     new_mean, new_var = norm.running_mean, norm.running_var
+
+    of_own_rows = []
+    for part in xs:
+        own = part.mean(0), part.var(0, unbiased=False)
+        of_own_rows.append(_affine(norm, part, *own))
+    of_unbiased = _affine(norm, x, mean, unbiased).split(sizes)
     yield say(
         "y",
         y,
-        right.split(list(map(len, xs))),
+        right.split(sizes),
         {
-            "every rank normalises with the statistics of its own rows": [
-                _affine(norm, part, part.mean(0), part.var(0, False)) for part in xs
-            ],
+            "every rank normalises with the statistics of its own rows": of_own_rows,
             "y takes the biased variance, divided by the rows, not by rows - "
-            "1": _affine(norm, x, mean, x.var(0)).split(list(map(len, xs))),
+            "1": of_unbiased,
         },
     )
+
+    swapped_mean = m * old_mean + (1 - m) * mean
+    swapped_var = m * old_var + (1 - m) * unbiased
+    var_of_biased = (1 - m) * old_var + m * biased
     yield say(
         "running_mean, then running_var, on each rank",
         statistics,
         [[new_mean] * k, [new_var] * k],
         {
             "momentum is the weight of what is new: (1 - momentum) * old + momentum * "
-            "new": [
-                [m * old_mean + (1 - m) * mean] * k,
-                [m * old_var + (1 - m) * x.var(0)] * k,
-            ],
+            "new": [[swapped_mean] * k, [swapped_var] * k],
             "running_var takes the unbiased variance: n / (n - 1) times the biased "
-            "one": [
-                [new_mean] * k,
-                [(1 - m) * old_var + m * var] * k,
-            ],
+            "one": [[new_mean] * k, [var_of_biased] * k],
         },
     )
 
 
-def _backward(say, norm, xs, factors, x_grad, *layer_grads):
-    sizes, x = list(map(len, xs)), torch.cat(xs).requires_grad_()
-    mean, var = x.mean(0), x.var(0, False)
-    losses = [
-        (part * f).sum()
-        for part, f in zip(_affine(norm, x, mean, var).split(sizes), factors)
-    ]
-    own, *right = zip(
-        *(
-            torch.autograd.grad(loss, [x, norm.weight, norm.bias], retain_graph=True)
-            for loss in losses
+def _backward(say, norm, xs, factors, x_grad, weight_grad, bias_grad):
+    """Compare each rank's gradients of the sum over ranks of (y * factors).sum()."""
+    sizes = [len(part) for part in xs]
+    x = torch.cat(xs).requires_grad_()
+    mean, var = x.mean(0), x.var(0, unbiased=False)
+    y = _affine(norm, x, mean, var)
+    of_x, of_weight, of_bias = [], [], []  # the gradients of each rank's own loss
+    for part, factor in zip(y.split(sizes), factors):
+        loss = (part * factor).sum()
+        grads = torch.autograd.grad(
+            loss, [x, norm.weight, norm.bias], retain_graph=True
         )
-    )
+        for kept, grad in zip((of_x, of_weight, of_bias), grads):
+            kept.append(grad)
+    deviation = (var + norm.eps).sqrt()
+    constants = [factor * norm.weight / deviation for factor in factors]
+    own_loss = [grad.split(sizes)[rank] for rank, grad in enumerate(of_x)]
     given = "the loss is the sum over ranks of (y * factors).sum();"
     yield say(
         f"{given} x.grad",
         x_grad,
-        sum(own).split(sizes),
+        sum(of_x).split(sizes),
         {
             "mean and variance are taken for constants; but they depend on x. The sum "
-            "over ranks must let gradients through": [
-                f * norm.weight / (var + norm.eps).sqrt() for f in factors
-            ],
+            "over ranks must let gradients through": constants,
             "only the own rank's loss sends something back. In backward, too, the "
-            "ranks' gradients must be added up": [
-                grad.split(sizes)[rank] for rank, grad in enumerate(own)
-            ],
+            "ranks' gradients must be added up": own_loss,
         },
     )
     yield say(
         f"{given} weight.grad and bias.grad, of the rank's own rows",
-        layer_grads,
-        right,
+        [weight_grad, bias_grad],
+        [of_weight, of_bias],
         {"adding up the ranks' gradients is DDP's work": True},
     )
 
@@ -393,23 +400,32 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
     ranks: the microbatches of each. weight: before the step. got: for each rank, what
     ddp_steps has seen. plain: is it one of SGD?
     """
+    what, wanted = "the weights on each rank", [right] * len(ranks)
+    got = [one["weight"] for one in got]
+    if not plain:
+        return say(what, got, wanted, linear.STEPPED)
     k, n, batches = len(ranks), len(ranks[0]), sum(ranks, [])
-    got, (means,) = [one["weight"] for one in got], linear.gradients([weight], batches)
-    hints = linear.STEPPED
-    if plain:
-        differ, of_means = unequal(got), [weight - lr * means] * k
-        small = k > 1 and [weight + (right - weight) / k] * k
-        hints = {
+    [means] = linear.gradients([weight], batches)
+    of_means = [weight - lr * means] * k
+    small = False
+    if k > 1:
+        small = [weight + (right - weight) / k] * k
+    return say(
+        what,
+        got,
+        wanted,
+        {
             "replicas differ: one stepped with a gradient that was not averaged. Step "
-            "after the last backward, whose forward stands outside of no_sync": differ,
+            "after the last backward, whose forward stands outside of "
+            "no_sync": unequal(got),
             f"the step is {k} times too small: DDP takes the mean over ranks, so a sum "
             "needs the factor world_size": small,
             "this is a mean of means: a row of a small microbatch counts "
             "more": of_means,
             "one step is wanted, after the last microbatch, and gradients are cleared "
             "once, before the first": n > 1,
-        }
-    return say("the weights on each rank", got, [right] * k, hints)
+        },
+    )
 
 
 def averages(say, n, got):

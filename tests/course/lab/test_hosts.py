@@ -70,6 +70,7 @@ def test_a_rank_killed_on_one_of_two_hosts_changes_no_bit(tmp_path, nothing_is_l
 
 
 def test_what_still_runs_ends_with_the_function_and_at_the_deadline(nothing_is_left):
+    # only a torchrun that never ends shows who ends it
     def leave(hosts, wait):
         run = hosts.type(typed(9, "sleep 1000"))
         if wait:

@@ -7,15 +7,11 @@ import torch
 
 from course.lab.rounds import RoundsError, run_rounds
 
-WORLD_SIZES = [1, 2, 3, 4, 7]
 
-
-def ranks(world_size, numbers=2):
-    """Return float64 tensors: element j of rank r is (j + 1) * 10^r."""
-    return [
-        torch.arange(1.0, numbers + 1, dtype=torch.float64) * 10**rank
-        for rank in range(world_size)
-    ]
+def ranks(world_size):
+    """Return a tensor for each rank: [1, 2], [10, 20], [100, 200] ..."""
+    numbers = torch.tensor([1, 2], dtype=torch.float64)
+    return [numbers * 10**rank for rank in range(world_size)]
 
 
 def plain(value):
@@ -64,12 +60,6 @@ def twice(rank, world_size, tensor):
     "program, returned, tensors, sent",
     [
         (
-            saying(lambda me, t: [None if me else (1, t), None]),
-            [[None, None], [[1, 2], None]],
-            [[1, 2], [10, 20]],
-            [2, 0],
-        ),
-        (
             saying(lambda me, t: [(1 - me, [])]),  # an empty message is a message
             [[[]], [[]]],
             [[1, 2], [10, 20]],
@@ -96,30 +86,27 @@ def test_what_is_sent_arrives_as_it_was_when_the_step_began(
 # a rank's own tensor is its own
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_the_tensors_handed_in_stay_as_they_are(world_size):
+def test_the_tensors_handed_in_stay_as_they_are():
     def program(rank, world_size, params):
         params[0].zero_()
         params[1] = params[1] + 1  # which writes nothing
         yield
 
-    tensors = [[t.requires_grad_(), t] for t in ranks(world_size)]
+    tensors = [[t.requires_grad_(), t] for t in ranks(2)]
     result = run_rounds(program, tensors)["tensors"]
-    assert plain(tensors) == [[plain(t), plain(t)] for t in ranks(world_size)]
-    assert plain(result) == [[[0, 0], plain(t)] for t in ranks(world_size)]
+    assert plain(tensors) == [[[1, 2]] * 2, [[10, 20]] * 2]
+    assert plain(result) == [[[0, 0], [1, 2]], [[0, 0], [10, 20]]]
     assert not any(t.requires_grad for own in result for t in own)
 
 
 # what is counted
 
 
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_steps_and_numbers_out_of_each_rank_are_counted(world_size):
-    result = run_rounds(one_by_one, ranks(world_size, 5))
-    assert result["steps"] == world_size - 1
-    assert result["sent"] == [0] + [5] * (world_size - 1)
-    assert result["messages"] == [[step, step, 0, 5] for step in range(1, world_size)]
-    assert result["tensors"][0][0] == int("1" * world_size)
+def test_steps_and_numbers_out_of_each_rank_are_counted():
+    result = run_rounds(one_by_one, ranks(3))
+    assert result["steps"] == 2 and result["sent"] == [0, 2, 2]
+    assert result["messages"] == [[1, 1, 0, 2], [2, 2, 0, 2]]
+    assert plain(result["tensors"][0]) == [111, 222]
 
 
 # what is refused
@@ -143,20 +130,13 @@ SENDER = "step 2: rank 1 "
         (lambda t: (-1, t), "sends to rank -1; there are ranks", "no such rank"),
         (lambda t: (1, t), "sends to itself", "itself"),
         (
-            lambda t: (0, None),
-            "sends a NoneType; a message is a tensor or a list of tensors",
+            lambda t: (0, [t, 1.5]),
+            "sends a float; a message is a tensor or a list of tensors",
             "no message",
         ),
-        (lambda t: (0, 1.5), "sends a float; a message is a tensor", "no message"),
-        (lambda t: (0, [t, 1.5]), "sends a float; a message is a tensor", "no message"),
         (
             lambda t: (0, t.float()),
             "sends torch.float32, but holds torch.float64",
-            "no message",
-        ),
-        (
-            lambda t: (0, torch.complex(t, t)),
-            "sends torch.complex128, but holds",
             "no message",
         ),
     ],
@@ -168,7 +148,6 @@ def test_what_cannot_be_sent_is_refused(wish, message, kind):
     assert caught.value.kind == kind
 
 
-@pytest.mark.parametrize("world_size", [3, 4, 7])
 @pytest.mark.parametrize(
     "program, message, kind",
     [
@@ -195,11 +174,11 @@ def test_what_cannot_be_sent_is_refused(wish, message, kind):
         ),
     ],
 )
-def test_what_ranks_cannot_do_together_is_refused(world_size, program, message, kind):
-    tensors = ranks(world_size)
+def test_what_ranks_cannot_do_together_is_refused(program, message, kind):
+    tensors = ranks(3)
     with pytest.raises(RoundsError, match=message) as caught:
         run_rounds(program, tensors)
-    assert caught.value.kind == kind and plain(tensors) == plain(ranks(world_size))
+    assert caught.value.kind == kind and plain(tensors) == plain(ranks(3))
 
 
 def test_a_programs_own_error_is_passed_on_and_says_where():

@@ -29,43 +29,20 @@ def test_backward_brings_the_gradient_of_what_wants_one_over_the_same_wire():
     ]
 
 
-def there_and_back(wire, X):
-    for source in (0, 1, 0):
-        X = wire.send(X * 2, source, 1 - source, "x")
-    return X
-
-
-def side_by_side(wire, X):
-    return sum(wire.send(X * i, i % 2, 1 - i % 2, "x") for i in range(4))
-
-
-@pytest.mark.parametrize(
-    "program, rounds",
-    [
-        (there_and_back, 2 * 3),
-        (side_by_side, 2 * 1),
-        (lambda wire, X: wire.send(side_by_side(wire, X), 0, 1, "y"), 2 * 2),
-        (lambda wire, X: X * 2, 0),
-    ],
-)
-def test_a_send_that_needs_another_is_a_round_later_there_and_back(program, rounds):
-    wire = Wire(TWO)
-    result = program(wire, torch.ones(2, requires_grad=True)).sum()
-    assert wire.rounds(result) == rounds
+def test_a_send_that_needs_another_is_a_round_later_there_and_back():
+    wire, X = Wire(TWO), torch.ones(2, requires_grad=True)
+    side_by_side = [wire.send(X * i, 0, 1, "x") for i in range(3)]
+    result = wire.send(sum(side_by_side), 1, 0, "y").sum()
+    assert wire.rounds(result) == 2 * 2
     result.backward()
-    assert wire.rounds(result) == rounds
+    assert wire.rounds(result) == 2 * 2
 
 
-def test_the_sends_of_a_star_are_noted_in_order_while_it_sums():
-    tensors = [torch.full((3,), 10.0**rank) for rank in range(3)]
-    assert sends(allreduce, tensors, "x") == [
+def test_the_sends_of_a_star_say_what_was_added_and_what_copied():
+    assert sends(allreduce, [torch.ones(3), torch.ones(3)], "x") == [
         Sent(1, 0, "x, added", 12),
-        Sent(2, 0, "x, added", 12),
         Sent(0, 1, "x, copied", 12),
-        Sent(0, 2, "x, copied", 12),
     ]
-    assert [tensor.tolist() for tensor in tensors] == [[111, 111, 111]] * 3
-    assert sends(lambda tensors: None, tensors, "x") == []
 
 
 def test_transfers_join_what_both_devices_sent():
@@ -96,21 +73,16 @@ def seen(rows, devices, model=None):
 
 def test_every_send_of_a_step_is_noted_with_its_bytes_and_the_step_is_right():
     log, model, X, y = seen(7, 3)  # 3, 3 and 1 rows; float64 has 8 bytes
-    first = [
-        Sent(0, 1, "rows", 72),
-        Sent(0, 1, "weights", 48),
-        Sent(1, 0, "outputs", 48),
-        Sent(0, 1, "gradients of outputs", 48),
-        Sent(1, 0, "gradients", 48),
-    ]
-    second = [
-        Sent(0, 2, "rows", 24),
-        Sent(0, 2, "weights", 48),
-        Sent(2, 0, "outputs", 16),
-        Sent(0, 2, "gradients of outputs", 16),
-        Sent(2, 0, "gradients", 48),
-    ]
-    assert sorted(log) == sorted(first + second)
+    wanted = []
+    for rank, rows in (1, 3), (2, 1):
+        wanted += [
+            Sent(0, rank, "rows", rows * 3 * 8),
+            Sent(0, rank, "weights", 6 * 8),
+            Sent(rank, 0, "outputs", rows * 2 * 8),
+            Sent(0, rank, "gradients of outputs", rows * 2 * 8),
+            Sent(rank, 0, "gradients", 6 * 8),
+        ]
+    assert sorted(log) == sorted(wanted)
     order = [entry.what for entry in log]
     assert order.index("gradients of outputs") > order.index("outputs")
     assert order[-1] == "gradients"
@@ -143,5 +115,5 @@ def test_buffers_and_what_needs_no_gradient_go_out_and_do_not_come_back():
 
 
 def test_totals_are_what_goes_out_and_what_comes_in():
-    log = [Sent(0, 1, "a", 5), Sent(0, 2, "b", 7), Sent(2, 0, "c", 1)]
-    assert totals(log, 3) == ([12, 0, 1], [1, 5, 7])
+    log = [Sent(0, 1, "a", 5), Sent(0, 2, "b", 7), Sent(2, 1, "c", 1)]
+    assert totals(log, 3) == ([12, 0, 1], [0, 6, 7])

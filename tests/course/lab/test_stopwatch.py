@@ -12,15 +12,6 @@ from manual_dp.ranks import run_ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def test_sides_take_turns_and_seconds_keep_their_side():
-    order = []
-    pairs = stopwatch.time_turns(
-        [lambda: order.append("a") or 1, lambda: order.append("b") or 2], 4, "row"
-    )
-    assert "".join(order) == "abbaabba"
-    assert pairs == [[1, 2]] * 4
-
-
 def test_three_sides_take_turns_and_seconds_keep_their_side():
     order = []
     sides = [lambda i=i: order.append(i) or 10 * i for i in range(3)]

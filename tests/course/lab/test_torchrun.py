@@ -29,6 +29,7 @@ def program(tmp_path):
 def test_every_rank_runs_the_program_with_its_number_and_the_options(
     program, tmp_path, monkeypatch
 ):
+    # only a real torchrun sets these variables and keeps each rank's lines apart
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = program(
         "import os, sys\nnames = 'RANK', 'LOCAL_RANK', 'WORLD_SIZE',"
@@ -51,6 +52,7 @@ def test_every_rank_runs_the_program_with_its_number_and_the_options(
 def test_what_another_rank_says_into_a_traceback_is_not_the_reason(
     program, monkeypatch
 ):
+    # only a real torchrun says which rank failed first
     monkeypatch.setenv("FORCE_COLOR", "1")  # as in a notebook; heard from 3.13 on
     path = program("""
 import os, sys, time
@@ -113,6 +115,7 @@ time.sleep(200)
 def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     program, forked_torchrun
 ):
+    # long enough for the ranks to have started what only the deadline ends
     path, begin = program(STAYS), time.monotonic()
     with pytest.raises(RankError, match="still running after 12 s") as caught:
         torchrun(path, ranks=1, timeout=12)

@@ -59,12 +59,6 @@ def space():
 @pytest.mark.parametrize(
     "source, said",
     [
-        ("def answer(): return part()", "the course's"),
-        (
-            "def run(f): return functools.wraps(f)(lambda *a: f(*a))\n"
-            "@run\ndef answer(): return part()",
-            "the course's",
-        ),
         ("@functools.lru_cache\ndef answer(): return part()", "the course's"),
         (
             "class A:\n    def __call__(self): return part()\nanswer = A()",

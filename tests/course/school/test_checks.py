@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -63,8 +62,7 @@ def no_limit(monkeypatch):
     monkeypatch.setattr(checks, "limit", nullcontext)
     monkeypatch.setattr(checks, "EXERCISES", dict(checks.EXERCISES))
     exercise("one_step/sgd", "ps1/sgd", points=2)(judge)
-    for name in "allreduce/allreduce", "split_the_batch/split_batch":
-        exercise(f"ps1/{name.partition('/')[2]}", points=2)(find(name).run)
+    exercise("ps1/split_batch", points=2)(find("split_the_batch/split_batch").run)
 
 
 def made(run, **more):
@@ -80,17 +78,9 @@ def lines(message):
 # what a check says
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_right_answer_prints_one_line(capsys, times):
-    assert check("ps1/sgd", sgd(), times=times) is None
+def test_a_right_answer_prints_one_line(capsys):
+    assert check("ps1/sgd", sgd()) is None
     assert capsys.readouterr() == ("ps1/sgd: right, on inputs drawn at random\n", "")
-
-
-def test_a_wrong_answer_is_told_given_got_wanted_and_a_guess(capsys):
-    message = fails("ps1/allreduce", lambda data: None)
-    assert message.startswith("ps1/allreduce is not right yet.\n")
-    assert lines(message) == ["given", "got", "wanted", "perhaps"]
-    assert capsys.readouterr().out == ""
 
 
 def test_an_answer_that_is_right_in_parts_returns_its_points(capsys):
@@ -104,7 +94,6 @@ def test_an_answer_that_is_right_in_parts_returns_its_points(capsys):
 @pytest.mark.parametrize(
     "error",
     [
-        NotImplementedError(),
         NotImplementedError("write me"),
         RankError("rank 1 raised", kind="raised", cause="NotImplementedError"),
     ],
@@ -125,12 +114,8 @@ def test_a_blank_answer_is_told_so_and_a_lesson_goes_on(error, capsys):
 @pytest.mark.parametrize(
     "error",
     [
-        ZeroDivisionError("mine"),
-        RankError("rank 1 died"),
         KeyError("mine"),
-        SystemExit(0),
         RankError("it said NotImplementedError", cause="OSError"),
-        RuntimeError("x"),
     ],
 )
 def test_what_an_answer_raises_itself_is_passed_on(error):
@@ -152,25 +137,8 @@ def test_the_frames_of_an_error_begin_in_the_learners_cell():
     assert names.count("clipped_sgd") == 1 and names[-1] == "clipped_sgd"
 
 
-def test_an_error_where_torch_was_called_is_the_learners():
-    # in the middle stands our own function, which watches the call
-    with pytest.raises(RuntimeError, match="weight"):
-        check(
-            "one_step/train_batch",
-            *define(
-                "one_step/train_batch",
-                """
-def train_batch(X, y, device_params, devices, lr):
-    torch.nn.functional.conv2d(X, torch.ones(2, 3, dtype=X.dtype))""",
-            ),
-        )
-
-
-@pytest.mark.parametrize(
-    "answer", [lambda: None, lambda *_: None, lambda *_: 3, lambda *_: ([3], [4]), 3]
-)
-def test_what_the_judge_cannot_work_with_is_told_in_its_words(answer):
-    message = fails("ps1/split_batch", answer)
+def test_what_the_judge_cannot_work_with_is_told_in_its_words():
+    message = fails("ps1/split_batch", 3)
     assert lines(message) == ["got", "wanted"]
     assert message.endswith("an answer that takes and returns what the exercise says")
 
@@ -178,21 +146,14 @@ def test_what_the_judge_cannot_work_with_is_told_in_its_words(answer):
 @pytest.mark.parametrize(
     "name, given, message",
     [
-        ("ps1/sgd", [len] * 0, r"ps1/sgd checks sgd; got 0 arguments"),
+        ("ps1/sgd", [], r"ps1/sgd checks sgd; got 0 arguments"),
         ("ps1/sgd", [len] * 2, r"ps1/sgd checks sgd; got 2 arguments"),
         (
             "ps1/fly",
             [len],
             r"no exercise is called 'ps1/fly'; there are ps1/largest_difference, ",
         ),
-        ("ps1", [len], r"no exercise is called 'ps1'"),
-        (
-            "allreduce/fly",
-            [len],
-            "no exercise is called 'allreduce/fly'; there are allreduce",
-        ),
         ("ps99/sgd", [len], r"no exercise is called 'ps99/sgd'; there are \w+/\w+, "),
-        ("", [len], r"no exercise is called ''"),
     ],
 )
 def test_a_check_that_is_called_wrongly_says_how(name, given, message):
@@ -206,18 +167,17 @@ def test_an_exercise_of_a_lesson_has_the_lessons_name_and_no_points():
     assert (find("one_step/sgd").points, find("ps1/sgd").points) == (0, 2)
 
 
-@pytest.mark.parametrize("cases", [[(3, 1), (2, 4)], [[5], None]])
-def test_an_exercise_is_asked_once_a_case_with_the_values_behind_the_star(cases):
+def test_an_exercise_is_asked_once_a_case_with_the_values_behind_the_star():
     seen = []
 
     def run(random, a, b_, *, k, n=None):
-        seen.append((k, n) if n else k)
+        seen.append((k, n))
         yield None
 
-    name = made(run, cases=cases)
+    name = made(run, cases=[(3, 1), 5])
     assert find(name).answers == ("a", "b")
     check(name, len, max)
-    assert seen == cases
+    assert seen == [(3, 1), (5, None)]
 
 
 def test_an_exercise_that_compares_nothing_is_no_exercise():
@@ -235,12 +195,13 @@ def test_a_check_draws_other_inputs_each_time():
     check("ps1/sgd", look, times=2)
     check("ps1/sgd", look)
     assert len(seen) == 12 == len(set(seen))
-    check("ps1/sgd", look, draws=random.Random(0))
-    check("ps1/sgd", look, draws=random.Random(0))
+    for _ in range(2):
+        check("ps1/sgd", look, draws=random.Random(0))
     assert seen[12:16] == seen[16:]
 
 
 def test_a_notebook_shows_the_message_and_no_frames(tmp_path):
+    # a new Python: only IPython itself shows what it prints of an error
     script = """
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
@@ -267,7 +228,6 @@ shell.run_cell("check('allreduce/allreduce', lambda data: None)")
 @pytest.mark.parametrize(
     "answer, module",
     [
-        (manual_dp.sgd, "manual_dp.train"),
         (functools.partial(manual_dp.sgd), "manual_dp.train"),
         (check, "course.school.checks"),
     ],
@@ -286,11 +246,8 @@ SHARE = "def share(total, rows):\n    return total / rows\n"
 @pytest.mark.parametrize(
     "cells, named",
     [
-        ([SHARE, HELPED], "share"),
         ([SHARE + HELPED], None),
-        ([HELPED + SHARE], None),
         ([SHARE.replace("share", "zero_"), SGD], None),  # a method is no helper
-        (["rate = 3", SGD], None),
         (
             [
                 SHARE,
@@ -324,16 +281,10 @@ def test_a_helper_in_another_cell_is_told(cells, named, capsys):
 # what an answer leaves behind
 
 
-@pytest.mark.parametrize(
-    "change, told",
-    [
-        ("torch.set_grad_enabled(False)", "gradients are switched off"),
-        ("torch.set_default_dtype(torch.float64)", "the default dtype stays changed"),
-    ],
-)
-def test_a_setting_that_is_left_changed_is_told_and_put_back(change, told):
+def test_a_setting_that_is_left_changed_is_told_and_put_back():
     before = checks.settings()
-    assert f"perhaps {told}" in fails("ps1/sgd", sgd(SGD + f"    {change}\n"))
+    changed = SGD + "    torch.set_default_dtype(torch.float64)\n"
+    assert "perhaps the default dtype stays changed" in fails("ps1/sgd", sgd(changed))
     assert checks.settings() == before
 
 
@@ -391,17 +342,15 @@ def hold_on():
             continue
 
 
-@pytest.mark.parametrize(
-    "wait", [hold_on, lambda: time.sleep(20), threading.Event().wait]
-)
-def test_an_endless_answer_is_interrupted(endless, wait):
+def test_an_endless_answer_is_interrupted(endless):
     start = time.monotonic()
-    message = fails(endless, wait)
+    message = fails(endless, hold_on)
     assert "It was still at work after 0.3" in message and "not right" not in message
     assert time.monotonic() - start < 15
 
 
-def test_a_check_also_runs_in_a_thread(capsys):
+def test_a_check_also_runs_in_a_thread(capsys, monkeypatch):
+    monkeypatch.setattr(checks, "limit", LIMIT)
     before = signal.getsignal(signal.SIGALRM)
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(check, "ps1/sgd", sgd()).result() is None

@@ -23,23 +23,15 @@ def nested(depth):
 @pytest.mark.parametrize(
     "got, wanted",
     [
-        (1.0, 1.0),
         (1, 1.0),
-        (1.0, 1),
-        (0, 0.0),
-        (-0.0, 0),
-        (1 + 5e-10, 1.0),
         (1e12 + 1, 1e12),
         (1e-12, 0.0),
         ("a", "a"),
         (True, True),
         (None, None),
-        ([], []),
-        ([1.0, [2.0, []]], [1, [2, []]]),
         ((1, 2), [1, 2]),
-        ([1, 2], (1, 2)),
+        ([1, [2, []]], (1, [2, []])),
         ({"a": [1.0], "b": "x"}, {"b": "x", "a": [1]}),
-        (10**15, 10**15),
     ],
 )
 def test_the_numbers_wanted_are_close(got, wanted):
@@ -51,58 +43,29 @@ def test_the_numbers_wanted_are_close(got, wanted):
     [
         (1 + 3e-9, 1.0),
         (1 - 3e-9, 1.0),
-        (-1.0, 1.0),
-        (2e-9, 0.0),
         (math.nan, 1.0),
-        (math.nan, math.nan),
-        (1.0, math.nan),
-        (math.inf, 1.0),
-        (-math.inf, 1.0),
         (math.inf, math.inf),
         (1.0, math.inf),
-        (-math.inf, math.inf),
         (10**400, 1.0),
-        (-(10**400), 1.0),
-        (10**400, math.inf),
         (True, 1),
-        (False, 0),
         (1, True),
-        (0, False),
-        (1.0, True),
         ("1", 1),
         (1, "1"),
         (None, 0),
         (0, None),
-        ("", None),
-        (None, ""),
-        (False, None),
-        ("True", True),
         ([], None),
-        ([], 0),
-        (0, []),
-        ([1.0], 1.0),
-        (1.0, [1.0]),
         ("", []),
         ({}, []),
         ([], {}),
-        ([[1.0]], [1.0]),
-        ([1.0], [[1.0]]),
         ([1.0], [1.0, 2.0]),
         ([1.0, 2.0], [1.0]),
         ([2.0, 1.0], [1.0, 2.0]),
-        ([[], []], [[]]),
         ("ab", ["a", "b"]),
-        ({"0": 1.0}, [1.0]),
         ({"a": 1}, {"a": 1, "b": 2}),
         ({"a": 1, "b": 2}, {"a": 1}),
-        ({"b": 1}, {"a": 1}),
         ({"a": 2}, {"a": 1}),
-        ([math.nan], [1.0]),
-        ([None], [1.0]),
-        (nested(900), 1.0),
         (nested(900), [[1.0]]),
         (1j, 1.0),
-        (object(), 1.0),
     ],
 )
 def test_anything_else_is_not_close(got, wanted):
@@ -111,14 +74,10 @@ def test_anything_else_is_not_close(got, wanted):
 
 def test_the_tolerance_is_relative_above_one_and_absolute_below():
     assert close(1009, 1000, 0.01) and not close(1011, 1000, 0.01)
-    assert close(0.019, 0.01, 0.01) and not close(0.021, 0.01, 0.01)
+    assert close([0.019], [0.01], 0.01) and not close(0.021, 0.01, 0.01)
 
 
 # about
-
-
-def test_the_right_numbers_need_no_message():
-    assert about("a")("b", [1.0, 2.0], ONE, {"never said": True}) is None
 
 
 def test_a_message_says_given_got_and_wanted():
@@ -131,16 +90,10 @@ def test_a_message_says_given_got_and_wanted():
     "hints, said",
     [
         ({}, None),
-        ({"no": False}, None),
-        ({"no": 9.0}, None),
-        ({"no": []}, None),
         ({"no": None}, None),
-        ({"yes": True}, "yes"),
-        ({"yes": 5.0}, "yes"),
         ({"yes": torch.tensor(5.0)}, "yes"),
         ({"first": 5.0, "second": True}, "first"),
-        ([("no", 4.0), ("no", False), ("yes", 5.0), ("late", True)], "yes"),
-        (iter([("no", 0.0), ("yes", 5.0)]), "yes"),
+        (iter([("no", 4.0), ("no", False), ("yes", 5.0), ("late", True)]), "yes"),
     ],
 )
 def test_the_first_hint_that_fits_is_said_and_no_other(hints, said):
@@ -156,11 +109,8 @@ THIRD = torch.tensor([1 / 3])  # rounded to float32
     "got, wanted, hints, options, said",
     [
         (False, True, {"no": False}, {}, ""),
-        (None, True, {"yes": None}, {}, "yes"),
         (5.2, 9.0, {"near": 5.0}, {"tolerance": 0.1}, "near"),
-        (5.2, 9.0, {"near": 5.0}, {}, ""),
         ([1.0], [2.0], PARTS, {"whole": [1.0, 5.0]}, "the whole"),
-        ([1.0], [2.0], PARTS, {}, "the part"),
         (THIRD, [1 / 3], {}, {}, ROUNDED),
         (THIRD, [1 / 3], {"mine": True}, {}, "mine"),
     ],
@@ -198,16 +148,10 @@ def test_tensors_in_lists_and_dicts_become_lists():
 @pytest.mark.parametrize(
     "value, plain",
     [
-        (np.int64(3), 3),
-        (np.float32(0.5), 0.5),
         (np.bool_(True), True),
         (Fraction(1, 4), 0.25),
         (Decimal("0.5"), 0.5),
-        (np.array([1, 2]), [1, 2]),
-        (torch.tensor(3), 3),
-        (object(), "a object"),
         ([{2}], ["a set"]),
-        (1j, "a complex"),
         (torch.tensor(1j), "a complex"),
     ],
 )
@@ -221,17 +165,9 @@ def test_numbers_of_other_kinds_become_pythons_own(value, plain):
 @pytest.mark.parametrize(
     "value, text",
     [
-        (1.23456789, "1.2346"),
         (1e-7, "1e-07"),
-        (math.nan, "nan"),
-        (3, "3"),
-        (None, "None"),
-        (True, "True"),
-        ("a b", "a b"),
-        ([], "[]"),
-        ((1.0, [2.5]), "[1, [2.5]]"),
-        ({"a": [0.1], "b": None}, "a: [0.1], b: None"),
-        (ONE, "[1, 2]"),
+        ((1.23456, [2.5, None]), "[1.2346, [2.5, None]]"),
+        ({"a": ONE, "b": True}, "a: [1, 2], b: True"),
         (list(range(41)), f"[{', '.join(map(str, range(40)))}, ...]"),
         (list(range(40)), f"[{', '.join(map(str, range(40)))}]"),
         (nested(3), "[[[[]]]]"),
@@ -241,17 +177,6 @@ def test_values_are_written_short(value, text):
     assert shorten(value) == text
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "x" * 10**6,
-        list(range(1000, 1040)) * 9,
-        {str(i): i for i in range(10**4)},
-        [[0.1] * 40] * 40,
-        nested(300),
-        [nested(300)] * 40,
-    ],
-)
-def test_a_text_is_never_longer_than_its_width(value):
-    assert len(shorten(value)) <= 300 and len(shorten(value, 20)) <= 20
+def test_a_text_is_never_longer_than_its_width():
+    assert len(shorten([[0.1] * 40] * 40)) == 300
     assert shorten("x" * 11, 10) == "xxxxxx ..." and shorten("x" * 10, 10) == "x" * 10

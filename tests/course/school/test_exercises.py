@@ -166,16 +166,22 @@ def first(touch, answer):
 
 
 @pytest.mark.parametrize("name", OF_SETS)
-def test_an_answer_that_changes_its_inputs_does_not_change_what_is_right(name):
+def test_an_answer_that_changes_its_inputs_does_not_change_what_is_right(
+    name, monkeypatch
+):
+    # only spoiled inputs show whether a check draws its truth from what it hands over;
+    # they may also let ranks wait for one another
     answers = solution(name)
-    try:
-        check(name, *(first(turn, answer) for answer in answers))
-    except (Wrong, RankError, ArithmeticError, ValueError):
-        return
+    with monkeypatch.context() as patched:
+        patched.setattr(ranks, "run_ranks", soon)
+        try:
+            check(name, *(first(turn, answer) for answer in answers))
+        except (Wrong, RankError, ArithmeticError, ValueError):
+            return
     check(name, *(first(stop, answer) for answer in answers))  # else it is handed none
 
 
-@pytest.mark.parametrize("odd", [None, 3, [], {"a": 1}], ids=str)
+@pytest.mark.parametrize("odd", [None, []], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_that_returns_something_odd_is_told_what_it_gave(name, odd):
     with pytest.raises((Wrong, RankError)) as caught:
@@ -219,19 +225,6 @@ def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
 # the tables
 
 CELL = "<<BEFORE: pass>>; <<RATE: lr / <<WHOLE: n>>>>; WHOLE"
-
-
-@pytest.mark.parametrize(
-    "changes, cell",
-    [
-        ({}, "pass; lr / n; n"),
-        ({"WHOLE": "k"}, "pass; lr / k; k"),
-        ({"RATE": "lr"}, "pass; lr; n"),
-        ({"BEFORE": "RATE"}, "lr / n; lr / n; n"),
-    ],
-)
-def test_a_cell_is_filled_place_by_place(changes, cell):
-    assert filled(CELL, changes) == cell
 
 
 @pytest.mark.parametrize(

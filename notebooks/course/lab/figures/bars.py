@@ -19,13 +19,17 @@ def shards(sizes_by_case):
 
     sizes_by_case: a dict from a label to the number of rows of each rank.
     """
-    said = {label: ", ".join(map(str, sizes)) for label, sizes in sizes_by_case.items()}
+    said = {}
+    for label, sizes in sizes_by_case.items():
+        said[label] = ", ".join(map(str, sizes))
     card = Lanes(92 * len(said) + 4, f"Rows of each rank. {join_pairs(said)}")
     card.y = 2
     for label, sizes in sizes_by_case.items():
         card.heading(label, 16, 16)
         card.text(said[label], WIDTH - 16, 16, 13, INK, "end")
-        least = 50 if len(sizes) <= 8 else (454 - 6 * len(sizes)) / len(sizes)
+        least = 50
+        if len(sizes) > 8:
+            least = (454 - 6 * len(sizes)) / len(sizes)
         for rank, x, width, left, side in _columns(sizes, 24.0, least, 6, 448):
             colour, corner = rank_colour(rank), min(3, side / 4)
             for row in range(sizes[rank]):

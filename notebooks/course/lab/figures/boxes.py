@@ -48,9 +48,11 @@ def memory(addresses_by_label):
 def _columns(number, gap):
     """Return (rank, middle, width) of each rank's column."""
     wide = (WIDTH - 32) / number
-    return [
-        (rank, 16 + wide * (rank + 0.5), min(wide - gap, 92)) for rank in range(number)
-    ]
+    width = min(wide - gap, 92)
+    columns = []
+    for rank in range(number):
+        columns.append((rank, 16 + wide * (rank + 0.5), width))
+    return columns
 
 
 def _held(card, columns):
@@ -58,12 +60,16 @@ def _held(card, columns):
     many, width = len(columns), columns[0][2]
     middle = sum(x for _, x, _ in columns) / many
     for i, (rank, x, _) in enumerate(columns):
-        aim = middle + (i - (many - 1) / 2) * width / (many + 1)
+        from_middle = i - (many - 1) / 2
+        aim = middle + from_middle * width / (many + 1)
         card.arrow((x, 62), (aim, 102), rank_colour(rank), 2)
-    left, stripe = middle - width / 2, (width - 6) / many
-    card.box(left, 104, width, 36, colour=svg.PALE, stroke=INK, stroke_width=1.5, rx=2)
+    left = middle - width / 2
+    style = {"colour": svg.PALE, "stroke": INK, "stroke_width": 1.5}
+    card.box(left, 104, width, 36, **style, rx=2)
+    stripe = (width - 6) / many
     for i, (rank, _, _) in enumerate(columns):
-        card.box(left + 3 + stripe * i, 107, stripe, 8, rx=0, colour=rank_colour(rank))
+        x, colour = left + 3 + stripe * i, rank_colour(rank)
+        card.box(x, 107, stripe, 8, rx=0, colour=colour)
     card.text("weights", middle, 127, 12 if width > 50 else 10.5)
 
 
@@ -119,15 +125,20 @@ def spread(sends, src=0):
     wide = (WIDTH - 132) / len(sends)
     xs = [68 + wide * (rank + 0.5) for rank in range(len(sends))]
     for i, rank, peer in sorted(messages):
-        card.arrow((xs[rank], 62 * i - 14), (xs[peer], 62 * i + 14), INK)
+        start = xs[rank], 62 * i - 14
+        end = xs[peer], 62 * i + 14
+        card.arrow(start, end, INK)
     for i in range(last + 1):
         has = [got[rank] <= i for rank in range(len(sends))]
         card.text(f"round {i}" if i else "start", 12, 31, 12, INK, "start")
         card.text(f"{sum(has)} of {len(has)}", WIDTH - 12, 31, 12, INK, "end")
         for rank, x in enumerate(xs):
-            colours = (rank_colour(0), "#ffffff") if has[rank] else (svg.PALE, INK)
+            colour, ink = svg.PALE, INK
+            if has[rank]:
+                colour, ink = rank_colour(0), "#ffffff"
             width = min(wide - 6, 60)
-            card.box(x - width / 2, 16, width, 30, rank, *colours, stroke=svg.SOFT)
+            left = x - width / 2
+            card.box(left, 16, width, 30, rank, colour, ink, stroke=svg.SOFT)
         card.y += 62
     return card.picture()
 
@@ -194,7 +205,8 @@ def hosts(hosts):
     for number, members in enumerate(hosts):
         left = 14 + number * (wide + 16)
         x = left + wide / 2
-        card.arrow((x, 84), (middle + (x - middle) / 3, 44), INK)
+        aim = middle + (x - middle) / 3
+        card.arrow((x, 84), (aim, 44), INK)
         card.box(left, 84, wide, tall, colour=svg.PALE, stroke=INK)
         card.text(f"host {number}", x, 100, 13, font_weight="bold")
         card.box(left + 8, 116, wide - 16, 30, "torchrun", INK)

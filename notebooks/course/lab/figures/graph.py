@@ -41,7 +41,10 @@ def places(links, world_size, wide, high, middle):
         found = _tree(parent)
     else:
         found = _circle(world_size)
-    return [(middle[0] + wide / 2 * x, middle[1] + high / 2 * y) for x, y in found]
+    where = []
+    for x, y in found:
+        where.append((middle[0] + wide / 2 * x, middle[1] + high / 2 * y))
+    return where
 
 
 def _circle(number):
@@ -81,11 +84,13 @@ def _tree(parent):
             leaves += 1
 
     descend(0)
-    deep = max(depth.values())
-    return [
-        (2 * column[rank] / max(leaves - 1, 1) - 1, 2 * depth[rank] / deep - 1)
-        for rank in sorted(children)
-    ]
+    last_column, deep = max(leaves - 1, 1), max(depth.values())
+    found = []
+    for rank in sorted(children):
+        x = 2 * column[rank] / last_column - 1
+        y = 2 * depth[rank] / deep - 1
+        found.append((x, y))
+    return found
 
 
 def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
@@ -95,8 +100,10 @@ def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
     """
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = (dx**2 + dy**2) ** 0.5
-    # how much of the way lies inside a box
-    part = min(wide / 2 / max(abs(dx), 1e-9), high / 2 / max(abs(dy), 1e-9))
+    # how much of the way lies inside a box: it leaves at a side, or above or below
+    at_side = wide / 2 / max(abs(dx), 1e-9)
+    above = high / 2 / max(abs(dy), 1e-9)
+    part = min(at_side, above)
     right = -dy / length, dx / length
     x, y = beside * right[0], beside * right[1]
     card.arrow(
@@ -173,7 +180,8 @@ def traffic(logs, world_size, word="device"):
     logs: a dict from a label to a `Wire.log`. The more bytes in all, the thicker the
     arrow. In each box: the bytes out of the device, and into it. word: what to call it.
     """
-    bytes_by_link, sums, worst, said, most = {}, {}, {}, {}, 0
+    bytes_by_link, sums = {}, {}
+    worst, said, most = {}, {}, 0
     for label, log in logs.items():
         sizes = bytes_by_link[label] = {}
         for sent in log:

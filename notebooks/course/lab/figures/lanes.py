@@ -37,7 +37,8 @@ def hand(card, left, right, span, end, seconds, colour="#c2410c"):
     top, bottom = span
     style = {"stroke": colour, "stroke_width": 2, "transform": f"translate({left} 0)"}
     line = drawsvg.Line(0, top, 0, bottom, **style)
-    svg.travel(line, [(0, (left, 0)), (end, (right, 0))], seconds)
+    begins, ends = (left, 0), (right, 0)
+    svg.travel(line, [(0, begins), (end, ends)], seconds)
     card.append(line)
 
 

@@ -33,8 +33,10 @@ def _recorded(allreduce, world_size):
     log, held = allreduce_trace.states(allreduce, world_size)
     steps = [[] for _ in held[1:]]
     for step, source, target, first, last, kind, _ in log:
-        first, last = first // world_size, (last - 1) // world_size
-        steps[step].append(Send(source, target, first, last - first + 1, kind))
+        first_chunk = first // world_size
+        last_chunk = (last - 1) // world_size
+        chunks = last_chunk - first_chunk + 1
+        steps[step].append(Send(source, target, first_chunk, chunks, kind))
     return steps, held
 
 
@@ -56,11 +58,14 @@ def play(allreduce, world_size):
     sends = [send for step in steps for send in step]
     links = {(send.rank, send.peer) for send in sends}
     high = 250 if world_size > 2 else 20
-    where = places(links, world_size, 350, high, (WIDTH / 2, TOP + high / 2))
-    floor, table = TOP + high + 44, 14 if world_size < 6 else 11
+    middle = WIDTH / 2, TOP + high / 2
+    where = places(links, world_size, 350, high, middle)
+    floor = TOP + high + 44
+    table = 14 if world_size < 6 else 11
     name = getattr(allreduce, "__name__", "a function").replace("<lambda>", "it")
     title = f"{name} on {world_size} ranks: {len(steps)} steps"
-    if all(part == 1 for row in held[-1] for chunk in row for part in chunk):
+    everything = [[1] * world_size] * world_size  # of a rank: all ranks in each chunk
+    if all(row == everything for row in held[-1]):
         verdict = f"Every rank holds the sum of all {world_size}."
     else:
         verdict = "Not every rank holds the sum."
@@ -71,10 +76,14 @@ def play(allreduce, world_size):
         both = (b, a) in links
         if a < b or not both:  # two ranks that send to each other share one arrow
             between(card, where[a], where[b], *size, LINK, 2, both=both)
-    clock = [0, *(START + SECONDS * step for step in range(len(steps) + 1))]
+    clock = [0]  # the start, each step's begin, the end of the last one
+    for step in range(len(steps) + 1):
+        clock.append(START + SECONDS * step)
     for rank in range(world_size):
-        _node(card, rank, where[rank], side, [state[rank] for state in held], clock)
-    for rank, chunks in sorted({(send.rank, send.chunks) for send in sends}):
+        rows = [state[rank] for state in held]
+        _node(card, rank, where[rank], side, rows, clock)
+    parcels = {(send.rank, send.chunks) for send in sends}
+    for rank, chunks in sorted(parcels):
         _traveller(card, rank, chunks, where, side, held, steps, clock)
     names = _names(steps, world_size)
     card.y = floor
@@ -91,12 +100,16 @@ def _summed(chunk):
 
 
 def _fill(chunk):
-    return RED if max(chunk) > 1 else svg.shade((sum(chunk) - 1) / (len(chunk) - 1))
+    if max(chunk) > 1:
+        return RED
+    others = sum(chunk) - 1
+    return svg.shade(others / (len(chunk) - 1))
 
 
 def _names(steps, world_size):
     """Return (phase, number within it) of every step."""
-    names, whole = [], [step[0].chunks == world_size for step in steps]
+    names = []
+    whole = [step[0].chunks == world_size for step in steps]
     for step, sends_all in zip(steps, whole):
         if not sends_all:
             words = PARTS
@@ -121,20 +134,24 @@ def _node(card, rank, middle, side, rows, clock):
     """Draw a rank's box; rows: what its chunks hold at first and after each step."""
     import drawsvg
 
-    world_size, colour, seconds = len(rows[0]), rank_colour(rank), clock[-1] + REST
-    wide, top = side * world_size + 12, middle[1] - side / 2 - 13
+    world_size, colour = len(rows[0]), rank_colour(rank)
+    seconds = clock[-1] + REST
+    wide = side * world_size + 12
+    left, top = middle[0] - wide / 2, middle[1] - side / 2 - 13
     style = {"colour": "#ffffff", "stroke": colour, "stroke_width": 2}
-    card.box(middle[0] - wide / 2, top, wide, side + 26, **style)
+    card.box(left, top, wide, side + 26, **style)
     card.text(f"rank {rank}", middle[0], top + 10, 12, colour, font_weight="bold")
+    changes = [0, *clock[2:]]  # the times at which a row begins to hold
     for chunk in range(world_size):
         x, y = _square(middle, side, world_size, chunk)
-        frames = [(time, row[chunk]) for time, row in zip([0, *clock[2:]], rows)]
+        frames = [(time, row[chunk]) for time, row in zip(changes, rows)]
         fills = [(time, _fill(parts)) for time, parts in frames]
-        size = side - 2
-        square = drawsvg.Rectangle(x, y, size, size, fill=fills[0][1])
+        size, (_, first_fill) = side - 2, fills[0]
+        square = drawsvg.Rectangle(x, y, size, size, fill=first_fill)
         svg.jumps(card.append(square), "fill", fills, seconds)
         if world_size <= NUMBERED:
-            _numbers(card, x + side / 2 - 1, y + side / 2 - 1, frames, seconds)
+            half = side / 2
+            _numbers(card, x + half - 1, y + half - 1, frames, seconds)
 
 
 def _numbers(card, x, y, frames, seconds):
@@ -145,8 +162,10 @@ def _numbers(card, x, y, frames, seconds):
             chunks.append(chunk)
     for chunk in chunks:
         light = _fill(chunk) != RED and 2 * sum(chunk) < len(chunk) + 1
-        text = _summed(chunk), x, y, 11, INK if light else "#ffffff"
-        _shown(card, text, [(time, other == chunk) for time, other in frames], seconds)
+        ink = INK if light else "#ffffff"
+        text = _summed(chunk), x, y, 11, ink
+        seen = [(time, other == chunk) for time, other in frames]
+        _shown(card, text, seen, seconds)
 
 
 def _shown(card, text, frames, seconds, **style):
@@ -160,18 +179,25 @@ def _traveller(card, rank, chunks, where, side, held, steps, clock):
     """Let what a rank sends go from its box into the other's: its sends of `chunks`."""
     import drawsvg
 
-    way, fills, seconds = [(0, svg.AWAY)], [], clock[-1] + REST
+    mine = rank, chunks
+    seconds = clock[-1] + REST
+    place = svg.AWAY  # where it is after each step
+    way, fills = [(0, place)], []
     for begin, step, before in zip(clock[1:], steps, held):
-        sent = [send for send in step if (send.rank, send.chunks) == (rank, chunks)]
-        way.append((begin, way[-1][1]))
+        sent = [send for send in step if (send.rank, send.chunks) == mine]
+        way.append((begin, place))
         for send in sent:
             start = _square(where[rank], side, len(where), send.chunk)
-            end = _square(where[send.peer], side, len(where), send.chunk)
-            way += [(begin, start), (begin + 0.85 * SECONDS, end)]
+            place = _square(where[send.peer], side, len(where), send.chunk)
+            way.append((begin, start))
+            way.append((begin + 0.85 * SECONDS, place))
             fills.append((begin, _fill(before[rank][send.chunk])))
         if not sent:
-            way.append((begin, svg.AWAY))
-    way += [(clock[-1], way[-1][1]), (clock[-1], svg.AWAY)]
+            place = svg.AWAY
+            way.append((begin, place))
+    way.append((clock[-1], place))
+    way.append((clock[-1], svg.AWAY))
+    _, first_fill = fills[0]
     parcel = card.append(
         drawsvg.Rectangle(
             0,
@@ -179,13 +205,13 @@ def _traveller(card, rank, chunks, where, side, held, steps, clock):
             chunks * side - 2,
             side - 2,
             rx=2,
-            fill=fills[0][1],
+            fill=first_fill,
             stroke=rank_colour(rank),
             stroke_width=3,
             transform="translate(-999 -999)",
         )
     )
-    svg.jumps(parcel, "fill", [(0, fills[0][1]), *fills], seconds)
+    svg.jumps(parcel, "fill", [(0, first_fill), *fills], seconds)
     svg.travel(parcel, way, seconds)
 
 
@@ -197,13 +223,15 @@ def _captions(card, names, clock, verdict):
         *(f"{phase}, step {number}" for phase, number in names),
         verdict,
     ]
-    for begin, end, line in zip(clock, [*clock[1:], seconds], words):
+    ends = [*clock[1:], seconds]
+    for begin, end, line in zip(clock, ends, words):
         frames = [(begin, True)]
         if begin > 0:
             frames.insert(0, (0, False))
         if end < seconds:
             frames.append((end, False))
-        _shown(card, (line, WIDTH / 2, 0, 15), frames, seconds, font_weight="bold")
+        text = line, WIDTH / 2, 0, 15
+        _shown(card, text, frames, seconds, font_weight="bold")
 
 
 def _timescale(card, phases, clock):
@@ -212,8 +240,9 @@ def _timescale(card, phases, clock):
 
     seconds = clock[-1] + REST
     scale = (WIDTH - 40) / seconds
+    wide = SECONDS * scale - 2
     for begin in clock[1:-1]:
-        card.box(21 + begin * scale, 20, SECONDS * scale - 2, 6, colour=FAINT, rx=2)
+        card.box(21 + begin * scale, 20, wide, 6, colour=FAINT, rx=2)
     for phase in dict.fromkeys(phases):
         mine = [begin for begin, name in zip(clock[1:], phases) if name == phase]
         x = 20 + scale * (mine[0] + mine[-1] + SECONDS) / 2
@@ -222,7 +251,8 @@ def _timescale(card, phases, clock):
     point = card.append(
         drawsvg.Circle(0, card.y + 23, 5, fill=RED, transform="translate(20 0)")
     )
-    svg.travel(point, [(0, (20, 0)), (seconds, (WIDTH - 20, 0))], seconds)
+    start, end = (20, 0), (WIDTH - 20, 0)
+    svg.travel(point, [(0, start), (seconds, end)], seconds)
 
 
 def _tables(card, names, held, side):
@@ -246,8 +276,10 @@ def _tables(card, names, held, side):
         x, fills = middle - world_size * side / 2, {}
         card.text(label, middle, 74, 12, font_weight="bold")
         for rank, row in enumerate(state):
-            y, words = 86 + rank * side, rank if place else f"rank {rank}"
-            card.text(words, x - 5, y + side / 2, 10.5, rank_colour(rank), "end")
+            y = 86 + rank * side
+            words = rank if place else f"rank {rank}"
+            colour = rank_colour(rank)
+            card.text(words, x - 5, y + side / 2, 10.5, colour, "end")
             for chunk, parts in enumerate(row):
                 squares = fills.setdefault(_fill(parts), [])
                 squares.append((x + chunk * side + 0.5, y + 0.5))
@@ -281,14 +313,19 @@ def race(functions, world_size):
     fits = all(svg.wide(label, 14) <= column for label in runs)
     for place, (label, run) in enumerate(runs.items()):
         x = column * (place + 0.5)
-        times = [tick * sum(ticks[label][:i]) for i in range(len(run[0]) + 1)]
+        times = []  # of each step's begin, and of the end
+        for i in range(len(ticks[label]) + 1):
+            before = ticks[label][:i]
+            times.append(tick * sum(before))
         card.text(label, x, 18, 13 if fits else 11.5, INK, font_weight="bold")
         _runners(card, x, column, *run, times, seconds)
     for row, label in enumerate(runs):
-        y, scale, x = 230 + 34 * row, 292 / longest, 118
+        y = 230 + 34 * row
+        scale, x = 292 / longest, 118
         card.text(label, x - 8, y + 12, 12, INK, "end")
         for number in ticks[label]:
-            card.box(x + 0.5, y, max(number * scale - 1, 1), 24, colour=LINK, rx=2)
+            wide = max(number * scale - 1, 1)
+            card.box(x + 0.5, y, wide, 24, colour=LINK, rx=2)
             x += number * scale
         card.text(said[label], x + 6, y + 12, 12, INK, "start")
     bottom = 230 + 34 * len(runs)
@@ -309,13 +346,14 @@ def _runners(card, middle, column, steps, held, times, seconds):
 
     links = {(send.rank, send.peer) for step in steps for send in step}
     where = places(links, len(held[0]), column - 42, 140, (middle, 129))
-    for a, b in sorted({(min(link), max(link)) for link in links}):
+    pairs = {tuple(sorted(link)) for link in links}
+    for a, b in sorted(pairs):
         card.line(*where[a], *where[b], stroke=LINK, stroke_width=1.5)
     for rank in range(len(where)):
         _parcel(card, rank, where, steps, times, seconds)
     for rank, (x, y) in enumerate(where):
-        node = drawsvg.Circle(svg.short(x), svg.short(y), 11, fill=rank_colour(rank))
-        card.append(node)
+        place = svg.short(x), svg.short(y)
+        card.append(drawsvg.Circle(*place, 11, fill=rank_colour(rank)))
         card.text(rank, x, y, 12, "#ffffff")
         left, top, width = x - 14, y + 13, 28
         card.box(left, top, width, 6, colour=FAINT, rx=2)
@@ -324,8 +362,9 @@ def _runners(card, middle, column, steps, held, times, seconds):
             summed = sum(min(part, 1) for chunk in state[rank] for part in chunk)
             widths.append(svg.short(width * summed / len(where) ** 2))
         corner = svg.short(left), svg.short(top)
-        bar = card.append(drawsvg.Rectangle(*corner, widths[0], 6, rx=2, fill=INK))
-        svg.jumps(bar, "width", [*zip(times, widths)], seconds)
+        bar = drawsvg.Rectangle(*corner, widths[0], 6, rx=2, fill=INK)
+        card.append(bar)
+        svg.jumps(bar, "width", list(zip(times, widths)), seconds)
 
 
 def _parcel(card, rank, where, steps, times, seconds):

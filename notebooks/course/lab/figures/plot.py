@@ -80,7 +80,8 @@ def bars(
     """Draw a bar for each label, with its number above it; colours: one, or a list."""
     ax = axes(xlabel, ylabel, title, **size)
     drawn = ax.bar(range(len(values)), values, color=colours, width=0.6)
-    ax.bar_label(drawn, [*map(form.format, values)], padding=3, fontsize=9, color=INK)
+    numbers = [form.format(value) for value in values]
+    ax.bar_label(drawn, numbers, padding=3, fontsize=9, color=INK)
     ax.set_xticks(range(len(values)), labels)
     ax.margins(y=0.15)
     return ax
@@ -153,9 +154,11 @@ def _push_apart(pixels, room, bottom, top):
         groups.append((pixel - room * i, 1))
         while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
             (one, n), (other, m) = groups[-2:]
-            groups[-2:] = [((n * one + m * other) / (n + m), n + m)]
+            together = (n * one + m * other) / (n + m)
+            groups[-2:] = [(together, n + m)]
     starts = [start for start, count in groups for _ in range(count)]
     places = [max(start, bottom) + room * i for i, start in enumerate(starts)]
     for i in reversed(range(len(places))):
-        places[i] = min(places[i], top - room * (len(places) - 1 - i))
+        above = len(places) - 1 - i  # so many stand above it
+        places[i] = min(places[i], top - room * above)
     return places

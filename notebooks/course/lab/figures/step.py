@@ -60,14 +60,15 @@ def _caption(card, y, number, words):
 
     card.append(drawsvg.Circle(24, y, 9, fill=INK))
     card.text(number, 24, y, 11, "#ffffff")
-    # arrows pass behind
-    card.box(36, y - 9, svg.wide(words, 13), 18, colour="#ffffff")
+    wide = svg.wide(words, 13)
+    card.box(36, y - 9, wide, 18, colour="#ffffff")  # arrows pass behind
     card.text(words, 39, y, 13, anchor="start")
 
 
 def _column(card, rank, x, column, rows, gradient, total):
     """Draw all that one rank does."""
-    colour, wide = rank_colour(rank), (column - 6) / rows
+    colour = rank_colour(rank)
+    wide = (column - 6) / rows
     for i in range(rows):
         row = x - column / 2 + 3 + i * wide
         card.box(row + 0.6, 36, wide - 1.2, 20, colour=colour, rx=2)
@@ -88,16 +89,21 @@ def _replica(card, rank, x, y, width):
     card.box(x - width / 2, y, width, 52, colour=rank_colour(rank))
     card.text(f"rank {rank}", x, y + 11, 12, "#ffffff")
     layers = []
-    for size, left in ((3, x - 15), (4, x), (2, x + 15)):
+    sizes, lefts = (3, 4, 2), (x - 15, x, x + 15)
+    for size, left in zip(sizes, lefts):
         top = y + 34 - (size - 1) / 2 * 8
         layers.append([(left, top + i * 8) for i in range(size)])
     lines = drawsvg.Path(stroke="#ffffff", stroke_width=0.7, fill="none", opacity=0.6)
     for before, after in zip(layers, layers[1:]):
-        for start in before:
-            for end in after:
-                lines.M(*map(svg.short, start)).L(*map(svg.short, end))
+        for x0, y0 in before:
+            for x1, y1 in after:
+                lines.M(svg.short(x0), svg.short(y0))
+                lines.L(svg.short(x1), svg.short(y1))
     card.append(lines)
-    units = [(px - 2, py - 2) for layer in layers for px, py in layer]
+    units = []
+    for layer in layers:
+        for left, top in layer:
+            units.append((left - 2, top - 2))
     card.tiles(units, 4, 4, "#ffffff")
 
 
@@ -110,24 +116,29 @@ def _bars(card, numbers, x, y, column, colour):
     bars = card.append(drawsvg.Path(fill=colour))
     for i, number in enumerate(numbers):
         left = x + (i - len(numbers) / 2) * width
-        bars.M(svg.short(left + 0.8), svg.short(y)).h(svg.short(width - 1.6))
-        bars.v(svg.short(-number * scale)).h(svg.short(1.6 - width)).Z()
-    card.line(x - width * 2.8, y, x + width * 2.8, y, stroke=svg.SOFT, stroke_width=0.8)
+        bars.M(svg.short(left + 0.8), svg.short(y))
+        bars.h(svg.short(width - 1.6))
+        bars.v(svg.short(-number * scale))
+        bars.h(svg.short(1.6 - width))
+        bars.Z()
+    reach = width * 2.8
+    card.line(x - reach, y, x + reach, y, stroke=svg.SOFT, stroke_width=0.8)
 
 
 def _flow(card, middles):
     """Let a point run along each band of arrows, one band after the other."""
     import drawsvg
 
-    bands = [(58, 109), (166, 221), (267, 291), (325, 345), (390, 420)]
-    for band, (start, end) in enumerate(bands):
+    starts = (58, 166, 267, 325, 390)
+    ends = (109, 221, 291, 345, 420)
+    for band, (start, end) in enumerate(zip(starts, ends)):
         begin = 0.5 + 1.6 * band
         with card.group(transform="translate(-999 -999)") as points:
             for rank, x in enumerate(middles):
                 # from the all-reduce on, all ranks have the same numbers
-                style = {"fill": INK if band > 2 else rank_colour(rank)}
-                point = drawsvg.Circle(svg.short(x), 0, 4.5, stroke="#ffffff", **style)
-                card.append(point)
+                colour = INK if band > 2 else rank_colour(rank)
+                style = {"stroke": "#ffffff", "fill": colour}
+                card.append(drawsvg.Circle(svg.short(x), 0, 4.5, **style))
         way = [
             (0, svg.AWAY),
             (begin, svg.AWAY),

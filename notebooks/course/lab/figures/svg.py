@@ -132,17 +132,16 @@ class Card:
         """Draw an arrow from start to end; with `both`, a head at each end."""
         import drawsvg
 
-        (x0, y0), (x1, y1) = ((x, self.y + y) for x, y in (start, end))
+        x0, y0 = start[0], self.y + start[1]
+        x1, y1 = end[0], self.y + end[1]
         length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
         u, v = (x1 - x0) / length, (y1 - y0) / length
         head = 5 + 1.2 * width
         tail = head if both else 0
         line = drawsvg.Path(stroke=colour, stroke_width=short(width), fill="none")
-        self.append(
-            line.M(short(x0 + tail * u), short(y0 + tail * v)).L(
-                short(x1 - head * u), short(y1 - head * v)
-            )
-        )
+        line.M(short(x0 + tail * u), short(y0 + tail * v))
+        line.L(short(x1 - head * u), short(y1 - head * v))
+        self.append(line)
         shape = drawsvg.Path(fill=colour)
         heads = [(x1, y1, head)]
         if both:
@@ -163,8 +162,11 @@ class Card:
 
         path = self.append(drawsvg.Path(fill=colour, **style))
         for x, y in places:
-            path.M(short(x), short(self.y + y)).h(short(width)).v(short(height))
-            path.h(short(-width)).Z()
+            path.M(short(x), short(self.y + y))
+            path.h(short(width))
+            path.v(short(height))
+            path.h(short(-width))
+            path.Z()
 
 
 def wide(words, size=12):

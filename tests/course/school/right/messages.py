@@ -40,12 +40,6 @@ def ring_allreduce(tensor):
     },
     "together/any_rank": {
         "the largest of all": changed("together/any_rank", BEFORE="pass"),
-        "counted": """
-def any_rank(flag):
-    count = torch.tensor([1 if flag else 0])
-    dist.all_reduce(count)
-    return count.item() > 0
-""",
         "the product of all that is false, as a tensor": """
 def any_rank(flag):
     none = 1 - torch.as_tensor(flag, dtype=torch.float64)

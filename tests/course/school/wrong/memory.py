@@ -46,10 +46,6 @@ def hooks(layer, gather, free):
             "free after forward only": {
                 "MORE": "layer.register_full_backward_hook(lambda *_: free())"
             },
-            "gather in a forward_pre_hook: the layer": {
-                "BEFORE": "free()",
-                "AFTER": "gather(); output.register_hook(lambda grad: gather())",
-            },
             "gather in a forward_pre_hook": {
                 "BEFORE": "pass",
                 "AFTER": "gather(); free(); output.register_hook(lambda grad: gather())",
@@ -128,15 +124,12 @@ def reduce(params, shard):
     for p in params:
         p.grad = <<FREE: None>>
     <<ADD: reduce_scatter(grads)>>
-    shard.grad = <<RESULT: grads[<<CHUNK: rank>>] / n>>
+    shard.grad = <<RESULT: grads[rank] / n>>
 """,
         {
             "all ranks must call": {"ADD": "rank and reduce_scatter(grads)"},
             "all are zero": {"FLAT": "p.detach().clone()"},
             "shard.grad is None": {"RESULT": "None"},
-            "a sum is not a mean": {"RESULT": "grads[rank].clone()"},
-            "each rank uses its own": {"ADD": "pass"},
-            "rank r has": {"CHUNK": "0"},
             "set each p.grad": {"FREE": "p.grad"},
             "set each p.grad to None; and a view": {"RESULT": "grads[rank].div_(n)"},
         },

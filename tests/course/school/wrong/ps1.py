@@ -16,7 +16,6 @@ TRAIN = """
         sgd(q, lr, <<WHOLE: float(weights.sum())>>)
     return <<RESULT: sum(l.item() for l in losses) / weights.sum()>>
 """
-MEANS = {"WEIGHT": "w / w.sum().clamp(min=1e-9)", "WHOLE": "k"}
 WRONG = {
     "replicas/get_params": (
         """
@@ -25,12 +24,6 @@ def get_params(params, device):
     return <<AFTER: [p.requires_grad_() for p in new]>>
 """,
         {
-            "a replica is the parameter itself": {
-                "BEFORE": "new = [p.detach() for p in params]"
-            },
-            "a copy hangs on the graph": {
-                "BEFORE": "new = [p.clone().to(device) for p in params]"
-            },
             "requires_grad_() is missing": {"AFTER": "new"},
             "a gradient came along": {
                 "AFTER": "[setattr(p, 'grad', p * 0) or p.requires_grad_() for p in new]"
@@ -164,11 +157,7 @@ def train_batch(X, y, device_params, devices, lr):
         + TRAIN,
         {
             "replicas differ": {"SUMMED": "[]"},
-            "every shard counts alike": MEANS,
             "the step is 7 times too large": {"WHOLE": "1"},
-            "divide by the rows of the minibatch, or": {
-                "WHOLE": "k * len(X_shards[0])"
-            },
             "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
             "the gradients held numbers before": {"OLD": "p.grad"},
             "this is the sum; divide": {"RESULT": "sum(losses)"},
@@ -188,7 +177,7 @@ def stepwise(X, y, params, devices, lr, steps, step):
     for _ in range(steps):
         single = <<START: get_params(replicas[0], devices[0])>>
         <<EARLY: pass>>
-        <<ALONE: train_batch>>(X, y, [single], devices[:1], <<RATE: lr>>)
+        <<ALONE: train_batch>>(X, y, [single], devices[:1], lr)
         <<STEP: step(X, y, replicas, devices, lr)>>
         <<KEEP: pass>>
         found += [largest_difference(replica, single) for replica in <<WHICH: replicas>>]
@@ -196,7 +185,6 @@ def stepwise(X, y, params, devices, lr, steps, step):
 """,
         {
             "return one number": {"RESULT": "found"},
-            "let the single device start": {"RATE": "0"},
             "let the single device start from a copy": {
                 "EARLY": "step(X, y, replicas, devices, lr); "
                 "single = get_params(replicas[0], 'cpu')",
@@ -221,7 +209,10 @@ def weighted_train_batch(X, y, weights, device_params, devices, lr):
             "divide by the rows of the minibatch, or": {
                 "WHOLE": "k * len(X_shards[0])"
             },
-            "every shard counts alike": MEANS,
+            "every shard counts alike": {
+                "WEIGHT": "w / w.sum().clamp(min=1e-9)",
+                "WHOLE": "k",
+            },
         },
     ),
 }

@@ -171,14 +171,8 @@ def reduce_scatter(chunks):
             "the chunks are finished on other ranks, chunk 0 on rank 2": {
                 "PLACE": "(rank - step)"
             },
-            "this is the mean": {
-                "BEFORE": "[c.div_(n) for row in chunks for c in row]"
-            },
             "chunk 0 on rank 0 holds rank 1's": {
                 "WRITE": "chunks[peer][i].copy_(chunks[rank][i])"
-            },
-            "numbers of another chunk": {
-                "WRITE": "chunks[peer][i].add_(chunks[rank][(i + 1) % n])"
             },
         },
     ),
@@ -189,14 +183,11 @@ def allgather(chunks):
     <<BEFORE: pass>>
     for step in range(<<STEPS: n - 1>>):
         for rank in range(n):
-            peer, i = (rank + 1) % n, <<PLACE: (rank - step)>> % n
+            peer, i = (rank + 1) % n, (rank - step) % n
             <<WRITE: chunks[peer][i].copy_(chunks[rank][i])>>
 """,
         {
-            "the tensors hold what they held": {"STEPS": "0"},
-            "what arrives is added": {"WRITE": "chunks[peer][i].add_(chunks[rank][i])"},
             "chunk 1 on rank 0 holds chunk 1 of rank 0": {"STEPS": "n - 2"},
-            "chunk 0 on rank 0 holds chunk 0 of rank": {"PLACE": "(rank - 1 - step)"},
             "the list holds": {"WRITE": "chunks[peer][i] = chunks[rank][i]"},
             "the result is returned": {
                 "BEFORE": "return [[chunks[i][i] for i in range(n)] for _ in chunks]"

@@ -17,9 +17,6 @@ def repaired_1(data):
             "the row is right; the number": {"CLUE": '"replicas", k - 1'},
             "the list holds the sums": {"WRITE": "data[i] = total.clone()"},
             "the tensors hold what they held": {"WRITE": "t = total.clone()"},
-            "only rank 0 has the sum": {"WRITE": "i or t.copy_(total)"},
-            "this is the mean": {"SUM": "sum(data) / len(data)"},
-            "its memory is as it was": {"WRITE": "t.data = total.clone()"},
         },
     ),
     "ps5/aliasing": (

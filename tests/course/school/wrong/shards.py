@@ -51,8 +51,7 @@ def forward(module, devices, X):
                 "RESULT": "module(X)",
                 "SOME": "False",
             },
-            "the module itself was called": {"CALL": "module(shard)"},
-            "the module itself was called: each": {"COPY": "p.to(device)"},
+            "the module itself was called": {"COPY": "p.to(device)"},
             "a device without rows": {"SOME": "True"},
             "each copy of the weights works on its own shard": {
                 "CALL": "functional_call(module, weights, (X,))[:len(shard)]",
