@@ -46,7 +46,6 @@ def as_a_module(params):
     "scale, stds",
     [
         ({}, [0.01] * 4),  # the book's
-        ({"scale": 2}, [2.0] * 4),
         ({"scale": 0}, [0.0] * 4),
         (
             {"scale": "he"},
@@ -113,15 +112,6 @@ def test_scores_and_gradients_are_those_of_torchs_layers(batch):
         torch.testing.assert_close(p.grad, q.grad.t() if i in (4, 6) else q.grad)
 
 
-def test_an_empty_shard_has_no_scores_and_a_zero_gradient(batch):
-    X, y = batch(0)
-    params = [p.requires_grad_() for p in init_params("he", seeded(), torch.float64)]
-    y_hat = lenet(X, params)
-    assert y_hat.shape == (0, 10)
-    loss(y_hat, y).sum().backward()
-    assert not any(p.grad.any() for p in params)
-
-
 IMAGES = torch.zeros(2, 1, 28, 28)
 
 
@@ -144,7 +134,7 @@ IMAGES = torch.zeros(2, 1, 28, 28)
                 TypeError,
                 f"X is {dtype}, the parameters are torch.float32",
             )
-            for dtype in [torch.uint8, torch.float64]
+            for dtype in [torch.float64]
         ],
         *[
             (IMAGES, count, ValueError, f"lenet needs 8 parameters, got {count}")

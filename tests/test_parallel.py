@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import prune
 
 from manual_dp.models.lenet import LeNet
 from manual_dp.parallel import DataParallel, gather, parallel_apply, replicate
@@ -61,23 +60,14 @@ def grads(module, net, X):
 # replicate
 
 
-def test_gradients_of_all_replicas_add_up_in_the_module():
-    module = nn.Linear(2, 1, bias=False)
-    nn.init.ones_(module.weight)
-    first, second = replicate(module, [CPU] * 2)
-    (first(torch.tensor([1.0, 10.0])) + second(torch.tensor([2.0, 20.0]))).backward()
-    assert module.weight.grad.tolist() == [[3, 30]]
-
-
 @pytest.mark.parametrize(
     "module, X",
     [
-        (small(nn.ReLU()), rows(4)),
         (Tied().double(), rows(4)),
-        (LeNet().double(), torch.rand(2, 1, 28, 28, dtype=torch.float64)),
         (nn.LSTM(3, 4).double(), rows(5)),  # keeps its weights in a list, too
+        (nn.Embedding(5, 2), torch.tensor([3, 1, 4])),
     ],
-    ids=["small", "tied", "LeNet", "LSTM"],
+    ids=["tied", "LSTM", "embedding"],
 )
 def test_replicas_are_equal_copies_and_the_module_is_as_it_was(module, X):
     before = [p.detach().clone() for p in module.parameters()]
@@ -101,33 +91,20 @@ def test_a_frozen_parameter_stays_frozen():
         assert [p.requires_grad for p in net.parameters()] == [False, True, True, True]
 
 
-def test_only_replica_0_has_the_buffers_of_the_module():
-    module = small(nn.BatchNorm1d(4))
-    mean = module[1].running_mean
-    replicas = replicate(module, [CPU] * 2)
-    assert [net[1].running_mean is mean for net in replicas] == [True, False]
-    replicas[1](rows(5))
-    assert mean.tolist() == [0] * 4
-    replicas[0](rows(5))
-    assert mean.abs().min() > 0 and module[1].num_batches_tracked == 1
-
-
 # parallel_apply
 
 
 def test_replicas_run_side_by_side():
-    barrier = threading.Barrier(3, timeout=60)  # broken unless all three are waiting
-    shards = [torch.full((2,), float(rank)) for rank in range(3)]
-    outputs = parallel_apply([Calls(lambda X: (barrier.wait(), X)[1])] * 3, shards)
-    assert [output.tolist() for output in outputs] == [[0, 0], [1, 1], [2, 2]]
+    barrier = threading.Barrier(3, timeout=30)  # broken unless all three are waiting
+    net = DataParallel(Calls(lambda X: (barrier.wait(), X)[1]), [CPU] * 3)
+    assert net(torch.arange(3)).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_threads_take_over_whether_gradients_are_on(wanted):
+def test_threads_take_over_that_gradients_are_off():
     module = small()
-    with torch.set_grad_enabled(wanted):
+    with torch.no_grad():
         outputs = parallel_apply([module, module], [rows(2), rows(3)])
-    assert [output.requires_grad for output in outputs] == [wanted] * 2
+    assert not any(output.requires_grad for output in outputs)
 
 
 class Odd(Exception):
@@ -138,12 +115,13 @@ class Odd(Exception):
         self.number = number
 
 
-@pytest.mark.parametrize("error", [ValueError("too long"), Odd("too long", 7)])
-def test_an_exception_keeps_its_class_and_names_the_replica(error):
+def test_an_exception_keeps_its_class_and_names_the_replica():
+    error = Odd("too long", 7)
+
     def breaks(X):
         raise error
 
-    with pytest.raises(type(error), match="^replica 1: too long") as caught:
+    with pytest.raises(Odd, match="^replica 1: too long") as caught:
         parallel_apply([nn.Identity(), Calls(breaks)], [rows(1), rows(1)])
     assert caught.value is error
 
@@ -151,20 +129,6 @@ def test_an_exception_keeps_its_class_and_names_the_replica(error):
 def test_of_several_exceptions_the_first_replicas_is_raised():
     with pytest.raises(RuntimeError, match="replica 1: mat1 and mat2"):
         parallel_apply([small()] * 3, [rows(1), rows(1, 5), rows(1, 6)])
-
-
-# gather
-
-
-def test_rows_are_gathered_in_rank_order_and_gradients_cut_back():
-    outputs = [
-        torch.tensor([[1.0], [2]], requires_grad=True),
-        torch.tensor([[3.0]], requires_grad=True),
-    ]
-    y_hat = gather(outputs, CPU)
-    assert y_hat.tolist() == [[1], [2], [3]]
-    (y_hat * torch.tensor([[5.0], [6], [7]])).sum().backward()
-    assert [output.grad.tolist() for output in outputs] == [[[5], [6]], [[7]]]
 
 
 # DataParallel
@@ -218,11 +182,6 @@ def test_the_wrapper_follows_eval_and_no_grad():
             ValueError,
             r"weight is on meta, devices\[0\] is cpu; move the module there first",
         ),
-        (
-            lambda: replicate(nn.BatchNorm1d(2, affine=False, device="meta"), [CPU]),
-            ValueError,
-            r"running_mean is on meta, devices\[0\] is cpu",
-        ),
         (lambda: replicate(small(), []), ValueError, "devices is empty"),
         (lambda: DataParallel(small(), []), ValueError, "devices is empty"),
         (lambda: parallel_apply([], []), ValueError, "got 0 replicas and 0 shards"),
@@ -230,6 +189,11 @@ def test_the_wrapper_follows_eval_and_no_grad():
             lambda: parallel_apply([small()] * 2, [rows(1)]),
             ValueError,
             "need a shard for each replica, got 2 replicas and 1 shards",
+        ),
+        (
+            lambda: parallel_apply([small()], [rows(1)] * 2),
+            ValueError,
+            "got 1 replicas and 2 shards",
         ),
         (
             lambda: gather([rows(1), torch.tensor(1.0)], CPU),
@@ -253,20 +217,11 @@ def keeping(module):
     return module
 
 
-def pruned(module):
-    return prune.identity(module, "weight")
-
-
 # weight_norm warns that it is old, lazy layers that they are new
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "make, error, message",
     [
-        (
-            lambda: nn.Sequential(keeping(nn.Linear(3, 2))),
-            TypeError,
-            r"0 \(Linear\) keeps kept, a tensor that was computed",
-        ),
         (
             lambda: keeping(nn.Linear(3, 2)),
             TypeError,
@@ -278,19 +233,9 @@ def pruned(module):
             r"0 \(Linear\) keeps weight, .* take torch.nn.utils.parametrizations.weight_norm",
         ),
         (
-            lambda: nn.Sequential(nn.Identity(), pruned(nn.Linear(3, 2))),
-            TypeError,
-            r"1 \(Linear\) keeps weight, .* call torch.nn.utils.prune.remove",
-        ),
-        (
-            lambda: nn.Sequential(nn.LazyLinear(2)),
-            ValueError,
-            "0.weight has no shape yet; call the module once before",
-        ),
-        (
             lambda: nn.LazyBatchNorm1d(affine=False),
             ValueError,
-            "running_mean has no shape yet",
+            "running_mean has no shape yet; call the module once before",
         ),
         (
             lambda: nn.Sequential(nn.Embedding(5, 2, sparse=True)),

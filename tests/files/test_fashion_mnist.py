@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import os
-import shutil
 import socket
 from types import SimpleNamespace
 
@@ -44,7 +43,6 @@ def garments(monkeypatch, tmp_path):
         {name: hashlib.sha256(packed).hexdigest() for name, packed in files.items()},
     )
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("MANUAL_DP_DATA", raising=False)
     return SimpleNamespace(files=files, images=images, labels=labels)
 
 
@@ -76,40 +74,23 @@ def test_files_are_found_where_they_may_lie(monkeypatch, tmp_path, garments, whe
     no_network(monkeypatch)
     cache = tmp_path / "home" / ".cache" / "manual_dp" / "fashion-mnist"
     folder = put(cache if where == "cache" else tmp_path / "here", garments.files)
-    if where == "MANUAL_DP_DATA":
-        monkeypatch.setenv("MANUAL_DP_DATA", str(folder))
-    root = folder if where == "root" else None
+    named = {"root": tmp_path / "nowhere", "MANUAL_DP_DATA": folder, "cache": ""}
+    monkeypatch.setenv("MANUAL_DP_DATA", str(named[where]))
+    root = str(folder) if where == "root" else None
     check(garments, *load_data("fashion-mnist", root=root))
-    check(garments, *load_data("fashion-mnist", root=root and str(root)))
     assert listing(folder) == sorted(NAMES)  # nothing is unpacked
 
 
-def test_an_argument_goes_before_the_environment(monkeypatch, tmp_path, garments):
-    monkeypatch.setenv("MANUAL_DP_DATA", str(tmp_path / "nowhere"))
-    folder = put(tmp_path / "here", garments.files)
-    check(garments, *load_data("fashion-mnist", root=folder))
-    assert not (tmp_path / "nowhere").exists()
-
-
-def spoil(packed, how):
-    if how == "truncated":
-        return packed[:-20]
-    if how == "empty":
-        return b""
-    if how == "a page that says 404":
-        return b"<html>404 Not Found</html>"
+def one_bit_flipped(packed):
     flipped = bytearray(packed)
     flipped[len(packed) // 2] ^= 1
     return bytes(flipped)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "how", ["truncated", "empty", "a page that says 404", "one bit"]
-)
-def test_a_damaged_file_is_refused_by_name(monkeypatch, tmp_path, garments, name, how):
+def test_a_damaged_file_is_refused_by_name(monkeypatch, tmp_path, garments):
     no_network(monkeypatch)
-    packed = spoil(garments.files[name], how)
+    name = NAMES[2]
+    packed = one_bit_flipped(garments.files[name])
     folder = put(tmp_path / "here", {**garments.files, name: packed})
     with pytest.raises(
         ValueError,
@@ -121,20 +102,17 @@ def test_a_damaged_file_is_refused_by_name(monkeypatch, tmp_path, garments, name
     assert listing(folder) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("missing", [NAMES, NAMES[1:2], NAMES[2:]])
 def test_no_files_and_no_network_says_what_to_put_where(
-    monkeypatch, tmp_path, garments, missing
+    monkeypatch, tmp_path, garments
 ):
     no_network(monkeypatch)
-    there = {
-        name: packed for name, packed in garments.files.items() if name not in missing
-    }
+    there = {name: garments.files[name] for name in NAMES[:2]}
     folder = put(tmp_path / "here", there)
     with pytest.raises(FileNotFoundError) as caught:
         load_data("fashion-mnist", root=folder)
     message = str(caught.value)
     assert f"not in {folder} " in message and "MANUAL_DP_DATA" in message
-    assert [name in message for name in NAMES] == [name in missing for name in NAMES]
+    assert [name in message for name in NAMES] == [name not in there for name in NAMES]
     assert 'data="digits"' in message
     assert isinstance(caught.value.__cause__, OSError)
     assert listing(folder) == sorted(there)
@@ -174,79 +152,38 @@ def test_a_download_leaves_the_four_files_and_is_not_repeated(
 
 def test_a_file_that_was_there_is_not_replaced(tmp_path, garments, server, fetched):
     folder = put(tmp_path / "here", {NAMES[0]: garments.files[NAMES[0]]})
-    before = (folder / NAMES[0]).stat()
     check(garments, *load_data("fashion-mnist", root=folder))
-    after = (folder / NAMES[0]).stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [name for name, _ in fetched] == NAMES[1:]
 
 
-@pytest.mark.parametrize(
-    "error, raised",
-    [
-        (OSError("connection reset"), FileNotFoundError),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-    ],
-)
-def test_a_download_that_breaks_off_leaves_nothing(
-    monkeypatch, tmp_path, server, error, raised
-):
+def test_a_download_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path, server):
     class Breaks:
         def update(self, data):
             assert len(listing(tmp_path / "here")) == 1  # it is being written
-            raise error
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(torch.hub.hashlib, "sha256", Breaks)
-    with pytest.raises(raised):
+    with pytest.raises(KeyboardInterrupt):
         load_data("fashion-mnist", root=tmp_path / "here")
     assert listing(tmp_path / "here") == []
 
 
-def test_a_download_that_lacks_a_file_says_so(tmp_path, server):
-    (server / NAMES[3]).unlink()
-    with pytest.raises(FileNotFoundError, match="could not be downloaded"):
-        load_data("fashion-mnist", root=tmp_path / "here")
-    assert listing(tmp_path / "here") == sorted(NAMES[:3])  # whole files only
-
-
-@pytest.mark.parametrize("how", ["truncated", "a page that says 404", "one bit"])
-def test_wrong_content_under_the_right_name_is_not_kept(
-    tmp_path, garments, server, how
-):
-    (server / NAMES[0]).write_bytes(spoil(garments.files[NAMES[0]], how))
+def test_wrong_content_under_the_right_name_is_not_kept(tmp_path, garments, server):
+    (server / NAMES[0]).write_bytes(one_bit_flipped(garments.files[NAMES[0]]))
     with pytest.raises(FileNotFoundError, match="could not be downloaded") as caught:
         load_data("fashion-mnist", root=tmp_path / "here")
     assert "invalid hash value" in str(caught.value.__cause__)
     assert listing(tmp_path / "here") == []
 
 
-@pytest.mark.parametrize("fails", [False, True])
 def test_a_server_that_stalls_is_given_up_after_30_seconds(
-    monkeypatch, tmp_path, server, fetched, fails
+    monkeypatch, tmp_path, garments, fetched
 ):
-    if fails:
-        no_network(monkeypatch)
-    before = socket.getdefaulttimeout()
-    try:
+    no_network(monkeypatch)
+    with pytest.raises(FileNotFoundError):
         load_data("fashion-mnist", root=tmp_path)
-    except FileNotFoundError:
-        assert fails
-    assert {limit for _, limit in fetched} == {30}
-    assert socket.getdefaulttimeout() == before  # other people's sockets are theirs
-
-
-def test_two_downloads_at_once_do_not_meet(monkeypatch, tmp_path, garments, server):
-    folder, move, moves = tmp_path / "here", shutil.move, []
-
-    def late(*args):
-        moves.append(args)
-        if len(moves) == 1:  # while the first is under way, a second runs to its end
-            check(garments, *load_data("fashion-mnist", root=folder))
-        move(*args)
-
-    monkeypatch.setattr(torch.hub.shutil, "move", late)
-    check(garments, *load_data("fashion-mnist", root=folder))
-    assert len(moves) == 8 and listing(folder) == sorted(NAMES)
+    assert fetched == [(NAMES[0], 30)]
+    assert socket.getdefaulttimeout() is None  # other people's sockets are theirs
 
 
 def test_the_official_files_are_named_and_hashed():

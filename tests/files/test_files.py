@@ -9,18 +9,17 @@ from manual_dp.files import write_json, write_text
 
 
 @pytest.mark.parametrize("stage", ["open", "chmod", "replace"])
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage, error):
+def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage):
     path = tmp_path / "out.json"
     write_json(path, {"old": 1})
     before = path.read_text()
     with monkeypatch.context() as patch:
 
         def fail(*args, **kwargs):
-            raise error
+            raise KeyboardInterrupt
 
         patch.setattr(os, stage, fail)
-        with pytest.raises(type(error)):
+        with pytest.raises(KeyboardInterrupt):
             write_json(path, {"new": 2})
     assert path.read_text() == before
     assert os.listdir(tmp_path) == ["out.json"]

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_torchvision_imports_beside_this_torch_and_fetches_the_same_files():
+    # some seconds: only a new Python can say what its first import does
     script = """
 import sys
 from manual_dp.data import ensure_torchvision

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import subprocess
 import sys
 from contextlib import redirect_stdout
 from unittest.mock import patch
@@ -42,6 +41,7 @@ def as_printed(example, ranks):
 
 
 def test_example_2_on_two_ranks_prints_no_loss():
+    # some seconds: only torchrun starts it as the article does
     notes, lines = as_printed(2, 2)
     assert lines == ["Finished Training"]
     assert [note["rank"] for note in notes] == [0, 1]
@@ -51,6 +51,7 @@ def test_example_2_on_two_ranks_prints_no_loss():
 
 
 def test_example_1_loads_a_test_set_and_never_reads_it():
+    # some seconds: only the program itself shows what it reads
     [note], lines = as_printed(1, 1)
     assert len(lines) == 3
     assert (note["downloads"], note["train set read"], note["test set read"]) == (
@@ -60,23 +61,6 @@ def test_example_1_loads_a_test_set_and_never_reads_it():
     )
     assert note["weights"] == 23_528_522
     assert "'pretrained' is deprecated" in note["warnings"][0]
-
-
-def test_example_2_does_not_start_without_torchrun():
-    environ = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("MASTER_ADDR", "RANK", "WORLD_SIZE")
-    }
-    done = subprocess.run(
-        [sys.executable, HARNESS, EXAMPLES[1]],
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        env=environ,
-        cwd=PROGRAMS.parents[1],
-    )
-    assert done.returncode and "MASTER_ADDR expected" in done.stderr.splitlines()[-1]
 
 
 # repaired
@@ -105,21 +89,9 @@ def some(rows, seed=0):
 
 
 def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(tmp_path):
-    lines = torchrun(
-        REPAIRED,
-        "--rows",
-        48,
-        "--batch-size",
-        16,
-        "--epochs",
-        1,
-        "--looks",
-        3,
-        "--out",
-        tmp_path / "run",
-        ranks=2,
-        timeout=LONG,
-    )
+    # some seconds: only this starts it as a reader does
+    words = f"--rows 48 --batch-size 16 --epochs 1 --looks 3 --out {tmp_path / 'run'}"
+    lines = torchrun(REPAIRED, *words.split(), ranks=2, timeout=LONG)
     run = json.loads((tmp_path / "run").read_text())
     assert lines == [str(look) for look in run["history"]]
     assert [look["images"] for look in run["history"]] == [16, 32, 48]
@@ -127,16 +99,15 @@ def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(tmp_path
 
 
 def test_it_is_audited_as_it_is_started(forked_audit):
+    # some seconds: only the audit sees every rule of DDP kept in it
     report = audit_script(
         [REPAIRED, "--batch-size", "16", "--rows", "48"], 2, timeout=LONG
     )
     assert report.findings == [] and report.unchecked == []
 
 
-@pytest.mark.parametrize("more", [(), ("--plain",)])
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_ranks_together_take_the_minibatches_of_one(ranks, more):
-    module, args = settings("--batch-size", 24, *more)
+def test_ranks_together_take_the_minibatches_of_one():
+    module, args = settings("--batch-size", 24)
     X, y = some(100)[0], torch.arange(100)  # a class tells which row it is
 
     def epoch(number, ranks):
@@ -147,7 +118,7 @@ def test_ranks_together_take_the_minibatches_of_one(ranks, more):
         return [tuple(map(torch.cat, zip(*step))) for step in zip(*parts)]
 
     one = epoch(0, 1)
-    for alone, together in zip(one, epoch(0, ranks), strict=True):
+    for alone, together in zip(one, epoch(0, 3), strict=True):
         assert all(map(torch.equal, alone, together))
     rows, others = (torch.cat([y for _, y in steps]) for steps in (one, epoch(1, 1)))
     assert len(rows) == len(set(rows.tolist())) == 96 and not torch.equal(rows, others)
@@ -211,26 +182,21 @@ def losses(said):
 
 
 def test_any_number_of_ranks_takes_one_devices_steps_where_batch_norm_is_fixed():
-    words = "--batch-size", 8, "--epochs", 3, "--lr", 0.001
+    # some seconds: only whole runs can show that ranks take the same steps
+    words = "--batch-size", 8, "--epochs", 3, "--lr", 0.001, "--plain"
     runs = {
         n: run_ranks(run, n, words, (some(8), some(6, 1)), True, timeout=LONG)
-        for n in (1, 2, 4)
+        for n in (1, 4)
     }
-    one = losses(runs[1][0][0])
-    assert one[0] != one[1] != one[2]
-    for n in (2, 4):
-        assert losses(runs[n][0][0]) == pytest.approx(one, rel=1e-4)
-        assert losses(runs[n][0][0])[0] == pytest.approx(one[0], rel=1e-6)
-        assert [said for said, _ in runs[n][1:]] == [""] * (n - 1)
-
-
-def test_it_learns_eight_images_by_heart():
-    words = "--batch-size", 8, "--epochs", 15, "--plain"
-    (said, _), _ = run_ranks(run, 2, words, (some(8), some(8)), timeout=LONG)
-    assert losses(said)[0] > 2 and losses(said)[-1] < 0.5
+    one, four = (losses(runs[n][0][0]) for n in runs)
+    assert one[0] > one[1] > one[2]
+    assert four == pytest.approx(one, rel=1e-4)
+    assert four[0] == pytest.approx(one[0], rel=1e-6)
+    assert [said for said, _ in runs[4][1:]] == [""] * 3
 
 
 def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path):
+    # some seconds: only a stopped run beside a whole one shows that nothing is lost
     sets, whole, cut = (
         (some(16), some(6, 1)),
         tmp_path / "whole.pt",
@@ -268,7 +234,7 @@ def accuracy(X, y):
     return right, net.norm.running_mean.tolist(), net.training
 
 
-@pytest.mark.parametrize("rows, ranks", [(7, 3), (1, 2), (503, 2)])
+@pytest.mark.parametrize("rows, ranks", [(1, 2), (503, 2)])
 def test_each_row_of_the_test_counts_once_and_nothing_is_learned(rows, ranks):
     y = torch.arange(rows) % 7
     X = torch.where(torch.arange(rows) % 3 == 0, y, y + 1).byte()[:, None, None, None]

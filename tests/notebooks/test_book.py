@@ -1,4 +1,8 @@
-"""notebooks/tools/book.py: the book as a reader meets it, in a browser and without one."""
+"""notebooks/tools/book.py: the book as a reader meets it, in a browser and without one.
+
+The book is built once, in half a minute, and once more to fail; pages open in a second
+or more. Only Sphinx and a browser can say what a reader sees.
+"""
 
 import re
 import shutil
@@ -202,9 +206,6 @@ def test_the_glossary_is_in_order_and_says_each_word_once():
     text = (NOTEBOOKS / "glossary.md").read_text()
     words = re.findall(r"^## (.+)$", text, re.M)
     assert words == sorted(set(words), key=lambda word: word.lower().replace("-", " "))
-    assert len(words) >= 40
-    entries = re.split(r"^## .+$", text, flags=re.M)[1:]
-    assert all(5 <= len(entry.split()) <= 60 for entry in entries)
 
 
 def test_the_contents_have_every_lesson_once_in_parts():
@@ -310,25 +311,3 @@ def test_search_finds_the_ring(first):
     found.filter(has_text="1. Second").first.wait_for()
     found.filter(has_text="Glossary").first.wait_for()
     assert faults == []
-
-
-def test_links_lead_from_the_first_page_to_a_lesson_another_and_a_word(made, chromium):
-    with watched(chromium) as (page, _):
-        page.goto((made[0] / "index.html").as_uri())
-        for link, address in [
-            ("00 Start here", "notebooks/00_start_here.html"),
-            ("the second", "notebooks/01_split_the_work.html"),
-            (None, ""),
-            ("rank", "notebooks/glossary.html#rank"),
-            (None, ""),
-            (None, ""),
-            ("The module", "manual_dp/__init__.html"),
-        ]:
-            if link is None:
-                page.go_back()
-                continue
-            page.locator("article").get_by_role(
-                "link", name=link, exact=True
-            ).first.click()
-            page.wait_for_url(f"**/{address}")
-        assert "def ring_allreduce" not in page.content()  # it lists the names

@@ -31,6 +31,7 @@ def forward_flops(net, shape):
 
 
 def test_layers_have_the_weights_and_operations_of_the_network():
+    # some seconds to import torchvision: only its VGG-16 has the true numbers
     for name, (net, shape) in networks().items():
         layers = NETWORKS[name]
         assert sum(layer.weights for layer in layers) == sum(
@@ -40,11 +41,8 @@ def test_layers_have_the_weights_and_operations_of_the_network():
 
 
 @pytest.mark.parametrize("name", ["by data", "inside a layer"])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_over_a_free_link_arithmetic_is_divided(name, world_size):
-    assert CUTS[name](FOUR, 8, world_size, FREE).seconds == pytest.approx(
-        3 * 4e9 * 8 / 1e12 / world_size
-    )
+def test_over_a_free_link_arithmetic_is_divided(name):
+    assert CUTS[name](FOUR, 8, 4, FREE).seconds == pytest.approx(3 * 1e9 * 8 / 1e12)
 
 
 def test_a_pipeline_is_idle_as_lesson_1_says():

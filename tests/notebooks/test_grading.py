@@ -42,24 +42,14 @@ GRADED = {
 }
 REFUSED = {
     "imports more of manual_dp": [
-        "from manual_dp import sgd",
-        "import manual_dp",
-        "from manual_dp import *",
         "import manual_dp.train as t",
-        "%%time\nfrom manual_dp import sgd",
         "%time from manual_dp import sgd",
         "%%capture\n%%time\nfrom manual_dp import sgd",
         "def f():\n    from manual_dp.train import sgd",
     ],
-    "imports more of course": [
-        "import course.school.checks",
-        "from course import school",
-    ],
-    "imports gc": ["import gc", "import torch, gc"],
-    "imports importlib": [
-        "import importlib.util",
-        "from importlib import import_module",
-    ],
+    "imports more of course": ["from course import school"],
+    "imports gc": ["import torch, gc"],
+    "imports importlib": ["from importlib import import_module"],
     "imports inspect": ["import inspect as i"],
     "imports ctypes": ["import ctypes"],
     "imports builtins": ["from builtins import exec as run"],
@@ -69,15 +59,10 @@ REFUSED = {
     "uses globals": ["globals()['x']"],
     "uses sys.modules": ["import sys\nsys.modules['x'] = 1"],
     "defines check anew": [
-        "check = lambda *a, **k: None",
-        "def check(*a, **k):\n    pass",
         "def f():\n    global check\n    check = print",
         "%%time\ncheck = print",
-        "for check in [print]:\n    pass",
         "from numpy import sum as check",
     ],
-    "changes torch.allclose": ["torch.allclose = lambda *a: True"],
-    "changes F.mse_loss": ["F.mse_loss = print"],
     "changes torch.nn.functional.relu": ["torch.nn.functional.relu = print"],
     "changes dist": ["setattr(dist, 'all_reduce', print)"],
 }
@@ -155,7 +140,6 @@ HELPER, WHOLE = "def helper(p):\n    return p", "def sgd(p):\n    helper(p)"
         ([HELPER, WHOLE], f"{HELPER}\n{WHOLE}"),
         (["def sgd(p):", "    helper(p)"], WHOLE),  # split inside of the function
         ([WHOLE, BLANK], WHOLE),
-        ([BLANK, WHOLE], WHOLE),
         ([BLANK, BLANK], BLANK),
         (["def sgd(p:", WHOLE], WHOLE),  # an old attempt that is not Python
         (["%time x = 1", WHOLE], f"%time x = 1\n{WHOLE}"),
@@ -299,6 +283,7 @@ def test_file_names_of_canvas_and_moodle_say_whose_notebook_it_is(archive, stude
 
 
 def test_what_was_downloaded_becomes_what_was_submitted(tmp_path):
+    # some seconds: only nbgrader itself shows which settings it reads
     for name in "nbgrader_config.py", "grading.py", "lint.py":
         (tmp_path / name).write_bytes((EXERCISES / name).read_bytes())
     for name in "release/ps1/ps1.ipynb", "downloaded/ps1/archive/a_1_2_ps1-3.ipynb":

@@ -57,16 +57,8 @@ def lessons(entry):
     return named
 
 
-@pytest.mark.parametrize("title, weeks", [("Fourteen weeks", 14), ("Six weeks", 6)])
-def test_a_plan_has_its_weeks_with_lessons_sets_and_hours(title, weeks):
-    plan = rows(title)
-    assert [row[0] for row in plan] == [str(week + 1) for week in range(weeks)]
-    for _, named, problem_set, hours in plan:
-        assert lessons(named) or "real GPUs" in named
-        assert bool(problem_set) == ("+" in hours) and float(hours.partition("+")[0])
-
-
-def test_every_lesson_is_in_the_long_plan_or_left_out():
+def test_plans_name_lessons_and_the_long_one_has_each_or_leaves_it_out():
+    assert all(lessons(row[1]) for row in rows("Six weeks"))
     plan = [name for row in rows("Fourteen weeks") for name in lessons(row[1])]
     left = re.search(
         r"^Left out.+?:(.+?)(?=\. There)", section("Fourteen weeks"), re.M | re.S

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import lab  # notebooks/tools, which pyproject.toml puts on the path
@@ -16,6 +15,7 @@ import pytest
 from grading import JoinCells  # notebooks/exercises
 
 from tests.support.browser import open_browser, watched
+from tests.support.launches import until
 from tests.support.lessons import lost_links
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -106,13 +106,6 @@ def test_what_a_learner_wrote_stays_what_was_deleted_comes_back_and_it_is_said(
 # JupyterLab
 
 
-def until(condition, seconds=LATE):
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.1)
-    return found
-
-
 @pytest.fixture
 def server(tmp_path):
     """JupyterLab as `make lab` starts it, in a home of its own; yields folder, address."""
@@ -143,8 +136,8 @@ def server(tmp_path):
         },
     )
     try:
-        [said] = until(lambda: list(runtime.glob("jpserver-*.json")))
-        yield tmp_path / lab.FOLDER, json.loads(until(said.read_text))
+        [said] = until(lambda: list(runtime.glob("jpserver-*.json")), LATE)
+        yield tmp_path / lab.FOLDER, json.loads(until(said.read_text, LATE))
     finally:
         kernels = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(signal.SIGTERM)
@@ -220,7 +213,7 @@ def test_a_learner_solves_1_1_splits_the_cell_saves_and_it_is_joined_again(serve
             timeout=LATE * 1000
         )
         page.keyboard.press("Control+s")
-        assert until(lambda: len(marked_so(notebook, "largest_difference")) == 2)
+        assert until(lambda: len(marked_so(notebook, "largest_difference")) == 2, LATE)
         assert faults == []
     assert [
         text.split("(")[0] for text in marked_so(notebook, "largest_difference")

@@ -267,13 +267,3 @@ def test_what_to_teach_again_names_the_mistakes(course):
     assert re.search(rf"^1 of 2 +{ONE} +not graded: it imports more", said, re.M)
     *_, last = said.splitlines()
     assert "not written yet" in last
-
-
-def test_the_readme_says_the_commands():
-    assert [re.search(r"nbgrader \w+|\w+\.py", line)[0] for line in commands()] == [
-        "nbgrader generate_assignment",
-        "nbgrader autograde",
-        "nbgrader generate_feedback",
-        "nbgrader export",
-        "mistakes.py",
-    ]

@@ -70,8 +70,7 @@ def on(ranks, *words, stop=None):
 @pytest.mark.parametrize(
     "ranks, more",
     [
-        (3, []),
-        (2, ["--accumulate", "4"]),
+        (3, ["--accumulate", "4"]),
         (2, ["--method", "ddp-by-hand", "--accumulate", "2"]),
     ],
 )
