@@ -41,6 +41,7 @@ NO_GPU = (
     "NVIDIA driver",
     "not compiled with CUDA",
     "CUDA-capable",
+    "_cuda_",
     "NCCL built in",
     "only supported with GPUs",
 )

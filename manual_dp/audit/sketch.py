@@ -30,7 +30,11 @@ class Sketch:
         fixed = {"generator": torch.Generator().manual_seed(0), "device": "cpu"}
         weights = torch.rand(longest, dtype=torch.float64, **fixed) + 0.5
         weights[torch.rand(longest, **fixed) < 0.5] *= -1
-        self.weights = weights.to(tensors[0].device if tensors else "cpu")
+        weights = weights.float().double()  # the same numbers for both kinds
+        weights = weights.to(tensors[0].device if tensors else "cpu")
+        self.weights = {
+            kind: weights.to(kind) for kind in (torch.float32, torch.float64)
+        }
 
     def __call__(self, tensors):
         """Return a (len(tensors), SIZE) float64 tensor on the CPU; None counts as 0."""
@@ -41,16 +45,26 @@ class Sketch:
         """Return a tensor's SIZE numbers."""
         tensor = _dense(tensor)
         tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        weights, flat = self.weights.to(tensor.device), tensor.reshape(-1)
-        return sum(self._part(part, weights) for part in flat.split(CHUNK)).cpu()
+        # float32 stays what it is: ten times as fast, and exact to 1e-7 of the length
+        kind = torch.float64
+        if tensor.is_floating_point() and tensor.dtype != kind:
+            kind = torch.float32
+        weights, flat = (
+            self.weights[kind].to(tensor.device),
+            tensor.reshape(-1).to(kind),
+        )
+        return sum(_part(part, weights) for part in flat.split(CHUNK)).cpu()
 
-    def _part(self, part, weights):
-        part = part * weights[: len(part)]  # in float64, as the weights are
-        long = len(part) // SIZE
-        found = part[: SIZE * long].view(SIZE, long).sum(1)
-        rest = part[SIZE * long :]
-        found[: len(rest)] += rest
-        return found
+
+def _part(part, weights):
+    """Return SIZE sums of the numbers times their weights."""
+    long = len(part) // SIZE
+    most = SIZE * long
+    blocks = part[:most].view(SIZE, long), weights[:most].view(SIZE, long)
+    found = torch.linalg.vecdot(*blocks).double()
+    rest = part[most:]
+    found[: len(rest)] += rest * weights[most : len(part)]
+    return found
 
 
 def stacked(rows):
