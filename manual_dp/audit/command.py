@@ -135,7 +135,8 @@ def audit_script(words, world_size=2, steps=3, timeout=60, show=False):
             error = how
         finally:
             printed.stop()
-        return _report(" ".join(words[:2]), folder, world_size, steps, error)
+        name = words[1] if words[0] == "-m" else words[0]
+        return _report(name, folder, world_size, steps, error)
 
 
 def _check_script(words):
@@ -249,8 +250,8 @@ class Printed(threading.Thread):
 
     def __init__(self, folder, world_size):
         super().__init__(daemon=True)
-        self.paths = [Path(folder, f"out-{rank}") for rank in range(world_size)]
-        self.files, self.over = {}, threading.Event()
+        self.folder, self.over = Path(folder), threading.Event()
+        self.files, self.begun = {}, [""] * world_size
         self.start()
 
     def run(self):
@@ -260,16 +261,21 @@ class Printed(threading.Thread):
 
     def look(self):
         """Print the lines that are there and were not printed yet."""
-        for rank, path in enumerate(self.paths):
+        for rank, begun in enumerate(self.begun):
+            path = self.folder / f"out-{rank}"
             if rank not in self.files and path.exists():
                 self.files[rank] = path.open(errors="backslashreplace")
-            for line in self.files[rank] if rank in self.files else ():
-                print(f"rank {rank}: {line.rstrip()}", flush=True)
+            if rank in self.files:
+                *lines, self.begun[rank] = (begun + self.files[rank].read()).split("\n")
+                for line in lines:
+                    print(f"rank {rank}: {line}", flush=True)
 
     def stop(self):
         """Print the rest."""
         self.over.set()
         self.join()
         self.look()
-        for file in self.files.values():
+        for rank, file in self.files.items():
             file.close()
+            if self.begun[rank]:
+                print(f"rank {rank}: {self.begun[rank]}", flush=True)

@@ -29,9 +29,18 @@ class Update:
     used: object = None  # sketch of what the optimizer found there, before clipping
     held: list = field(default_factory=list)  # places of what the optimizers hold
     clips: list = field(default_factory=list)  # (max_norm, norm)
+    factors: dict = field(default_factory=dict)  # by place: what clipping multiplied by
     clipped_own: bool = False  # was it a rank's own gradient that was clipped?
     stop: object = None  # sketch of the weights when the next update begins
     lines: dict = field(default_factory=dict)  # {"forward": "train.py, line 9", ...}
+
+    @property
+    def applied(self):
+        """Return the sketch of what the optimizer found, as it was clipped."""
+        rows = self.used.clone()
+        for i, factor in self.factors.items():
+            rows[i] *= factor
+        return rows
 
     @property
     def came(self):

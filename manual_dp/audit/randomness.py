@@ -10,11 +10,13 @@ import torch
 def generators():
     """Return a number for each generator of this process: another one once it drew."""
     numpy = sys.modules.get("numpy")
-    state = numpy.random.get_state() if numpy else (0, b"", 0)
+    words, *position = [b"", 0]
+    if numpy:  # (name, an array of words, the position in it, ...)
+        _, words, *position = numpy.random.get_state()
     return {
         "torch": zlib.crc32(torch.get_rng_state().numpy()),
         "random": hash(random.getstate()),
-        "numpy": zlib.crc32(bytes(state[1]) + repr(state[2:]).encode()),
+        "numpy": zlib.crc32(bytes(words) + repr(position).encode()),
     }
 
 

@@ -61,7 +61,7 @@ class Recorder:
         self.dealing, self.draws = Dealing(self._loads), Draws()
         self.heard, self.unheard = set(), set()  # names of losses
         self.taken = weakref.WeakKeyDictionary()  # steps of each optimizer in all
-        self.stack, self.hooks, self.nested = None, [], 0
+        self.hooks, self.nested = [], 0
         self._know(*known())
 
     def __reduce__(self):
@@ -101,7 +101,6 @@ class Recorder:
     @quietly
     def listen(self, stack):
         """Listen until this ExitStack is closed."""
-        self.stack = stack
         enter = stack.enter_context
         enter(torch.compiler.set_stance("force_eager"))
         enter(optim.register_optimizer_step_pre_hook(self._before_step))
@@ -298,7 +297,8 @@ class Recorder:
             grads[i] = self.params[i].grad
         used = self.sketch(grads)
         for i in self.clipped.keys() & mine:
-            used[i] /= self.clipped[i] or 1.0
+            now.factors[i] = self.clipped[i] or 1.0
+            used[i] /= now.factors[i]
         now.used = used if now.used is None else now.used + used
         now.held = sorted({*now.held, *mine})
         now.lines["step"] = caller()

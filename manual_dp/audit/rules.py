@@ -244,8 +244,8 @@ def _local(steps):
     for step in steps:
         if step.proof or not all(step.updates):
             continue
-        used = [u.used for u in step.last]
-        apart |= None not in used and step.far(used) > 0
+        if all(u.used is not None for u in step.last):
+            apart |= step.far([u.applied for u in step.last]) > 0
         if apart and not _after(step):
             return True
     return False
@@ -266,7 +266,7 @@ def _links(step):
     if step.proof:
         _look_at_clips(step)
         return [*broken, *(f for f in rows if f.code == "rows-same"), *_after(step)]
-    broken += [*rows, *_clips(step), *_gradients(step), *_after(step)]
+    broken += [*rows, *_gradients(step), *_clips(step), *_after(step)]
     if step.proof is False and not broken:
         broken += _other_update(step)
     said = any(ALONE in words for words in step.not_looked_at)

@@ -12,6 +12,7 @@ import atexit
 import sys
 from contextlib import AbstractContextManager, ExitStack, suppress
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim import optimizer as optim
@@ -23,7 +24,7 @@ from manual_dp.audit.notes import pack, unpack
 from manual_dp.audit.recorder import Recorder
 from manual_dp.audit.report import Report
 from manual_dp.audit.rules import judge
-from manual_dp.audit.summary import script_summary
+from manual_dp.audit.summary import CLOSE, script_summary
 
 OFTEN = 10  # an optimizer that steps so much more rarely than others is not waited for
 WATCHES = []  # the one that listens in this process, if any
@@ -151,19 +152,20 @@ class Watch(AbstractContextManager):
 def judged(runs, asked):
     """Return the Report on the runs of all ranks; asked: how many updates."""
     verdict = judge(runs, watched=True)
-    taken, close = min(len(run.updates) for run in runs), runs[0].close
+    taken = min(len(run.updates) for run in runs)
+    close = runs[0].close  # numbers that differ by so much, relatively, are equal
     if taken < asked and not verdict.findings and not runs[0].unjudged:
         left = f"{asked - taken} of {asked} steps: the script ended after {taken}"
         verdict.not_looked_at.insert(0, left)
     precision = "float64"
-    if close > 1e-7:
+    if close > CLOSE[torch.float64]:
         precision = f"in the script's precision: what is below {close:g} is not seen"
     return Report(
         verdict.findings,
-        verdict.look_at,
-        verdict.not_looked_at,
-        runs[0].looked_at,
-        len(runs),
-        taken,
-        precision,
+        look_at=verdict.look_at,
+        looked_at=runs[0].looked_at,
+        not_looked_at=verdict.not_looked_at,
+        world_size=len(runs),
+        steps=taken,
+        precision=precision,
     )

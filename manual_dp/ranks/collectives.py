@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from manual_dp.checks import check_group, check_own_chunks, check_own_tensor
 
-PIECE = 2**21  # bytes: starting a message costs little beside it, and it fits a cache
+PIECE = 2**21  # bytes: enough to hide what starting a message costs; it fits a cache
 AHEAD = 4  # how many receives are started before their pieces arrive
 
 

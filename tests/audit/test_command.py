@@ -247,3 +247,14 @@ def ranks(marker):
         except OSError:
             pass
     return found
+
+
+def test_what_ranks_print_is_shown_line_by_line(tmp_path, capsys):
+    printed = command.Printed(tmp_path, 2)
+    with open(tmp_path / "out-1", "w") as out:
+        print("half of", end="", file=out, flush=True)
+        printed.look()
+        assert capsys.readouterr().out == ""
+        print(" a line\nno end", end="", file=out, flush=True)
+    printed.stop()
+    assert capsys.readouterr().out == "rank 1: half of a line\nrank 1: no end\n"

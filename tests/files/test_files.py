@@ -28,19 +28,21 @@ def test_json_is_written_whole_or_not_at_all(monkeypatch, tmp_path, stage):
 def test_json_is_written_beside_its_place_and_ends_a_line(tmp_path, monkeypatch):
     moved, replace = [], os.replace
 
-    def watched(part, path):
-        moved.append((part, path))
-        replace(part, path)
+    def watched(temporary, path):
+        moved.append((temporary, path))
+        replace(temporary, path)
 
     monkeypatch.setattr(os, "replace", watched)
     write_json(str(tmp_path / "out.json"), [1, 2])
-    [(part, path)] = moved
-    assert part.parent == path.parent == tmp_path and part.name.startswith(".ck-")
+    [(temporary, path)] = moved
+    assert temporary.parent == path.parent == tmp_path
+    assert temporary.name.startswith(".ck-")  # as every file that is not whole yet
     assert (tmp_path / "out.json").read_text() == "[\n 1,\n 2\n]\n"
 
 
 def test_a_write_goes_through_a_symlink_and_keeps_the_files_mode(tmp_path):
     (tmp_path / "to").mkdir()
+    # a name of 252 letters, of 255 that are allowed: the temporary file needs another
     target, link = tmp_path / "to" / ("long" * 63), tmp_path / "link"
     target.touch(0o600)
     link.symlink_to(target)

@@ -166,7 +166,7 @@ DOES_NOT_COUNT = {
     "it passes by luck: rank 0 removes a file that the others may still have to read": [
         "test_post_localSGD_optimizer_step_reload",
     ],
-    "it asks for a message that torch's DDP sends when it sorts its buckets anew": [
+    "it asks for a broadcast that torch's DDP calls when it sorts its buckets anew": [
         "test_ddp_profiling_autograd_profiler",
         "test_ddp_profiling_torch_profiler",
     ],

@@ -124,7 +124,8 @@ def _watch_call(line, job, ranks):
     Return the report. The pids go into `ranks`, so that the caller can kill the ranks
     even if this raises.
     """
-    folder, ended, failed, lost = job["folder"], {}, False, {}
+    folder, ended, failed = job["folder"], {}, False
+    lost = {}  # how many bytes of each file of prints were cut away
     for rank in range(job["world_size"]):
         pid = os.fork()
         if pid == 0:  # it keeps the line open, so that end_warden waits for it too
@@ -141,7 +142,7 @@ def _watch_call(line, job, ranks):
             if not failed and not verdict.finished(folder, rank):
                 failed, end = True, min(end, now + GRACE)
         verdict.trim_prints(folder, ranks, lost)
-        if wait([line], 0.005):
+        if wait([line], 0.005):  # the kernel sends nothing more: it has closed
             raise EOFError("the kernel hung up")
     stacks = {} if failed else ask_stacks(folder, ranks, ended)
     _kill_ranks(ranks)

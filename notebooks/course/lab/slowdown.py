@@ -26,16 +26,16 @@ def slow_wire(bandwidth):
     the end of the message before. Enter the block on every rank.
     """
     real = dist.all_reduce
+    wire = ThreadPoolExecutor(1)  # one thread: it carries one message after the other
 
     def slowed(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         late = Late(real(tensor, op, group, async_op=True))
-        wire.submit(late.carry, tensor.nbytes / bandwidth)
+        wire.submit(late.carry_for, tensor.nbytes / bandwidth)
         if async_op:
             return late
         late.wait()
 
-    # one thread is one wire: it carries one message after the other
-    with ThreadPoolExecutor(1) as wire, patch.object(dist, "all_reduce", slowed):
+    with wire, patch.object(dist, "all_reduce", slowed):
         yield
 
 
@@ -49,7 +49,7 @@ class Late:
         self.is_completed = self.future.done
         self.get_future = lambda: self.future
 
-    def carry(self, seconds):
+    def carry_for(self, seconds):
         """Wait for the real work and then `seconds` more; pass on an error of it."""
         try:
             self.work.wait()

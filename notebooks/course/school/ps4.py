@@ -163,14 +163,14 @@ def start_equal(random, start_equal):
         for step in case.steps:
             step.shards = [[step.whole]] * case.k
             step.rows *= case.k
-        yield from _trained(case, before=start_equal)
+        yield from _compare_training(case, before=start_equal)
 
 
 @exercise("ps4/average_gradients", points=4, seconds=60)
 def average_gradients(random, average_gradients):
     """Train on every rank's own rows; average after each backward."""
     for case in _draw(random, spare=True):
-        yield from _trained(case, _one_each, after=average_gradients)
+        yield from _compare_training(case, _one_each, after=average_gradients)
 
 
 @exercise("ps4/average_in_buckets", points=4, seconds=60)
@@ -189,14 +189,14 @@ def average_in_buckets(random, average_in_buckets):
             ],
         ):
             step.arguments = [8 * count]
-        yield from _trained(case, _in_buckets, after=average_in_buckets)
+        yield from _compare_training(case, _in_buckets, after=average_in_buckets)
 
 
 @exercise("ps4/average_in_hooks", points=3, seconds=60)
 def average_in_hooks(random, average_in_hooks):
     """Train as above; only before the first step is the answer called."""
     for case in _draw(random):
-        yield from _trained(case, _one_each, before=average_in_hooks)
+        yield from _compare_training(case, _one_each, before=average_in_hooks)
 
 
 def supply():
@@ -214,17 +214,17 @@ def ddp(random, DDP):
     """Wrap differing modules; train with several backwards to a step."""
     for case in _draw(random, backwards=(1, 3, 1, 2, 3), equal=False):
         case.steps[2].interrupted = True
-        yield from _trained(case, _one_each, wrap=DDP)
+        yield from _compare_training(case, _one_each, wrap=DDP)
 
 
-def _trained(
+def _compare_training(
     case,
-    messages=None,
+    check_messages=None,
     before=lambda module: None,
     wrap=lambda module: module,
     after=lambda *_: None,
 ):
-    """Compare start, messages(say, case, step, a rank's) and weights, step by step."""
+    """Compare start, messages (by `check_messages`) and weights, step by step."""
     ranks, error = attempt(partial(_train, case, before, wrap, after), case.k)
     yield failed(
         so_many(case.k, "rank"),
@@ -251,14 +251,15 @@ def _trained(
             },
         )
     for number, (step, truth) in enumerate(zip(case.steps, _alone(case))):
-        if messages:
+        if check_messages:
             for rank, (_, steps) in enumerate(ranks):
                 say = about(f"rank {rank} of {case.k}, step {number + 1}")
-                yield from messages(say, case, step, *steps[number][:2])
+                quiet, seen, _ = steps[number]
+                yield from check_messages(say, case, step, quiet, seen)
         rows = []
-        for shard in step.shards:
+        for shard in step.shards:  # a shard: one (X, y) for each backward
             rows.append(sum(len(X) for X, _ in shard))
-        yield from _weights(
+        yield from _compare_weights(
             about(
                 f"{so_many(case.k, 'rank')} with {rows} rows, lr "
                 f"{case.lr:.3f}; step {number + 1}"
@@ -359,15 +360,15 @@ def _pack(numels, cap):
     return buckets
 
 
-def _weights(say, lr, ranks, before, own, after):
+def _compare_weights(say, lr, ranks, before, own, after):
     """Yield how the ranks' weights are not those `after` the step of one device."""
     k = len(ranks)
     for name, wanted in after.items():
-        yield from _parameter(say, lr, ranks, before, own, name, wanted, k)
+        yield from _compare_parameter(say, lr, ranks, before, own, name, wanted, k)
 
 
-def _parameter(say, lr, ranks, before, own, name, wanted, k):
-    """Compare one parameter: see `_weights`."""
+def _compare_parameter(say, lr, ranks, before, own, name, wanted, k):
+    """Compare one parameter: see `_compare_weights`."""
     start, mine = before[name], [state[name] for state in ranks]
     grads = [part[name] for part in own]
     mean = sum(grads) / k

@@ -54,7 +54,7 @@ def test_an_error_of_the_real_work_is_passed_on():
             raise RuntimeError("peer is gone")
 
     late = Late(Broken())
-    late.carry(0)
+    late.carry_for(0)
     with pytest.raises(RuntimeError, match="peer is gone"):
         late.wait()
     assert late.is_completed()

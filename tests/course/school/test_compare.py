@@ -1,4 +1,4 @@
-"""What counts as the numbers wanted, and what a learner is told when it is not."""
+"""Which answers `close` takes for right, and what `about` tells a learner else."""
 
 import math
 from decimal import Decimal

@@ -145,13 +145,14 @@ class Card:
         shape = drawsvg.Path(fill=colour)
         heads = [(x1, y1, head)]
         if both:
-            heads.append((x0, y0, -head))
-        for x, y, back in heads:
+            heads.append((x0, y0, -head))  # it points the other way
+        # (u, v) is the direction, (-v, u) is sideways
+        for x, y, size in heads:
             shape.M(short(x), short(y))
             for side in (1, -1):
                 shape.L(
-                    short(x - back * u - side * back * 0.5 * v),
-                    short(y - back * v + side * back * 0.5 * u),
+                    short(x - size * u - side * size * 0.5 * v),
+                    short(y - size * v + side * size * 0.5 * u),
                 )
             shape.Z()
         self.append(shape)

@@ -1,4 +1,8 @@
-"""Wrong answers to the exercises of lessons in memory.py."""
+"""Wrong answers to the exercises of lessons in memory.py.
+
+<<NAME: code>> is right code in its place. Each entry of the dict below an answer puts a
+mistake in place of some; its key is how the message to the learner begins.
+"""
 
 WRONG = {
     "memory/count": (
