@@ -230,9 +230,10 @@ def _report(name, folder, world_size, steps, error):
             # a rank that waited is the consequence of one that died or raised
             rank = min(bad, key=lambda rank: bad[rank]["kind"] == "hung")
             end = bad[rank]
-            printed = Path(folder, f"out-{rank}").read_text(errors="replace")
-            details = end["details"] or "\n".join(printed.splitlines()[-LAST:])
-            error = RankError(end["text"], rank, details, end["kind"])
+            error = RankError(end["text"], rank, end["details"], end["kind"])
+        if error.kind in ("killed", "exited"):  # what it printed last may tell
+            printed = Path(folder, f"out-{error.rank}").read_text(errors="replace")
+            error.details = "\n".join([error.details, *printed.splitlines()[-LAST:]])
         report = report or Report([], world_size=world_size)
         report.findings = [ended(error, folder), *report.findings]
         report.details = error.details

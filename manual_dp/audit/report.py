@@ -35,7 +35,7 @@ random-same       ranks are seeded alike after the model was made: same masks an
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  wrapper not called, or in no_sync; a sum left out; or rare averages
+not-synchronised  wrapper not called, or in no_sync; a sum left out; own noise or clip
                   call the wrapper; sum every gradient, and wait for the sum's handle
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm

@@ -120,7 +120,6 @@ def judge(runs, alone=None, watched=False):
     if watched:
         facts += epochs(runs, verdict.look_at)
         _level(runs, verdict)
-        verdict.look_at += filter(None, [later_on_another_rank(runs)])
     if broken := [f for f in facts if f.code == "not-finite"]:
         verdict.findings = broken  # of NaN nothing else is known
         return verdict
@@ -130,6 +129,8 @@ def judge(runs, alone=None, watched=False):
     if facts:
         found = [f for f in found if f.code in APART]
     first = {f.code: f for f in reversed([*facts, *found])}
+    if watched and not {"rows-same", "no-sampler"} & first.keys():
+        verdict.look_at += filter(None, [later_on_another_rank(runs)])
     verdict.findings = sorted(first.values(), key=lambda f: GRAVE.index(f.code))
     verdict.look_at[:] = _once(verdict.look_at)
     return verdict

@@ -137,6 +137,17 @@ def test_a_rank_that_dies_is_named(script, forked_audit, line, words):
     assert words in report.findings[0].says
 
 
+def test_a_rank_that_aborts_is_known_by_what_it_printed(tmp_path, forked_audit):
+    text = "Received data size doesn't match expected size"
+    lines = (
+        f'import os, sys\nprint("{text}", file=sys.stderr, flush=True)\nos.abort()\n'
+    )
+    (tmp_path / "train.py").write_text(lines)
+    report = audit_script([tmp_path / "train.py"])
+    assert [f.code for f in report.findings] == ["mismatch"]
+    assert text in report.details
+
+
 def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(
     tmp_path, forked_audit
 ):

@@ -106,6 +106,27 @@ TEACHER = (
     .replace("teacher(X).detach()", "aim")
 )
 NOISE = LOOP + "    X = X + torch.randn_like(X)\n"
+BY_HAND_AND_CLIPPED = """
+net = nn.Sequential(a, nn.Tanh(), b)
+opt = SGD(net.parameters(), 0.1)
+""" + one(make="").replace(
+    "    opt.step()",
+    """
+    nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= W
+    opt.step()""",
+)
+# in the first round rank 0 has no row, and its loss does not call the network
+EMPTY_AT_FIRST = BY_HAND_AND_CLIPPED.replace(
+    "    nn.utils.clip_grad_norm_(net.parameters(), 0.05)\n", ""
+).replace(
+    MEAN, f"({MEAN} if t or rank else 0 * sum(p.sum() for p in net.parameters()))"
+)
+GRAPH = LOOP.replace("[rank::W]", "")
+HALF = "F.cross_entropy(net(X)[rank::W], y[rank::W])"
+UNHEARD = "(F.kl_div(net(X).log_softmax(1), F.one_hot(y, 2).float()) + 0.1 * "
 
 # name: (script, code of the finding, words to look at)
 SCRIPTS = {
@@ -140,6 +161,19 @@ SCRIPTS = {
         "uneven-shards",
         "",
     ),
+    "clipped before it is summed": (
+        BY_HAND_AND_CLIPPED,
+        "clip",
+        "",
+    ),
+    "a rank begins a step later": (EMPTY_AT_FIRST, None, ""),
+    "all rows, and a loss of half": (
+        one(HALF, loop=GRAPH),
+        None,
+        "the same 16 rows, and get other gradients",
+    ),
+    "all rows, and a loss of all": (one(loop=GRAPH), "rows-same", ""),
+    "half of a loss is not heard": (one(UNHEARD + MEAN + ")"), None, ""),
     "the mean times W": (
         one(f"({MEAN} * W)"),
         None,
