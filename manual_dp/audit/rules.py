@@ -116,9 +116,10 @@ def judge(runs, alone=None, watched=False):
             verdict.findings = [finding("start-differs", says, rank)]
             return verdict
     own = _own(runs, verdict)
-    facts = [*_facts(runs, watched), *rows_of_data(runs), *_silent(runs)]
+    facts = [*_facts(runs, watched), *rows_of_data(runs)]
     if watched:
         facts += epochs(runs, verdict.look_at)
+        verdict.look_at += _silent(runs)
         _level(runs, verdict)
     if broken := [f for f in facts if f.code == "not-finite"]:
         verdict.findings = broken  # of NaN nothing else is known
@@ -188,12 +189,14 @@ def _own(runs, verdict):
 
 
 def _silent(runs):
-    """Return the finding for a module that is called without gradients, or none."""
+    """Yield words for a module that is called without gradients, and differs."""
     for name in runs[0].silent:
         hashes = [run.silent.get(name) for run in runs]
         if None not in hashes and any(one != hashes[0] for one in hashes):
-            return [finding("replicas-differ", f"the weights of {name}, are not alike")]
-    return []
+            yield (
+                f"the weights of {name}, differ between ranks: wrong if it is a "
+                "teacher, or an average, that all ranks should have alike"
+            )
 
 
 def _level(runs, verdict):
