@@ -6,7 +6,6 @@ folder, is in script.py.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from manual_dp.audit.notes import unpack
@@ -146,11 +146,10 @@ def _check_script(words):
         )
     name = words[0]
     if name == "-m":
-        if (
-            len(words) == 1
-            or importlib.util.find_spec(words[1].partition(".")[0]) is None
-        ):
-            raise FileNotFoundError(f"there is no module {' '.join(words[1:2])}")
+        module = "".join(words[1:2])
+        path = [os.getcwd(), *sys.path]
+        if not module or not PathFinder.find_spec(module.partition(".")[0], path):
+            raise FileNotFoundError(f"there is no module {module}")
     elif not os.path.isfile(name):
         raise FileNotFoundError(f"there is no script {name}")
     elif name.endswith(".ipynb"):

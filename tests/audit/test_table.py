@@ -181,7 +181,7 @@ BROKEN = {
         HAND,
         [(CLIP, ""), (LOOP, CLIP + LOOP)],
         "clip",
-        "clips a norm",
+        "clipped its own gradient",
     ),
     "clipped on rank 0": (
         HAND,

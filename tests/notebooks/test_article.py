@@ -103,7 +103,7 @@ def test_it_is_audited_as_it_is_started(forked_audit):
     report = audit_script(
         [REPAIRED, "--batch-size", "16", "--rows", "48"], 2, timeout=LONG
     )
-    assert report.findings == [] and report.unchecked == []
+    assert report.findings == [] and report.look_at == []
 
 
 def test_ranks_together_take_the_minibatches_of_one():
