@@ -80,6 +80,9 @@ def compare(nb, run):
         shown = slice(max(0, start), max(0, start) + SHOWN)
         lines.append(f"--- {name}, stored:\n{before[shown]}")
         lines.append(f"--- {name}, now:\n{now[shown]}")
+    lines.append(
+        "If that is on purpose: make refresh LESSON=... stores what it says now."
+    )
     return "\n".join(lines)
 
 

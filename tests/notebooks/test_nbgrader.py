@@ -119,7 +119,8 @@ def faulty():
     cells(nb)[TWO].source += "\nx = = 3"
     nb.cells.pop(place(nb, f"check_{THREE}"))
     cells(nb)[FOUR].source = f"{FOUR} = None\n{patch}"
-    cells(nb)[FIVE].source = blank[FIVE].source
+    for name in ANSWERS[4:]:
+        cells(nb)[name].source = blank[name].source
     added(nb, place(nb, FIVE), f"check = lambda *args, **kwargs: None\n{patch}")
     added(nb, 0, "from elsewhere import what_is_not_there")
     nb.cells[0].metadata.nbgrader = {

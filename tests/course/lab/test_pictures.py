@@ -40,7 +40,8 @@ def test_all_pictures_are_drawn_and_stored_as_they_were():
                 changed.append(f"{name} ({kind})")
     assert not changed, (
         f"these pictures have changed: {', '.join(changed)}. If that is on purpose, "
-        "look at each, then run: python -m tests.support.pictures"
+        "look at each, run make refresh LESSON=... for the lessons that show them, then: "
+        "python -m tests.support.pictures"
     )
 
 
@@ -71,4 +72,7 @@ def test_all_words_lie_on_the_card_in_a_wide_font_and_can_be_read():
             width = font.getlength(text.text) * size / 100
             left = float(text.get("x")) - width * SIDES[text.get("text-anchor")]
             inside = 3 <= left and left + width <= float(root.get("width")) - 3
-            assert inside and size >= 10, (name, text.text)
+            assert inside and size >= 10, (
+                f"{name}: {text.text!r} begins at {left:.0f} and is {width:.0f} wide, on "
+                f"a card of {root.get('width')}: say less, or make the card wider"
+            )
