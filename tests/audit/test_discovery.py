@@ -166,6 +166,12 @@ SCRIPTS = {
         "clip",
         "",
     ),
+    "a gradient that is cleared": (
+        one(loop=LOOP + "    F.mse_loss(net(X), torch.ones(8, 2)).backward()\n"),
+        None,
+        "",
+    ),
+    "two steps with one gradient": (one() + "    opt.step()\n", None, ""),
     "a rank begins a step later": (EMPTY_AT_FIRST, None, ""),
     "all rows, and a loss of half": (
         one(HALF, loop=GRAPH),

@@ -41,6 +41,18 @@ def heard(loss):
             [(9, 1 / 9)],
         ),
         (lambda: F.cross_entropy(X, Y, reduction="none").sum() / 3, [(4, 1 / 3)]),
+        (  # a mask of the script's own
+            lambda: F.mse_loss(X, 0 * X.detach(), reduction="none")[:2].sum() / 6,
+            [(6, 1 / 6)],
+        ),
+        (  # weights of its own: not followed
+            lambda: (
+                F.mse_loss(X, 0 * X.detach(), reduction="none")[:2]
+                .mul(torch.tensor([1.0, 2, 3]))
+                .sum()
+            ),
+            [],
+        ),
         (lambda: nn.BCEWithLogitsLoss()(X, torch.zeros(6, 3)), [(18, 1 / 18)]),
         (lambda: F.kl_div(X, X.detach().exp(), reduction="batchmean"), [()]),
         (lambda: X.square().mean(), []),
