@@ -59,7 +59,10 @@ print("a line before it trains")
 
 
 def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
-    path = script(("net = Net()\n", CLEANS_UP + "net = Net()\n"))
+    path = script(
+        ("net = Net()\n", CLEANS_UP + "net = Net()\n"),
+        ("in range(1):", "in range(10**6):"),  # it is left, and does not end by itself
+    )
     report = audit_script([path], show=True)
     assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's prec")
     assert report.findings == [] and report.look_at == [] and report.steps == 3

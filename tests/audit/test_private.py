@@ -16,6 +16,15 @@ def test_torch_has_each_name_and_its_absence_is_said(key, monkeypatch):
     assert private.private(key) is None and private.missing() == [words]
 
 
+def test_the_newest_hook_hears_what_came_before_all_others():
+    weight, heard = torch.ones(2, requires_grad=True), []
+    weight.register_hook(lambda grad: 2 * grad)
+    weight.register_hook(lambda grad: heard.append(grad.tolist()))
+    private.hear_first(weight)
+    weight.sum().backward()
+    assert heard == [[1, 1]] and weight.grad.tolist() == [2, 2]
+
+
 def test_what_uses_them_works_without(monkeypatch):
     for key, (_, name, words) in private.NAMES.items():
         monkeypatch.setitem(private.NAMES, key, (object(), name, words))

@@ -115,3 +115,12 @@ def test_tensors_beside_the_model_have_a_name():
     named = state.named([net], [optimizer])
     assert named["tensor 0 beside the model, []"] is scale and len(named) == 7
     assert [*state.named([net, net])][0] == "0.0.weight"
+
+
+def test_a_buffer_that_is_sent_is_told_from_one_that_each_rank_keeps():
+    net = network()
+    net.register_buffer("codes", torch.ones(3))
+    wrapper = Wrapper(net)
+    assert ("buffers", "codes") in state.of_model(wrapper)
+    wrapper.broadcast_buffers = True
+    assert ("sent", "codes") in state.of_model(wrapper)
