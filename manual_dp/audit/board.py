@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from manual_dp.audit.private import group_store
+
 TURNS = {}  # how many boards of a name there have been in this process
 
 
@@ -16,9 +18,9 @@ class Board:
     """Hold what ranks put under a name; every rank makes as many boards of a name."""
 
     def __init__(self, name):
-        group, self.turn = dist.distributed_c10d, TURNS.get(name, 0) + 1
+        self.turn = TURNS.get(name, 0) + 1
         TURNS[name] = self.turn
-        self.store = dist.PrefixStore(f"audit.{name}", group._get_default_store())
+        self.store = dist.PrefixStore(f"audit.{name}", group_store())
         self.rank, self.ranks = dist.get_rank(), range(dist.get_world_size())
 
     def put(self, said, last=True):

@@ -20,14 +20,13 @@ from pathlib import Path
 from manual_dp.audit.notes import unpack
 from manual_dp.audit.report import Report
 from manual_dp.audit.script import ASKED
-from manual_dp.audit.stands import ended
+from manual_dp.audit.stands import HUNG, ended
 from manual_dp.audit.watch import judged
 from manual_dp.ranks import RankError, run_ranks
 from manual_dp.ranks.launch.rank import write
 
 DAY = 86400  # seconds: a rank that hangs ends itself long before
 LAST = 20  # lines that a rank printed before it was killed
-HUNG = 4  # exit status of a rank that saw that all ranks wait
 PYTHON = [
     sys.executable,
     "-u",

@@ -3,7 +3,7 @@
 A step on one device and the same step on ranks are the same numbers only then: float32
 rounds elsewhere, a dropout mask belongs to rows, and batch norm takes the statistics of
 a rank's own rows. `left_out` says what was changed. A step that draws random numbers of
-its own cannot be compared: `draws` tells.
+its own cannot be compared: what `exact` yields tells.
 """
 
 import dataclasses
@@ -15,12 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.audit.private import (
-    has_parts,
-    is_leaf,
-    map_leaves,
-    private,
-)
+from manual_dp.audit.private import has_parts, is_leaf, map_leaves, private
 from manual_dp.audit.randomness import generators
 
 DROPOUTS = [name for name in dir(F) if name.rstrip("123d").endswith("dropout")]

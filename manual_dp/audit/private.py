@@ -7,6 +7,7 @@ that stand here. What torch documents is used where it is needed.
 import pickle
 
 import torch
+import torch.distributed as dist
 from torch.nn.modules import batchnorm, dropout
 from torch.nn.utils import clip_grad
 from torch.utils import _pytree
@@ -19,6 +20,7 @@ NAMES = {
     "dropout": (dropout, "_DropoutNd", "whether dropout was on"),
     "hooks": (torch.Tensor, "_backward_hooks", "gradients before others' hooks"),
     "loader": (dataloader, "_BaseDataLoaderIter", "which loader gave the rows"),
+    "store": (dist.distributed_c10d, "_get_default_store", "what other ranks heard"),
     "trace": (
         getattr(torch._C, "_distributed_c10d", None),
         "_dump_fr_trace",
@@ -58,6 +60,23 @@ def hear_first(parameter):
         parameter._backward_hooks.update([newest, *others])
 
 
+def group_store():
+    """Return the store of the process group, where ranks can leave something.
+
+    Raises RuntimeError if this torch does not hand it out.
+    """
+    ask = private("store")
+    if ask is None:
+        raise RuntimeError("this torch does not hand out the process group's store")
+    return ask()
+
+
+def loader_parts(iterator):
+    """Return (sampler, data set) of a loader at work; None for what is hidden."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    return sampler, getattr(iterator, "_dataset", None)
+
+
 def last_collective():
     """Return what torch's flight recorder has of the last collective: a dict.
 
@@ -82,7 +101,6 @@ def has_parts(layers, key):
 def wrapper_facts(model):
     """Return what a wrapper of torch's says of itself: a dict, empty without one.
 
-    sums: does it sum gradients now? sends: are rank 0's buffers sent before a forward?
     ignored: names of parameters that it was told to leave alone. hooks: names of
     torch's communication hooks that change a gradient. joined: is it inside of Join?
     """
@@ -90,8 +108,6 @@ def wrapper_facts(model):
         return {}
     hooks = [hook for hook, _ in getattr(model, "_comm_hooks", ())]
     return {
-        "sums": model.require_backward_grad_sync,
-        "sends": getattr(model, "broadcast_buffers", False),
         "ignored": getattr(model, "parameters_to_ignore", ()),
         "hooks": [
             hook.__name__

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from manual_dp.audit.private import leaves, private
+from manual_dp.audit.private import leaves, loader_parts, private
 from manual_dp.audit.report import finding, plural
 from manual_dp.audit.sketch import bit_hashes, row_hashes
 
@@ -93,7 +93,7 @@ class Dealing:
 
             def next_batch(one):
                 with suppress(Exception):
-                    self.last = one._index_sampler, one._dataset
+                    self.last = loader_parts(one)
                 return turn(one)
 
             yield mock.patch.object(iterator, "__next__", self._around(next_batch))

@@ -16,7 +16,7 @@ from itertools import zip_longest
 import torch
 
 from manual_dp.audit import matrix
-from manual_dp.audit.report import GRAVE, PLACES, WORDS, few, finding, numbers, plural
+from manual_dp.audit.report import PLACES, WORDS, few, finding, numbers, plural
 from manual_dp.audit.rows import (
     epochs,
     later_on_another_rank,
@@ -132,7 +132,7 @@ def judge(runs, alone=None, watched=False):
     first = {f.code: f for f in reversed([*facts, *found])}
     if watched and not {"rows-same", "no-sampler"} & first.keys():
         verdict.look_at += filter(None, [later_on_another_rank(runs)])
-    verdict.findings = sorted(first.values(), key=lambda f: GRAVE.index(f.code))
+    verdict.findings = list(first.values())  # a Report puts the gravest first
     verdict.look_at[:] = _once(verdict.look_at)
     return verdict
 
@@ -343,9 +343,10 @@ def _stale(us, step):
 
 
 def _nothing(us):
-    came = all(u.pieces for u in us) and sum(float(u.came.norm()) for u in us)
-    used = all(u.used is not None and not float(u.used.norm()) for u in us)
-    if used or (came is not False and came < 1e-14):
+    arrived = all(u.pieces for u in us)
+    came_zero = arrived and sum(float(u.came.norm()) for u in us) < 1e-14
+    used_zero = all(u.used is not None and not float(u.used.norm()) for u in us)
+    if came_zero or used_zero:
         says = "every gradient is 0: the loss does not change with the weights"
         yield finding("not-trained", says)
 
@@ -392,20 +393,12 @@ def _mixed(us, one, step):
     for i, *rows in zip(us[0].held, *gradients.used):
         if step.far(rows):
             says = f"ranks apply different gradients of {step.names[i]}"
-            return finding("not-synchronised", says + _when_parted(us, step))
+            return finding("not-synchronised", says)
     says = "what all ranks apply is no mixture of what came back"
     if step.proof is False:
         return finding("gradient", f"{says} to them, nor one device's gradient")
     step.look_at.append(f"the gradients: {says}: right if it was changed on all alike")
     return None
-
-
-def _when_parted(us, step):
-    """Say whether these gradients were summed over ranks at all, if it is known."""
-    near = [mixture(u.used, [v.came for v in us], 0.3) for u in us]
-    if None in near:
-        return ""
-    return ", though near to one sum: changed after it, by each rank for itself"
 
 
 def _scale(c, us, gradients, step):

@@ -6,6 +6,7 @@ In a folder that all ranks share, rank R leaves
     last-R     empty: it has heard enough
     end-R      as JSON: how its script ended
     stands-R   where it waits, if it does (stands.py)
+    out-R      what it printed
     enough     empty, of any rank: the others were waited for
 
 No rank waits for another one's. Once all have heard enough, each leaves at its next
@@ -49,10 +50,6 @@ NO_GPU = (
 
 class CannotLook(RuntimeError):
     """Say that a script cannot be audited as it is, and what to do."""
-
-
-class Enough(SystemExit):
-    """End a script that was listened to for long enough."""
 
 
 def main():
@@ -149,9 +146,7 @@ def how_it_ended(error, rank):
     """Return how an error ended the script of this rank, as a dict."""
     text = f"rank {rank} raised {type(error).__name__}: {error}"
     kind = "raised"
-    if isinstance(error, Enough) or (isinstance(error, SystemExit) and not error.code):
-        kind = "ended"
-    elif isinstance(error, CannotLook):
+    if isinstance(error, CannotLook):
         kind, text = "cannot look", str(error)
     elif isinstance(error, SyntaxError):
         kind, text = "cannot look", f"Python cannot run it: {error}"
@@ -203,7 +198,7 @@ class Meeting(threading.Thread):
         """End the script, at a place where it waits for nobody."""
         if threading.current_thread() is threading.main_thread() and self.leaving:
             self.leaving = False
-            raise Enough(0)
+            raise SystemExit(0)  # as a script that has come to its end
 
     def leave_soon(self):
         """End the process if it is still there after some seconds."""

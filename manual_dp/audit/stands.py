@@ -19,6 +19,7 @@ from manual_dp.audit.private import last_collective
 from manual_dp.audit.report import finding, plural
 
 LONG = 10  # times the timeout that a rank may compute in one place
+HUNG = 4  # exit status of a rank that saw that all ranks wait
 END = "<end>"  # where a rank stands whose script has ended
 NO_CALL = "it has called no collective"
 OTHER_SIZES = ("GLHF", "doesn't match expected size", "preamble.length")
@@ -55,7 +56,7 @@ class Standstill(threading.Thread):
                     return
                 if self._all_wait():
                     time.sleep(3)  # the others see it, too
-                    os._exit(4)
+                    os._exit(HUNG)
 
     def write(self, at=END, call="", waiting=True):
         """Write where the rank stands; without words: at its end."""

@@ -32,6 +32,11 @@ def unwrapped(model):
     return model if inner is None else unwrapped(inner)
 
 
+def is_shard(p):
+    """Return whether a rank holds a part of this tensor alone, as in FSDP."""
+    return hasattr(p, "placements")
+
+
 def params_of(optimizer):
     """Return what an optimizer holds, a list."""
     return [
@@ -105,7 +110,7 @@ def _value(x):
         if (
             x.is_meta
             or nn.parameter.is_lazy(x)
-            or hasattr(x, "placements")
+            or is_shard(x)
             or (x.layout != torch.strided)
         ):
             return None
@@ -156,7 +161,7 @@ def check_ranks(model, batch=None, optimizer=None, timeout=30):
     tensors = [t for t in leaves(batch) if torch.is_tensor(t) and t.dim()]
     if batch is not None and not tensors:
         raise TypeError(f"batch must be a nest of tensors, got {type(batch).__name__}")
-    params = {n: p for n, p in named(models).items() if not hasattr(p, "placements")}
+    params = {n: p for n, p in named(models).items() if not is_shard(p)}
     mine = {
         ("replicas-differ", name): number
         for name, number in zip(params, bit_hashes(params.values()))

@@ -9,7 +9,7 @@ from manual_dp.audit.notes import Run
 from manual_dp.audit.private import has_parts, missing
 from manual_dp.audit.report import few, plural
 from manual_dp.audit.sketch import bit_hashes
-from manual_dp.audit.state import numbered, params_of, unwrapped
+from manual_dp.audit.state import is_shard, numbered, params_of, unwrapped
 
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
@@ -32,25 +32,22 @@ def summary(recorder):
         idle=bool(recorder.now.rows),
     )
     run.unjudged = recorder.problem
-    if any(facts.get("joined") for facts in recorder.wrappers()):
+    wrappers = recorder.wrappers()
+    if any(facts.get("joined") for facts in wrappers):
         run.unjudged = JOIN
     kinds = {type(model).__name__ for model in models}
-    if "FullyShardedDataParallel" in kinds or any(map(_is_part, params)):
+    if "FullyShardedDataParallel" in kinds or any(map(is_shard, params)):
         run.unjudged = SHARDED
     else:
         run.broken = _broken(recorder)
     run.unheld = _unheld(recorder)
-    for (at, _), facts in zip(numbered(models), recorder.wrappers()):
+    for (at, _), facts in zip(numbered(models), wrappers):
         ignored = [at + name for name in facts.get("ignored", ())]
         run.apart += [i for i, name in enumerate(names) if name in ignored]
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
     if wrapped:
         run.free = [i for i, p in enumerate(params) if id(p) not in wrapped]
     return run
-
-
-def _is_part(p):
-    return hasattr(p, "placements")
 
 
 def _broken(recorder):

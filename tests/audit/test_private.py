@@ -33,5 +33,8 @@ def test_what_uses_them_works_without(monkeypatch):
     private.hear_first(weight)
     assert private.backward_number() == 0
     assert private.last_collective() is None
+    assert private.loader_parts(object()) == (None, None)
+    with pytest.raises(RuntimeError, match="does not hand out the process group's"):
+        private.group_store()
     assert last_call() == "what it called last is not known"
     assert not private.has_parts([nn.BatchNorm1d(3)], "batch norm")

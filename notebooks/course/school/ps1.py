@@ -392,7 +392,7 @@ def _two_steps(random, train, weighted=False):
                 f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}"
             )
             grads = _grads(params, X, y, w)
-            hints = _slips(params, X, y, w, k)
+            hints = _slips(params, X, y, w, k, grads)
             if weighted:
                 ones = torch.ones_like(w)
                 unweighted = _grads(params, X, y, ones)
@@ -413,9 +413,12 @@ def _two_steps(random, train, weighted=False):
     yield draws.together(work, params, random)
 
 
-def _slips(params, X, y, w, k):
-    """Return {hint: the gradients with which replicas step that make this mistake}."""
-    grads, means = _grads(params, X, y, w), _grads(params, X, y, w, k)
+def _slips(params, X, y, w, k, grads):
+    """Return {hint: the gradients with which replicas step that make this mistake}.
+
+    grads: the right ones.
+    """
+    means = _grads(params, X, y, w, k)
     whole = float(w.sum())
     size = -(-len(X) // k)  # of a full shard
     full = size * k
