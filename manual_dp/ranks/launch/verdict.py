@@ -36,7 +36,8 @@ class RankError(RuntimeError):
     "lost" (the launch itself). rank: its number, None if no rank is at fault. where:
     the function in which it waited or hung; of ranks that stay, the line of the cell.
     cause: the name of the exception's class, if it raised. details: a traceback, what
-    a rank that died wrote to stderr, or where each rank was.
+    a rank that died wrote to stderr, or where each rank was. states: of each rank that
+    was left when time was up, "waits" (for others), "runs", "stopped" or "sleeps".
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RankError(RuntimeError):
         super().__init__(message)
         self.rank, self.details = rank, details
         self.kind, self.where, self.cause = kind, where, cause
+        self.states = {}
         if details and hasattr(self, "add_note"):  # Python 3.11
             self.add_note(details)
 
@@ -98,7 +100,9 @@ def outcome_of_launch(folder, job, ended, stacks, error_at_deadline=None):
             kind,
         )
     if stacks:
-        return (error_at_deadline or _error_at_deadline)(job["timeout"], stacks)
+        error = (error_at_deadline or _error_at_deadline)(job["timeout"], stacks)
+        error.states = {rank: _state_in_words(*at) for rank, at in stacks.items()}
+        return error
     rank = min(errors)
     others = f"{ranks_in_words(done)} had finished" if done else "another rank was gone"
     where = errors[rank]["where"]
@@ -225,6 +229,13 @@ def waits_in(state, frames):
     if ".wait()" in linecache.getline(path, int(line)):
         return next(name for *_, name in frames if name[0] != "_")
     return None
+
+
+def _state_in_words(state, stack):
+    """Return what a rank was doing, of the four words of RankError.states."""
+    if waits_in(state, frames_of(stack)):
+        return "waits"
+    return {"R": "runs", "T": "stopped"}.get(state, "sleeps")
 
 
 def _what_it_did(state, frames):

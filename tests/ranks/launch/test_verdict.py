@@ -201,6 +201,20 @@ def test_who_holds_up_the_others_is_named_at_the_deadline_not_who_waits(hung, na
     assert ("in a file" in name) == (hung["path"] in error.details)
 
 
+# what the ranks were doing at the deadline, by the name of a hang
+STATES = {
+    "stopped": {0: "waits", 1: "stopped"},
+    "spins": {0: "waits", 1: "runs"},
+    "nobody waits": {0: "sleeps", 1: "sleeps"},
+    "every rank waits": {0: "waits", 1: "waits"},
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_an_error_tells_what_each_rank_was_doing_at_the_deadline(hung, name):
+    assert hung[name].states == STATES[name]
+
+
 def test_a_skipped_call_is_named():
     def skip():
         if dist.get_rank() == 1:
