@@ -3,15 +3,31 @@
 JoinCells            make one answer cell of those that a learner split or copied
 OverwriteCells       put locked cells back; warn only of those that a learner edited
 OnlyAnswers          run no cell that a learner added, no answer that lint.py refuses
+Execute              write into a notebook why it could not be run to its end
 WarningsAreNoErrors  take no points for what a check prints to stderr
+SaveAutoGrades       leave a check without points that came to no judgement
+without_points       the checks of a graded notebook that have no points, and why
+no_copy              why there is no graded notebook at all
+
+No points are not 0 points: table.py leaves the total empty, and says why.
 """
 
 import ast
+import re
 
+import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
-from lint import refusal
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbformat.v4 import new_output
 from nbgrader import preprocessors
 from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
+
+from course.school.lint import refusal
+
+STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
+TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
+BUSY = r"\A\S+ is not checked to the end\."  # the check's own words, on a busy machine
+A_FLOOD = 1_000_000  # characters that a cell prints
 
 
 class JoinCells(preprocessors.NbGraderPreprocessor):
@@ -82,6 +98,41 @@ class OnlyAnswers(preprocessors.NbGraderPreprocessor):
         return nb, resources
 
 
+class Execute(preprocessors.Execute):
+    """Run a notebook; if it cannot be run to its end, write into it why.
+
+    nbgrader itself would leave no notebook, and so no page for the learner.
+    """
+
+    def preprocess(self, nb, resources, **kwargs):
+        """Run the cells, up to one that ends or blocks their kernel."""
+        try:
+            return super().preprocess(nb, resources, **kwargs)
+        except (CellTimeoutError, DeadKernelError) as error:
+            why = self._why(error)
+        self.at.outputs = [
+            new_output("error", STOPPED, evalue=why, traceback=[why])
+        ]
+        return nb, resources
+
+    def preprocess_cell(self, cell, resources, index):
+        """Run a cell, and remember which it was."""
+        self.at = cell
+        return super().preprocess_cell(cell, resources, index)
+
+    def _why(self, error):
+        if isinstance(error, DeadKernelError):
+            return "its cell ends the kernel: os._exit, or no memory is left?"
+        printed = sum(
+            len(output.get("text", "")) for output in self.at.outputs
+        )
+        if printed > A_FLOOD:
+            return (
+                f"its cell prints too much: {printed / 1e6:.0f} MB and more"
+            )
+        return f"its cell does not end, nor when it is told to after {self.timeout} s"
+
+
 class WarningsAreNoErrors(preprocessors.NbGraderPreprocessor):
     """Move a check's stderr to stdout: nbgrader takes stderr for a failed check."""
 
@@ -92,6 +143,66 @@ class WarningsAreNoErrors(preprocessors.NbGraderPreprocessor):
                 if output.output_type == "stream":
                     output.name = "stdout"
         return cell, resources
+
+
+class SaveAutoGrades(preprocessors.SaveAutoGrades):
+    """Leave a check that came to no judgement to a person: without points, not with 0."""
+
+    def preprocess(self, nb, resources):
+        """Save the points of a notebook's checks."""
+        self.without = without_points(nb)
+        return super().preprocess(nb, resources)
+
+    def preprocess_cell(self, cell, resources, index):
+        """Save the points of one cell."""
+        cell, resources = super().preprocess_cell(cell, resources, index)
+        if _grade_id(cell) in self.without:
+            grade = self.gradebook.find_grade(
+                _grade_id(cell),
+                self.notebook_id,
+                self.assignment_id,
+                self.student_id,
+            )
+            grade.auto_score, grade.needs_manual_grade = None, True
+            self.gradebook.db.commit()
+        return cell, resources
+
+
+def without_points(nb):
+    """Return {grade id: why} for the checks of a graded notebook that have no points."""
+    found, stopped, slow = {}, "", ""
+    for cell in nb.cells:
+        if cell.cell_type != "code":
+            continue
+        errors = {
+            output.ename: output.evalue
+            for output in cell.outputs
+            if output.output_type == "error"
+        }
+        stopped = stopped or errors.get(STOPPED, "")
+        if TOO_SLOW in errors:
+            slow = "a cell was interrupted after its seconds"
+        if is_grade(cell):
+            unfinished = re.search(BUSY, errors.get("Wrong", ""), re.M)
+            why = stopped or slow or (unfinished and "not checked to the end")
+            if why or cell.execution_count is None:
+                found[_grade_id(cell)] = why or "grading was cut short"
+            slow = ""  # of an answer, it holds for the check below it
+    return found
+
+
+def no_copy(handed_in):
+    """Return why autograde made no graded notebook of the one in the file `handed_in`."""
+    try:
+        nbformat.read(handed_in, 4)
+    except OSError:
+        return "there is no notebook of this name"
+    except Exception as error:  # whatever a file that is no notebook leads to
+        what = str(error).partition("\n")[0][:80]
+        return f"it cannot be read as a notebook: {what}"
+    return (
+        "not graded yet, or autograde ended in an error: run it again to see"
+    )
 
 
 def _grade_id(cell):

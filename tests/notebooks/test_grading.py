@@ -12,10 +12,10 @@ import mistakes  # notebooks/exercises, which pyproject.toml puts on the path
 import nbformat
 import pytest
 from grading import JoinCells
-from lint import refusal
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbgrader.utils import compute_checksum
 
+from course.school.lint import refusal
 from tests.support.school import RIGHT, SETS
 
 ROOT = Path(__file__).parents[2]
@@ -284,7 +284,7 @@ def test_file_names_of_canvas_and_moodle_say_whose_notebook_it_is(archive, stude
 
 def test_what_was_downloaded_becomes_what_was_submitted(tmp_path):
     # some seconds: only nbgrader itself shows which settings it reads
-    for name in "nbgrader_config.py", "grading.py", "lint.py":
+    for name in "nbgrader_config.py", "grading.py":
         (tmp_path / name).write_bytes((EXERCISES / name).read_bytes())
     for name in "release/ps1/ps1.ipynb", "downloaded/ps1/archive/a_1_2_ps1-3.ipynb":
         (tmp_path / name).parent.mkdir(parents=True)

@@ -39,7 +39,7 @@ def course(place, *sets):
     """Write the sources of these sets, and nbgrader's settings, into a folder."""
     for name in sets:
         shutil.copytree(EXERCISES / "source" / name, place / "source" / name)
-    for name in "nbgrader_config.py", "grading.py", "lint.py":
+    for name in "nbgrader_config.py", "grading.py":
         shutil.copy(EXERCISES / name, place)
     return place
 

@@ -2,6 +2,7 @@
 
 checks      exercise, check, about: what an exercise is made of, and compares with
 answers     run a learner's answer in peace, and leave all as it was
+lint        refuse an answer that is the course's own, or reaches into its check
 draws       numbers, images; who worked on which rows; is it the sum?
 ranks       answers on ranks: what they return, call, and wait for
 linear      a linear model: batches, gradients, steps

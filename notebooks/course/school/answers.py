@@ -1,26 +1,30 @@
 """Run a learner's answer: within its time, in peace, and leave all as it was.
 
-limit       end a block that takes too long
-quiet       keep warnings, logs and stderr of a block to itself
+limit       end a block that computes too long, or waits in vain
+busy        do more programs want a processor than there are?
+quiet       keep warnings, logs and stderr of a block to itself, and long prints
 placed      put the course's own functions where an answer finds them
 settings    torch's settings, which an answer can leave changed; put sets them
 kept        put them back at the end of a block
 home        the module of the course that an answer was taken from
 elsewhere   the helpers of an answer that another cell defines
-learners    the part of a traceback that begins in a learner's own line
+cells       the texts of the cells in which answers are defined
+learners    the part of a traceback that is a learner's own
 """
 
 import dis
 import inspect
 import io
+import linecache
 import logging
 import os
 import signal
 import sys
 import sysconfig
 import threading
+import time
 import warnings
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
@@ -31,6 +35,8 @@ SETTINGS = {  # name: how it is read, how it is set
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
 }
+PATIENCE = 300  # seconds by the clock, for a block on a busy machine
+PRINTED = 2000  # characters of what an answer prints that are shown
 COURSE = str(Path(__file__).parents[1])
 NOBODYS = (
     COURSE,
@@ -41,21 +47,33 @@ NOBODYS = (
 
 
 class TimeIsOver(BaseException):
-    """Raised in a block after its seconds. No `except Exception` holds it up."""
+    """Raised in a block after its time. No `except Exception` holds it up."""
+
+
+class Busy(TimeIsOver):
+    """The machine is busy: nobody knows whether the block would have come to an end."""
+
+
+def busy():
+    """Return whether more programs want a processor than there are, twice over."""
+    return os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
 
 
 @contextmanager
-def limit(seconds):
-    """Raise TimeIsOver in the block after so many seconds, and never behind it.
+def limit(seconds, patience=PATIENCE):
+    """Raise TimeIsOver in the block that computes for so many seconds, or waits long.
 
-    Only the main thread can be interrupted: the block of another has no limit, nor has
-    any on Windows, where there is no such clock.
+    What counts is the processors' time, which a busy machine gives slowly. A block that
+    waits may do so for twice as many seconds by the clock; on a busy machine for
+    `patience`, and the error is Busy. Only the main thread can be interrupted: the
+    block of another has no limit, nor has any on Windows, where there is no such clock.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
         yield
         return
     over = False
+    began, computed = time.monotonic(), time.process_time()
 
     def put_back():
         nonlocal over
@@ -64,24 +82,70 @@ def limit(seconds):
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 
+    def why():
+        """Return the error, if it is time to end the block."""
+        worked, took = time.process_time() - computed, time.monotonic() - began
+        if worked >= seconds:
+            return TimeIsOver(
+                f"It has computed for {seconds} s: is there a loop that does not end?"
+            )
+        if took < min(2 * seconds, patience):
+            return None
+        if not busy():
+            return TimeIsOver(f"It has waited for {took:.0f} s: does it wait in vain?")
+        if took < patience:
+            return None
+        return Busy(
+            f"The machine is busy: it got {worked:.0f} of {took:.0f} s. "
+            "Run the cell again."
+        )
+
     def ring(*_):
-        if not over:
+        error = None if over else why()
+        if error:
             put_back()  # the error may be raised where the block's end is not seen
-            raise TimeIsOver
+            raise error
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        beat = min(0.2, seconds)
+        signal.setitimer(signal.ITIMER_REAL, beat, beat)
         yield
     finally:
         put_back()
 
 
+class _Cut(io.TextIOBase):
+    """A stream that hands on the first characters of what is printed, and no more."""
+
+    def __init__(self, stream, left=PRINTED):
+        self.stream, self.left = stream, left
+
+    def write(self, text):
+        if self.left > 0:
+            self.stream.write(text[: self.left])
+            if len(text) > self.left:
+                self.stream.write("\n... (the rest of what it prints is left out)\n")
+        self.left -= len(text)
+        return len(text)
+
+    def flush(self):
+        self.stream.flush()
+
+    def fileno(self):
+        return self.stream.fileno()
+
+    @property
+    def encoding(self):
+        return self.stream.encoding
+
+
 @contextmanager
 def quiet():
-    """Keep to itself what a block warns of, logs, or writes to stderr.
+    """Keep to itself what a block warns of, logs, writes to stderr; cut what it prints.
 
-    nbgrader takes anything on stderr for a failure.
+    nbgrader takes anything on stderr for a failure, and gives up a notebook that prints
+    ten megabytes.
     """
     disabled = logging.root.manager.disable
     sys.stderr.flush()
@@ -89,7 +153,11 @@ def quiet():
     try:
         os.dup2(null, 2)
         logging.disable()
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            redirect_stderr(io.StringIO()),
+            redirect_stdout(_Cut(sys.stdout)),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -169,14 +237,28 @@ def elsewhere(answers):
     return found
 
 
+def cells(answers):
+    """Return the texts of the notebook's cells in which answers are defined."""
+    own = [a for a in answers if getattr(_function(a), "__module__", "") == "__main__"]
+    files = dict.fromkeys(map(_file, own))
+    return ["".join(linecache.getlines(file)) for file in files]
+
+
 def learners(error):
     """Return an error's traceback from the first line on that is a learner's, or None.
 
-    A learner's is a line that is neither the course's nor a library's.
+    A learner's is a line that is neither the course's nor a library's. The traceback
+    ends where a learner calls a function of the course: how that is written may be what
+    another exercise asks for.
     """
     trace = error.__traceback__
     while trace and trace.tb_frame.f_code.co_filename.startswith(NOBODYS):
         trace = trace.tb_next
+    here = trace
+    while here and here.tb_next:
+        if here.tb_next.tb_frame.f_code.co_filename.startswith(COURSE):
+            here.tb_next = None
+        here = here.tb_next
     return trace
 
 

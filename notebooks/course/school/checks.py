@@ -4,6 +4,7 @@ exercise   make one of a function: it draws, runs the answer, yields messages
 check      what a notebook calls: prints a line, or raises Wrong
 Partly     a message that leaves some points
 about      compare: None, or what was given, got and wanted, and a guess at why
+remember   compare what an answer was handed with what it is after the call
 close      are these the numbers that were wanted?
 numbers    tensors, also in lists and dicts, as lists of numbers
 flat       nested lists as one list
@@ -20,15 +21,19 @@ def sgd(random, sgd, *, lr):  # random draws, sgd is the answer, lr comes from c
 
 import importlib
 import inspect
+import json
 import random
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
+from pathlib import Path
 
 import torch
 
 from course.school.answers import (
+    Busy,
     TimeIsOver,
+    cells,
     elsewhere,
     home,
     learners,
@@ -42,8 +47,11 @@ from manual_dp.ranks import RankError
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
 # the files with what only lessons ask; some exercises of sets are asked in one as well
-TOPICS = ("cost", "ddp", "memory", "messages", "shards")
+TOPICS = ("cost", "ddp", "memory", "messages", "shards", "training")
+RELEASE = Path(__file__).parents[2] / "exercises" / "release"
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
+SHORT = 160  # characters of a value that is shown whole
+MANY = 5  # numbers of a longer one that are shown, from the first that differs on
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 LEFT = {
     "gradients": "gradients are switched off for whatever comes next: with "
@@ -104,8 +112,8 @@ def exercise(*names, points=0, seconds=30, supply=dict, cases=((),)):
     The function draws with its first argument. The others have the names of the
     answers; with a _ behind, where such a function stands in the file already. Behind a
     * stand the names of what a case has: `cases` holds a value, or a tuple of values,
-    for each call of the function. seconds: plenty on any machine, for all cases
-    together. supply: see Exercise.
+    for each call of the function. seconds: of a processor's time, plenty for all
+    cases together. supply: see Exercise.
     """
 
     def note(run):
@@ -162,12 +170,10 @@ def check(name, *answers, times=1, draws=None):
     try:
         with limit(seconds), quiet(), placed(one.supply(), answers):
             message = _first(one, answers, times, draws or random.Random())
-    except TimeIsOver:
-        raise Wrong(
-            f"{name} is not checked to the end.\nIt was still at work after "
-            f"{seconds} s: is there a loop that does not end? If there is "
-            "none, the machine is busy: run the cell again."
-        ) from None
+    except Busy as error:
+        raise Wrong(f"{name} is not checked to the end.\n{error}") from None
+    except TimeIsOver as error:
+        raise Wrong(f"{name} does not come to an end.\n{error}") from None
     except (NotImplementedError, RankError) as error:
         cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
         if cause != "NotImplementedError":
@@ -244,14 +250,31 @@ def _say(name, one, answers, message):
             f"Note: it uses {', '.join(sorted(strange))} from another cell. Move "
             "that into the cell of the answer, which is what is graded."
         )
+    why = _refused(folder, answers)
+    if why:
+        print(f"Note: it will get no points, since {why}.")
     return points or None
+
+
+def _refused(folder, answers):
+    """Return why the cells of the answers are not graded, or None; see lint.py."""
+    from course.school.lint import refusal
+
+    handed_out = RELEASE / folder / f"{folder}.ipynb"
+    if not handed_out.exists():
+        return None
+    notebook = json.loads(handed_out.read_text(encoding="utf-8"))
+    code = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    first = "".join(next(code)["source"])
+    return next(filter(None, (refusal(cell, first) for cell in cells(answers))), None)
 
 
 def about(given):
     """Return what compares, for inputs that are `given`, in words.
 
     compare(what, got, wanted, hints, tolerance, whole): hints is {what it looks like:
-    numbers or a truth value}, or pairs; the first that fits is said. They are held to
+    numbers or a truth value}, or pairs; the first that fits is said. Numbers that agree
+    to five digits are told so before a hint that is simply True. Hints are held to
     `whole`, if `got` is only a part of it. What is compared may be tensors, in lists
     and dicts, too.
     """
@@ -260,20 +283,85 @@ def about(given):
         got, wanted = numbers(got), numbers(wanted)
         if close(got, wanted, tolerance):
             return None
-        shown, right = _apart(got, wanted)
+        shown, right = _apart(got, wanted, tolerance)
         lines = [f"given   {given}; {what}", f"got     {shown}", f"wanted  {right}"]
         whole = got if whole is None else numbers(whole)
         rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
         pairs = hints.items() if isinstance(hints, dict) else hints
-        for text, looks in [*pairs, (ROUNDED, rounded)]:
-            if looks is False:
-                continue
-            if looks is True or close(whole, numbers(looks), tolerance):
-                lines.append(f"perhaps {text}")
-                break
+        hint = _first_hint(pairs, whole, tolerance, rounded)
+        if hint:
+            lines.append(f"perhaps {hint}")
         return "\n".join(lines)
 
     return compare
+
+
+def _first_hint(pairs, got, tolerance, rounded):
+    for text, looks in pairs:
+        if looks is True:
+            return ROUNDED if rounded else text
+        if looks is not False and close(got, numbers(looks), tolerance):
+            return text
+    return ROUNDED if rounded else None
+
+
+def remember(**things):
+    """Note what an answer is handed; return what compares it after the call.
+
+    same(say) yields a message for each of the things that is not as it was. They may be
+    numbers, tensors, modules, and lists and dicts of these. Of a tensor the numbers,
+    the dtype, the shape and requires_grad count, .grad does not.
+    """
+    before = {name: _as_it_is(thing) for name, thing in things.items()}
+
+    def same(say):
+        for name, thing in things.items():
+            now, was = _as_it_is(thing), before[name]
+            if repr(now) == repr(was):  # NaN is NaN here
+                yield None
+                continue
+            yield say(
+                f"{name}, after the call",
+                now,
+                was,
+                {
+                    "requires_grad was switched: leave it as it is": _without_grad(now)
+                    == _without_grad(was),
+                    "this has to stay as it is: work on a copy, made with "
+                    "clone() or list()": True,
+                },
+                0,
+            )
+
+    return same
+
+
+def _as_it_is(value):
+    """Return all that counts of a value, as dicts, lists and numbers."""
+    if isinstance(value, torch.nn.Module):
+        tensors = {**dict(value.named_parameters()), **dict(value.named_buffers())}
+        return {"training": value.training, **_as_it_is(tensors)}
+    if isinstance(value, torch.Tensor):
+        return {
+            "numbers": numbers(value),
+            "form": f"{value.dtype} of shape {tuple(value.shape)}",
+            "requires_grad": value.requires_grad,
+        }
+    if isinstance(value, (list, tuple)):
+        return [_as_it_is(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): _as_it_is(part) for key, part in value.items()}
+    return numbers(value)
+
+
+def _without_grad(value):
+    """Return what `_as_it_is` has returned, as text, without requires_grad."""
+    if isinstance(value, list):
+        return str([_without_grad(part) for part in value])
+    if isinstance(value, dict):
+        rest = {key: value[key] for key in value if key != "requires_grad"}
+        return str({key: _without_grad(part) for key, part in rest.items()})
+    return str(value)
 
 
 def close(got, wanted, tolerance=1e-9):
@@ -362,31 +450,46 @@ def _text(value, digits, depth=0):
     return str(value)
 
 
-def _apart(got, wanted):
-    """Return two values as texts that differ: with as many digits as that takes."""
+def _apart(got, wanted, tolerance):
+    """Return two values as texts that differ, with as many digits as that takes.
+
+    They are whole, if that is short; else they begin where the values first differ.
+    """
+    place, got_there, wanted_there = _first_other(got, wanted, tolerance)
+    where = f"at {place} " if place else ""
     for digits in (5, 9, 17):
-        texts = shorten(got, digits=digits), shorten(wanted, digits=digits)
-        if texts[0] != texts[1]:
-            return texts
-    place, one, other = _first_other(got, wanted)
-    if not place:
-        return shorten(repr(one)), shorten(repr(other))
-    one, other = shorten(repr(one), 90), shorten(repr(other), 90)
+        whole = [shorten(value, digits=digits) for value in (got, wanted)]
+        if whole[0] != whole[1] and max(map(len, whole)) <= SHORT:
+            return whole
+        parts = [
+            where + shorten(value, SHORT, digits) for value in (got_there, wanted_there)
+        ]
+        if parts[0] != parts[1]:
+            return parts
+    return [where + shorten(repr(value)) for value in (got_there, wanted_there)]
+
+
+def _first_other(got, wanted, tolerance, place=""):
+    """Return where two values first differ, as an index, and what stands from there on.
+
+    Of a list of numbers that are the next few.
+    """
+    lists = isinstance(got, list) and isinstance(wanted, list)
+    dicts = isinstance(got, dict) and isinstance(wanted, dict)
+    if not lists and not dicts:
+        return place, got, wanted
+    shared = range(min(len(got), len(wanted))) if lists else got.keys() & wanted.keys()
+    for key in sorted(shared):
+        if close(got[key], wanted[key], tolerance):
+            continue
+        if isinstance(wanted[key], (list, dict)) or dicts:
+            return _first_other(got[key], wanted[key], tolerance, f"{place}[{key!r}]")
+        if len(wanted) > MANY:
+            end = key + MANY
+            return f"{place}[{key}:{end}]", got[key:end], wanted[key:end]
+        return place, got, wanted
     return (
-        f"{shorten(got, 200)}, at {place} {one}",
-        f"{shorten(wanted, 200)}, at {place} {other}",
+        place,
+        f"{len(got)} of them: {shorten(got, SHORT)}",
+        f"{len(wanted)} of them: {shorten(wanted, SHORT)}",
     )
-
-
-def _first_other(got, wanted, place=""):
-    """Return where two values first differ, as an index, and what stands there."""
-    if type(got) is type(wanted) and isinstance(got, (list, dict)):
-        if isinstance(got, list):
-            keys = range(min(len(got), len(wanted)))
-        else:
-            keys = [key for key in got if key in wanted]
-        for key in keys:
-            if not close(got[key], wanted[key], 0):
-                return _first_other(got[key], wanted[key], f"{place}[{key!r}]")
-        return place, f"{len(got)} of them", f"{len(wanted)} of them"
-    return place, got, wanted

@@ -26,8 +26,8 @@ from course.school.checks import about, close, flat, numbers, shorten, so_many
 META, CPU = torch.device("meta"), torch.device("cpu")
 SHAPES = [(), (1,), (5,), (3, 4)]  # of a model's parameters
 LAST = 1e-12  # far above what another order of float64 changes, far below a short cut
-# address: where the first weights lie. pixels: the first of each image. gradients: are
-# they switched on? together: are images and weights on one device?
+# address: where the first weights lie, None if unknown. pixels: the first of each
+# image. gradients: are they on? together: are images and weights on one device?
 Call = namedtuple("Call", "address pixels gradients together")
 
 
@@ -83,7 +83,8 @@ def forms(parts):
 def calls_of_lenet():
     """Yield a list; while the block runs, each call of lenet adds a Call.
 
-    Calls without rows are left out.
+    Calls without rows are left out. torch.func hands on tensors without a memory of
+    their own: nobody can see whose weights they are, and the address is None.
     """
     calls, conv2d = [], F.conv2d
 
@@ -91,9 +92,7 @@ def calls_of_lenet():
         if X.shape[1] == 1 and len(X):
             pixels = [] if X.is_meta else X[:, 0, 0, 0].tolist()
             calls.append(
-                Call(
-                    W.data_ptr(), pixels, torch.is_grad_enabled(), X.device == W.device
-                )
+                Call(_address(W), pixels, torch.is_grad_enabled(), X.device == W.device)
             )
         return conv2d(X, W, *args, **kwargs)
 
@@ -101,12 +100,21 @@ def calls_of_lenet():
         yield calls
 
 
+def _address(tensor):
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return None
+
+
 def rows_seen(calls, replicas, X):
     """Return the rows of X that each replica worked on, and as a last list all others'.
 
     A row is known by the first pixel of its image, a replica by where its first
-    weights lie.
+    weights lie. Returns None if some call could not be seen.
     """
+    if None in [call.address for call in calls]:
+        return None
     order = {pixel: row for row, pixel in enumerate(X[:, 0, 0, 0].tolist())}
     addresses = [params[0].data_ptr() for params in replicas]
     seen = [[] for _ in range(len(replicas) + 1)]

@@ -1,6 +1,7 @@
 """Run answers on ranks, and see what they hand to torch.distributed.
 
     on_ranks   what a function returns on every rank
+    in_another_process    what it returns in a process of its own
     attempt    the same, or the error that kept the ranks from an end
     failed     what to tell a learner whose ranks came to no end
     calls_of_collectives    a list that grows by every call of a collective
@@ -13,6 +14,7 @@ signed: a missing rank is a number.
 """
 
 import functools
+import math
 import re
 import time
 from contextlib import ExitStack, contextmanager
@@ -22,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from course.school.answers import put, settings
+from course.school.answers import Busy, TimeIsOver, busy, limit, put, settings
 from course.school.checks import about, numbers, shorten
 from manual_dp.ranks import RankError, run_ranks
 
@@ -50,29 +52,67 @@ PAIRS = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 BLANK = "not written"
 WAITED = r"^(?!raised)|gloo"  # what `failed` sees of ranks that waited for others
 SECONDS = 15  # that all ranks have: plenty, unless they wait for one another
-PATIENCE = 15  # seconds, for ranks that never come
+PATIENCE = 15  # seconds, for ranks that never come, if the machine is not busy
+
+
+class Endless(RuntimeError):
+    """Raised in a rank that computes and computes."""
 
 
 def on_ranks(work, world_size, seconds):
     """Return what `work()` returns on each rank, as lists; a blank answer raises here.
 
     NotImplementedError is an answer's own if it says nothing: torch's has a text.
+    Raises RankError for ranks that come to no end by themselves, Busy if only the
+    machine may be slow.
     """
 
     def written():
         try:
-            return numbers(work()), settings()
+            with limit(0.6 * seconds, patience=math.inf):
+                return numbers(work()), settings()
         except NotImplementedError as error:
             if str(error):
                 raise
             return BLANK
+        except TimeIsOver as over:
+            raise Endless(str(over)) from None
 
-    results = run_ranks(written, world_size, timeout=seconds)
+    results = _run(written, world_size, seconds)
     if BLANK in results:
         raise NotImplementedError
     for _, now in results:  # what a rank leaves changed shows here, too
         put(now)
     return [result for result, _ in results]
+
+
+def _run(work, world_size, seconds):
+    """Run ranks; once more with four times the seconds, if the machine was slow.
+
+    Ranks that all wait for one another will not end on any machine. A rank that was
+    still computing would have been ended by its limit, had it had a processor.
+    """
+    for timeout in (seconds, 4 * seconds):
+        try:
+            return run_ranks(work, world_size, timeout=timeout)
+        except RankError as error:
+            slow = "runs" in error.states.values() or busy()
+            if error.kind != "hung" or not slow:
+                raise
+            if set(error.states.values()) == {"waits"} and timeout > seconds:
+                raise
+    raise Busy(
+        f"The machine is busy: {world_size} ranks had {timeout} s, and some were "
+        "still at work. Run the cell again."
+    )
+
+
+def in_another_process(function, *args):
+    """Return what a function returns in a process of its own, as numbers in lists.
+
+    The hash of a str differs there, and so do the states of generators.
+    """
+    return on_ranks(lambda: function(*args), 1, SECONDS)[0]
 
 
 def attempt(work, world_size, seconds=SECONDS):
@@ -189,7 +229,7 @@ class Roll(ExitStack):
         while True:
             over = (
                 self.store.add(f"{self.scope} done", 0)
-                or time.monotonic() > end
+                or (time.monotonic() > end and not busy())
                 or self.store.add(anywhere, 0) == ranks
             )
             absent = ranks - self.store.add(here, 0)

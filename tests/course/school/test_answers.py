@@ -7,7 +7,8 @@ import time
 import pytest
 import torch
 
-from course.school.answers import TimeIsOver, kept, limit, placed, settings
+from course.school import answers
+from course.school.answers import Busy, TimeIsOver, kept, limit, placed, settings
 
 
 def mine(*_):
@@ -26,11 +27,43 @@ def clock_as_it_was():
     assert handler is mine and left == (0, 0)
 
 
-def test_what_waits_too_long_ends_and_what_ends_in_time_is_left_alone(clock_as_it_was):
-    with pytest.raises(TimeIsOver), limit(0.01):
-        time.sleep(60)
+def compute():
+    while True:
+        pass
+
+
+def wait():
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    "block, is_busy, error, said",
+    [
+        (compute, False, TimeIsOver, "It has computed for 0.05 s"),
+        (compute, True, TimeIsOver, "It has computed for 0.05 s"),
+        (wait, False, TimeIsOver, "does it wait in vain"),
+        (wait, True, Busy, "it got 0 of 1 s. Run the cell again"),
+    ],
+)
+def test_a_block_that_does_not_end_is_told_what_it_did(
+    block, is_busy, error, said, clock_as_it_was, monkeypatch
+):
+    monkeypatch.setattr(answers, "busy", lambda: is_busy)
+    with pytest.raises(TimeIsOver, match=said) as caught, limit(0.05, patience=0.6):
+        block()
+    assert type(caught.value) is error
+
+
+def test_what_ends_in_time_is_left_alone(clock_as_it_was):
     with limit(60):
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+
+
+def test_a_machine_is_busy_if_twice_as_much_runs_as_it_has_processors(monkeypatch):
+    monkeypatch.setattr(answers.os, "cpu_count", lambda: 2)
+    for load, said in (3.9, False), (4.1, True):
+        monkeypatch.setattr(answers.os, "getloadavg", lambda load=load: (load, 0, 0))
+        assert answers.busy() is said
 
 
 def test_settings_are_put_back_after_an_error():

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import manual_dp
-from course.school import checks
+from course.school import answers, checks
 from course.school.checks import Partly, Wrong, about, check, exercise, find
 from course.school.draws import rand
 from manual_dp.ranks import RankError
@@ -135,6 +135,21 @@ def test_the_frames_of_an_error_begin_in_the_learners_cell():
         )
     names = [entry.frame.code.name for entry in caught.traceback]
     assert names.count("clipped_sgd") == 1 and names[-1] == "clipped_sgd"
+
+
+def test_the_frames_of_an_error_end_where_the_course_begins():
+    cell = "def made(given):\n    given()\n"
+    mine = define("ps1/clipped_sgd", cell + "clipped_sgd = made")[0]
+    given = define("ps1/clipped_sgd", "def clipped_sgd(): 1 / 0")[0]
+    code = given.__code__.replace(co_filename=checks.__file__)  # as if of the course
+    given = type(given)(code, {})
+
+    def run(random, answer):
+        yield answer(given)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        check(made(run), mine)
+    assert caught.traceback[-1].frame.code.name == "made"
 
 
 def test_what_the_judge_cannot_work_with_is_told_in_its_words():
@@ -278,6 +293,19 @@ def test_a_helper_in_another_cell_is_told(cells, named, capsys):
     )
 
 
+IMPORTED = "from manual_dp import train" + SGD
+
+
+def test_an_answer_that_grading_would_refuse_is_told_why(capsys):
+    check("one_step/sgd", *define("ps1/sgd", IMPORTED))  # a lesson gives no points
+    assert "Note" not in capsys.readouterr().out
+    check("ps1/sgd", *define("ps1/sgd", IMPORTED))
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Note: it will get no points, since it imports more of manual_dp than the first "
+        "cell does, and an answer is your own."
+    ]
+
+
 # what an answer leaves behind
 
 
@@ -320,6 +348,22 @@ def test_nothing_that_an_answer_warns_of_logs_or_writes_to_stderr_is_seen(capfd)
     assert capfd.readouterr().err == "heard" and warnings.filters == before
 
 
+def test_of_what_an_answer_prints_the_first_two_thousand_characters_are_shown(capsys):
+    def talk(*_):
+        print("a" * 1500)
+        print("b" * 10**6)
+
+    def run(random, answer):
+        answer()
+        yield None
+
+    check(made(run), talk)
+    out = capsys.readouterr().out
+    assert out.count("a") >= 1500 and 490 < out.count("b") < 510
+    assert "(the rest of what it prints is left out)" in out
+    assert out.endswith("ps1/made: right, on inputs drawn at random\n")
+
+
 # time
 
 
@@ -342,11 +386,21 @@ def hold_on():
             continue
 
 
-def test_an_endless_answer_is_interrupted(endless):
+def test_an_endless_answer_is_interrupted(endless, monkeypatch):
+    monkeypatch.setattr(answers, "busy", lambda: False)
     start = time.monotonic()
     message = fails(endless, hold_on)
-    assert "It was still at work after 0.3" in message and "not right" not in message
+    assert message.startswith("ps1/made does not come to an end.\nIt has waited for ")
     assert time.monotonic() - start < 15
+
+
+def test_what_only_a_busy_machine_has_held_up_is_not_called_wrong(monkeypatch):
+    def late(random, answer):
+        raise answers.Busy("The machine is busy.")
+        yield
+
+    message = fails(made(late), len)
+    assert message == "ps1/made is not checked to the end.\nThe machine is busy."
 
 
 def test_a_check_also_runs_in_a_thread(capsys, monkeypatch):

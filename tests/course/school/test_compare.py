@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from course.school.checks import ROUNDED, about, close, numbers, shorten
+from course.school.checks import (
+    ROUNDED,
+    about,
+    close,
+    numbers,
+    remember,
+    shorten,
+)
 
 ONE = torch.tensor([1.0, 2.0])
 
@@ -112,7 +119,8 @@ THIRD = torch.tensor([1 / 3])  # rounded to float32
         (5.2, 9.0, {"near": 5.0}, {"tolerance": 0.1}, "near"),
         ([1.0], [2.0], PARTS, {"whole": [1.0, 5.0]}, "the whole"),
         (THIRD, [1 / 3], {}, {}, ROUNDED),
-        (THIRD, [1 / 3], {"mine": True}, {}, "mine"),
+        (THIRD, [1 / 3], {"mine": THIRD, "any": True}, {}, "mine"),
+        (THIRD, [1 / 3], {"any": True}, {}, ROUNDED),
     ],
 )
 def test_hints_are_held_to_what_was_got(got, wanted, hints, options, said):
@@ -126,8 +134,14 @@ def test_hints_are_held_to_what_was_got(got, wanted, hints, options, said):
         ([0.1 + 1e-7], [0.1], ("[0.100000100]", "[0.1]")),
         ([1 + 1e-12], [1.0], None),
         ("1", 1, ("'1'", "1")),
-        ([1.0] * 99 + [2.0], [1.0] * 100, ("at [99] 2.0", "at [99] 1.0")),
-        ({"a": [1, "2"]}, {"a": [1, 2]}, ("at ['a'][1] '2'", "at ['a'][1] 2")),
+        ([1.0] * 99 + [2.0], [1.0] * 100, ("at [99:104] [2", "at [99:104] [1")),
+        (
+            [[0.0] * 99, [0.0] * 50 + [1.0] * 49],
+            [[0.0] * 99] * 2,
+            ("at [1][50:55] [1, 1, 1, 1, 1", "at [1][50:55] [0, 0, 0, 0, 0"),
+        ),
+        ([0.5] * 99, [0.5] * 98, ("99 of them: [0.5", "98 of them: [0.5")),
+        ({"a": [1, "2"]}, {"a": [1, 2]}, ("at ['a'] [1, '2'", "at ['a'] [1, 2]")),
     ],
 )
 def test_what_would_print_alike_is_told_apart(got, wanted, texts):
@@ -135,6 +149,55 @@ def test_what_would_print_alike_is_told_apart(got, wanted, texts):
     assert lines[1][8:] != lines[2][8:]
     if texts:
         assert texts[0].rstrip("0]") in lines[1] and texts[1] in lines[2]
+
+
+def test_a_number_that_only_rounding_changes_is_not_where_values_differ():
+    got, wanted = [1 + 1e-12, *[0.0] * 99, 2.0], [1.0] + [0.0] * 100
+    lines = about("x")("y", got, wanted).splitlines()
+    assert lines[1:] == ["got     at [100:105] [2]", "wanted  at [100:105] [0]"]
+
+
+# remember
+
+
+def held():
+    torch.manual_seed(0)
+    return {
+        "X": torch.ones(2, 3),
+        "replicas": [[torch.ones(2, requires_grad=True)], [torch.tensor(math.nan)]],
+        "counts": {"a": [1, 2]},
+        "net": torch.nn.Linear(2, 1),
+    }
+
+
+def test_what_is_as_it_was_is_compared_and_right():
+    things = held()
+    same = remember(**things)
+    things["replicas"][0][0].grad = torch.ones(2)
+    assert list(same(about("x"))) == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "name, change, said",
+    [
+        ("X", lambda X: X.add_(1), "work on a copy"),
+        ("X", lambda X: X.requires_grad_(), "requires_grad was switched"),
+        ("X", lambda X: X.resize_(3, 2), "work on a copy"),
+        ("replicas", lambda r: r[0][0].data.mul_(1 + 1e-6), "work on a copy"),
+        ("replicas", lambda r: r[0][0].requires_grad_(False), "requires_grad"),
+        ("replicas", lambda r: r.pop(), "work on a copy"),
+        ("counts", lambda c: c["a"].reverse(), "work on a copy"),
+        ("net", lambda net: net.eval(), "work on a copy"),
+        ("net", lambda net: net.bias.data.zero_(), "work on a copy"),
+    ],
+)
+def test_what_an_answer_has_changed_is_told_by_its_name(name, change, said):
+    things = held()
+    same = remember(**things)
+    change(things[name])
+    messages = [message for message in same(about("x")) if message]
+    assert len(messages) == 1 and f"x; {name}, after the call" in messages[0]
+    assert said in messages[0].partition("perhaps ")[2]
 
 
 # numbers

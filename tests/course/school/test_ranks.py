@@ -4,11 +4,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from course.school import ranks
+from course.school.answers import Busy
 from course.school.ranks import (
     WAITED,
     attempt,
     calls_of_collectives,
     failed,
+    in_another_process,
     on_ranks,
 )
 from manual_dp.ranks import RankError
@@ -47,6 +50,54 @@ def test_an_attempt_returns_the_results_or_the_error_and_its_line_in_the_cell():
         "fall, line 2 of its cell)",
         "wanted  b",
     ]
+
+
+def test_the_hash_of_a_text_is_another_in_another_process(monkeypatch):
+    assert in_another_process(lambda n: n + 1, 2) == 3
+    assert in_another_process(lambda: hash("seed 1")) != hash("seed 1")
+
+
+def test_a_rank_that_computes_without_an_end_is_told_so():
+    def endless():
+        while dist.get_rank() == 1:
+            pass
+
+    _, error = attempt(endless, 2, 2)
+    assert error.cause == "Endless" and "a loop that does not end" in str(error)
+
+
+def runs_that_hang(monkeypatch, states, is_busy):
+    """Let ranks come to no end, being in these states; return the seconds they had."""
+    had = []
+
+    def run_ranks(work, world_size, timeout):
+        had.append(timeout)
+        error = RankError("time was up", kind="hung")
+        error.states = dict(enumerate(states))
+        raise error
+
+    monkeypatch.setattr(ranks, "run_ranks", run_ranks)
+    monkeypatch.setattr(ranks, "busy", lambda: is_busy)
+    return had
+
+
+@pytest.mark.parametrize(
+    "states, is_busy, error, had",
+    [
+        (["waits", "waits"], False, RankError, [3]),
+        (["waits", "waits"], True, RankError, [3, 12]),
+        (["waits", "sleeps"], False, RankError, [3]),
+        (["waits", "sleeps"], True, Busy, [3, 12]),
+        (["waits", "runs"], False, Busy, [3, 12]),
+    ],
+)
+def test_ranks_that_a_busy_machine_may_have_held_up_get_more_time_and_no_blame(
+    states, is_busy, error, had, monkeypatch
+):
+    seconds = runs_that_hang(monkeypatch, states, is_busy)
+    with pytest.raises(error):
+        on_ranks(lambda: None, 2, 3)
+    assert seconds == had
 
 
 @pytest.mark.parametrize(

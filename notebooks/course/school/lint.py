@@ -9,8 +9,6 @@ But the notebook is there to be read by a person.
 import ast
 import symtable
 
-from IPython.core.inputtransformer2 import TransformerManager
-
 COURSE = ("manual_dp", "course")
 TOOLS = ("importlib", "ctypes", "gc", "inspect", "builtins")
 INSIDES = {
@@ -57,11 +55,7 @@ def refusal(source, first=""):
     if _defines_check(tree):
         return "it defines check anew"
     for node in ast.walk(tree):
-        why = (
-            _bad_import(node, allowed)
-            or _bad_name(node)
-            or _patched(node, bound)
-        )
+        why = _bad_import(node, allowed) or _bad_name(node) or _patched(node, bound)
         if why:
             return why
         for text in _run_by_a_magic(node):
@@ -72,6 +66,8 @@ def refusal(source, first=""):
 
 def _tree(source):
     """Parse a cell, magics too; return an empty module for what is not Python."""
+    from IPython.core.inputtransformer2 import TransformerManager  # slow, on a rank
+
     try:
         return ast.parse(TransformerManager().transform_cell(source))
     except (SyntaxError, ValueError):
@@ -131,9 +127,7 @@ def _patched(node, bound):
     while isinstance(root, ast.Attribute):
         root = root.value
     if getattr(root, "id", None) in bound:
-        return (
-            f"it changes {ast.unparse(changed)}, and a module stays as it is"
-        )
+        return f"it changes {ast.unparse(changed)}, and a module stays as it is"
     return None
 
 
