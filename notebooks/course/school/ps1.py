@@ -5,15 +5,29 @@ autograd on the unsplit minibatch.
 """
 
 import math
-from itertools import accumulate
+from collections import namedtuple
+from itertools import accumulate, pairwise
 
 import torch
 
 from course.school import draws
-from course.school.checks import about, close, exercise, numbers, shorten, so_many
+from course.school.checks import (
+    Partly,
+    about,
+    close,
+    exercise,
+    numbers,
+    remember,
+    shorten,
+    so_many,
+)
 from course.school.draws import META, SHAPES, forms, in_memory, moved, rand
 from manual_dp import init_params, lenet, loss, try_devices
 from manual_dp import train_batch as right_step
+
+# of a minibatch. weight: the sum of its rows' weights. loss: of its rows, each times
+# its weight, the sum. grads: the gradients of that.
+Shard = namedtuple("Shard", "rows weight loss grads")
 
 
 @exercise("split_the_batch/split_batch")
@@ -26,7 +40,7 @@ def split_batch(random, split_batch):
         rows = -(-n // k)
         cuts = [slice(rank * rows, (rank + 1) * rows) for rank in range(k)]
         got = [len(shard) for shard in X_shards]
-        other_sizes = sum(got) == n
+        other_sizes, left_out = sum(got) == n, len(got) == k and sum(got) < n
         yield say(
             "rows of each shard",
             got,
@@ -36,6 +50,8 @@ def split_batch(random, split_batch):
                 "add empty ones": len(got) < k,
                 "shards are of ceil(rows / devices) rows, the last ones "
                 "shorter": other_sizes,
+                f"rows are left out: {n} // {k} is rounded down; a full shard has "
+                "n / k rows, rounded up": left_out,
             },
         )
         yield say(
@@ -87,7 +103,7 @@ def _raised(function, *args):
 @exercise("ps1/largest_difference", points=2)
 def largest_difference(random, largest_difference):
     """Move one parameter of the replicas, up or down."""
-    for i, *moves in (3, 0, 0.3, -0.5), (2, 0, -0.2), (0, 0.1, 0, 0.4), (1, 0):
+    for i, *moves in (3, 0, 0.3, 0.1, -0.5), (2, 0, -0.2), (0, 0.1, 0, 0.4), (1, 0):
         params = [rand(random, *shape) for shape in SHAPES]
         replicas = []
         for move in moves:
@@ -95,16 +111,21 @@ def largest_difference(random, largest_difference):
             own[i] += move
             own[i].view(-1)[1:] -= move / 2  # so that neither sum nor mean is right
             replicas.append([p.requires_grad_() for p in own])
+        same = remember(device_params=replicas)
         got = largest_difference(replicas)
         steps = [move - moves[0] for move in moves]
         farthest = max(map(abs, steps))
-        yield about(f"replicas of which parameter {i} was moved by up to {moves}")(
+        of_neighbours = max([abs(b - a) for a, b in pairwise(moves)], default=0)
+        say = about(f"replicas of which parameter {i} was moved by up to {moves}")
+        yield from same(say)
+        yield say(
             "the largest difference",
             got,
             max(moves) - min(moves),
             {
                 "a difference may be below 0: take its absolute value": max(steps),
                 "compare every two replicas, not only each with the first": farthest,
+                "compare every two replicas, not only neighbours": of_neighbours,
                 "look at every parameter": 0,
             },
         )
@@ -133,9 +154,12 @@ def split_by_counts(random, split_by_counts, *, counts):
         return [forms(shard[name] for name in batch) for shard in shards]
 
     wanted = cut([0, *accumulate(counts)])
-    shards = split_by_counts(dict(batch), list(counts))
     own_multiples = cut([rank * count for rank, count in enumerate(counts)])
+    handed = {name: tensor.clone() for name, tensor in batch.items()}, list(counts)
+    same = remember(batch=handed[0], counts=handed[1])
+    shards = split_by_counts(*handed)
     say = about(f"counts {counts}, a batch of {shorten(batch)}")
+    yield from same(say)
     yield say(
         "the shards",
         shards,
@@ -171,20 +195,29 @@ def weighted_allreduce(random, weighted_allreduce):
         held = [rand(random, *shape) * (1 if w else math.nan) for w in weights]
         kept = [t.clone() for t in held]
         views = [t.detach() for t in kept]
-        weighted_allreduce(list(kept), list(weights))
+        counts = list(weights)
+        same = remember(weights=counts)
+        weighted_allreduce(list(kept), counts)
         total = sum(w * t for w, t in zip(weights, held) if w)
         mean = numbers([total / sum(weights)] * k)
         given, now = f"weights {weights}, tensors {shorten(held)}", numbers(kept)
         has_nan = not close(now, now)
+        unwritten = has_nan and all(
+            close(one, right) for one, right, w in zip(now, mean, weights) if w
+        )
+        yield from same(about(given))
         yield about(given)(
             "the tensors",
             now,
             mean,
             {
                 "the tensors hold what they held: write into them, with copy_": held,
+                "a rank of weight 0 gets the result, too: write into every "
+                "tensor": unwritten,
                 "0 times nan is nan: leave out a rank whose weight is 0": has_nan,
                 "the weights are left out": [sum(held) / k] * k,
                 "divide by the sum of the weights": [total] * k,
+                "divide by the sum of the weights, not by the ranks": [total / k] * k,
             },
         )
         yield in_memory(given, views, kept)
@@ -207,6 +240,7 @@ def clipped_sgd(random, clipped_sgd, *, long):
 
     of_sum = stepped(min(1, most / norm / size))
     factors_of_each = [min(1, most / one) for one in own]
+    added_up = "the norm of all is no sum of norms: add up squares, and take the root"
 
     given = (
         f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
@@ -221,6 +255,7 @@ def clipped_sgd(random, clipped_sgd, *, long):
         {
             "divide by batch_size before you compare with max_norm": of_sum,
             "there is one norm, of all gradients together": stepped(*factors_of_each),
+            added_up: stepped(min(1, most / sum(own))),
             "a gradient that is short enough stays as it is": stepped(most / norm),
         },
         1e-5,
@@ -229,7 +264,10 @@ def clipped_sgd(random, clipped_sgd, *, long):
         "what is returned",
         returned,
         norm,
-        {"return the norm from before the gradient is shortened": most},
+        {
+            "return the norm from before the gradient is shortened": most,
+            added_up: sum(own),
+        },
         1e-5,
     )
 
@@ -248,15 +286,14 @@ def _with_gradients(random):
 def _stepped(given, params, old, views, right, hints, tolerance):
     """Compare the parameters after a step, their gradients and their memory."""
     left = sum(float(p.grad.abs().sum()) for p in params if p.grad is not None)
-    say, now = about(given), numbers(params)
-    too_early = left == 0 and close(now, numbers(old))
+    say = about(given)
     yield say(
         "the parameters",
-        now,
+        params,
         right,
         {
-            "the gradients were zeroed before the step: zero them after it": too_early,
-            "the parameters have not moved: p = p - ... makes a new tensor": old,
+            "the parameters have not moved: p = p - ... makes a new tensor, and with "
+            "gradients that are zeroed before the step there is none": old,
             **hints,
         },
         tolerance,
@@ -282,6 +319,12 @@ def train_batch(random, train_batch):
     return _two_steps(random, lambda X, y, w, *more: train_batch(X, y, *more))
 
 
+FIRST_ALONE = (
+    "this is what a step from params would give: the replicas go on from where the "
+    "step before has left them"
+)
+
+
 @exercise("one_step/stepwise")
 def stepwise(random, stepwise):
     """Hand over a step that is right, one that is halved, and some that fail once."""
@@ -290,11 +333,13 @@ def stepwise(random, stepwise):
     lr = random.uniform(0.05, 0.1)
     say = about(f"4 rows, 3 devices, lr {lr:.3f}, 3 steps")
     short = _fall_short(params, X, y, lr, 3)
+    same = remember(params=params)
 
     def far(step):
         return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
 
     got = far(right_step)
+    yield from same(say)
     yield say(
         "the step is right; the largest difference",
         got,
@@ -312,6 +357,7 @@ def stepwise(random, stepwise):
         max(short),
         {
             "the single device took the step that is tested: it takes train_batch": 0.0,
+            FIRST_ALONE: short[0],
             "this is the last step's: keep the largest of all steps": short[-1],
             "these are two runs: let the single device start from the replicas, at "
             "each step anew": True,
@@ -325,13 +371,21 @@ def stepwise(random, stepwise):
             0.5,
             {"look at every replica, after every step, and keep the largest": True},
         )
+    yield say(
+        "a step from params is right, one from other weights adds 0.5; the largest "
+        "difference",
+        far(_OnlyFrom(params)),
+        0.5,
+        {FIRST_ALONE: 0.0},
+    )
 
 
 def _fall_short(params, X, y, lr, steps):
     """Return by how much each of some half steps falls short of a whole one."""
     short = []
     for _ in range(steps):
-        grads = _grads(params, X, y, torch.ones(len(X)))
+        [one] = _shards(params, X, y, torch.ones(len(X)), 1)
+        grads = [g / len(X) for g in one.grads]
         params = [p - lr / 2 * grad for p, grad in zip(params, grads)]
         steepest = max(float(grad.abs().max()) for grad in grads)
         short.append(lr / 2 * steepest)
@@ -356,6 +410,20 @@ class _Failing:
                 device_params[rank][2].data += 0.5
 
 
+class _OnlyFrom:
+    """A right step from certain weights; from others, it adds to a weight as well."""
+
+    def __init__(self, params):
+        self.weight = params[2].detach().clone()
+
+    def __call__(self, X, y, device_params, devices, lr):
+        others = not torch.equal(device_params[0][2].detach().cpu(), self.weight)
+        right_step(X, y, device_params, devices, lr)
+        if others:
+            for replica in device_params:
+                replica[2].data += 0.5
+
+
 @exercise("ps1/weighted_train_batch", points=5, seconds=90)
 def weighted_train_batch(random, weighted_train_batch):
     """Take steps with weights for rows, of which the last ones are padding."""
@@ -366,8 +434,10 @@ def _two_steps(random, train, weighted=False):
     """Take two steps on 3, 2, 4 devices and on one; compare each.
 
     train: called with (X, y, weights of the rows, replicas, devices, lr). weighted: are
-    the weights not all 1?
+    the weights not all 1? Then right steps are most of the points, and a wrong loss
+    comes last.
     """
+    wrong_loss = None
     for k, sizes in (3, (7, 4)), (2, (5, 4)), (4, (3, 6)), (1, (4, 4)):
         devices, lr = try_devices(k), random.uniform(0.05, 0.2)
         stale = 0  # what stands in .grad before the first step
@@ -378,6 +448,7 @@ def _two_steps(random, train, weighted=False):
         if stale:
             for p in sum(replicas, []):
                 p.grad = torch.full_like(p, stale)
+        left = [torch.full_like(p, stale) for p in params]
         for number, n in enumerate(sizes, 1):
             X, y = draws.images(random, n)
             w, of_weights = torch.ones(n, dtype=torch.float64), ""
@@ -385,52 +456,95 @@ def _two_steps(random, train, weighted=False):
                 w = rand(random, n) + 1.5
                 w[n - n // 3 :] = 0  # padding
                 of_weights = f" of weights {shorten(w)}"
+            handed = {"X": X.clone(), "y": y.clone(), "weights": w.clone()}
+            same = remember(**handed)
             with draws.calls_of_lenet() as calls:
-                got = train(X.clone(), y.clone(), w.clone(), replicas, devices, lr)
+                got = train(*handed.values(), replicas, devices, lr)
             say = about(
                 f"{n} rows{of_weights}, "
                 f"{so_many(k, 'device')}, lr {lr:.3f}; step {number}"
             )
-            grads = _grads(params, X, y, w)
-            hints = _slips(params, X, y, w, k, grads)
+            shards = _shards(params, X, y, w, k)
+            total = _combined(shards, [1] * k)
+            grads = [g / w.sum() for g in total]
+            hints = _slips(shards)
             if weighted:
-                ones = torch.ones_like(w)
-                unweighted = _grads(params, X, y, ones)
-                hints["the weights of the rows are left out"] = unweighted
-            if stale and number == 1:
-                hints[
-                    "the gradients held numbers before the step, as an interrupted one "
-                    "leaves them, and these were added: clear them at the start"
-                ] = [g + k * stale / n for g in grads]
+                hints.update(_slips_with_weights(shards, params, X, y))
+            hints[LEFT[number - 1]] = [
+                [(g + k * old) / w.sum() for g, old in zip(total, left)]
+            ] * k
+            yield from same(say)
             yield from _weights(say, replicas, params, grads, lr, hints, random)
-            yield _loss(say, got, [X, y, w], params, k)
+            message = _loss(say, got, shards)
+            if weighted:
+                wrong_loss = wrong_loss or message
+            else:
+                yield message
             yield _who_saw_what(say, calls, replicas, X, w)
             params = [p - lr * g for p, g in zip(params, grads)]
+            left = total
 
     def work(X, y, replicas, devices):
         train(X, y, torch.ones(len(X)), replicas, devices, 0.1)
 
     yield draws.together(work, params, random)
+    if wrong_loss:
+        yield Partly(
+            "4 of 5 points: the steps are right, the loss that is returned is not "
+            f"yet.\n{wrong_loss}",
+            points=4,
+        )
 
 
-def _slips(params, X, y, w, k, grads):
-    """Return {hint: the gradients with which replicas step that make this mistake}.
+# what to say if gradients were there before the first step, and before the second one
+LEFT = (
+    "the gradients held numbers before the step, as an interrupted one leaves them, "
+    "and these were added: clear them at the start",
+    "the gradients of step 1 were still there, and step 2 added to them: zero them "
+    "after each step",
+)
 
-    grads: the right ones.
-    """
-    means = _grads(params, X, y, w, k)
-    whole = float(w.sum())
-    size = -(-len(X) // k)  # of a full shard
-    full = size * k
-    return {
+
+def _slips(shards):
+    """Return {hint: the gradients with which each replica steps after this mistake}."""
+    k = len(shards)
+    whole = sum(shard.weight for shard in shards)
+    full = k * shards[0].rows
+    own = [shard.weight or 1 for shard in shards]
+    slips = {
         f"the step is {whole:.4g} times too large: divide the summed "
         "gradient by the rows of the minibatch, or by the sum of their "
-        "weights": [g * whole for g in grads],
+        "weights": [1] * k,
         "divide by the rows of the minibatch, or by the sum of their "
-        "weights, not as if all shards were full": [g * whole / full for g in grads],
-        "every shard counts alike: a mean of means": means,
+        "weights, not as if all shards were full": [1 / full] * k,
+        "every shard counts alike: a mean of means": [1 / w / k for w in own],
         "each rank takes the mean of its losses, and sgd divides again: "
-        "let each rank sum": [g * k / whole for g in means],
+        "let each rank sum": [1 / w / whole for w in own],
+        "the means of the ranks are added up: let each rank sum its losses, and divide "
+        "once, by the rows of the minibatch": [1 / w for w in own],
+        "the all-reduce ran after each rank's backward, and added up sums again: call "
+        "it once, when all ranks have their gradients": [
+            k ** (k - 1 - rank) / whole for rank in range(k)
+        ],
+    }
+    found = {hint: [_combined(shards, f)] * k for hint, f in slips.items()}
+    found[
+        "each rank divides by the rows of its own shard: divide by those of the "
+        "minibatch, or by the sum of their weights"
+    ] = [_combined(shards, [1 / max(1, shard.rows)] * k) for shard in shards]
+    return found
+
+
+def _slips_with_weights(shards, params, X, y):
+    """Return the same of mistakes that can be seen only where weights are not 1."""
+    k, n = len(shards), len(X)
+    plain = _shards(params, X, y, torch.ones(n, dtype=torch.float64), k)
+    return {
+        "the weights of the rows are left out": [_combined(plain, [1 / n] * k)] * k,
+        "divide by the sum of the weights, not by the number of rows": [
+            _combined(shards, [1 / n] * k)
+        ]
+        * k,
     }
 
 
@@ -443,7 +557,10 @@ def _who_saw_what(say, calls, replicas, X, w):
     # a second look at the loss, without gradients, may be anybody's
     calls = [call for call in calls if call.gradients]
     seen = []
-    for own in draws.rows_seen(calls, replicas, X):
+    all_seen = draws.rows_seen(calls, replicas, X)
+    if all_seen is None:  # nobody can tell
+        return None
+    for own in all_seen:
         seen.append(sorted(row for row in set(own) if w[row]))
     return say(
         "rows that went through each replica's weights, and through others",
@@ -453,24 +570,30 @@ def _who_saw_what(say, calls, replicas, X, w):
     )
 
 
-def _losses(params, X, y, w):
-    return w * loss(lenet(X, params), y)
-
-
-def _grads(params, X, y, w, k=1):
-    """Return the gradient of the mean of k shards' weighted mean losses."""
+def _shards(params, X, y, w, k):
+    """Return the k shards of a minibatch whose rows have the weights w."""
     params = [p.detach().clone().requires_grad_() for p in params]
-    size = -(-len(X) // k)
-    shards = zip(_losses(params, X, y, w).split(size), w.split(size))
-    return torch.autograd.grad(
-        sum(part.sum() / own.sum().clamp(min=1e-9) for part, own in shards) / k, params
-    )
+    losses, size, found = w * loss(lenet(X, params), y), -(-len(X) // k), []
+    for rank in range(k):
+        own = slice(rank * size, (rank + 1) * size)
+        l = losses[own].sum()
+        grads = torch.autograd.grad(l, params, retain_graph=True)
+        found.append(Shard(len(w[own]), float(w[own].sum()), float(l), grads))
+    return found
+
+
+def _combined(shards, factors):
+    """Return the sum over shards of a factor times the gradients."""
+    return [
+        sum(f * g for f, g in zip(factors, same))
+        for same in zip(*(shard.grads for shard in shards))
+    ]
 
 
 def _weights(say, replicas, params, grads, lr, hints, random):
     """Compare ten numbers of each parameter of each replica; hint from all of them.
 
-    grads: the right ones. hints: {what it looks like: gradients}.
+    grads: the right ones. hints: {what it looks like: each replica's gradients}.
     """
     # where this step moves the weights most, and anywhere
     places = []
@@ -481,15 +604,17 @@ def _weights(say, replicas, params, grads, lr, hints, random):
     def some(params):
         return [p.detach().flatten()[at].tolist() for p, at in zip(params, places)]
 
-    def after(step):  # of every replica, if all step with these gradients
-        return [some([p - lr * g for p, g in zip(params, step)])] * len(replicas)
+    def after(steps):  # of every replica, if they step with these gradients
+        return [some([p - lr * g for p, g in zip(params, step)]) for step in steps]
 
     got = [some(replica) for replica in replicas]
     differ = not close(got, [got[0]] * len(got))
-    looks = {"replicas differ: each must step with the sum over all": differ}
-    for hint, step in hints.items():
-        looks[hint] = after(step)
-    for rank, (replica, truth) in enumerate(zip(got, after(grads))):
+    looks = {hint: after(steps) for hint, steps in hints.items()}
+    looks[
+        "replicas differ: each must step with the sum over all, and divide it by the "
+        "same number"
+    ] = differ
+    for rank, (replica, truth) in enumerate(zip(got, after([grads] * len(got)))):
         for i, (mine, right) in enumerate(zip(replica, truth)):
             yield say(
                 f"ten numbers of parameter {i} of replica {rank}",
@@ -500,17 +625,24 @@ def _weights(say, replicas, params, grads, lr, hints, random):
             )
 
 
-def _loss(say, got, batch, params, k):
+def _loss(say, got, shards):
     """Compare the mean loss of the minibatch."""
-    total = _losses(params, *batch).sum()
+    k, losses = len(shards), [shard.loss for shard in shards]
+    whole = sum(shard.weight for shard in shards)
+    own = [part for l in losses for part in (l, l / whole)]
+    own += [shard.loss / (shard.weight or 1) for shard in shards]
+    of_one = k > 1 and any(close(numbers(got), part, 1e-6) for part in own)
     return say(
         "the mean loss of the minibatch",
         got,
-        total / batch[-1].sum(),
+        sum(losses) / whole,
         {
-            "this is the sum; divide by the rows, or by the sum of their "
-            "weights": total,
-            "this is the sum, divided by the ranks: divide it by the rows": total / k,
+            "this is the sum; divide by the rows, or by the sum of their weights": sum(
+                losses
+            ),
+            "this is the sum, divided by the ranks: divide it by the rows": sum(losses)
+            / k,
+            "this is the loss of one shard: add up those of all": of_one,
         },
         1e-6,
     )

@@ -3,11 +3,12 @@
 A right answer has the right numbers and reaches two counts, the steps and the numbers
 out of the busiest rank. Both are bounds: who needs less is right as well.
 
-In a lesson one function has the chunks of all ranks: its numbers alone are compared.
+In a lesson one function has the chunks of all ranks: its numbers alone are compared,
+and in the ring the last bits of a sum tell in which order it was added up.
 """
 
-from functools import partial
-from itertools import chain, product
+from functools import partial, reduce
+from itertools import chain, permutations, product
 
 import torch
 
@@ -46,8 +47,9 @@ STOPS = {  # what to say where a program was stopped
     "no yield": "without a yield this is a plain function; a rank that has nothing to "
     "send still has one, for what arrives",
     "a program": "another program runs inside this one by yield from",
-    "no such rank": "look whether there is such a rank; round a ring, the last one's "
-    "neighbour is rank 0: (rank + 1) % world_size",
+    "no such rank": "look whether there is such a rank: the last one is "
+    "world_size - 1. Round a ring its neighbour is rank 0, (rank + 1) % world_size; in "
+    "a tree it may have no partner, and waits",
     "at once": "in one step every rank sends to another one; a rank that has nothing "
     "to send yields all the same, and so stays in step",
 }
@@ -105,18 +107,50 @@ def supply():
 
 @exercise("ps2/ring_allreduce", points=2, supply=supply)
 def ring_allreduce(random, ring_allreduce):
-    """Ask for both halves, one after the other."""
+    """Hand out tensors of several shapes, whose numbers lie in rows, or in columns."""
+    for own in draw_tensors(random):
+        shape, turned = _shape(random, len(own[0]))
 
-    def chunks(held, *others):
-        return summed_in_chunks(held, *others, late=_other_chunk(held))
+        def program(rank, world_size, tensor, shape=shape, turned=turned):
+            view = tensor.view(shape)
+            return ring_allreduce(rank, world_size, view.t() if turned else view)
 
-    yield from run_programs(
-        draw_tensors(random),
-        ring_allreduce,
-        chunks,
-        lambda k, sizes: [2 * bound for bound in _ring(k, sizes)],
-        RING,
+        yield from run_programs(
+            [own],
+            program,
+            partial(_of_any_shape, shape, turned),
+            lambda k, sizes: [2 * bound for bound in _ring(k, sizes)],
+            RING,
+        )
+
+
+def _shape(random, numel):
+    """Return a shape of so many numbers, and whether its transpose is handed out."""
+    rows = next(rows for rows in (2, 3, 5, numel) if numel % rows == 0)
+    columns = numel // rows
+    if rows > 1 and columns > 1:  # there flatten makes a copy without a word
+        return (rows, columns), True
+    shapes = [(numel,), (rows, columns)]
+    if numel == 1:
+        shapes.append(())
+    return random.choice(shapes), False
+
+
+def _of_any_shape(shape, turned, held, after, *others):
+    """Yield whether nothing was written, then how the tensors are not the sum."""
+    k, places = len(held), torch.arange(len(held[0])).view(shape)
+    order = (places.t() if turned else places).flatten().tolist()  # as it was handed
+    held, after = ([[row[i] for i in order] for row in rows] for rows in (held, after))
+    yield about(f"{describe(held)}, of shape {shape}{', transposed' * turned}")(
+        "are the numbers still those from before?",
+        k > 1 and close(after, held),
+        False,
+        {
+            "nothing came into the tensor. Where rows do not lie one behind the other, "
+            "flatten and reshape make a copy: write the sum back, with copy_": True
+        },
     )
+    yield from summed_in_chunks(held, after, late=_other_chunk(held))
 
 
 @exercise("ps2/spread_allreduce", points=4)
@@ -336,6 +370,44 @@ def reduce_scatter_of_all(random, reduce_scatter_):
         _scattered,
         lambda rank, row: row[rank] if row and isinstance(row[0], list) else row,
     )
+    yield from _round_the_ring(random, reduce_scatter_)
+
+
+def _round_the_ring(random, reduce_scatter_):
+    """Compare in which order each chunk was added up: sums of rounded numbers tell.
+
+    Round the ring its owner adds last. Which of the two neighbours of a rank is the
+    next one is left open.
+    """
+    k, each = 4, 40  # 40 numbers: no two orders give the same bits in all of them
+    held = [rand(random, k * each) for _ in range(k)]
+    kept = [t.clone() for t in held]
+    reduce_scatter_([list(t.tensor_split(k)) for t in kept])
+    chunks = [t.tensor_split(k) for t in held]
+    for i in range(k):
+        rings = [[(i + way * hop) % k for hop in range(1, k + 1)] for way in (1, -1)]
+        finished = kept[i].tensor_split(k)[i]
+        found = [
+            list(order)
+            for order in (*rings, *permutations(range(k)))
+            if torch.equal(_sum_of(chunks, i, order), finished)
+        ]
+        got = found[0] if found else ["another one"]
+        yield about(f"{k} ranks with {each} numbers in each chunk")(
+            f"the ranks in the order in which chunk {i} was added up",
+            got,
+            got if got in rings else rings[0],
+            {
+                "this is no walk round the ring. There each rank adds its own to what "
+                "has come, and sends it on: the sum begins at the owner's neighbour, "
+                "and the owner adds last": True
+            },
+        )
+
+
+def _sum_of(chunks, i, order):
+    """Return the sum of chunk i over ranks, added up in this order."""
+    return reduce(torch.add, [chunks[rank][i] for rank in order])
 
 
 @exercise("allreduce/allgather")

@@ -44,8 +44,9 @@ def allgather(rank, world_size, tensor):
     "ps2/ring_allreduce": {
         "step by step, by hand": """
 def ring_allreduce(rank, world_size, tensor):
-    for program in [reduce_scatter(rank, world_size, tensor),
-                    allgather(rank, world_size, tensor)]:
+    flat = tensor.reshape(-1)
+    for program in [reduce_scatter(rank, world_size, flat),
+                    allgather(rank, world_size, flat)]:
         arrived = None
         while True:
             try:
@@ -53,10 +54,11 @@ def ring_allreduce(rank, world_size, tensor):
             except StopIteration:
                 break
             arrived = yield wish
+    tensor[...] = flat.reshape(tensor.shape)
 """,
         "all of it in one function": changed(
             "ps2/ring_allreduce",
-            FIRST="k, chunks = world_size, tensor.tensor_split(world_size)",
+            FIRST="k, chunks = world_size, flat.tensor_split(world_size)",
             SECOND="""for step in range(2 * (k - 1)):
         arrived = yield (rank + 1) % k, chunks[(rank - 1 - step) % k]
         mine = chunks[(rank - 2 - step) % k]

@@ -10,10 +10,11 @@ TRAIN = """
         X_shards, y_shards, w_shards, <<WHOSE: device_params>>)]
     for l in losses:
         l.backward()
+        <<EACH: pass>>
     for i in <<SUMMED: range(8)>>:
         allreduce([q[i].grad for q in WHOSE])
-    for q in device_params:
-        sgd(q, lr, <<WHOLE: float(weights.sum())>>)
+    for q, own in zip(device_params, w_shards):
+        <<STEP: sgd(q, lr, <<WHOLE: float(weights.sum())>>)>>
     return <<RESULT: sum(l.item() for l in losses) / weights.sum()>>
 """
 WRONG = {
@@ -42,7 +43,7 @@ def split_batch(X, y, devices):
     if <<TEST: len(X) != len(y)>>:
         raise ValueError("lengths")
     n, k = len(X), len(devices)
-    rows = -(-n // k)
+    rows = <<ROUNDED: -(-n // k)>>
     i = [torch.arange(n)[r * rows:(r + 1) * rows] for r in range(k)]
     <<BEFORE: pass>>
     return [X[at].to(d) for at, d in zip(i, devices)], (
@@ -51,6 +52,7 @@ def split_batch(X, y, devices):
         {
             "torch's chunk returns fewer": {"BEFORE": "i = torch.arange(n).chunk(k)"},
             "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
+            "rows are left out": {"ROUNDED": "n // k"},
             "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
             "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
             "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
@@ -59,14 +61,33 @@ def split_batch(X, y, devices):
     ),
     "ps1/largest_difference": (
         """
+from itertools import combinations
 def largest_difference(device_params):
-    pairs = [(p, q) for one in <<FIRST: device_params>> for other in device_params
+    first = device_params[0]
+    found = [<<ABS: abs>>(q - p).max().item()
+             for one, other in <<PAIRS: combinations(device_params, 2)>>
              for p, q in zip(one[:<<COUNT: None>>], other[:COUNT])]
-    return max(<<ABS: abs>>(q - p).max().item() for p, q in pairs)
+    <<AFTER: pass>>
+    return max(found, default=0.0)
 """,
         {
-            "a difference may be below 0": {"FIRST": "device_params[:1]", "ABS": ""},
-            "compare every two replicas": {"FIRST": "device_params[:1]"},
+            "a difference may be below 0": {
+                "PAIRS": "[(first, other) for other in device_params]",
+                "ABS": "",
+            },
+            "compare every two replicas, not only each with": {
+                "PAIRS": "[(first, other) for other in device_params]"
+            },
+            "compare every two replicas, not only neighbours": {
+                "PAIRS": "zip(device_params, device_params[1:])"
+            },
+            "this has to stay as it is": {
+                "AFTER": "[p.data.sub_(q) for own in device_params[1:] "
+                "for p, q in zip(own, first)]"
+            },
+            "requires_grad was switched": {
+                "AFTER": "[p.requires_grad_(False) for own in device_params for p in own]"
+            },
             "look at every parameter": {"COUNT": "1"},
         },
     ),
@@ -77,11 +98,15 @@ def split_by_counts(batch, counts):
     for rank, count in enumerate(counts):
         begin = <<BEGIN: sum(counts[:rank])>>
         shards.append({name: t[begin:begin + count] * <<ONE: 1>> for name, t in batch.items()})
+        <<AFTER: pass>>
     return <<RESULT: shards>>
 """,
         {
             "a rank begins where": {"BEGIN": "rank * count"},
             "keep dtypes": {"ONE": "1.0"},
+            "this has to stay as it is": {
+                "AFTER": "batch['weight'] = 2 * batch['weight']"
+            },
             "these agree to five digits": {
                 "RESULT": "[{name: t.float() for name, t in shard.items()} for shard in shards]"
             },
@@ -112,21 +137,30 @@ def allreduce(data):
 def weighted_allreduce(data, weights):
     mean = sum(<<TERM: w * t>> for w, t in zip(weights, data)
                if <<KEEP: w>>) / <<WHOLE: sum(weights)>>
-    for t in data:
+    for w, t in zip(weights, data):
         <<WRITE: t.copy_(mean)>>
+    <<AFTER: pass>>
 """,
         {
+            "a rank of weight 0 gets the result": {
+                "WRITE": "t.copy_(mean if w else t)"
+            },
             "the tensors hold what they held": {"WRITE": "t = mean"},
             "0 times nan is nan": {"KEEP": "True"},
             "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
             "divide by the sum of the weights": {"WHOLE": "1"},
+            "divide by the sum of the weights, not by the ranks": {
+                "WHOLE": "len(data)"
+            },
+            "this has to stay as it is": {"AFTER": "weights.clear()"},
         },
     ),
     "ps1/clipped_sgd": (
         """
 @torch.no_grad()
 def clipped_sgd(params, lr, batch_size, max_norm):
-    norm = torch.cat([p.grad.flatten() for p in params]).norm() / <<SIZE: batch_size>>
+    norm = <<NORM: torch.cat([p.grad.flatten() for p in params]).norm()>>
+    norm /= <<SIZE: batch_size>>
     for p in params:
         <<BEFORE: pass>>
         <<STEP: p -= lr / batch_size * <<FACTOR: min(1, max_norm / norm)>> * p.grad>>
@@ -135,9 +169,9 @@ def clipped_sgd(params, lr, batch_size, max_norm):
 """,
         {
             "the parameters have not moved": {
-                "STEP": "p = p - lr * p.grad; p.grad = 0 * p"
+                "STEP": "p.add(p.grad, alpha=-lr / batch_size)"
             },
-            "the gradients were zeroed before": {"BEFORE": "p.grad.zero_()"},
+            "the parameters have not moved: p = p": {"BEFORE": "p.grad.zero_()"},
             "gradients must be zeroed": {"AFTER": "p.grad += 1"},
             "requires_grad_(False) stays": {
                 "AFTER": "p.grad.zero_(); p.requires_grad_(False)"
@@ -148,6 +182,9 @@ def clipped_sgd(params, lr, batch_size, max_norm):
             },
             "a gradient that is short": {"FACTOR": "max_norm / norm"},
             "return the norm from before": {"RESULT": "min(norm, max_norm)"},
+            "the norm of all is no sum of norms": {
+                "NORM": "sum(p.grad.norm() for p in params)"
+            },
         },
     ),
     "one_step/train_batch": (
@@ -157,11 +194,24 @@ def train_batch(X, y, device_params, devices, lr):
         + TRAIN,
         {
             "replicas differ": {"SUMMED": "[]"},
+            "each rank divides by the rows of its own shard": {
+                "WHOLE": "max(1, len(own))"
+            },
+            "the means of the ranks are added up": {
+                "WEIGHT": "w / max(len(w), 1)",
+                "WHOLE": "1",
+            },
+            "the all-reduce ran after each rank's backward": {
+                "BEFORE": "grads = [pack_grads(q) for q in device_params]",
+                "EACH": "allreduce(grads)",
+                "SUMMED": "[]",
+            },
             "the step is 7 times too large": {"WHOLE": "1"},
             "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
             "the gradients held numbers before": {"OLD": "p.grad"},
             "this is the sum; divide": {"RESULT": "sum(losses)"},
             "this is the sum, divided by the ranks": {"RESULT": "sum(losses) / k"},
+            "this is the loss of one shard": {"RESULT": "l.item() / len(X)"},
             "every replica works on its own": {"WHOSE": "device_params[::-1]"},
             "move each shard to its replica's device": {
                 "BEFORE": "devices = ['cpu'] * k"
@@ -191,6 +241,16 @@ def stepwise(X, y, params, devices, lr, steps, step):
                 "STEP": "pass",
             },
             "the single device took the step that is tested": {"ALONE": "step"},
+            "this is what a step from params would give": {
+                "STEP": "replicas = [get_params(params, device) for device in devices]; "
+                "single = get_params(params, devices[0]); "
+                "train_batch(X, y, [single], devices[:1], lr); "
+                "step(X, y, replicas, devices, lr)"
+            },
+            "this has to stay as it is": {"RUNS": "params[0] += 1"},
+            "requires_grad was switched": {
+                "RUNS": "[p.requires_grad_() for p in params]"
+            },
             "these are two runs": {
                 "RUNS": "alone = get_params(params, devices[0])",
                 "START": "alone",
@@ -206,6 +266,15 @@ def weighted_train_batch(X, y, weights, device_params, devices, lr):
         + TRAIN,
         {
             "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
+            "divide by the sum of the weights, not": {"WHOLE": "len(X)"},
+            "the gradients of step 1 were still there": {
+                "OLD": "p.grad",
+                "STEP": "[p.data.sub_(lr * p.grad / weights.sum()) for p in q]",
+            },
+            "this is the loss of one shard: add": {
+                "RESULT": "l.item() / weights.sum()"
+            },
+            "this has to stay as it is": {"BEFORE": "weights[-1] = 1"},
             "divide by the rows of the minibatch, or": {
                 "WHOLE": "k * len(X_shards[0])"
             },

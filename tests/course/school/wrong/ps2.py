@@ -77,15 +77,22 @@ def allgather(rank, world_size, tensor):
     "ps2/ring_allreduce": (
         """
 def ring_allreduce(rank, world_size, tensor):
-    <<FIRST: yield from reduce_scatter(rank, world_size, tensor)>>
-    <<SECOND: yield from allgather(rank, world_size, tensor)>>
+    flat = tensor.flatten()
+    <<FIRST: yield from reduce_scatter(rank, world_size, flat)>>
+    <<SECOND: yield from allgather(rank, world_size, flat)>>
+    <<BACK: tensor.copy_(flat.view(tensor.shape))>>
 """,
         {
             "another program runs inside": {
-                "FIRST": "yield reduce_scatter(rank, world_size, tensor)"
+                "FIRST": "yield reduce_scatter(rank, world_size, flat)"
             },
             "chunk 1 on rank 0 holds rank 0's + rank 2's": {"SECOND": "pass"},
-            "rank 0 is the centre of a star": {"FIRST": STAR, "SECOND": "pass"},
+            "rank 0 is the centre of a star": {
+                "FIRST": STAR,
+                "SECOND": "pass",
+                "BACK": "pass",
+            },
+            "nothing came into the tensor": {"BACK": "pass"},
         },
     ),
     "ps2/spread_allreduce": (
@@ -127,7 +134,7 @@ def tree_allreduce(rank, world_size, tensor):
             if arrived is not None:
                 tensor.add_(<<CAME: arrived>>)
     for distance in <<DOWNWARDS: reversed(distances)>>:
-        if rank % (2 * distance) == 0 and rank + distance < world_size:
+        if rank % (2 * distance) == 0 and <<THERE: rank + distance < world_size>>:
             yield rank + distance, tensor
         else:
             arrived = yield
@@ -144,6 +151,7 @@ def tree_allreduce(rank, world_size, tensor):
                 "DOWNWARDS": "[]",
                 "AFTER": STAR[STAR.rindex("for peer") :],
             },
+            "look whether there is such a rank": {"THERE": "True"},
             "a rank hands its sum up once": {
                 "SENT": "[tensor, tensor]",
                 "CAME": "arrived[1]",
@@ -170,6 +178,11 @@ def reduce_scatter(chunks):
             },
             "the chunks are finished on other ranks, chunk 0 on rank 2": {
                 "PLACE": "(rank - step)"
+            },
+            "this is no walk round the ring": {
+                "BEFORE": "for r in range(n):\n"
+                "        for k in range(1, n):\n"
+                "            chunks[r][r].add_(chunks[(r + k) % n][r])\n    return"
             },
             "chunk 0 on rank 0 holds rank 1's": {
                 "WRITE": "chunks[peer][i].copy_(chunks[rank][i])"
