@@ -7,5 +7,6 @@ draws       numbers, images; who worked on which rows; is it the sum?
 ranks       answers on ranks: what they return, call, and wait for
 linear      a linear model: batches, gradients, steps
 ps1 ...     the exercises of each problem set; chart, planted: more of ps5, of ps7
-messages, ddp, shards, memory, cost    exercises that only lessons have, by topic
+messages, ddp, shards, memory, cost, claims, scripts    exercises of lessons, by topic
+points      how many points a learner's copy of a set has: python -m course points ps1
 """

@@ -22,6 +22,7 @@ def sgd(random, sgd, *, lr):  # random draws, sgd is the answer, lr comes from c
 import importlib
 import inspect
 import json
+import math
 import random
 from dataclasses import dataclass
 from decimal import Decimal
@@ -47,7 +48,16 @@ from manual_dp.ranks import RankError
 
 SETS = ("ps1", "ps2", "ps3", "ps4", "ps5", "ps6", "ps7", "ps8", "ps9")
 # the files with what only lessons ask; some exercises of sets are asked in one as well
-TOPICS = ("cost", "ddp", "memory", "messages", "shards", "training")
+TOPICS = (
+    "claims",
+    "cost",
+    "ddp",
+    "memory",
+    "messages",
+    "scripts",
+    "shards",
+    "training",
+)
 RELEASE = Path(__file__).parents[2] / "exercises" / "release"
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
 SHORT = 160  # characters of a value that is shown whole
@@ -289,6 +299,7 @@ def about(given):
         rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
         pairs = hints.items() if isinstance(hints, dict) else hints
         hint = _first_hint(pairs, whole, tolerance, rounded)
+        hint = hint or _in_general(got, wanted, tolerance)
         if hint:
             lines.append(f"perhaps {hint}")
         return "\n".join(lines)
@@ -303,6 +314,56 @@ def _first_hint(pairs, got, tolerance, rounded):
         if looks is not False and close(got, numbers(looks), tolerance):
             return text
     return ROUNDED if rounded else None
+
+
+def _in_general(got, wanted, tolerance):
+    """Return how values differ, as arithmetic shows it, or None."""
+    if got is None:
+        return "this is None: was a return left out?"
+    if isinstance(wanted, list) and isinstance(got, list) and len(got) != len(wanted):
+        return f"there are {len(got)} of them; {len(wanted)} are wanted"
+    ours, right = flat(_values(got)), flat(_values(wanted))
+    if len(ours) != len(right):
+        return "some part has another number of entries than is wanted"
+    if not all(type(x) in (int, float) for x in (*ours, *right)):
+        return None
+    if close(ours, right, tolerance):
+        return "the numbers are right; how they are put into lists is not"
+    factor = _factor(ours, right, tolerance)
+    if factor is not None:
+        if len(right) == 1:
+            return f"this is {factor:.4g} times the number that is wanted"
+        return f"these are {factor:.4g} times the numbers that are wanted"
+    if len(right) == 1:
+        return None
+    if close(sorted(ours), sorted(right), tolerance):
+        return "these are the numbers that are wanted, in another order"
+    same = sum(close(x, y, tolerance) for x, y in zip(ours, right))
+    return f"{same} of {len(right)} numbers are right" if same else None
+
+
+def _values(value):
+    """Return a dict's values as a list; what is no dict as it is."""
+    if isinstance(value, dict):
+        return [_values(part) for part in value.values()]
+    return value
+
+
+def _factor(ours, right, tolerance):
+    """Return the factor between two lists of numbers, or None if there is none.
+
+    Of single numbers only 2, 3, 4, ..., their inverses and -1 tell anything.
+    """
+    largest = max(range(len(right)), key=lambda i: abs(right[i]), default=None)
+    if largest is None or not right[largest] or not math.isfinite(ours[largest]):
+        return None
+    factor = ours[largest] / right[largest]
+    if not factor or not close(ours, [factor * x for x in right], tolerance):
+        return None
+    if len(right) > 1 or close(factor, -1.0):
+        return factor
+    whole = max(abs(factor), abs(1 / factor))
+    return factor if whole > 1.5 and close(whole, float(round(whole))) else None
 
 
 def remember(**things):

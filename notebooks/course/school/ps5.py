@@ -1,9 +1,11 @@
 """Problem set 5, find the bug: broken programs, each with a clue and a repair.
 
-A clue is judged before its repair: a row of the chart and its number, or for patients 5
-and 10, which have no chart, a number of the learner's own. Four programs need ranks.
+A clue is a row of the chart and its number, or for patients 5 and 10, which have no
+chart, a number of the learner's own. A clue and its repair are judged apart: each is
+worth a point. Four programs need ranks.
 """
 
+import traceback
 from functools import partial
 
 import torch
@@ -13,8 +15,17 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from course.school import linear
+from course.school.answers import learners
 from course.school.chart import ROWS
-from course.school.checks import about, close, exercise, numbers, shorten, unequal
+from course.school.checks import (
+    Partly,
+    about,
+    close,
+    exercise,
+    numbers,
+    shorten,
+    unequal,
+)
 from course.school.draws import META, SHAPES, moved, rand, summed, tensors
 from course.school.ranks import Roll, on_ranks
 from manual_dp import try_devices
@@ -33,14 +44,65 @@ GIVES_AWAY = {  # for each patient: row -> the number there at k
 }
 
 
+def _two_points(clue, repair):
+    """Yield None, or a message that leaves a point if one of the two is right.
+
+    clue, repair: the messages about them. Each is judged, whatever the other is.
+    """
+    found = {"clue": _outcome(clue), "repair": _outcome(repair)}
+    wrong = [name for name in found if found[name]]
+    if not wrong:
+        yield None
+        return
+    wrong.sort(key=lambda name: _is_blank(found[name]))  # a blank one tells least
+    what = found[wrong[0]]
+    if len(wrong) == 1:
+        [right] = found.keys() - set(wrong)
+        yield Partly(
+            f"1 of 2 points: the {right} is right, the {wrong[0]} is not yet.\n"
+            f"{_in_words(what)}",
+            points=1,
+        )
+    elif isinstance(what, Exception):
+        raise what
+    else:
+        yield what
+
+
+def _outcome(messages):
+    """Return None, or the first message, or else the error that the answer raises."""
+    try:
+        return next(filter(None, messages), None)
+    except Exception as error:
+        return error
+
+
+def _is_blank(outcome):
+    cause = getattr(outcome, "cause", type(outcome).__name__)  # a rank's, or ours
+    return cause == "NotImplementedError"
+
+
+def _in_words(outcome):
+    if not isinstance(outcome, Exception):
+        return outcome
+    if _is_blank(outcome):
+        return "It is not written: its cell still raises NotImplementedError."
+    lines = traceback.format_exception(
+        type(outcome), outcome, learners(outcome), chain=False
+    )
+    return "".join(lines).rstrip()
+
+
 def _clue(patient, clue):
     """Compare a clue with the chart of the broken program."""
     rows = GIVES_AWAY[patient]
     for k in KS:
         said = clue(k)
-        if not isinstance(said, (tuple, list)) or len(said) != 2:
-            raise TypeError(f"a clue is two things, row and number; got {said!r}")
-        row, wanted = said[0], "a row that is not healthy, and its number"
+        two = isinstance(said, (tuple, list)) and len(said) == 2
+        row, wanted = (
+            said[0] if two else None,
+            "a row that is not healthy, and its number",
+        )
         known = row in list(rows)  # a row that is a list has no place in a dict
         if known:
             wanted = [row, rows[row](k)]
@@ -49,6 +111,7 @@ def _clue(patient, clue):
             said,
             wanted,
             {
+                "a clue is two things, a row's name and a number": not two,
                 f"no such row; there are {', '.join(ROWS)}": row not in list(ROWS),
                 "that row tells nothing here: it is as it should be, or goes up and "
                 "down for many reasons": not known,
@@ -57,8 +120,11 @@ def _clue(patient, clue):
         )
 
 
-def _own_number(patient, clue, healthy, broken, hint):
-    """Compare the learner's own number of two programs: it is 0 if one is healthy."""
+def _own_number(patient, clue, healthy, broken, hints):
+    """Compare the learner's own number of two programs: it is 0 if one is healthy.
+
+    hints(): what to say if it is 0 for the broken one, once that has run.
+    """
     one, other = (numbers(clue(program)) for program in (healthy, broken))
     say, far = about(f"clue_{patient}(program)"), isinstance(other, (int, float))
     yield say(
@@ -73,14 +139,17 @@ def _own_number(patient, clue, healthy, broken, hint):
         "0.001 away from 0?",
         far and abs(other) >= 1e-3,
         True,
-        {hint: True},
+        hints(),
     )
 
 
 @exercise("ps5/rebinding", points=2)
 def rebinding(random, clue_1, repaired_1):
     """Keep hold of the tensors; look at them and their memory afterwards."""
-    yield from _clue(1, clue_1)
+    return _two_points(_clue(1, clue_1), _repair_1(random, repaired_1))
+
+
+def _repair_1(random, repaired_1):
     for number in range(8):
         shape = [(4,), (2, 3)][number % 2]
         held = [rand(random, *shape) for _ in range(1 + number // 2)]
@@ -93,7 +162,10 @@ def rebinding(random, clue_1, repaired_1):
 @exercise("ps5/aliasing", points=2)
 def aliasing(random, clue_2, repaired_2):
     """Ask of the repair what the lesson on replicas asks of get_params."""
-    yield from _clue(2, clue_2)
+    return _two_points(_clue(2, clue_2), _repair_2(random, repaired_2))
+
+
+def _repair_2(random, repaired_2):
     yield from get_params(random, repaired_2)
 
 
@@ -173,8 +245,10 @@ def _ready(p):
 @exercise("ps5/hook", points=2, seconds=60)
 def hook(random, clue_3, repaired_3):
     """Look at the gradients after a backward, and after a second one on top."""
-    yield from _clue(3, clue_3)
+    return _two_points(_clue(3, clue_3), _repair_3(random, repaired_3))
 
+
+def _repair_3(random, repaired_3):
     def draw(k, number):
         params = [*linear.draw_layer(random), *linear.draw_layer(random, 4)]
         return params, [linear.draw_batches(random, 2, 3) for _ in range(k)]
@@ -224,7 +298,10 @@ def _hooked_gradients(say, results, came, params, batches):
 @exercise("ps5/set_epoch", points=2)
 def set_epoch(random, clue_4, repaired_4):
     """Note the rows that every rank takes a step on, epoch by epoch."""
-    yield from _clue(4, clue_4)
+    return _two_points(_clue(4, clue_4), _repair_4(random, repaired_4))
+
+
+def _repair_4(random, repaired_4):
     for k, size in (1, 16), (2, 24), (3, 25), (4, 32):
         yield from _deal_epochs(random, repaired_4, k, size)
 
@@ -275,27 +352,53 @@ def _note_rows(seen, rank, epoch, batch):
 @exercise("ps5/mean_of_means", points=2)
 def mean_of_means(random, clue_5, repaired_5):
     """Ask for the gradient over all shards, twice at the same weights."""
+    return _two_points(_clue_5(clue_5), _repair_5(random, repaired_5))
 
-    def of_means(X_shards, y_shards, W):
-        grads = [alone([X], [y], W) for X, y in zip(X_shards, y_shards)]
-        return sum(grads) / len(grads)
 
-    def alone(X_shards, y_shards, W):
-        loss = F.cross_entropy(torch.cat([*X_shards]) @ W, torch.cat([*y_shards]))
-        return torch.autograd.grad(loss, W)[0]
+def _of_all_rows(X_shards, y_shards, W):
+    loss = F.cross_entropy(torch.cat([*X_shards]) @ W, torch.cat([*y_shards]))
+    return torch.autograd.grad(loss, W)[0]
 
-    yield from _own_number(
-        5,
-        clue_5,
-        alone,
-        of_means,
-        "in shards of one size every row counts the same, also here",
-    )
+
+def _mean_of_means(X_shards, y_shards, W):
+    grads = [_of_all_rows([X], [y], W) for X, y in zip(X_shards, y_shards)]
+    return sum(grads) / len(grads)
+
+
+def _clue_5(clue_5):
+    uneven, apart = [], []  # of each call: have its shards several sizes? How far off?
+
+    def broken(X_shards, y_shards, W):
+        grad = _mean_of_means(X_shards, y_shards, W)
+        off = grad - _of_all_rows(X_shards, y_shards, W)
+        uneven.append(len(set(map(len, y_shards))) > 1)
+        apart.append(off.abs().max().item())
+        return grad
+
+    def hints():
+        most = max(apart, default=0)
+        return {
+            "the program is not run: hand it shards of yours": not uneven,
+            "in shards of one size every row counts the same, here, too": not any(
+                uneven
+            ),
+            f"it was off by {most:.3f} on your shards, but your number hides that: in "
+            "a sum or a mean, what is above 0 and what is below it may cancel; take "
+            "abs() first": most >= 1e-3,
+            "it is hardly off on your rows: choose others": most < 1e-3,
+        }
+
+    yield from _own_number(5, clue_5, _of_all_rows, broken, hints)
+
+
+def _repair_5(random, repaired_5):
     for sizes in [4, 3], [5, 5, 2], [2, 2, 1, 0], [3, 1], [4, 4, 4, 1], [5]:
         W = rand(random, 3, 4).requires_grad_()
         X, y = linear.draw_batch(random, sum(sizes))
         shards = [part.split(sizes) for part in (X.clone(), y.clone())]
-        right, means = (program(*shards, W) for program in (alone, of_means))
+        right, means = (
+            program(*shards, W) for program in (_of_all_rows, _mean_of_means)
+        )
         grad, again = (numbers(repaired_5(*shards, W)) for _ in range(2))
         say = about(f"repaired_5, shards of {sizes} rows, random labels")
         yield say(
@@ -321,7 +424,10 @@ def mean_of_means(random, clue_5, repaired_5):
 @exercise("ps5/stale_gradients", points=2)
 def stale_gradients(random, clue_6, repaired_6):
     """Train a linear model on microbatches, two steps of several."""
-    yield from _clue(6, clue_6)
+    return _two_points(_clue(6, clue_6), _repair_6(random, repaired_6))
+
+
+def _repair_6(random, repaired_6):
     for n, kind in zip((2, 3, 4, 1), linear.KINDS):
         yield from _steps_of_microbatches(random, repaired_6, n, kind)
 
@@ -355,8 +461,10 @@ def _steps_of_microbatches(random, repaired_6, n, kind):
 @exercise("ps5/double_averaging", points=2, seconds=60)
 def double_averaging(random, clue_7, repaired_7):
     """Train a model that each rank has drawn for itself."""
-    yield from _clue(7, clue_7)
+    return _two_points(_clue(7, clue_7), _repair_7(random, repaired_7))
 
+
+def _repair_7(random, repaired_7):
     def draw(k, number):
         return (
             random.uniform(0.2, 1),
@@ -392,8 +500,10 @@ def double_averaging(random, clue_7, repaired_7):
 @exercise("ps5/no_sync", points=2, seconds=60)
 def no_sync(random, clue_8, repaired_8):
     """Take steps of several microbatches each with a model in DDP."""
-    yield from _clue(8, clue_8)
+    return _two_points(_clue(8, clue_8), _repair_8(random, repaired_8))
 
+
+def _repair_8(random, repaired_8):
     def draw(k, number):
         kind, count = "SGD" if k == 2 else linear.KINDS[2 + number], (1, 3)[number]
         lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
@@ -448,8 +558,10 @@ def _synchronized_steps(say, results, came, sent, kind, lr, params, steps):
 @exercise("ps5/rank_zero_only", points=2, seconds=60)
 def rank_zero_only(random, clue_9, repaired_9):
     """Ask every rank for the accuracy; keep what each of them returns."""
-    yield from _clue(9, clue_9)
+    return _two_points(_clue(9, clue_9), _repair_9(random, repaired_9))
 
+
+def _repair_9(random, repaired_9):
     def draw(k, number):
         sizes = ([9, 4, 6], [7, 0, 5])[number][:k]
         batch = linear.draw_batch(random, sum(sizes), 3)
@@ -479,25 +591,56 @@ def rank_zero_only(random, clue_9, repaired_9):
 @exercise("ps5/adam_hides", points=2)
 def adam_hides(random, clue_10, repaired_10):
     """Take two steps, with SGD and others; compare the model after each."""
+    return _two_points(_clue_10(clue_10), _repair_10(random, repaired_10))
 
-    def added(model, optimizer, X_shards, y_shards, count=1):
-        optimizer.zero_grad()
-        for X, y in zip(X_shards, y_shards):
-            (F.cross_entropy(model(X), y) / count).backward()
-        optimizer.step()
 
-    yield from _own_number(
-        10,
-        clue_10,
-        lambda *args: added(*args, len(args[2])),
-        added,
-        "Adam hides it: take a step of SGD, on several shards",
-    )
+def _added(model, optimizer, X_shards, y_shards, count=1):
+    optimizer.zero_grad()
+    for X, y in zip(X_shards, y_shards):
+        (F.cross_entropy(model(X), y) / count).backward()
+    optimizer.step()
+
+
+def _clue_10(clue_10):
+    steps = []  # of each call: is it SGD, of how many shards, how much is too long?
+
+    def healthy(model, optimizer, X_shards, y_shards):
+        _added(model, optimizer, X_shards, y_shards, len(X_shards))
+
+    def broken(model, optimizer, X_shards, y_shards):
+        before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        _added(model, optimizer, X_shards, y_shards)
+        moved = nn.utils.parameters_to_vector(model.parameters()).detach() - before
+        of_sgd, count = isinstance(optimizer, torch.optim.SGD), len(X_shards)
+        too_long = moved.abs().max().item() * (1 - 1 / count)
+        steps.append((of_sgd, count, too_long))
+
+    def hints():
+        several = [step for step in steps if step[1] > 1]
+        most = max((too_long for of_sgd, _, too_long in several if of_sgd), default=0)
+        return {
+            "the program is not run: hand it a model, an optimizer and shards of "
+            "yours": not steps,
+            "on one shard the sum is the mean: take several": not several,
+            "Adam hides it: take a step of SGD": not any(step[0] for step in several),
+            f"a step was too long by {most:.3f}, but your number hides that: in a sum "
+            "or a mean, what is above 0 and what is below it may cancel; take abs() "
+            "first": most >= 1e-3,
+            "the step is too short to tell: take a larger rate": most < 1e-3,
+        }
+
+    yield from _own_number(10, clue_10, healthy, broken, hints)
+
+
+def _repair_10(random, repaired_10):
     for k, kind in zip((2, 3, 4, 1), linear.KINDS):
         lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
         steps = [linear.draw_batches(random, k, 3) for _ in range(2)]
         model, got = linear.layer(*params), []
-        rule = linear.optimizer(kind, model.parameters(), lr)
+        rule, rates = linear.optimizer(kind, model.parameters(), lr), set()
+        rule.register_step_pre_hook(
+            lambda rule, *_, rates=rates: rates.add(_rate(rule))
+        )
         for shards in steps:
             repaired_10(model, rule, *map(list, zip(*linear.cloned(shards))))
             got.append(numbers(list(model.parameters())))
@@ -505,10 +648,16 @@ def adam_hides(random, clue_10, repaired_10):
             linear.descend(params, steps, factor * lr, kind) for factor in (1, k)
         )
         say = about(f"repaired_10, {k} shards, two steps of {kind}, {lr=:.3f}")
-        hints = linear.STEPPED
+        hints = {"the rate is not the patient: leave it as it is": bool(rates - {lr})}
         if kind == "SGD":
-            hints = {f"the steps are {k} times as long as they should be": long}
+            hints[f"the steps are {k} times as long as they should be"] = long
+        else:
+            hints.update(linear.STEPPED)
         yield say("the model after each", got, right, hints)
+
+
+def _rate(optimizer):
+    return optimizer.param_groups[0]["lr"]
 
 
 def _on_ranks(patient, draw, work):

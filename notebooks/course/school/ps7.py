@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import manual_dp
-from course.school.checks import Partly, about, exercise
+from course.school.checks import Partly, about, exercise, numbers, remember
 from course.school.planted import MACHINES, programs
 from course.school.ranks import COLLECTIVES, Roll, attempt, failed
 
@@ -153,13 +153,24 @@ def same_on_ranks(random, same_on_ranks):
             return _verdict(same_on_ranks(_define(source)))
 
         with Roll() as roll:  # a rank that is left waiting for others says None
-            return [roll.call(ask, source) for _, source, _ in planted]
+            return [(roll.call(ask, one), roll.absent) for _, one, _ in planted]
 
     ranks, error = attempt(work, WORLD_SIZE, SECONDS)
     yield failed(GIVEN, error, WANTED)
-    said = []  # the same on all ranks? One that waited in vain has no verdict: None
-    for verdicts in zip(*ranks):
-        said.append(all(one is True for one in verdicts))
+    said, absent = [], []  # of each program
+    for one in zip(*ranks):
+        verdicts, missed = zip(*one)
+        said.append(all(verdict is True for verdict in verdicts))
+        absent.append(max(missed))
+    yield about(GIVEN)(
+        "programs at which a rank waited in vain for another, in `step` or in `spread`",
+        sum(ranks > 0 for ranks in absent),
+        0,
+        {
+            "a rank that returns early leaves the others waiting: let every rank call "
+            "`step` and `spread` equally often, whatever it has seen": True
+        },
+    )
     yield _earned(planted, said)
 
 
@@ -179,8 +190,9 @@ def assert_same(random, assert_same):
         WANTED,
         {"this is no verdict, it is an error in the answer itself": "^raised"},
     )
-    raised, sent = zip(*(zip(*programs) for programs in ranks))
+    raised, sent, changed = zip(*(zip(*programs) for programs in ranks))
     of_program, say = [set(one) for one in zip(*raised)], about(GIVEN)
+    yield next(filter(None, sum(changed, ())), None)
     yield say(
         f"does a rank send more than {MOST} bytes?",
         max(map(max, sent)) > MOST,
@@ -240,9 +252,12 @@ def _model(seed):
 
 
 def _seen(roll, assert_same, model, words, source, right):
-    """Return whether a changed model is refused, and how many bytes that sends."""
+    """Return whether a changed model is refused, and how many bytes that sends.
+
+    Last comes None, or the message if the model is not as it was before.
+    """
     _define(source)(model, dist.get_rank(), WORLD_SIZE)
-    sent = []
+    sent, same, grads = [], remember(model=model), _gradients(model)
 
     def count(real, begin, *args, **kwargs):
         sent.append(_bytes([*args[begin:], *kwargs.values()]))
@@ -265,7 +280,23 @@ def _seen(roll, assert_same, model, words, source, right):
             for name in COLLECTIVES
         },
     ):
-        return roll.call(refused), sum(sent)
+        raised = roll.call(refused)
+    say = about(GIVEN)
+    changed = [
+        *same(say),
+        say(
+            "is every gradient as it was before, or missing as before?",
+            _gradients(model) == grads,
+            True,
+            {"p.grad has to stay as it is, too: None, if it was None": True},
+        ),
+    ]
+    return raised, sum(sent), next(filter(None, changed), None)
+
+
+def _gradients(model):
+    """Return all gradients as text, in which NaN is NaN."""
+    return repr([numbers(p.grad) for p in model.parameters()])
 
 
 def _bytes(value):

@@ -144,6 +144,27 @@ def failed(given, error, wanted, hints=()):
     )
 
 
+def _send_with_torch_distributed(model):
+    """Let a DDP model call dist.all_reduce, where it can be seen, from its first step.
+
+    A model to which somebody has given a communication hook by then is left alone.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    register = model.register_comm_hook
+
+    def register_own(state, hook):
+        before_the_first_step.remove()
+        register(state, hook)
+
+    def register_ours(*_):
+        before_the_first_step.remove()
+        register(None, default_hooks.allreduce_hook)
+
+    model.register_comm_hook = register_own
+    before_the_first_step = model.register_forward_pre_hook(register_ours)
+
+
 def _place(error):
     """Return the line of the learner's code at which a rank's traceback ends."""
     frames = [
@@ -191,10 +212,8 @@ class Roll(ExitStack):
         init = DDP.__init__
 
         def hooked(model, *args, **kwargs):
-            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
             init(model, *args, **kwargs)
-            model.register_comm_hook(None, default_hooks.allreduce_hook)
+            _send_with_torch_distributed(model)
 
         self.enter_context(patch.object(DDP, "__init__", hooked))
         return self

@@ -108,6 +108,31 @@ def test_the_first_hint_that_fits_is_said_and_no_other(hints, said):
     assert lines[3:] == ([f"perhaps {said}"] if said else [])
 
 
+@pytest.mark.parametrize(
+    "got, wanted, said",
+    [
+        (None, 3.0, "this is None: was a return left out?"),
+        ([1.0], [1.0, 2.0], "there are 1 of them; 2 are wanted"),
+        ([[1.0], [2.0, 3.0]], [[1.0, 2.0], [3.0]], "the numbers are right; how"),
+        ([[1.0], [2.0]], [[1.0, 2.0], [3.0]], "some part has another number of"),
+        ([3.0, -6.0, 0.0], [1.0, -2.0, 0.0], "these are 3 times the numbers"),
+        (0.5, 1.5, "this is 0.3333 times the number that is wanted"),
+        (-0.7, 0.7, "this is -1 times the number"),
+        (0.9, 0.5, ""),
+        ({"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 1.0}, "these are the numbers"),
+        ([1.0, 5.0, 4.0], [1.0, 5.0, 3.0], "2 of 3 numbers are right"),
+        ([0.0, 0.0], [1.0, 2.0], ""),
+        ([1.0, 2.0], [0.0, 0.0], ""),
+        ([math.inf, 2.0], [1.0, 2.0], "1 of 2 numbers are right"),
+        (["a"], ["b"], ""),
+    ],
+)
+def test_how_numbers_differ_is_told_where_no_hint_fits(got, wanted, said):
+    hint = about("x")("y", got, wanted, {"no": False}).partition("perhaps ")[2]
+    assert hint.startswith(said) and bool(hint) == bool(said)
+    assert about("x")("y", got, wanted, {"mine": True}).endswith("perhaps mine")
+
+
 PARTS = {"the part": [1.0], "the whole": [1.0, 5.0]}
 THIRD = torch.tensor([1 / 3])  # rounded to float32
 
@@ -154,7 +179,7 @@ def test_what_would_print_alike_is_told_apart(got, wanted, texts):
 def test_a_number_that_only_rounding_changes_is_not_where_values_differ():
     got, wanted = [1 + 1e-12, *[0.0] * 99, 2.0], [1.0] + [0.0] * 100
     lines = about("x")("y", got, wanted).splitlines()
-    assert lines[1:] == ["got     at [100:105] [2]", "wanted  at [100:105] [0]"]
+    assert lines[1:3] == ["got     at [100:105] [2]", "wanted  at [100:105] [0]"]
 
 
 # remember

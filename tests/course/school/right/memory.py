@@ -70,10 +70,15 @@ class MyScaler:
             "flat, (0, -len(flat) % n)).chunk(n)); reduce_scatter(grads)",
             RESULT="grads[rank].clone()",
         ),
-        "reduced whole, one chunk kept": changed(
+        "reduced to the rank whose chunk it is": changed(
             "keep_only_a_part/reduce",
-            ADD="[dist.all_reduce(grad) for grad in grads]",
+            ADD="[dist.reduce(grad, i) for i, grad in enumerate(grads)]",
             RESULT="grads[rank].div_(n).clone()",
+        ),
+        "torch's own reduce-scatter": changed(
+            "keep_only_a_part/reduce",
+            ADD="mine = torch.empty_like(grads[rank]); dist.reduce_scatter(mine, grads)",
+            RESULT="mine.div_(n)",
         ),
     },
 }

@@ -37,8 +37,16 @@ def same_step(train_batch):
         ),
     },
     "ps7/same_on_ranks": {
-        "early, and nobody waits": changed(
-            "ps7/same_on_ranks", NOW="if not same: return False", RESULT="True"
+        "verdicts are gathered, and looked at by each": changed(
+            "ps7/same_on_ranks",
+            RESULT="every(same)\n\n"
+            "def every(same):\n"
+            "    said = [None] * dist.get_world_size()\n"
+            "    dist.all_gather_object(said, same)\n"
+            "    return all(said)",
+        ),
+        "all leave together, after the first that any rank refuses": changed(
+            "ps7/same_on_ranks", NOW="if not spread(same): return False", RESULT="True"
         ),
         "each rank's verdict is its own, and a tensor; something is gathered": changed(
             "ps7/same_on_ranks",

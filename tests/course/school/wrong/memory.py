@@ -18,6 +18,7 @@ def count(alive, values):
 """,
         {
             "return the bytes": {"RESULT": "None"},
+            "a WeakSet asks whether": {"NOTE": "alive.add(x)"},
             "what is inside of lists": {
                 "LEAVES": "sum(map(list, (values[0], values[2:])), [])"
             },
@@ -49,6 +50,9 @@ def hooks(layer, gather, free):
             },
             "free after forward only": {
                 "MORE": "layer.register_full_backward_hook(lambda *_: free())"
+            },
+            "what a hook after forward returns": {
+                "AFTER": "free(); return output.register_hook(lambda grad: gather())"
             },
             "gather in a forward_pre_hook": {
                 "BEFORE": "pass",
@@ -94,7 +98,7 @@ class MyScaler:
     ),
     "keep_only_a_part/step": (
         """
-from manual_dp.ranks.collectives import allgather, reduce_scatter
+from manual_dp.ranks.collectives import allgather, reduce_scatter, ring_allreduce
 
 def step(weights, grads, shard, optimizer):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -115,6 +119,12 @@ def step(weights, grads, shard, optimizer):
             "each rank uses its own": {"ADD": "pass"},
             "rank r has": {"CHUNK": "0"},
             "a copy of the chunk": {"MEAN": "grads[rank] = grads[rank] / n"},
+            "an all-reduce gives every rank": {
+                "ADD": "[dist.all_reduce(grad) for grad in grads]"
+            },
+            "an all-reduce gives every rank all sums": {
+                "ADD": "[ring_allreduce(grad) for grad in grads]"
+            },
         },
     ),
     "keep_only_a_part/reduce": (
@@ -136,6 +146,9 @@ def reduce(params, shard):
             "shard.grad is None": {"RESULT": "None"},
             "set each p.grad": {"FREE": "p.grad"},
             "set each p.grad to None; and a view": {"RESULT": "grads[rank].div_(n)"},
+            "an all-reduce gives every rank": {
+                "ADD": "[dist.all_reduce(grad) for grad in grads]"
+            },
         },
     ),
 }

@@ -12,6 +12,7 @@ def repaired_1(data):
         <<WRITE: t.copy_(total)>>
 """,
         {
+            "a clue is two things": {"CLUE": '"replicas"'},
             "no such row": {"CLUE": '"replica", k'},
             "that row tells nothing here": {"CLUE": '"accuracy", 0.922'},
             "the row is right; the number": {"CLUE": '"replicas", k - 1'},
@@ -89,10 +90,11 @@ def repaired_4(dataset, rank, world_size, epochs, step):
     "ps5/mean_of_means": (
         """
 def clue_5(program):
-    X, y = torch.ones(5, 3, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1])
+    X = <<SIZE: 1>> * torch.ones(5, 3, dtype=torch.float64)
+    y = torch.tensor([0, 1, 0, 1, 1])
     W = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
-    grad = program(X.split(<<CUT: 4>>), y.split(CUT), W)
-    return (grad - <<ALONE: program([X], [y], W)>>).abs().max().item()
+    grad = <<RUN: program(X.split(<<CUT: 4>>), y.split(CUT), W)>>
+    return (grad - <<ALONE: program([X], [y], W)>>)<<OFF: .abs().max()>>.item()
 
 def repaired_5(X_shards, y_shards, W):
     rows = sum(len(y) for y in y_shards)
@@ -102,7 +104,10 @@ def repaired_5(X_shards, y_shards, W):
 """,
         {
             "compare with one device": {"ALONE": "0"},
+            "the program is not run": {"RUN": "W", "ALONE": "W"},
             "in shards of one size": {"CUT": "1"},
+            "it was off by": {"OFF": ".sum()"},
+            "it is hardly off": {"SIZE": "1e-6"},
             "this is still the mean": {
                 "SHARE": "/ max(1, len(y))",
                 "RESULT": "sum(grads) / len(grads)",
@@ -211,10 +216,10 @@ def clue_10(program):
         X, y = torch.ones(4, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 1])
         model = torch.nn.Linear(3, 2, bias=False, dtype=torch.float64)
         torch.nn.init.zeros_(model.weight)
-        optimizer = torch.optim.<<KIND: SGD>>(model.parameters(), lr=0.1)
-        program(model, optimizer, X.chunk(parts), y.chunk(parts))
+        optimizer = torch.optim.<<KIND: SGD>>(model.parameters(), lr=<<RATE: 0.1>>)
+        <<RUN: program(model, optimizer, X.chunk(parts), y.chunk(parts))>>
         return model.weight.detach()
-    return (step(2) - step(1)).abs().max().item() <<MORE: >>
+    return (step(<<PARTS: 2>>) - step(1))<<OFF: .abs().max()>>.item() <<MORE: >>
 
 def repaired_10(model, optimizer, X_shards, y_shards):
     optimizer.zero_grad()
@@ -225,7 +230,15 @@ def repaired_10(model, optimizer, X_shards, y_shards):
 """,
         {
             "compare with one device": {"MORE": "+ 1"},
+            "the program is not run": {"RUN": "pass"},
+            "on one shard the sum is the mean": {"PARTS": "1"},
             "Adam hides it": {"KIND": "Adam"},
+            "a step was too long by": {"OFF": ".sum()"},
+            "the step is too short": {"RATE": "1e-6"},
+            "the rate is not the patient": {
+                "DIVIDE": "1",
+                "BEFORE": "optimizer.param_groups[0]['lr'] /= len(X_shards)",
+            },
             "the steps are 2 times as long": {"DIVIDE": "1"},
         },
     ),

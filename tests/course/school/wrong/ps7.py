@@ -93,11 +93,16 @@ def same_on_ranks(step):
                 "SAME": "torch.allclose(p, q, rtol=0, atol=1e-3)"
             },
             f"{ACCUSED}deal the rows out like cards": {"SEED": "10 * rank + t"},
+            "a rank that returns early": {"NOW": "if not same: return False"},
+            "a rank that returns early leaves the others waiting": {
+                "RESULT": "same and spread(same)"
+            },
         },
     ),
     "ps7/assert_same": (
         """
 def assert_same(model):
+    <<FIRST: pass>>
     digest = hashlib.sha256()
     for p in <<PARAMS: model.parameters()>>:
         for t in <<TENSORS: (p, p.grad)>>:
@@ -128,6 +133,14 @@ def assert_same(model):
             f"{ACCUSED}have the same NaN on all ranks": {
                 "DIFFER": "len(set(digests)) > 1 or "
                 "any(p.isnan().any() for p in model.parameters())"
+            },
+            "this has to stay as it is": {
+                "FIRST": "for p in model.parameters(): p.data.nan_to_num_()"
+            },
+            "requires_grad was switched": {"FIRST": "model.requires_grad_(False)"},
+            "p.grad has to stay as it is": {
+                "FIRST": "for p in model.parameters():\n"
+                "        if p.grad is None: p.grad = torch.zeros_like(p)"
             },
             "this is no verdict, it is an error": {
                 "BYTES": "b'none' if t is None else t.numpy().tobytes()"

@@ -1,0 +1,139 @@
+"""Exercises of the lesson on claims: controls, which must be able to fail.
+
+What the lesson counts and prices is counted and priced here once more.
+"""
+
+from functools import cache
+from itertools import count
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from course.school.checks import about, exercise, numbers
+
+NETWORKS = "resnet18", "resnet50", "vgg16"
+OWN_CASE = "resnet50", 128  # rows of a rank in a step
+
+
+@cache
+def _weigh(name):
+    """Return the bytes of a network's gradient, and operations for a 32 x 32 row."""
+    from manual_dp.data import ensure_torchvision
+
+    with torch.device("meta"):
+        model = getattr(ensure_torchvision().models, name)(num_classes=10)
+        two = torch.rand(2, 3, 32, 32)
+    with FlopCounterMode(display=False) as counter:
+        model(two).sum().backward()
+    size = 4 * sum(p.numel() for p in model.parameters())
+    return size, counter.get_total_flops() / 2
+
+
+def _bytes_an_operation(name, rows):
+    """Return a number in proportion to a ring's bytes for each operation of a step."""
+    size, operations = _weigh(name)
+    return size / (rows * operations)
+
+
+def _speedup(rows, n):
+    """Return how many times faster n GPUs take a step of so many rows than one."""
+
+    def seconds(n):
+        size, operations = _weigh("resnet50")
+        compute = rows / n * operations / 10e12
+        ring = 2 * (n - 1) * (5.7e-6 + size / n / 31.5e9)
+        return compute / 3 + max(compute * 2 / 3, ring)
+
+    return seconds(1) / seconds(n)
+
+
+@exercise("claims/sampled")
+def sampled(random, sampled):
+    """Look at the lists: how long are they, and is every row on a rank?"""
+    for rows, n in ((8, 2), (random.randint(9, 11), 4), (10, 3), (5, 8)):
+        yield from _dealt(sampled(rows, n), rows, n)
+
+
+def _dealt(got, rows, n):
+    """Compare the lists of n ranks, for so many rows."""
+    say, share = about(f"sampled({rows}, {n})"), -(-rows // n)
+    lists = isinstance(got, (list, tuple)) and not any(
+        isinstance(order, (int, float)) for order in got
+    )
+    orders = [numbers(list(order)) for order in got] if lists else got
+    yield say(
+        "rows that each rank has",
+        list(map(len, orders)) if lists else orders,
+        [share] * n,
+        {
+            "return the lists themselves, one a rank: the cell counts": not lists,
+            "every rank has all rows: no sampler has dealt them": [rows] * n,
+            "drop_last leaves rows out: then no row is on two ranks, whoever deals": [
+                rows // n
+            ]
+            * n,
+            "there is one list for each of the n ranks": lists and len(orders) != n,
+        },
+    )
+    yield say(
+        "rows that no rank has",
+        len(set(range(rows)).difference(*orders)),
+        0,
+        {"ranks shuffle with seeds of their own: one seed for all ranks": True},
+    )
+
+
+@exercise("claims/grown")
+def grown(random, grown):
+    """Price what the answer has chosen."""
+    say, said = about("ResNet-50 with 128 rows is the own case"), grown()
+    two = isinstance(said, (list, tuple)) and len(said) == 2
+    name, rows = said if two else (None, None)
+    known, whole = name in list(NETWORKS), isinstance(rows, int) and rows > 0
+    yield say(
+        "your choice: a name of `sizes`, and the rows of a rank in a step",
+        said,
+        said if known and whole else ["a name", "a whole number above 0"],
+        {
+            "return what you choose: the cell calls `each` with it": not two,
+            f"the networks are {', '.join(NETWORKS)}": not known,
+            "rows are a whole number": True,
+        },
+    )
+    ratio = _bytes_an_operation(name, rows) / _bytes_an_operation(*OWN_CASE)
+    yield say(
+        f"{name} with {rows} rows: is it above 1.01 times the bytes an operation?",
+        ratio > 1.01,
+        True,
+        {
+            "this is the own case: a control is another one": (name, rows) == OWN_CASE,
+            "with more rows a step sends the same bytes, for more operations": rows
+            > OWN_CASE[1],
+            f"it is {ratio:.3f} times: too near to the own case to tell": True,
+        },
+    )
+
+
+@exercise("claims/crossing")
+def crossing(random, crossing):
+    """Ask for the rows on several numbers of GPUs."""
+    for n in random.sample(range(2, 9), 3):
+        got = crossing(n)
+        right, any_faster = (
+            next(rows for rows in count(1) if _speedup(rows, n) >= times)
+            for times in (0.8 * n, 0.8)
+        )
+        more = isinstance(got, int) and got > right
+        yield about(f"{n} GPUs")(
+            f"the smallest `rows` that are at least {0.8 * n:.1f} times as fast",
+            got,
+            right,
+            {
+                "these are one too few: the last at which it is still below": right - 1,
+                "these are the rows of one GPU: `rows` are all GPUs' together": -(
+                    -right // n
+                ),
+                "0.8 times as fast is slower than one GPU: it is 0.8 * n": any_faster,
+                "fewer rows suffice: try each whole number": more,
+            },
+        )

@@ -1,0 +1,59 @@
+"""Wrong answers to the exercises of lessons in claims.py.
+
+<<NAME: code>> is right code in its place. Each entry of the dict below an answer puts a
+mistake in place of some; its key is how the message to the learner begins.
+"""
+
+WRONG = {
+    "claims/sampled": (
+        """
+from torch.utils.data import DistributedSampler
+
+def sampled(rows, n):
+    orders = []
+    for rank in range(<<RANKS: n>>):
+        sampler = DistributedSampler(
+            range(rows), n, rank, drop_last=<<DROP: False>>, seed=<<SEED: 0>>)
+        orders.append(<<ORDER: list(sampler)>>)
+    return <<RESULT: orders>>
+""",
+        {
+            "return the lists themselves": {"RESULT": "0"},
+            "every rank has all rows": {"ORDER": "torch.randperm(rows).tolist()"},
+            "drop_last leaves rows out": {"DROP": "True"},
+            "there is one list for each": {"RANKS": "1"},
+            "ranks shuffle with seeds": {"SEED": "rank"},
+        },
+    ),
+    "claims/grown": (
+        """
+def grown():
+    return <<CHOICE: "vgg16", 128>>
+""",
+        {
+            "return what you choose": {"CHOICE": "2.0"},
+            "the networks are": {"CHOICE": '"vgg", 128'},
+            "rows are a whole number": {"CHOICE": '"resnet50", 0'},
+            "this is the own case": {"CHOICE": '"resnet50", 128'},
+            "with more rows": {"CHOICE": '"vgg16", 1280'},
+            "it is 1.008 times": {"CHOICE": '"resnet50", 127'},
+        },
+    ),
+    "claims/crossing": (
+        """
+from course.school.claims import _speedup as speedup
+
+def crossing(n):
+    rows = 1
+    while speedup(rows, n) < <<TIMES: 0.8 * n>>:
+        rows += <<MORE: 1>>
+    return <<RESULT: rows>>
+""",
+        {
+            "these are one too few": {"RESULT": "rows - 1"},
+            "these are the rows of one GPU": {"RESULT": "-(-rows // n)"},
+            "0.8 times as fast": {"TIMES": "0.8"},
+            "fewer rows suffice": {"RESULT": "rows + n - rows % n"},
+        },
+    ),
+}
