@@ -1,270 +1,30 @@
-"""Problem set 8: steps in mixed precision, local and late ones; what ranks share."""
+"""Problem set 8, a run that must go on: what ranks that come and go agree on."""
 
 import tempfile
 import time
-from math import ceil
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.nn import functional as F
 
-from course.school.checks import about, exercise, numbers, shorten, unequal
-from course.school.draws import generator, rand
-from course.school.linear import averaged, draw_batches, draw_layer, gradients, layer
-from course.school.ps6 import ddp_steps
-from course.school.ranks import Roll, calls_of_collectives, on_ranks
+from course.school.checks import (
+    about,
+    close,
+    exercise,
+    flat,
+    numbers,
+    remember,
+    shorten,
+    unequal,
+)
+from course.school.draws import forms, generator, rand
+from course.school.linear import draw_layer, layer
+from course.school.ranks import Roll, attempt, failed, on_ranks
 
 SECONDS = 40  # that all ranks have
-BOUNDS = 1e9, 0.02, 1e9, 0.02  # on the norm, in four steps; the third overflows
 TEXT = "first half, second half"
-
-
-@exercise("ps8/train_step_amp", points=4, seconds=60, cases=[3, 1])
-def train_step_amp(random, train_step_amp, *, k):
-    """Take a plain step, a clipped one, one that overflows, and one more."""
-    steps = []  # for each the microbatches of every rank
-    for count in (3, 2, 2, 1):
-        steps.append([draw_batches(random, count, 1, 5) for _ in range(k)])
-    lr, params, first = random.uniform(0.3, 1), draw_layer(random), 2.0**15
-    X, y = steps[2][-1][0]  # the scaled gradient of its first row is infinite
-    X[0] = 1e307 * X[0].sign()
-    y[0] = (params[0] @ X[0]).argmin()
-
-    def work():
-        scaler = torch.amp.GradScaler("cpu", init_scale=first, growth_interval=2)
-        net, after = layer(*params, grad=params[0]), []  # an old gradient
-
-        def step(model, microbatches, rows, rule):
-            given = microbatches, rows, rule, scaler, BOUNDS[len(after)]
-            train_step_amp(model, F.cross_entropy, *given)
-            after.append([numbers(list(model.parameters())), scaler.get_scale()])
-
-        seen = ddp_steps(net, torch.optim.SGD(net.parameters(), lr), steps, step)
-        return [
-            [own, one["averaged"], one["others"], scale]
-            for (own, scale), one in zip(after, seen)
-        ]
-
-    scales = first, first, 2 * first, first, first  # before each step, at the end
-    for number, results in enumerate(zip(*on_ranks(work, k, SECONDS))):
-        (got, *others), bound = zip(*results), BOUNDS[number]
-        given = sum(steps[number], []), lr, params
-        right = params if number == 2 else _moved(*given, bound)
-        small = [_moved(*given, bound, 1 / k)] * k
-        scaled = [_moved(*given, bound / scales[number])] * k
-        say = about(f"{k} ranks, lr {lr:.3f}, max_norm {bound}, step {number + 1}")
-        yield say(
-            "the parameters on each rank",
-            got,
-            [right] * k,
-            {
-                "a scaled gradient is too large for a number, so this step must be "
-                "skipped: scaler.step(optimizer) does so": number == 2,
-                "replicas differ: the last forward and backward stand outside of "
-                "no_sync, and the step comes after them": unequal(got),
-                "DDP takes the mean over ranks: a sum needs the factor "
-                "world_size": small,
-                "the gradient is not clipped": [_moved(*given, BOUNDS[0])] * k,
-                "this was clipped while scaled: first "
-                "scaler.unscale_(optimizer)": scaled,
-                "one step: the mean of all rows, no old gradients, clipped by one "
-                "norm": True,
-            },
-            1e-5 if number else 1e-9,  # clipping adds 1e-6 to the norm
-        )
-        yield say(
-            "DDP's averages, other messages, the scale afterwards",
-            others,
-            [[1] * k, [0] * k, [scales[number + 1]] * k],
-            {
-                "DDP averages once, in the last backward: no_sync goes around "
-                "forward and backward of all others": others[0] != (1,) * k,
-                "call scaler.update() once at the end of each step": True,
-            },
-        )
-        params = right
-
-
-def _moved(batches, lr, params, bound, factor=1):
-    """Return the parameters after a step whose gradient is clipped to a bound."""
-    rows = sum(len(y) for _, y in batches)
-    grads = gradients(params, batches, [factor / rows] * len(batches))
-    norm = torch.cat([grad.flatten() for grad in grads]).norm().item()
-    return [p - lr * min(1, bound / norm) * grad for p, grad in zip(params, grads)]
-
-
-@exercise(
-    "ps8/local_sgd",
-    points=3,
-    seconds=60,
-    cases=[(2, 3, 5), (3, 2, 6), (2, 1, 3), (1, 2, 3)],
-)
-def local_sgd(random, local_sgd, *, k, every, steps):
-    """Train a model of its own on every rank; note when there are messages."""
-    starts, lr = [draw_layer(random) for _ in range(k)], random.uniform(0.2, 0.6)
-    batches = [draw_batches(random, steps, 3, 6) for _ in range(k)]
-
-    def work():
-        model, before = layer(*starts[dist.get_rank()]), []
-        with calls_of_collectives() as calls:
-            model.register_forward_pre_hook(lambda *_: before.append(len(calls)))
-            local_sgd(model, batches[dist.get_rank()], lr, every)
-        return list(model.parameters()), before
-
-    got, before = zip(*on_ranks(work, k, SECONDS))
-    same = starts[:1] * k
-    say = about(f"{k} ranks, {steps} batches each, every = {every}, lr {lr:.3f}")
-    yield say(
-        "the weights on each rank",
-        got,
-        _trained(same, batches, lr, every),
-        {
-            "the ranks begin with different weights: first give all of them rank "
-            "0's": _trained(starts, batches, lr, every),
-            "this is an average in every step: here each rank takes steps of its "
-            "own": _trained(same, batches, lr, 1),
-            "the ranks end with different weights: average after the last step, "
-            "too": unequal(got),
-            f"take the mean after steps {every}, {2 * every}, ..., counted from 1, "
-            "and after the last": True,
-        },
-    )
-    yield say(
-        "steps after which a rank communicates, and need not",
-        [_needless(calls, every) for calls in before],
-        [[]] * k,
-        {"communicate only when an average is due: local SGD saves messages": True},
-    )
-
-
-def _needless(calls, every):
-    """Return the steps after which a rank communicates though no average is due.
-
-    calls: how many calls of collectives there were before each step.
-    """
-    steps = range(1, len(calls))
-    return [i for i in steps if i % every and calls[i] > calls[i - 1]]
-
-
-def _trained(params, batches, lr, every):
-    """Return every rank's parameters after its own steps and the averages."""
-    last = len(batches[0])
-    return averaged(params, batches, lr, lambda i: i % every == 0 or i == last)
-
-
-@exercise("ps8/replay", points=3, cases=[2, 3, 4, 1])
-def replay(random, replay, *, k):
-    """Replay events of ranks whose gradients pull at the weights."""
-    w0, goals, lr = rand(random, 3), rand(random, k, 3), random.uniform(0.05, 0.3)
-    events = [
-        *(("read", rank) for rank in range(k)),
-        *((random.choice(["read", "write"]), random.randrange(k)) for _ in range(12)),
-        *[("write", 0)] * 2,
-    ]  # the second one on an old copy
-
-    def gradient(rank, w):
-        return (rank + 1) * (w - goals[rank])
-
-    handed = w0.clone()
-    w, staleness = replay(list(events), gradient, handed, lr)
-    right, late = _replayed(events, gradient, w0, lr)
-    say = about(f"w0 {shorten(w0)}, lr {lr:.3f}, events {events}")
-    yield say("w0, which nobody should change, afterwards", handed, w0)
-    yield say(
-        "the weights at the end",
-        w,
-        right,
-        {
-            "the gradient is that at the rank's copy, not at the newest "
-            "weights": _replayed(events, gradient, w0, lr, fresh=True)[0],
-            "a write is one step, at what its rank has read last; it is no read": True,
-        },
-    )
-    yield say(
-        "the staleness of each write",
-        staleness,
-        late,
-        {
-            "the own write counts, too: only those between the read and the write do": [
-                number + 1 for number in late
-            ],
-            "count all ranks' writes since the rank's last read": True,
-        },
-    )
-
-
-def _replayed(events, gradient, w, lr, fresh=False):
-    """Return weights and staleness; fresh is a mistake."""
-    held, staleness = {}, []
-    for kind, rank in events:
-        if kind == "read":
-            held[rank] = w, len(staleness)
-        else:
-            old, then = held[rank]
-            w = w - lr * gradient(rank, w if fresh else old)
-            staleness.append(len(staleness) - then)
-    return w, staleness
-
-
-@exercise("ps8/schedule_steps", points=2)
-def schedule_steps(random, schedule_steps):
-    """Ask for the steps of schedules that do not divide."""
-    ends = (5, 5000), (8, 64), (1, 8), (1, 5), (1, 9)
-    schedules = [tuple(random.randint(*pair) for pair in ends) for _ in range(12)]
-
-    def steps(count):
-        return [count(*schedule) for schedule in schedules]
-
-    yield about(f"(rows, batch_size, world_size, accumulate, epochs) = {schedules}")(
-        "the steps",
-        steps(schedule_steps),
-        steps(lambda n, b, k, a, e: ceil(ceil(ceil(n / k) / b) / a) * e),
-        {
-            "batch_size is that of each rank: a step takes world_size times as many "
-            "rows": steps(lambda n, b, k, a, e: ceil(ceil(n / b) / a) * e),
-            "these are batches: with accumulation a step takes several": steps(
-                lambda n, b, k, a, e: ceil(ceil(n / k) / b) * e
-            ),
-            "each epoch: a rank's rows, its batches, their steps, all rounded up": True,
-        },
-    )
-
-
-@exercise("ps8/epoch_loss", points=2, seconds=60, cases=[2, 3, 4, 1])
-def epoch_loss(random, epoch_loss, *, k):
-    """Ask each rank for the mean loss; of four ranks, one has no rows."""
-    counts = [
-        torch.randint(1, 9, (size,), generator=generator(random))
-        for size in random.sample(range(4) if k == 4 else range(1, 5), k)
-    ]
-    sums = [own * (rand(random, len(own)) + 2) for own in counts]
-
-    def work():
-        own = sums[dist.get_rank()], counts[dist.get_rank()]
-        with Roll() as roll:
-            return roll.call(epoch_loss, *own), roll.absent
-
-    means, absent = zip(*on_ranks(work, k, SECONDS))
-    mean = torch.cat(sums).sum() / torch.cat(counts).sum()
-    say = about(f"{k} ranks with minibatches of {shorten(counts)} rows")
-    yield say(
-        "ranks missing at a collective",
-        max(absent),
-        0,
-        {"a collective is for all ranks: call it on every rank, print on one": True},
-    )
-    yield say(
-        "the mean loss on each rank",
-        means,
-        [mean] * k,
-        {
-            "every rank has the mean of its own rows": [
-                one.sum() / count.sum() for one, count in zip(sums, counts)
-            ],
-            "this is no mean over all rows: add up sums, and counts": True,
-        },
-    )
+FLOAT32 = 3e-7  # what ten roundings to float32 change at most, in numbers below 1
 
 
 @exercise("ps8/once", points=3, seconds=60)
@@ -285,7 +45,8 @@ def once(random, once):
                     for name, error, _ in situations
                 ]
 
-        results = on_ranks(work, 3, SECONDS)
+        results, stuck = attempt(work, 3, SECONDS / 4)
+    yield failed("3 ranks; some downloads work, some fail", stuck, "an end on each")
     for (name, error, again), found in zip(situations, zip(*results)):
         calls, _, files, absent = zip(*found)
         does, ends = "works", ["none", TEXT, 0]
@@ -298,11 +59,19 @@ def once(random, once):
             [[downloads, *ends], [0, *ends], [0, *ends]],
             {
                 "rank 0 has failed, the others wait: tell them": error and any(absent),
+                "others wait in vain for some rank: rank 0 looks for the file, and "
+                "tells all. A rank that comes late, and looks by itself, finds what "
+                "rank 0 has just downloaded": any(absent),
+                "only rank 0 downloads": any(calls[1:]),
                 "a file that is there is not downloaded again": again and any(calls),
                 "half a file is left there: download to another name, then "
                 "os.replace": files[0] == TEXT[:10],
+                "a rank returned before the whole file was there: it waits in a "
+                "collective, to which rank 0 comes after the "
+                "download": not error and files[1] != TEXT,
                 "an error may have no words: is the error None?": name == "mute",
-                "rank 0 downloads, others wait; all return, or raise its words": True,
+                "a failed download raises on every rank, with the words of rank 0's "
+                "error": bool(error),
             },
         )
 
@@ -314,18 +83,518 @@ def _asked(roll, once, path, error):
     def download(place):
         calls.append(place)
         Path(place).write_text(TEXT[:10])
-        time.sleep(0.2)
+        time.sleep(0.1)
         if error:
             raise error
         Path(place).write_text(TEXT)
 
     dist.barrier()
-    if dist.get_rank() == 2:
-        time.sleep(0.5)
+    if dist.get_rank() == 2:  # it comes when the file is there, if it ever is
+        end = time.monotonic() + (2 if error is None else 0.3)
+        while time.monotonic() < end and not _holds(path, TEXT):
+            time.sleep(0.01)
     try:
         roll.call(once, download, str(path))
     except NotImplementedError:
         raise
     except Exception as caught:
         said = "rank 0's words" if error and str(error) in str(caught) else str(caught)
-    return len(calls), said, path.read_text() if path.exists() else None, roll.absent
+    found = path.read_text() if path.exists() else None
+    return len(calls), said, found, roll.absent
+
+
+def _holds(path, text):
+    return path.exists() and path.read_text() == text
+
+
+@exercise("ps8/resume_at", points=2)
+def resume_at(random, resume_at):
+    """Ask where runs go on whose rows, batches and steps do not divide."""
+    runs = [_run(random, kind) for kind in ("batch", "step", "rows", "both") * 3]
+    runs[-1] = *runs[-1][:-1], _place(*runs[-1])[2] + runs[-1][-1]  # it has ended
+
+    def all_runs(place, **rule):
+        return [place(*run, **rule) for run in runs]
+
+    found = all_runs(resume_at)
+    names = "rows, world_size, batch_size, accumulate, epochs, done"
+    for run, got, right in zip(runs, found, all_runs(_place)):
+        yield about(f"({names}) = {run}")(
+            "epoch, batch, left",
+            got,
+            list(right),
+            {
+                "the numbers of one division, rounded up. The loader leaves out a "
+                "batch that is not full: round the second one down": all_runs(
+                    _place, down=()
+                ),
+                "an epoch's last step takes the batches that are left: round the "
+                "third one up": all_runs(_place, down=(1, 2)),
+                "the sampler fills up, so that no rank has fewer rows: round the "
+                "first one up": all_runs(_place, down=(0, 1)),
+                "the numbers of three divisions rounded down. Only the loader leaves "
+                "something out": all_runs(_place, down=(0, 1, 2)),
+                "batch_size is that of each rank, which has its part of the "
+                "rows": all_runs(_place, alone=True),
+                "batch is counted in batches: each step takes `accumulate`": [
+                    (epoch, batch // run[3], left)
+                    for run, (epoch, batch, left) in zip(runs, all_runs(_place))
+                ],
+                "an epoch's last step may be short, and the next epoch begins with a "
+                "step of its own: round in each epoch": all_runs(_in_one_go),
+                "round the three divisions one by one: rows of a rank, its batches, "
+                "their steps": True,
+            },
+            whole=found,
+        )
+
+
+def _run(random, kind):
+    """Draw a run; kind: what shows if it is rounded the wrong way; both: rows, step."""
+    k, size, accumulate = (random.randint(*ends) for ends in ((2, 8), (5, 40), (2, 5)))
+    batches, epochs = accumulate * random.randint(2, 9), random.randint(2, 9)
+    own = batches * size + random.randint(1, size - 1)  # one is not full
+    if kind == "step":
+        own += random.randint(1, accumulate - 1) * size
+    if kind in ("rows", "both"):  # without its last row a rank has a batch less ...
+        own = (batches + (kind == "rows")) * size  # ... and a step, rounded up or down
+    run = k * own - random.randint(1, k - 1), k, size, accumulate, epochs
+    return *run, random.randint(1, _place(*run, 0)[2] - 1)
+
+
+def _place(rows, k, size, accumulate, epochs, done, down=(1,), alone=False):
+    """Return epoch, batch and steps left. down: divisions rounded down; alone: if k=1.
+
+    The right one rounds down the second.
+    """
+    found = rows
+    for number, by in enumerate((1 if alone else k, size, accumulate)):
+        found = found // by if number in down else -(-found // by)
+    epoch, step = divmod(done, found)
+    return epoch, step * accumulate, epochs * found - done
+
+
+def _in_one_go(rows, k, size, accumulate, epochs, done):
+    """Return what follows from steps that reach over the end of an epoch: a mistake."""
+    batches = -(-rows // k) // size
+    return *divmod(done * accumulate, batches), -(
+        -batches * epochs // accumulate
+    ) - done
+
+
+@exercise("ps8/master_sgd", points=3)
+def master_sgd(random, MasterSGD):
+    """Take small steps; save, go on, and let another one load what was saved."""
+    lr, given = random.uniform(1e-3, 1.5e-3), "two bfloat16 tensors, numbers below 1"
+    signs = [part.sign() for part in _drawn(random)]
+    start = _near_one(random, signs, 0.2)
+    steps = [_near_one(random, signs, 0.25) for _ in range(8)]
+    params = [torch.nn.Parameter(p.clone()) for p in start]
+    mine, saved, right = MasterSGD(params, lr), None, [p.double() for p in start]
+    for number, grads in enumerate(steps, 1):
+        say = about(f"{given}, lr {lr:.5f}, step {number}")
+        _step(mine, params, grads)
+        right = [w - lr * grad.double() for w, grad in zip(right, grads)]
+        yield from _saves(say, mine, start, steps[:number], lr, right)
+        yield from _rounded(say, params, mine, start)
+        if number == 4:
+            saved, then = mine.save(), right
+    say = about(f"{given}, lr {lr:.5f}, saved after step 4, then four more steps")
+    yield say(
+        "what save() returned after step 4",
+        saved,
+        then,
+        {
+            "save() returns the tensors themselves, and later steps change them: "
+            "clone each": right,
+        },
+        FLOAT32,
+    )
+    yield from _loads(say, MasterSGD, saved, then, steps[4:], lr, right)
+
+
+def _saves(say, mine, start, steps, lr, right):
+    """Compare what save() returns after some steps: type, then numbers."""
+    got = mine.save()
+    yield say(
+        "what save() returns",
+        forms(got) if isinstance(got, (list, tuple)) else got,
+        forms([w.float() for w in right]),
+        {
+            "the copies are kept in 16 bits: p.detach().float() makes one in "
+            "float32": isinstance(got, (list, tuple))
+            and any("bfloat16" in form for form in forms(got)),
+            "save() returns the list of float32 copies": True,
+        },
+    )
+    products = [w.double() for w in start]
+    for grads in steps:
+        products = [w - (lr * grad).double() for w, grad in zip(products, grads)]
+    last = [w.double() - lr * grad.double() for w, grad in zip(start, steps[-1])]
+    yield say(
+        "the numbers that save() returns",
+        got,
+        right,
+        {
+            "these numbers are where they began: subtract from the float32 copy, in "
+            "place (w -= ...). In 16 bits so small a step is rounded away": start,
+            "only the last step is in it: the copy is made once, in __init__, not "
+            "from the 16 bits in each step": len(steps) > 1 and last,
+            "lr * p.grad was rounded to 16 bits: make the gradient float32 "
+            "first": products,
+            "this walks uphill: subtract": [
+                2 * w.double() - own for w, own in zip(start, right)
+            ],
+            "w -= lr * gradient, in float32": True,
+        },
+        FLOAT32,
+    )
+
+
+def _rounded(say, params, mine, before):
+    """Compare the 16-bit weights with what save() returns, rounded."""
+    wanted = [torch.as_tensor(w).bfloat16() for w in mine.save()]
+    yield say(
+        "the type and the shape of each of params",
+        forms(params),
+        forms(wanted),
+        {"params stay in 16 bits: copy_ into them, which rounds": True},
+    )
+    yield say(
+        "params; save()'s numbers, rounded, are wanted",
+        params,
+        wanted,
+        {
+            "params are where they were: write the float32 numbers into them, with "
+            "p.data.copy_": before,
+            "each of params holds its float32 copy, rounded": True,
+        },
+    )
+
+
+def _loads(say, MasterSGD, saved, then, steps, lr, right):
+    """Compare another MasterSGD, which begins anywhere and loads what was saved."""
+    params = [torch.nn.Parameter(torch.zeros_like(w).bfloat16()) for w in then]
+    other = MasterSGD(params, lr)
+    other.load(saved)
+    was = [w.bfloat16() for w in then]
+    yield say(
+        "after load(saved), what save() returns",
+        other.save(),
+        then,
+        {
+            "the copies hold numbers of 16 bits: load what was saved, as it is": was,
+            "load() puts what was saved into the float32 copies": True,
+        },
+        FLOAT32,
+    )
+    yield from _rounded(say, params, other, [torch.zeros_like(w) for w in then])
+    for grads in steps:
+        _step(other, params, grads)
+    yield say(
+        "after load and four more steps, what save() returns",
+        other.save(),
+        right,
+        tolerance=FLOAT32,
+    )
+    yield say(
+        "the list that load() was given, after four more steps",
+        saved,
+        then,
+        {
+            "load() keeps the tensors that it is given, and steps change them: copy_ "
+            "their numbers": right
+        },
+        FLOAT32,
+    )
+
+
+def _step(mine, params, grads):
+    for p, grad in zip(params, grads):
+        p.grad = grad.clone()
+    mine.step()
+
+
+def _drawn(random):
+    return [rand(random, 3, 2), rand(random, 4)]
+
+
+def _near_one(random, signs, room):
+    """Draw bfloat16 tensors: 0.75, give or take room, with these signs.
+
+    The neighbours of such a number are 0.004 away.
+    """
+    sizes = [0.75 + room * part for part in _drawn(random)]
+    return [(sign * size).bfloat16() for sign, size in zip(signs, sizes)]
+
+
+@exercise("ps8/scaler", points=4, seconds=60, cases=[3, 2, 1])
+def scaler(random, AgreedScaler, *, k):
+    """Unscale good gradients, and such as one rank's inf or nan makes all skip."""
+    every, first = random.randint(2, 3), 2.0 ** random.randint(9, 11)
+    good, inf, nan = {}, {k - 1: torch.inf}, {0: torch.nan}
+    plan = [*[good] * 2 * every, inf, *[good] * (every - 1), nan, *[good] * every]
+    plan += [{**inf, **nan}, good]  # {rank: what stands in its gradients}, a step each
+    factor, row, steps = first, 0, []  # the right ones, for each step
+    for bad in plan:
+        scaled = [_scaled(random, factor, bad.get(rank)) for rank in range(k)]
+        was = factor
+        row = 0 if bad else row + 1
+        factor *= 0.5 if bad else 1
+        if row == every:
+            factor, row = 2 * factor, 0
+        steps.append((bad, was, scaled, factor))
+
+    def work():
+        mine, seen = AgreedScaler(first, every), []
+        with Roll() as roll:
+            for _, _, scaled, _ in steps:
+                own = scaled[dist.get_rank()]
+                seen.append(_unscaled(roll, mine, own))
+        return seen
+
+    for number, (step, seen) in enumerate(zip(steps, zip(*on_ranks(work, k, SECONDS)))):
+        bad = " and ".join(f"{what} on rank {rank}" for rank, what in step[0].items())
+        say = about(
+            f"{k} ranks, every {every}, step {number + 1}, factor {step[1]:g}, "
+            f"{bad or 'all finite'}"
+        )
+        of = {name: [one[name] for one in seen] for name in seen[0]}
+        yield from _agreed(say, *step, of)
+
+
+def _unscaled(roll, mine, own):
+    """Return what there is to see of one rank's call of unscale."""
+    same = remember(grads=own)
+    grads = roll.call(mine.unscale, own)
+    changed = [message for message in same(about("a rank's own gradients")) if message]
+    return {
+        "grads": grads,
+        "forms": None if grads is None else forms(grads),
+        "changed": changed,
+        "factor": mine.factor,
+        "sent": max(roll.sizes(), default=0),
+        "absent": roll.absent,
+    }
+
+
+def _scaled(random, factor, bad):
+    """Draw a rank's float16 gradients: large ones, small ones, and what is bad."""
+    grads = [rand(random, 3), 1e-6 * rand(random, 4)]
+    if bad is not None:
+        grads[random.randrange(2)][1] = bad
+    return [(factor * grad).half() for grad in grads]
+
+
+def _agreed(say, bad, was, scaled, factor, of):
+    """Compare a step: votes, decisions, gradients and the factor after it."""
+    k, skipped = len(scaled), [grads is None for grads in of["grads"]]
+    yield say(
+        "ranks missing at a collective",
+        max(of["absent"]),
+        0,
+        {"all ranks vote in each step, also one that knows that it must skip": True},
+    )
+    yield next(filter(None, sum(of["changed"], [])), None)
+    yield say(
+        "numbers in the largest message",
+        max([2, *of["sent"]]),
+        2,
+        {"no gradient is sent: a rank sends its vote, one number": True},
+    )
+    yield say(
+        "does each rank skip?",
+        skipped,
+        [bool(bad)] * k,
+        {
+            "each rank decides by its own gradients: let all vote, and skip if one "
+            "has to": unequal(skipped),
+            "nan is not finite either: isfinite() finds both": torch.nan
+            in bad.values(),
+            "return None if a rank has inf or nan, else the gradients": True,
+        },
+    )
+    yield say(
+        "the factor on each rank, after the step",
+        of["factor"],
+        [factor] * k,
+        {
+            "the factors part: all ranks halve it, whoever had inf": unequal(
+                of["factor"]
+            ),
+            "halve it when a step is skipped": bool(bad) and [was] * k,
+            "after `every` good steps in a row, double it": factor > was and [was] * k,
+            "count anew after a skipped step, and after doubling": True,
+        },
+    )
+    if bad:
+        return
+    yield say(
+        "what unscale returns on each rank",
+        of["forms"],
+        [forms([grad.float() for grad in own]) for own in scaled],
+        {"make each gradient float32, then divide": True},
+    )
+    yield say(
+        "the gradients on each rank",
+        of["grads"],
+        [[grad.float() / was for grad in own] for own in scaled],
+        {
+            "they are still multiplied: divide by the factor": scaled,
+            "divide by the factor that the loss was multiplied by, and double it "
+            "after that": factor > was
+            and [[grad.float() / factor for grad in own] for own in scaled],
+            "the small ones were rounded: divide in float32, not in 16 bits": [
+                [grad / was for grad in own] for own in scaled
+            ],
+            "each rank's own gradients, divided by the factor": True,
+        },
+    )
+
+
+@exercise("ps8/outer", points=3, seconds=60, cases=[3, 2, 1])
+def outer(random, Outer, *, k):
+    """Meet five times, after steps of each rank's own; twice one has lost its work."""
+    start, lr = draw_layer(random), random.uniform(0.5, 0.9)
+    momentum = random.uniform(0.5, 0.9)
+    lost = [None, None, k - 1, 0, None] if k > 1 else [None] * 5  # which rank
+    moves = [[draw_layer(random) for _ in range(k)] for _ in lost]
+
+    def work():
+        rank, seen = dist.get_rank(), []
+        params = list(layer(*start).parameters())
+        mine = Outer(params, lr, momentum)
+        with Roll() as roll:
+            for own, who in zip(moves, lost):
+                for p, move in zip(params, own[rank]):
+                    p.data += torch.nan if rank == who else move
+                roll.call(mine.meet, rank != who)
+                seen.append((numbers(params), roll.absent))
+        return seen
+
+    met = partial(_met, start, lr, momentum, moves, lost)
+    right = met()
+    mistakes = {
+        hint: [[weights] * k for weights in after]
+        for hint, after in _mistakes(met, k).items()
+    }
+    meetings = list(zip(*on_ranks(work, k, SECONDS)))
+    whole = [[weights for weights, _ in seen] for seen in meetings]
+    for number, (seen, who) in enumerate(zip(meetings, lost)):
+        got, absent = zip(*seen)
+        does = "all are sound" if who is None else f"rank {who} has lost its work"
+        say = about(
+            f"{k} ranks, lr {lr:.3f}, momentum {momentum:.3f}, meeting {number + 1}, "
+            f"{does}"
+        )
+        yield say(
+            "ranks missing at a collective",
+            max(absent),
+            0,
+            {
+                "a rank that has lost its work comes, too: it adds zeros, and gets "
+                "the new weights": True
+            },
+        )
+        wanted = numbers([right[number]] * k)
+        sound = [rank for rank in range(k) if rank != who]
+        fine = all(close(got[rank], wanted[rank]) for rank in sound)
+        has_nan = not torch.tensor(flat(got[sound[0]])).isfinite().all()
+        yield say(
+            "the weights on each rank",
+            got,
+            wanted,
+            {
+                "0 times nan is nan: add zeros for a rank that has lost its work": bool(
+                    has_nan
+                ),
+                "the rank that has lost its work gets the new weights, too": fine,
+                "the ranks end with different weights: average on all of them, and "
+                "keep the old weights as clones, since p itself moves on": unequal(got),
+                **mistakes,
+                "gradient = old - mean; v = momentum * v + gradient; old -= lr * "
+                "(gradient + momentum * v)": True,
+            },
+            whole=whole,
+        )
+
+
+def _mistakes(met, k):
+    """Return hints: the common weights after each meeting, by usual mistakes."""
+    return {
+        "this is the way uphill: the gradient is old - mean, and a step subtracts": met(
+            sign=-1
+        ),
+        "this is the mean itself: take a step of SGD towards it, with lr and "
+        "momentum": met(plain=True),
+        "momentum is missing: v = momentum * v + gradient, kept from meeting to "
+        "meeting": met(keep=0, ahead=0),
+        "v begins anew in each meeting: keep it": met(keep=0),
+        "this is momentum without Nesterov: the step is lr * (gradient + momentum * "
+        "v), with the new v": met(ahead=None),
+        "old are the weights after the last meeting, not those of the start": met(
+            stay=True
+        ),
+        "divide by the number of ranks whose work is sound": met(count=k),
+    }
+
+
+def _met(start, lr, momentum, moves, lost, **rule):
+    """Return the common weights after each meeting; `rule` has a mistake."""
+    sign, keep = rule.get("sign", 1), rule.get("keep", momentum)
+    ahead = rule.get("ahead", momentum)
+    old, velocity, after = start, [0 * p for p in start], []
+    for own, who in zip(moves, lost):
+        sound = [rank for rank in range(len(own)) if rank != who]
+        count = rule.get("count", len(sound))
+        new = []
+        for i, p in enumerate(old):
+            mean = sum(p + own[rank][i] for rank in sound) / count
+            grad = sign * ((start[i] if rule.get("stay") else p) - mean)
+            velocity[i] = keep * velocity[i] + grad
+            step = velocity[i] if ahead is None else grad + ahead * velocity[i]
+            base = start[i] if rule.get("stay") else p
+            new.append(mean if rule.get("plain") else base - lr * step)
+        old = new
+        after.append(old)
+    return after
+
+
+@exercise("ps8/epoch_loss", points=2, seconds=60, cases=[2, 3, 4, 1])
+def epoch_loss(random, epoch_loss, *, k):
+    """Ask each rank for the mean loss; of four ranks, one has no rows."""
+    counts = [
+        torch.randint(1, 9, (size,), generator=generator(random))
+        for size in random.sample(range(4) if k == 4 else range(1, 5), k)
+    ]
+    sums = [own * (rand(random, len(own)) + 2) for own in counts]
+    say = about(f"{k} ranks with minibatches of {shorten(counts)} rows")
+
+    def work():
+        rank = dist.get_rank()
+        same = remember(sums=sums[rank], counts=counts[rank])
+        with Roll() as roll:
+            mean = roll.call(epoch_loss, sums[rank], counts[rank])
+        return mean, roll.absent, [message for message in same(say) if message]
+
+    means, absent, changed = zip(*on_ranks(work, k, SECONDS))
+    mean = torch.cat(sums).sum() / torch.cat(counts).sum()
+    yield say(
+        "ranks missing at a collective",
+        max(absent),
+        0,
+        {"a collective is for all ranks: call it on every rank, print on one": True},
+    )
+    yield next(filter(None, sum(changed, [])), None)
+    own_means = [one.sum() / count.sum() for one, count in zip(sums, counts)]
+    yield say(
+        "the mean loss on each rank",
+        means,
+        [mean] * k,
+        {
+            "every rank has the mean of its own rows": own_means,
+            "this is the mean of the ranks' means: a row of a rank with few rows "
+            "counts too much": [sum(own_means) / k] * k,
+            "this is no mean over all rows: add up sums, and counts": True,
+        },
+    )

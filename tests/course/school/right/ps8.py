@@ -3,78 +3,144 @@
 from tests.course.school.right import changed
 
 RIGHT = {
-    "ps8/train_step_amp": {
-        "the flag and the clipping by hand": changed(
-            "ps8/train_step_amp",
-            (
-                "with nullcontext():\n            share",
-                "model.require_backward_grad_sync = i == n - 1\n"
-                "        with nullcontext():\n            share",
-            ),
-            (
-                "nn.utils.clip_grad_norm_(params, max_norm)",
-                "norm = sum((p.grad ** 2).sum() for p in params) ** 0.5\n"
-                "    [p.grad.mul_(min(1, max_norm / norm)) for p in params]",
-            ),
-            BACKWARD="nullcontext()",
+    "ps8/once": {
+        "rank 0 raises its own error": changed(
+            "ps8/once",
+            ("errors = [None]", "errors, mine = [None], None"),
+            FAILED="errors, mine = [repr(caught)], caught",
+            RAISE="raise mine or OSError(errors[0])",
         ),
-        "one backward for all losses": changed(
-            "ps8/train_step_amp",
-            ("scaler.scale(share).backward()", "total = share + (total if i else 0)"),
-            BEFORE="scaler.scale(total).backward(); scaler.unscale_(optimizer)",
+        "errors gathered, another name": changed(
+            "ps8/once",
+            PLACE="path + '~'",
+            TELL="everyone = 3 * [None]\n"
+            "    dist.all_gather_object(everyone, errors); errors = everyone[0]",
         ),
-    },
-    "ps8/local_sgd": {
-        "a start by objects, torch's optimizer": changed(
-            "ps8/local_sgd",
-            (
-                "for p in model.parameters():\n            p.data -= lr * p.grad",
-                "o.step()",
-            ),
-            START="box = [model.state_dict()]; dist.broadcast_object_list(box)\n"
-            "    model.load_state_dict(box[0]); o = torch.optim.SGD(model.parameters(), lr)",
-        ),
-        "one flat tensor, in rounds": """
-def local_sgd(model, batches, lr, every):
-    [dist.broadcast(p.detach(), src=0) for p in model.parameters()]
-    for first in range(0, len(batches), every):
-        for X, y in batches[first:first + every]:
-            params = list(model.parameters())
-            grads = torch.autograd.grad(F.cross_entropy(model(X), y), params)
-            [p.data.add_(g, alpha=-lr) for p, g in zip(params, grads)]
-        flat = nn.utils.parameters_to_vector(params).detach()
-        dist.all_reduce(flat)
-        nn.utils.vector_to_parameters(flat / dist.get_world_size(), params)
-%time sum(range(9))
+        "rank 0 tells first what it has found": """
+def once(function, path):
+    box = [os.path.exists(path)]
+    dist.broadcast_object_list(box)
+    if box[0]:
+        return
+    if dist.get_rank() == 0:
+        try:
+            function(path)
+        except Exception as error:
+            box = [f"{type(error).__name__}: {error}"]
+            os.remove(path)
+    dist.broadcast_object_list(box)
+    if box[0]:
+        raise OSError(box[0])
 """,
     },
-    "ps8/replay": {
-        "in place, a tensor of ages": changed(
-            "ps8/replay",
-            ("w = w -", "w -="),
-            ("return w, staleness", "return [w, torch.tensor(staleness)]"),
-        ),
-        "all versions are kept": """
-def replay(events, gradient, w0, lr):
-    versions, seen, staleness = [w0], {}, []
-    for kind, rank in events:
-        if kind == "read":
-            seen[rank] = len(versions) - 1
-            continue
-        staleness.append(len(versions) - 1 - seen[rank])
-        versions.append(versions[-1] - lr * gradient(rank, versions[seen[rank]]))
-    return [versions[-1].clone(), tuple(staleness)]
-""",
-    },
-    "ps8/schedule_steps": {
+    "ps8/resume_at": {
         "counted": """
-def schedule_steps(rows, batch_size, world_size, accumulate, epochs):
-    batches = range(0, len(range(0, rows, world_size)), batch_size)
-    return sum(len(batches[::accumulate]) for _ in range(epochs))
+def resume_at(rows, world_size, batch_size, accumulate, epochs, done):
+    own = len(range(0, rows, world_size))
+    batches = range(0, own - batch_size + 1, batch_size)
+    starts = range(len(batches))[::accumulate]
+    places = [(epoch, batch) for epoch in range(epochs) for batch in starts]
+    return (*(places + [(epochs, 0)])[done], len(places) - done)
 """,
-        "tried in its cell": changed("ps8/schedule_steps", ("return ", "return 1 * "))
+        "tried in its cell": changed("ps8/resume_at", ("return ", "return "))
         + """
-check("ps8/schedule_steps", schedule_steps)
+check("ps8/resume_at", resume_at)
+""",
+    },
+    "ps8/master_sgd": {
+        "torch's optimizer on the copies": changed(
+            "ps8/master_sgd",
+            (
+                "def step(self):\n        pass",
+                "def step(self):\n"
+                "        for p, w in zip(self.params, self.master):\n"
+                "            w.grad = p.grad.to(torch.float32)\n"
+                "        torch.optim.SGD(self.master, self.lr).step()",
+            ),
+            CHANGE="0",
+        ),
+        "other tensors each time": """
+class MasterSGD:
+    def __init__(self, params, lr):
+        self.params, self.lr = params, lr
+        self.load([p.data.to(torch.float32) for p in params])
+
+    def step(self):
+        pairs = zip(self.master, self.params)
+        self.load([torch.add(w, p.grad.float(), alpha=-self.lr) for w, p in pairs])
+
+    def save(self):
+        return self.master
+
+    @torch.no_grad()
+    def load(self, saved):
+        self.master = list(saved)
+        for p, w in zip(self.params, saved):
+            p.data = w.to(p.dtype)
+""",
+    },
+    "ps8/scaler": {
+        "the largest vote, counted down": """
+class AgreedScaler:
+    def __init__(self, factor, every):
+        self.factor, self.every, self.left = factor, every, every
+
+    def unscale(self, grads):
+        flat = torch.cat([grad.flatten().float() for grad in grads])
+        vote = torch.tensor([0 if flat.isfinite().all() else 1])
+        dist.all_reduce(vote, op=dist.ReduceOp.MAX)
+        factor = self.factor
+        self.left -= 1
+        if vote.item() or not self.left:
+            self.left = self.every
+            self.factor = factor / 2 if vote.item() else factor * 2
+        if vote.item():
+            return None
+        return [grad.float() / factor for grad in grads]
+""",
+        "votes gathered as objects": changed(
+            "ps8/scaler",
+            VOTE="votes = [None] * dist.get_world_size()\n"
+            "        dist.all_gather_object(votes, fine); bad += not all(votes)",
+            RESULT="grad.to(torch.float32) * (1 / self.factor)",
+        ),
+    },
+    "ps8/outer": {
+        "torch's optimizer": """
+class Outer:
+    def __init__(self, params, lr, momentum):
+        self.params, self.old = params, [p.detach().clone() for p in params]
+        self.sgd = torch.optim.SGD(self.old, lr, momentum, nesterov=True)
+
+    def meet(self, sound):
+        votes = [None] * dist.get_world_size()
+        dist.all_gather_object(votes, sound)
+        for p, old in zip(self.params, self.old):
+            if not sound:
+                p.data.zero_()
+            dist.all_reduce(p.data)
+            old.grad = old - p.data / sum(votes)
+        self.sgd.step()
+        for p, old in zip(self.params, self.old):
+            p.data.copy_(old)
+""",
+        "one flat tensor, with the count in it": """
+class Outer:
+    def __init__(self, params, lr, momentum):
+        self.params, self.lr, self.momentum = params, lr, momentum
+        self.old = nn.utils.parameters_to_vector(params).detach().clone()
+        self.v = 0
+
+    def meet(self, sound):
+        flat = nn.utils.parameters_to_vector(self.params).detach()
+        total = torch.cat([flat, torch.ones(1)]) if sound else self.old.new_zeros(
+            len(self.old) + 1
+        )
+        dist.all_reduce(total)
+        g = self.old - total[:-1] / total[-1]
+        self.v = self.momentum * self.v + g
+        self.old = self.old - self.lr * (g + self.momentum * self.v)
+        nn.utils.vector_to_parameters(self.old.clone(), self.params)
 """,
     },
     "ps8/epoch_loss": {
@@ -87,23 +153,6 @@ check("ps8/schedule_steps", schedule_steps)
             "ps8/epoch_loss",
             REDUCE="every = [None] * dist.get_world_size()\n"
             "    dist.all_gather_object(every, total); total = sum(every)",
-        ),
-    },
-    "ps8/once": {
-        "rank 0 raises its own error": changed(
-            "ps8/once",
-            ("errors = [None]", "errors, mine = [None], None"),
-            FAILED="errors, mine = [repr(caught)], caught",
-            RAISE="raise mine or OSError(errors[0])",
-        ),
-        "errors gathered, another name": changed(
-            "ps8/once",
-            (
-                "dist.broadcast_object_list(errors)",
-                "everyone = 3 * [None]\n"
-                "    dist.all_gather_object(everyone, errors); errors = everyone[0]",
-            ),
-            PLACE="path + '~'",
         ),
     },
 }
