@@ -381,18 +381,12 @@ def remember(**things):
             if repr(now) == repr(was):  # NaN is NaN here
                 yield None
                 continue
-            yield say(
-                f"{name}, after the call",
-                now,
-                was,
-                {
-                    "requires_grad was switched: leave it as it is": _without_grad(now)
-                    == _without_grad(was),
-                    "this has to stay as it is: work on a copy, made with "
-                    "clone() or list()": True,
-                },
-                0,
+            hint = (
+                "this has to stay as it is: work on a copy, made with clone() or list()"
             )
+            if _without_grad(now) == _without_grad(was):
+                hint = "requires_grad was switched: leave it as it is"
+            yield say(f"{name}, after the call", now, was, {hint: True}, 0)
 
     return same
 

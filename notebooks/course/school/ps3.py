@@ -1,26 +1,18 @@
-"""Problem set 3, what more devices change: batch, learning rate, rows, accuracy."""
+"""Problem set 3, what more devices change: batch, schedule, warm-up, score."""
 
-import random as python
-from collections import Counter
-from itertools import accumulate, combinations
+import copy
+import math
+from functools import partial
 from statistics import fmean
 
-import numpy as np
 import torch
 
-from course.school.checks import about, close, exercise, flat, numbers, so_many
-from course.school.draws import (
-    calls_of_lenet,
-    generator,
-    images,
-    replica,
-    rows_seen,
-    together,
-)
-from manual_dp import init_params, lenet, try_devices
+from course.school.checks import about, close, exercise, numbers, remember, so_many
+from course.school.draws import forms, tensors
 
-MANY = 50  # rows: with fewer, two random orders may look alike by chance
 KEYS = ["batch_size", "lr", "rows", "steps"]
+FACTORS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
+START = 0.1  # of the full rate, where a warm-up begins
 
 
 @exercise("ps3/plan", points=3)
@@ -90,296 +82,331 @@ def plan(random, plan):
             )
 
 
-@exercise("ps3/learning_rate", "train/learning_rate", points=3)
-def learning_rate(random, learning_rate):
-    """Ask for the rate at some steps."""
-    for k, w in [
-        (3, 10),
-        (2, 7),
-        (1, 12),
-        (4, random.randint(5, 20)),
-        (8, random.randint(21, 90)),
-        (4, 0),
-        (3, 1),
-        (2, 2),
-    ]:
-        yield from _warm_up(random, learning_rate, k, w)
-
-
-def _warm_up(random, learning_rate, k, w):
-    """Ask for the rates of k devices, of which w steps are a warm-up."""
-    steps = sorted(
-        {0, 1, w // 2, w - 1, w, w + 1, random.randint(2, w + 2), 5 * w + 3} - {-1}
+@exercise(
+    "ps3/translate",
+    points=4,
+    cases=[
+        (1200, 100, 300),
+        (1000, 64, 192),
+        (1438, 64, 256),
+        (1000, 256, 64),
+        (1000, 256, 192),
+        (50, 20, 80),
+    ],
+)
+def translate(random, translate, *, examples, before, after):
+    """Ask for milestones at an epoch's start and end, and for two close together."""
+    old, new = -(-examples // before), -(-examples // after)
+    first, second, third = sorted(random.sample(range(2, 40), 3))
+    places = [(0, 0), (first, 0), (second, 1), (second, 2), (second, old - 1)]
+    places.append((third, random.randrange(old)))
+    steps = {epoch * old + rest for epoch, rest in places if rest < old}
+    milestones = list(zip(sorted(steps), FACTORS))
+    say = about(
+        f"milestones {milestones}, {examples} examples; {before} rows in a minibatch "
+        f"before, {after} after"
     )
-    b = round(random.uniform(0.01, 0.2), 4)
+    handed = list(milestones)
+    same = remember(milestones=handed)
+    got = numbers(translate(handed, examples, before, after))
 
-    def ramp(start, early=0, end=k * b):
-        if not w:
-            return [end] * len(steps)
-        return [start + (end - start) * min(1, (s + early) / w) for s in steps]
+    def move(place):
+        return list({place(step): factor for step, factor in milestones}.items())
 
-    say = about(f"base_lr {b}, world_size {k}, warmup_steps {w}")
+    def right(step, rounded=math.ceil, old=old, new=new):
+        epochs, rest = divmod(step, old)
+        return epochs * new + rounded(rest * before / after)
+
+    def by_seen(step):  # the new run's short minibatches taken for full ones
+        return math.ceil((step // old * examples + step % old * before) / after)
+
+    def by_steps(step):  # the old run's
+        epochs, left = divmod(step * before, examples)
+        return epochs * new + math.ceil(left / after)
+
+    early = [move(partial(right, rounded=way)) for way in (math.floor, round)]
+    as_full = [by_seen, by_steps, lambda step: math.ceil(step * before / after)]
+    pairs = [(right(step), factor) for step, factor in milestones]
     yield say(
-        f"the rates at steps {', '.join(map(str, steps))}",
-        [learning_rate(step, b, k, w) for step in steps],
-        ramp(b),
-        {
-            "step 0 takes base_lr, the rate that one device had; this starts at "
-            "0": ramp(0),
-            "this is one step ahead: the full rate is reached at warmup_steps, and "
-            "step 0 takes base_lr": ramp(b, early=1),
-            "there is no warm-up: this is k * base_lr at once": ramp(k * b),
-            "it goes on growing after warmup_steps": w
-            and [b + (k * b - b) * step / w for step in steps],
-        },
-        1e-6,  # torch.linspace gives float32
-    )
-
-
-@exercise("ps3/shard_indices", points=4)
-def shard_indices(random, shard_indices):
-    """Ask every rank for its rows, with the shared generators in another state."""
-    many = 12 * random.randint(5, 8)
-    for k, n in [
-        (3, many + 2),
-        (2, many + 3),
-        (1, many + 1),
-        (4, many + 2),
-        (4, many),
-        (4, 10),
-        (4, 3),
-        (2, 5),
-    ]:
-        yield from _deal_rows(random, shard_indices, k, n)
-
-
-def _deal_rows(random, shard_indices, k, n):
-    """Ask k ranks for their rows, of n."""
-    seed, epochs = random.randint(1, 10**6), [0, 1, random.randint(2, 99)]
-    moved = set()
-
-    def ask(rank, seed, epoch):
-        torch.rand(1)
-        python.random()
-        np.random.rand()
-        before = _states()
-        rows = numbers(shard_indices(n, k, rank, seed, epoch))
-        moved.update(name for name, state in _states().items() if state != before[name])
-        return rows
-
-    def ask_all(seed, epoch):
-        return [ask(rank, seed, epoch) for rank in range(k)]
-
-    mine = [ask_all(seed, epoch) for epoch in epochs]
-    others = [ask_all(seed + 1, epoch) for epoch in epochs]
-    for number, shards in (seed, mine), (seed + 1, others):
-        for epoch, rows in zip(epochs, shards):
-            yield from _each_row_once(
-                about(f"n {n}, world_size {k}, seed {number}, epoch {epoch}"),
-                n,
-                k,
-                rows,
-            )
-    say = about(f"n {n}, world_size {k}, seed {seed}")
-    if n > MANY:
-        yield from _other_orders(say, seed, epochs, mine, others)
-    yield say(
-        "shared generators that a call has changed",
-        sorted(moved),
-        [],
-        {
-            "torch.manual_seed, random.seed and np.random.seed change what "
-            "everybody else draws, and so does randperm alone: make a generator of "
-            "your own": True
-        },
-    )
-
-
-def _other_orders(say, seed, epochs, mine, others):
-    """Compare the orders of two seeds, `mine` and `others`, and of two epochs."""
-    for epoch, rows, other in zip(epochs, mine, others):
-        if rows == other:
-            yield say(
-                f"seed {seed + 1}, too; in epoch {epoch} the ranks begin with",
-                _first(other),
-                "another order for another seed",
-                {
-                    "the seed is not used": mine == others,
-                    "seed * epoch is 0 in epoch 0, for every seed": True,
-                },
-            )
-    for (old, before), (new, now) in combinations(zip(epochs, mine), 2):
-        shards, shards_before = (set(map(frozenset, part)) for part in (now, before))
-        stays = len(now) > 1 and bool(shards & shards_before)
-        if now == before or stays:
-            yield say(
-                f"epochs {old} and {new}; the ranks begin with",
-                _first(now),
-                "all rows shuffled anew",
-                {
-                    "epoch is not used: this is a sampler without set_epoch": now
-                    == before,
-                    "rows stay together: first shuffle all rows, then deal them "
-                    "out": stays,
-                },
-            )
-
-
-def _states():
-    """Return the states of the generators that everybody shares."""
-    _, keys, *rest = np.random.get_state()
-    return {
-        "torch's": torch.get_rng_state().tolist(),
-        "Python's": python.getstate(),
-        "numpy's": [keys.tolist(), rest],
-    }
-
-
-def _first(shards):
-    return [rows[:8] for rows in shards]
-
-
-def _tally(shards, n):
-    """Return which of n rows are in shards more than once, and never; what is none."""
-    counts = Counter(flat(shards))
-    return {
-        "more than once": [row for row in counts if counts[row] > 1],
-        "never": [row for row in range(n) if row not in counts],
-        "no row": [row for row in counts if row not in range(n)],
-    }
-
-
-def _each_row_once(say, n, k, shards):
-    for rank, rows in enumerate(shards):
-        if not isinstance(rows, list) or any(type(row) is not int for row in rows):
-            yield say(f"rank {rank}", rows, "a list of whole numbers")
-    sizes, total = [len(rows) for rows in shards], sum(map(len, shards))
-    yield say(
-        "rows of the ranks, largest first",
-        sorted(sizes, reverse=True),
-        [len(range(rank, n, k)) for rank in range(k)],
-        {
-            "rows are repeated so that all ranks have as many: torch's sampler does "
-            "that, and a test with it counts them twice": total > n,
-            "n // world_size rows a rank loses the rest": [n // k] * k,
-            "sizes may differ by one: deal the rows out like cards": total == n,
-        },
-    )
-    tally = _tally(shards, n)
-    yield say(
-        "over all ranks",
-        tally,
-        dict.fromkeys(tally, []),
-        {
-            "ranks shuffle differently: the permutation must come from seed and epoch "
-            "alone, not from the rank, nor from torch's shared generator": True
-        },
-    )
-    rising = sum(a < b for rows in shards for a, b in zip(rows, rows[1:]))
-    if n > MANY and not 0.2 <= rising / (n - k) <= 0.8:  # half, in a random order
-        yield say(
-            "rank 0 begins with",
-            shards[0][:8],
-            "a random order",
-            {"the rows are in order: shuffle, and do not sort": True},
-        )
-
-
-@exercise("ps3/evaluate_accuracy", "train/evaluate_accuracy", points=5, seconds=60)
-def evaluate_accuracy(random, evaluate_accuracy):
-    """Ask for the accuracy; see which rows went through which replica's lenet."""
-    full = random.randint(2, 3)
-    for k, sizes in [
-        (4, (full + 8, full + 8, 2)),
-        (2, (7, 7, 3)),
-        (4, (9, 3)),
-        (1, (8, 8, 3)),
-        (3, (8, 8, 1)),
-        (3, (4, 7, 5)),
-    ]:
-        params, devices = _network(random), try_devices(k)
-        data = [
-            _labelled(random, params, rows, number == len(sizes) - 1)
-            for number, rows in enumerate(sizes)
-        ]
-        replicas = [replica(params, device) for device in devices]
-        handed = iter([(X.clone(), y.clone()) for X, y in data])
-        with calls_of_lenet() as calls:
-            accuracy = numbers(evaluate_accuracy(replicas, handed, devices))
-        hits = [(lenet(X, params).argmax(1) == y).tolist() for X, y in data]
-        say = about(f"minibatches of {sizes} rows, {so_many(k, 'device')}")
-        seen = rows_seen(calls, replicas, torch.cat([X for X, _ in data]))
-        looked = {**_tally(seen[:k], sum(sizes)), "with other weights": seen[k]}
-        yield _accuracy(say, accuracy, hits, looked, k)
-        yield from _work(say, seen[:k], looked, sizes)
-
-        def work(X, y, replicas, devices):
-            evaluate_accuracy(replicas, iter([(X, y)]), devices)
-
-        yield together(work, params, random)
-
-
-def _network(random):
-    """Draw weights with which images of noise are taken for all sorts of digits."""
-    params = init_params("he", generator(random), torch.float64)
-    params[-1] = -lenet(images(random, 20)[0], params).mean(dim=0)
-    return params
-
-
-def _labelled(random, params, rows, last):
-    """Draw a minibatch: a third of it, or all of the last, is classified right."""
-    X, _ = images(random, rows)
-    right = random.sample(range(rows), rows if last else rows // 3)
-    y = lenet(X, params).argmax(dim=1)
-    for row in range(rows):
-        if row not in right:
-            y[row] = (y[row] + random.randint(1, 9)) % 10
-    return X, y
-
-
-def _accuracy(say, got, hits, looked, k):
-    rows = flat(hits)
-    shards = [p.tolist() for part in hits for p in torch.tensor(part).tensor_split(k)]
-    of_means = []  # over minibatches; over shards
-    for parts in hits, shards:
-        of_means.append(fmean(fmean(part) for part in parts if part))
-    return say(
-        f"{sum(rows)} of {len(rows)} rows are right",
+        "the new milestones",
         got,
-        fmean(rows),
+        move(right),
         {
-            "the accuracy of no rows is 0 / 0: add counts": got != got,
-            "rows are counted more than once": bool(looked["more than once"]),
-            "rows are left out": bool(looked["never"]),
-            "this is a mean of accuracies: rows of small parts count more. Add counts, "
-            "and divide once": any(close(got, mean, 1e-6) for mean in of_means),
+            "these steps are the old ones; the new minibatches have other sizes, so "
+            "the same step comes after other examples": milestones,
+            "the rate may not change early: where the new step does not begin at the "
+            "same example, take the next one": any(close(got, one) for one in early),
+            "compare with the examples seen before the new step, not after it": move(
+                lambda step: max(0, right(step) - 1)
+            ),
+            "an epoch's last minibatch may be short and is a step, too: this drops "
+            "it": move(
+                lambda step: right(step, old=examples // before, new=examples // after)
+            ),
+            "a short minibatch was counted as a full one: count whole epochs first, "
+            "then the steps since the last of them": any(
+                close(got, move(place)) for place in as_full
+            ),
+            "two milestones came to one step: the later one counts, the earlier one "
+            "goes": pairs,
+            "the earlier of two milestones at one step stayed; the later one "
+            "counts": list(dict(pairs[::-1]).items())[::-1],
+            "the factors stay: they are shares of the full rate, and only that one "
+            "depends on the minibatch": [
+                (step, factor * after / before) for step, factor in move(right)
+            ],
+        },
+    )
+    yield from same(say)
+
+
+@exercise(
+    "ps3/warmup",
+    points=4,
+    cases=[
+        # of each run: base_lr, devices, warm-up in minibatches of one device
+        [(0.1, 3, 36), (0.1, 2, 36), (0.1, 5, 36)],
+        [(0.05, 2, 6), (0.05, 4, 6)],
+        [(0.08, 1, 9), (0.08, 3, 9), (0.08, 2, 9)],
+        [(0.1, 4, 0), (0.1, 2, 0)],
+        [(0.06, 2, 40), (0.03, 4, 60)],
+    ],
+)
+def warmup(random, Warmup, *, settings):
+    """Let a run be stopped and resumed with other settings, perhaps twice."""
+    rows, short = random.randint(8, 32), random.randint(1, 7)
+    runs = []  # (base_lr, devices, warm-up, the rows of each step)
+    for base_lr, k, full in settings:
+        runs.append((base_lr, k, full * rows, [k * rows, k * rows, short, k * rows]))
+    state = None
+    for now, (base_lr, k, w, sizes) in enumerate(runs):
+        run = Warmup(base_lr, k, w)
+        given = f"base_lr {base_lr}, {so_many(k, 'device')}, warmup {w}"
+        if now:
+            run.load_state_dict(copy.deepcopy(state))
+            seen = sum(sum(sizes) for *_, sizes in runs[:now])
+            given += f", resumed after {seen} examples"
+        say = about(f"{given}; steps of {', '.join(map(str, sizes))} rows")
+        yield _rates(say, [numbers(run.step(size)) for size in sizes], runs, now)
+        state = run.state_dict()
+        if not isinstance(state, dict):
+            yield say("state_dict()", state, "a dict")
+        saved = copy.deepcopy(state)
+        run.step(k * rows)  # what a run does after its last checkpoint is lost
+        yield say(
+            "what state_dict() returned, after one more step",
+            state,
+            numbers(saved),
+            {
+                "the dict goes on with the run: return a new one, with the numbers of "
+                "now": True
+            },
+        )
+        state = saved
+    yield about(f"base_lr {base_lr}, {so_many(k, 'device')}, warmup {w}")(
+        "the first rate of a new Warmup, made after others had counted",
+        numbers(Warmup(base_lr, k, w).step(sizes[0])),
+        k * base_lr * (START if w else 1),
+        {
+            "a new run begins at 0 examples: is something counted in the class, or in "
+            "a global variable, which all of them share?": True
         },
         1e-6,
     )
 
 
-def _work(say, seen, looked, sizes):
-    """Compare who worked on which rows."""
-    others = bool(looked["with other weights"])
-    everywhere = all(len(rows) == sum(sizes) for rows in seen)
-    yield say(
-        "rows that went through lenet",
-        looked,
-        dict.fromkeys(looked, []),
+def _rates(say, got, runs, now):
+    """Compare the rates of the run number `now`."""
+    base_lr, k, w, sizes = runs[now]
+    earlier = [size for *_, sizes in runs[:now] for size in sizes]
+
+    before = sum(earlier)  # examples
+    mine = base_lr, k, w
+
+    def ramp(start=START, settings=mine, end=1, seen=before, early=0, times=1):
+        rates, (base_lr, k, w) = [], settings
+        for size in sizes:
+            way = (seen + early * size) / w if w else 1
+            rates.append(k * base_lr * (start + (1 - start) * min(end, way)))
+            seen += size * times
+        return rates
+
+    by_steps = []
+    for rows in (sizes, [sizes[0]] * len(sizes)):
+        steps = range(len(earlier), len(earlier) + len(sizes))
+        by_steps.append([ramp(seen=i * n)[0] for i, n in zip(steps, rows)])
+    *its, _ = runs[now - 1]  # the old run's settings, of which all or one came back
+    old = [its, (base_lr, its[1], w), (base_lr, k, its[2])]
+    return say(
+        "the rates",
+        got,
+        ramp(),
         {
-            "other weights than device_params were used": others,
-            "every device works on the whole minibatch": everywhere,
+            "the warm-up begins again: load_state_dict has to bring back how many "
+            "examples were seen": now > 0 and ramp(seen=0),
+            "the old run's settings came back with its state; those of the new object "
+            "count": now > 0 and any(_near(got, ramp(settings=one)) for one in old),
+            "this counts steps, and a step does not always have as many rows: count "
+            "examples": any(_near(got, rates) for rates in by_steps),
+            "this is one step ahead: what counts is how many examples were seen "
+            "before the step": ramp(early=1),
+            "`rows` are those of all devices together: here they count once for "
+            "each device": ramp(times=k),
+            "there is no warm-up": ramp(start=1),
+            "the warm-up begins at a tenth of the full rate; this begins at 0": ramp(0),
+            "the warm-up begins at a tenth of the full rate; base_lr is another share "
+            "of it for each number of devices": ramp(1 / k),
+            "it goes on growing after the warm-up": ramp(end=math.inf),
+        },
+        1e-6,
+    )
+
+
+@exercise(
+    "ps3/f1",
+    points=4,
+    cases=[
+        # rows of each rank, classes, how many of the classes are odd: see _draw
+        ((9, 14), 3, 0),
+        ((8, 11, 0), 6, 3),
+        ((12, 12, 12, 12), 7, 3),
+        ((10,), 5, 3),
+        ((0, 30), 6, 3),
+    ],
+)
+def f1(random, count, f1, *, sizes, classes, odd):
+    """Let each rank count, sum the counts, ask for the score."""
+    guesses, labels = _draw(random, sum(sizes), classes, odd)
+    shards = list(zip(guesses.split(sizes), labels.split(sizes)))
+    k = len(sizes)
+    say = about(
+        f"{so_many(k, 'rank')} with {', '.join(map(str, sizes))} rows, {classes} "
+        f"classes; guesses {guesses.tolist()}, labels {labels.tolist()}"
+    )
+    counts = []
+    for one, other in shards:
+        same = remember(guesses=one, labels=other)
+        counts.append(count(one, other, classes))
+        yield from same(say)
+    kinds = forms(tensors(counts, k, "on all ranks together, count"))
+    rows = [n in part.shape for n, part in zip(sizes, counts)]
+    yield say(
+        "what count returned on each rank",
+        kinds,
+        [kinds[-1]] * k,
+        {
+            "these are rows; what is summed over ranks must be counts": all(rows),
+            "only tensors of one shape and dtype can be summed over ranks: "
+            "torch.bincount needs minlength=classes, and a rank without rows counts "
+            "zeros": True,
         },
     )
-    shares = []  # [minibatch][device]
-    for size, end in zip(sizes, accumulate(sizes)):
-        begin = end - size
-        shares.append([sum(begin <= row < end for row in rows) for rows in seen])
-    most = [-(-size // len(seen)) for size in sizes]
-    if any(max(share) > limit for share, limit in zip(shares, most)):
-        yield say(
-            "rows of each minibatch that each device worked on",
-            shares,
-            f"at most {most} on a device",
-            {"each minibatch is to be cut": True},
+    total = torch.stack([part.detach() for part in counts]).sum(0)
+    same = remember(counts=total)
+    got = numbers(f1(total))
+    yield _score(say, got, guesses, labels, classes, sizes)
+    yield from same(say)
+
+
+def _draw(random, rows, classes, odd):
+    """Draw guesses and labels. Of the last three classes, if they are odd, one is
+    guessed and no row's, one is a row's and never guessed, and one is nowhere.
+    """
+    plain = list(range(classes - odd))
+    labels = plain + random.choices(plain, k=rows - len(plain))
+    guesses = labels
+    # where a class is guessed as often as it is there, its precision is its recall
+    while any(guesses.count(one) == labels.count(one) for one in plain):
+        guesses = [
+            label if i == 0 or random.random() < 0.5 else random.choice(plain)
+            for i, label in enumerate(labels)
+        ]
+    if odd:
+        guesses[-1], labels[-2] = classes - 3, classes - 2
+    order = random.sample(range(rows), rows)
+    return (torch.tensor([part[i] for i in order]) for part in (guesses, labels))
+
+
+def _share(part, whole):
+    return part / whole if whole else None
+
+
+def _mean(values):
+    """Return the mean of those that are there."""
+    return fmean(value for value in values if value is not None)
+
+
+def _of_class(guesses, labels, classes):
+    """Return hits, guesses and rows of each class."""
+    found = []
+    for one in range(classes):
+        hits = int(((guesses == one) & (labels == one)).sum())
+        found.append((hits, int((guesses == one).sum()), int((labels == one).sum())))
+    return found
+
+
+def _f1(guesses, labels, classes):
+    """Return the score, None without rows."""
+    found = _of_class(guesses, labels, classes)
+    return _mean([_share(2 * h, g + n) for h, g, n in found]) if len(labels) else None
+
+
+def _score(say, got, guesses, labels, classes, sizes):
+    found, rows = _of_class(guesses, labels, classes), len(labels)
+    of_ranks = [
+        _f1(*shard, classes) for shard in zip(guesses.split(sizes), labels.split(sizes))
+    ]
+    filled = [value or 0 for value in of_ranks]
+    scores = [_share(2 * h, g + n) for h, g, n in found]
+    there = [(h, g, n) for h, g, n in found if g + n]
+    means = [_mean(of_ranks), fmean(filled)]
+    means.append(sum(n * value for n, value in zip(sizes, filled)) / rows)
+    some = [  # of the classes that are guessed, that rows have, both, that are hit
+        _mean([value for value, (h, g, n) in zip(scores, found) if kept(h, g, n)])
+        for kept in (
+            lambda h, g, n: g,
+            lambda h, g, n: n,
+            lambda h, g, n: g and n,
+            lambda h, g, n: h,
         )
+    ]
+    halves = []  # the means of precision and of recall
+    for column in (1, 2):
+        shares = [_share(part[0], part[column]) for part in there]
+        halves.append([_mean(shares), fmean(share or 0 for share in shares)])
+    of_halves = [2 * p * r / (p + r) for p, r in zip(*halves)]
+
+    def any_of(values):
+        return any(_near(got, value) for value in values)
+
+    return say(
+        "the score",
+        got,
+        _mean(scores),
+        {
+            "a class that is neither guessed nor any row's is 0 / 0: leave it out": got
+            != got,
+            "this is the accuracy; every class counts as much as every other": sum(
+                h for h, _, _ in found
+            )
+            / rows,
+            "this is a mean of the ranks' scores; F1 is no mean over rows or ranks: "
+            "sum counts, then divide": any_of(means),
+            "a class that is neither guessed nor any row's counts as 0 here: leave it "
+            "out": sum(value or 0 for value in scores) / classes,
+            "only a class that is neither guessed nor any row's is left out; one that "
+            "is never hit has an F1 of 0, and counts": any_of(some),
+            "this is the F1 of two means; take the F1 of each class, then the "
+            "mean": any_of(of_halves),
+            "this is precision or recall alone": any_of(sum(halves, [])),
+            "each class counts once, however many rows it has": sum(
+                n * (value or 0) for value, (_, _, n) in zip(scores, found)
+            )
+            / rows,
+        },
+        1e-6,
+    )
+
+
+def _near(got, wanted):
+    return close(got, wanted, 1e-6)  # it may be in float32

@@ -1,9 +1,5 @@
 """Wrong answers to problem set 3: {exercise: (cell, {hint: changes})}."""
 
-SHARDS = (
-    "X_shards, y_shards = [[t[r * m:(r + 1) * m] for r in range(k)] for t in (X, y)]"
-)
-
 WRONG = {
     "ps3/plan": (
         """
@@ -31,100 +27,157 @@ def plan(examples, batch_size, world_size, lr, keep):
             "the last minibatch may be short": {"STEPS": "examples // whole"},
         },
     ),
-    "ps3/learning_rate": (
+    "ps3/translate": (
         """
-def learning_rate(step, base_lr, world_size, warmup_steps):
-    b, k, w = base_lr, world_size, warmup_steps
-    if <<OVER: step >= w>>:
-        return k * b
-    return <<WARM: b + (k - 1) * b * step / w>>
+def translate(milestones, examples, before, after):
+    old, new = <<COUNTS: math.ceil(examples / before), math.ceil(examples / after)>>
+    moved = {}
+    <<BEGIN: pass>>
+    for step, factor in <<WALK: milestones>>:
+        epoch, rest = divmod(step, old)
+        place = <<PLACE: epoch * new + <<ROUND: math.ceil>>(rest * before / after)>>
+        <<PUT: moved[place] = factor>>
+    return <<RESULT: list(moved.items())>>
 """,
         {
-            "step 0 takes base_lr": {"WARM": "k * b * step / w"},
-            "this is one step ahead": {"WARM": "b + (k - 1) * b * (step + 1) / w"},
-            "there is no warm-up": {"OVER": "True"},
-            "it goes on growing": {"OVER": "w == 0"},
+            "these steps are the old ones": {"PLACE": "step"},
+            "the rate may not change early": {"ROUND": "int"},
+            "compare with the examples seen before": {
+                "PLACE": "0; steps = [after] * (new - 1) + [examples - after * (new - 1)]\n"
+                "        while (sum(steps) * (place // new) + sum(steps[:place % new + 1])\n"
+                "               < epoch * examples + rest * before):\n"
+                "            place += 1"
+            },
+            "an epoch's last minibatch may be short": {
+                "COUNTS": "examples // before, examples // after"
+            },
+            "a short minibatch was counted": {
+                "PLACE": "math.ceil((epoch * examples + rest * before) / after)"
+            },
+            "two milestones came to one step": {
+                "BEGIN": "moved = []",
+                "PUT": "moved.append((place, factor))",
+                "RESULT": "moved",
+            },
+            "the earlier of two milestones": {"PUT": "moved.setdefault(place, factor)"},
+            "the factors stay": {"PUT": "moved[place] = factor * after / before"},
+            "this has to stay": {
+                "WALK": "[milestones.pop(0) for _ in list(milestones)]"
+            },
         },
     ),
-    "ps3/shard_indices": (
+    "ps3/warmup": (
         """
-import random
-def shard_indices(n, world_size, rank, seed, epoch):
-    generator = torch.Generator().manual_seed(<<SEED: seed + epoch>>)
-    order = <<ORDER: torch.randperm(n, generator=generator).tolist()>>
+class Warmup:
+    state = {"seen": 0}
+
+    def __init__(self, base_lr, world_size, warmup):
+        self.lr, self.k, self.warmup = base_lr, world_size, warmup
+        <<OWN: self.state = {"seen": 0}>>
+
+    def step(self, rows):
+        <<EARLY: pass>>
+        seen, w = self.state["seen"], self.warmup
+        <<COUNT: self.state["seen"] += rows>>
+        way = <<WAY: min(1, seen / w) if w else 1>>
+        return <<RATE: self.lr * self.k * (0.1 + 0.9 * way)>>
+
+    def state_dict(self):
+        return <<SAVE: dict(self.state)>>
+
+    def load_state_dict(self, state):
+        <<LOAD: self.state = dict(state)>>
+""",
+        {
+            "the warm-up begins again": {"LOAD": "pass"},
+            "the old run's settings": {
+                "SAVE": "{**self.__dict__, 'state': dict(self.state)}",
+                "LOAD": "self.__dict__.update(state)",
+            },
+            "this counts steps": {
+                "COUNT": "self.state['seen'] += 1",
+                "WAY": "min(1, seen * rows / w) if w else 1",
+            },
+            "this is one step ahead": {
+                "EARLY": "self.state['seen'] += rows",
+                "COUNT": "pass",
+            },
+            "`rows` are those of all": {"COUNT": "self.state['seen'] += rows * self.k"},
+            "there is no warm-up": {"WAY": "1"},
+            "the warm-up begins at a tenth of the full rate; this": {
+                "RATE": "self.lr * self.k * way"
+            },
+            "the warm-up begins at a tenth of the full rate; base_lr": {
+                "RATE": "self.lr * (1 + (self.k - 1) * way)"
+            },
+            "it goes on growing": {"WAY": "seen / w if w else 1"},
+            "the dict goes on with the run": {"SAVE": "self.state"},
+            "a new run begins at 0": {
+                "OWN": "pass",
+                "LOAD": "self.state.update(state)",
+            },
+        },
+    ),
+    "ps3/f1": (
+        """
+def count(guesses, labels, classes):
+    <<BEFORE: pass>>
+    hits = guesses[guesses == labels]
+    return <<RESULT: torch.stack([
+        torch.bincount(part, minlength=<<LENGTH: classes>>)
+        for part in (hits, guesses, labels)])>>
+
+def f1(counts):
+    hits, guessed, rows = <<SUMS: counts.clone()>>
     <<AFTER: pass>>
-    return <<DEAL: order[rank::world_size]>>
+    there = <<THERE: guessed + rows > 0>>
+    of_class = <<OFCLASS: 2 * hits / <<WHOLE: (guessed + rows)>>>>
+    return <<SCORE: of_class[there].mean().item()>>
 """,
         {
-            "rows are repeated so that all ranks": {
-                "AFTER": "order = (order * world_size)[:-(-n // world_size) * world_size]"
+            "requires_grad was switched": {
+                "RESULT": "torch.stack([torch.bincount(part, minlength=classes) "
+                "for part in (hits, guesses, labels)]).double()",
+                "SUMS": "counts.requires_grad_()",
             },
-            "n // world_size": {
-                "AFTER": "order = order[:n // world_size * world_size]"
+            "these are rows": {"RESULT": "torch.stack([guesses, labels])"},
+            "only tensors of one shape": {
+                "RESULT": "torch.stack([torch.tensor([sum(part.tolist().count(c) for part in "
+                "parts) for c in range(int(max([*guesses, *labels], default=-1)) + 1)]) "
+                "for parts in ((hits,), (guesses,), (labels,))])"
             },
-            "sizes may differ by one": {
-                "AFTER": "m = -(-n // world_size)",
-                "DEAL": "order[rank * m:(rank + 1) * m]",
+            "a class that is neither guessed nor any row's is 0 / 0": {
+                "SCORE": "of_class.mean().item()"
             },
-            "ranks shuffle differently": {"SEED": "seed + epoch + rank"},
-            "the rows are in order": {"DEAL": "sorted(order[rank::world_size])"},
-            "the seed is not used": {"SEED": "epoch"},
-            "seed * epoch is 0": {"SEED": "seed * epoch"},
-            "epoch is not used": {"SEED": "seed"},
-            "rows stay together": {
-                "ORDER": "list(range(rank, n, world_size))",
-                "AFTER": "random.Random(seed + epoch).shuffle(order)",
-                "DEAL": "order",
+            "this is the accuracy": {"SCORE": "(hits.sum() / rows.sum()).item()"},
+            "this is a mean of the ranks' scores": {
+                "RESULT": "torch.tensor([0., 0.]) if not len(labels) else torch.tensor(["
+                "mean_f1(guesses, labels, classes), 1.])\n\n"
+                "def mean_f1(guesses, labels, classes):\n"
+                "    rows = [torch.bincount(part, minlength=classes) for part in "
+                "(guesses[guesses == labels], guesses, labels)]\n"
+                "    return (2 * rows[0] / (rows[1] + rows[2])).nanmean()",
+                "SUMS": "counts.repeat(2)[:3]",
+                "SCORE": "(counts[0] / counts[1]).item()",
             },
-            "torch.manual_seed, random.seed": {
-                "ORDER": "torch.manual_seed(seed + epoch) and torch.randperm(n).tolist()"
+            "a class that is neither guessed nor any row's counts as 0": {
+                "WHOLE": "(guessed + rows).clamp(min=1)",
+                "SCORE": "of_class.mean().item()",
             },
-        },
-    ),
-    "ps3/evaluate_accuracy": (
-        """
-@torch.no_grad()
-def evaluate_accuracy(device_params, data, devices):
-    correct = total = 0
-    k = len(devices)
-    for X, y in data:
-        m = -(-len(X) // k)
-        <<CUT: X_shards, y_shards = [[t[r * m:(r + 1) * m] for r in range(k)] for t in (X, y)]>>
-        for r in range(k):
-            scores = <<FORWARD: lenet(X_shards[r].to(devices[r]), device_params[r])>>
-            hits = scores.argmax(dim=1) == y_shards[r].to(devices[r])
-            <<COUNT: correct += int(hits.sum())>>
-        total += <<ROWS: len(y)>>
-    return correct / total
-""",
-        {
-            "the accuracy of no rows": {
-                "COUNT": "correct += float(hits.double().mean())",
-                "ROWS": "k",
+            "only a class that is neither": {"THERE": "(guessed > 0) & (rows > 0)"},
+            "this is the F1 of two means": {
+                "AFTER": "p, r = [(hits / part.clamp(min=1))[guessed + rows > 0].mean() "
+                "for part in (guessed, rows)]",
+                "SCORE": "(2 * p * r / (p + r)).item()",
             },
-            "rows are counted more than once": {
-                "CUT": "i = torch.arange(m * k) % len(X); "
-                + SHARDS.replace("t[r * m:(r + 1) * m]", "t[i][r * m:(r + 1) * m]"),
-                "ROWS": "m * k",
+            "this is precision or recall": {"OFCLASS": "(hits / guessed.clamp(min=1))"},
+            "each class counts once": {
+                "SCORE": "((of_class * rows)[there].sum() / rows.sum()).item()"
             },
-            "rows are left out": {"CUT": "m = max(1, len(X) // k); " + SHARDS},
-            "this is a mean of accuracies": {
-                "COUNT": "correct += int(hits.sum()) / len(y)",
-                "ROWS": "1",
-            },
-            "other weights": {
-                "FORWARD": "lenet(X_shards[r], [p.clone() for p in device_params[r]])"
-            },
-            "every device works on the whole minibatch": {
-                "CUT": "X_shards, y_shards = [X] * k, [y] * k",
-                "ROWS": "len(y) * k",
-            },
-            "each minibatch is to be cut": {
-                "CUT": "s = total // len(y) % k; X_shards, y_shards = [[t if r == s else t[:0] "
-                "for r in range(k)] for t in (X, y)]"
-            },
-            "move each shard to its replica's device": {
-                "FORWARD": "lenet(X_shards[r], device_params[r])"
+            "this has to stay": {
+                "SUMS": "counts",
+                "AFTER": "hits *= 2",
+                "OFCLASS": "hits / (guessed + rows)",
             },
         },
     ),
