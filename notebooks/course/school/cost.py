@@ -6,7 +6,8 @@ from course.school.checks import about, exercise, numbers
 @exercise("count_price_look/allreduce")
 def allreduce(random, allreduce):
     """Ask for the seconds of some rings."""
-    for size, n, a, b in (10, 4, 0.5, 4), (1000, 3, 2, 8), (7, 2, 0.25, 10):
+    drawn = random.randint(1, 99), random.randint(2, 9), 0.5, 4
+    for size, n, a, b in (10, 4, 0.5, 4), (1000, 3, 2, 8), (7, 2, 0.25, 10), drawn:
         right, uncut = _ring(size, n, a, b), _ring(size * n, n, a, b)
         say = about(f"size {size}, ranks {n}, alpha {a}, bandwidth {b}")
         yield say(
@@ -20,6 +21,8 @@ def allreduce(random, allreduce):
                 "alpha is paid in every round, not once": a + _ring(size, n, 0, b),
                 "a message costs alpha, too": _ring(size, n, 0, b),
                 "a ring of N ranks has 2 (N - 1) rounds": 2 * n * (a + size / n / b),
+                "in a round all ranks send at the same time: it takes as long as one "
+                "message": n * right,
             },
         )
 
@@ -28,9 +31,13 @@ def allreduce(random, allreduce):
 def two_levels(random, two_levels):
     """Ask for the seconds of nodes, where each link differs."""
     fast, slow = (0.25, 16), (1.5, 2)
-    for size, m, g in (24, 4, 8), (60, 3, 2), (7, 16, 4):
+    drawn = tuple(random.randint(2, most) for most in (99, 9, 8))
+    for size, m, g in (24, 4, 8), (60, 3, 2), (7, 16, 4), drawn:
         inside, between = _ring(size, g, *fast), _ring(size, m, *slow)
         twice = 2 * inside + between
+        a, b = slow
+        by_turns = inside + g * _ring(size / g, m, *slow)
+        uncut = inside + _ring(size, m, a, b / g)
         say = about(f"size {size}, {m} nodes of {g}, inside {fast}, between {slow}")
         yield say(
             "seconds",
@@ -40,6 +47,10 @@ def two_levels(random, two_levels):
                 "all rings of a node share its link: it carries the bytes of all of "
                 "them": inside + _ring(size / g, m, *slow),
                 "a ring over all GPUs is one level": _ring(size, m * g, *slow),
+                "each ring between nodes has 1 / each of the link, and 1 / each of the "
+                "bytes as well: the two cancel": uncut,
+                "the rings of a node run at the same time: in a round alpha is paid "
+                "once": by_turns,
                 "half of the inner ring comes first, half last: pay for it once": twice,
                 "the links have changed places: `inside` joins the GPUs of a "
                 "node": _ring(size, g, *slow) + _ring(size, m, *fast),
@@ -52,21 +63,36 @@ def _ring(size, n, alpha, bandwidth):
     return 2 * (n - 1) * (alpha + size / n / bandwidth)
 
 
-@exercise(
-    "count_price_look/sends",
-    cases=[(1, 2, 8, 4, 1, 4), (2, 3, 9, 1, 1, 2), (3, 6, 9, 3, 2, 1)],
-)
-def sends(random, sends, *, f, w, size, k, a, b):
-    """Ask when each bucket travels, on a slow wire and on a fast one."""
+@exercise("count_price_look/sends")
+def sends(random, sends):
+    """Ask on slow wires, with one bucket, on a fast wire, and on one that is drawn."""
+    k, b = random.randint(3, 6), random.choice([1, 2, 4])
+    f, w, parts = (random.randint(1, most) for most in (9, 30, 4))
+    drawn = f, w, parts * k, k, 0.25, b
+    for case in (
+        (1, 2, 8, 4, 1, 4),
+        (2, 3, 9, 1, 1, 2),
+        (3, 6, 9, 3, 2, 1),
+        (1, 6, 8, 4, 0.25, 4),
+        drawn,
+    ):
+        yield from _sends_on_a_wire(sends, *case)
+
+
+def _sends_on_a_wire(sends, f, w, size, k, a, b):
+    """Ask when each of k buckets travels."""
 
     def price(part):
         return a + part / b
 
-    def times(long, first=1, late=False, one=True, f=f):  # with defaults: mistakes
+    # what has a default is a mistake
+    def times(long, first=1, late=False, one=True, waits=True, f=f):
         free, bars = 0, []
         for i in range(k):
             full = f + w * (1 if late else (i + first) / k)
-            start = max(full, free) if one else full
+            start = full
+            if one and bars:
+                start = max(full, free) if waits else free
             free = start + long
             bars.append([start, free])
         return bars
@@ -82,6 +108,8 @@ def sends(random, sends, *, f, w, size, k, a, b):
             "all wait for the end of backward: a bucket leaves when it is full": k > 1
             and times(long, late=True),
             "these travel at the same time: there is one wire": times(long, one=False),
+            "a bucket leaves before it is full: it starts at the later of two times, "
+            "when it is full, and when the wire is free": times(long, waits=False),
             "the first is full after 1 / B of backward": times(long, first=0),
             "the clock starts with forward": times(long, f=0),
             "every bucket sends all bytes: divide the size": times(price(size)),

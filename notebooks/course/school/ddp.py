@@ -13,7 +13,14 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from course.school.checks import about, close, exercise, so_many
 from course.school.draws import rand
-from course.school.linear import averaged, draw_batch, draw_batches, draw_layer, layer
+from course.school.linear import (
+    averaged,
+    draw_batch,
+    draw_batches,
+    draw_layer,
+    gradients,
+    layer,
+)
 from course.school.ranks import WAITED, attempt, calls_of_collectives, failed
 
 LONGER = 20  # their first optimizer imports torch's compiler
@@ -30,12 +37,13 @@ def ddp_by_hand(random, MyDDP, *, k):
         params = list(module.parameters())
         model = MyDDP(module)
         begun = parameters_to_vector(params)
-        for _ in range(2):
-            module.zero_grad()
+        for step in range(2):
+            module.zero_grad(set_to_none=step == 0)
+            before = [p.grad for p in params]  # tensors in the second step
             with calls_of_collectives() as calls:
                 model(X[rank]).square().sum().backward()
             steps.append(([list(calls)], _flat_gradient(module)))
-        return begun, steps
+        return begun, steps, torch.cat([grad.flatten() for grad in before])
 
     results, error = attempt(work, k)
     yield failed(
@@ -44,12 +52,15 @@ def ddp_by_hand(random, MyDDP, *, k):
         "gradients on every rank",
         {
             "`finish` ran in the first hook, before other gradients came: hand "
-            "over the function, queue_callback(self.finish)": "'NoneType'|callback",
+            "over the function, queue_callback(self.finish)": "'NoneType' object has "
+            "no attribute|callback",
+            "all_reduce returns None: it writes into the tensor that it is "
+            "handed": "operand.*'NoneType'",
             "all ranks must call the same collectives: broadcast stands on those "
             "that receive, too": WAITED,
         },
     )
-    say, (begun, steps) = about(so_many(k, "rank")), zip(*results)
+    say, (begun, steps, in_place) = about(so_many(k, "rank")), zip(*results)
     changed = not close(begun[0], starts[0].tolist())
     yield say(
         "the weights on each rank when they are wrapped",
@@ -68,6 +79,15 @@ def ddp_by_hand(random, MyDDP, *, k):
     for step, found in enumerate(zip(*steps)):
         sent, grads = zip(*found)
         yield from _averaged(say, step, sent[0], grads, own)
+    yield say(
+        "the tensors that were each p.grad before backward 2",
+        in_place,
+        [sum(own) / k] * k,
+        {
+            "each p.grad is another tensor now, and who holds the old one sees no "
+            "mean: write into it, with copy_": True
+        },
+    )
 
 
 def _two_layers(start):
@@ -132,7 +152,13 @@ def send_full(random, send_full):
             send_full(buckets, p)
             seen.append(list(log))
         right, eager = _sent(groups, order)
+        backwards = [
+            [len(groups) - 1 - i for i in sent]
+            for sent in _sent(groups[::-1], order)[0]
+        ]
+        at_the_end = [[]] * (len(order) - 1) + [list(range(len(groups)))]
         twice = any(len(set(sent)) < len(sent) for sent in seen)
+        stays = all(len(sent) <= len(full) for sent, full in zip(seen, right))
         say = about(f"buckets of {groups}; they get ready in the order {order}")
         yield say(
             "gradients that are missing at the end",
@@ -146,12 +172,16 @@ def send_full(random, send_full):
             right,
             {
                 "nothing is sent: call bucket.send()": [[]] * len(order),
+                "all are sent with the last gradient: a bucket leaves as soon as it "
+                "and those before it are full": at_the_end,
                 "these go as they fill up. Another rank fills them in another order: "
                 "stop at the first bucket that is not full": eager,
+                "these begin at the end of the list: it has the buckets in the order "
+                "in which they are sent": backwards,
                 "a bucket was sent twice: its `work` is None only before it is "
                 "sent": twice,
                 "a bucket that was full early stays behind: when an earlier one is "
-                "sent, look at the next ones, too": True,
+                "sent, look at the next ones, too": stays,
             },
         )
 
@@ -195,13 +225,26 @@ def local_sgd(random, local_sgd, *, k, every, steps):
 
     got, error = attempt(work, k, 2 * LONGER)
     given = f"{so_many(k, 'rank')}, {steps} batches each, every = {every}"
-    yield failed(given, error, "trained weights on every rank")
+    yield failed(
+        given,
+        error,
+        "trained weights on every rank",
+        {
+            "autograd watches the weights: write their mean into them under "
+            "torch.no_grad()": "leaf Variable that requires grad"
+        },
+    )
 
     def after(due):
         return averaged([start] * k, batches, lr, due)
 
-    right = after(lambda i: i % every == 0)
-    early = after(lambda i: i % every == 1)
+    def due_at(i):
+        return i % every == 0
+
+    def slip(*how):
+        return _local([start] * k, batches, lr, due_at, *how)
+
+    right, early = after(due_at), after(lambda i: i % every == 1)
     yield about(given)(
         "the weights on each rank",
         got,
@@ -212,11 +255,45 @@ def local_sgd(random, local_sgd, *, k, every, steps):
             "nothing is averaged: replace the weights by their mean when it is "
             "due": after(lambda i: False),
             "steps are counted from 1: the first average is after step `every`": early,
-            "in each step: clear old gradients, go backward, step; when it is due, "
-            "replace each weight by its sum over ranks, divided by their "
-            "number": True,
+            "gradients are averaged where weights should be: a rank's weights are "
+            "never replaced": slip("gradients"),
+            "this is the sum of the ranks' weights: divide it by their number": slip(
+                "sum"
+            ),
+            "gradients of earlier batches are still in .grad: clear them in each "
+            "step": slip("kept", start[0]),
+            "the optimizer steps only when it is due: a rank takes a step in each "
+            "batch": slip("rare"),
         },
     )
+
+
+def _local(params, batches, lr, due, mistake, stale=0):
+    """Return every rank's parameters after local SGD with a mistake.
+
+    mistake: "gradients" are averaged when due, or the "sum" of weights replaces them,
+    or gradients are "kept", beside a `stale` one of the weight, or steps are "rare".
+    """
+    kept = [[stale + 0 * p[0], 0 * p[1]] for p in params]
+    for i, rows in enumerate(zip(*batches), 1):
+        grads = []
+        for own, batch, old in zip(params, rows, kept):
+            new = gradients(own, [batch])
+            if mistake == "kept" or mistake == "rare" and not due(i - 1):
+                new = [a + b for a, b in zip(old, new)]
+            grads.append(new)
+        kept = grads
+        if mistake == "gradients" and due(i):
+            grads = [[sum(same) / len(params) for same in zip(*grads)]] * len(params)
+        if mistake != "rare" or due(i):
+            params = [
+                [p - lr * grad for p, grad in zip(own, new)]
+                for own, new in zip(params, grads)
+            ]
+        if due(i) and mistake != "gradients":
+            share = 1 if mistake == "sum" else len(params)
+            params = [[sum(same) / share for same in zip(*params)]] * len(params)
+    return params
 
 
 @exercise("is_it_correct/one_step_test", seconds=90)

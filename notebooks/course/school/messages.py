@@ -10,17 +10,22 @@ from course.school.draws import describe, rand, summed
 from course.school.ranks import (
     COLLECTIVES,
     WAITED,
+    Roll,
     attempt,
     calls_of_collectives,
     failed,
 )
 
 
-@exercise("processes/exchange")
+@exercise("processes/exchange", seconds=60)
 def exchange(random, exchange):
-    """Let two ranks exchange tensors of several shapes, one after the other."""
+    """Let two ranks exchange tensors of several shapes, one after the other.
+
+    Who goes first must be settled in any pair: also without rank 0, also if both are
+    even.
+    """
     shapes = [(3,), (), (2, random.randint(2, 4)), (random.randint(2**18, 2**19),)]
-    for k, pair in (2, [0, 1]), (3, [2, random.randint(0, 1)]):
+    for k, pair in (2, [0, 1]), (3, [2, 1]), (3, [2, 0]):
         yield from _exchange_shapes(random, exchange, k, pair, shapes)
 
 
@@ -48,13 +53,16 @@ def _exchange_shapes(random, exchange, k, pair, shapes):
         "the other's tensor on both",
         {
             "both ranks wait in send, which ends when the other receives: let one "
-            "of them receive first, or start with "
-            "isend": r"in i?send\b.*in i?send\b",
+            "of them receive first, or start with isend. (An irecv counts as well, if "
+            "what it returns is kept and waited for.)": r"in i?send\b.*in i?send\b",
             "both ranks wait for a message that nobody has sent: one of them must "
-            "send first; and what isend returns must be kept, and waited for: a "
-            "message that nobody holds is not "
+            "send first, whichever two they are; and what isend returns must be kept, "
+            "and waited for: a message that nobody holds is not "
             "sent": r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)",
-            "`other` says which rank it is, and only these two ranks take part": ".",
+            "gloo ends a rank whose tensor is not as large as what comes: receive into "
+            "torch.empty_like(tensor)": "SIGABRT",
+            "`other` says which rank it is, and only these two ranks take "
+            "part": "waiting",
         },
     )
     for number, (shape, tensors) in enumerate(zip(shapes, held)):
@@ -140,24 +148,34 @@ def any_rank(random, any_rank, *, k, as_tensors):
     def work():
         flags = [case[dist.get_rank()] for case in asked]
         handed = [torch.tensor(flag) if as_tensors else flag for flag in flags]
-        return [numbers(any_rank(flag)) for flag in handed]
+        found = []
+        with Roll() as roll:
+            for flag in handed:
+                answer = roll.call(any_rank, flag)
+                found.append([answer, roll.absent, len(roll.seen)])
+        return list(zip(*found))
 
     results, error = attempt(work, k)
     kind = "tensors such as loss.isnan()" if as_tensors else "True or False"
     given = f"{so_many(k, 'rank')}, asked {len(asked)} times; the flags are {kind}"
-    yield failed(
-        given,
-        error,
-        "an answer on every rank",
+    yield failed(given, error, "an answer on every rank")
+    say = about(f"{given}: {asked}")
+    answers, absent, calls = (list(zip(*lists)) for lists in zip(*results))
+    yield say(
+        "ranks that did not come to a collective, each time",
+        list(map(max, absent)),
+        [0] * len(asked),
         {
-            "all ranks must call the same collective, also a rank whose flag is "
-            "False": WAITED
+            "a collective is for all ranks: call it also on a rank whose flag is "
+            "False": True
         },
     )
-    yield _agreed(about(f"{given}: {asked}"), list(zip(*results)), asked)
+    yield _agreed(say, answers, asked, calls)
 
 
-def _agreed(say, answers, asked):
+def _agreed(say, answers, asked, calls):
+    """Compare the answers. calls: how many collectives each rank called each time."""
+
     def all_say(answer):
         return [[answer(flags)] * len(flags) for flags in asked]
 
@@ -173,10 +191,18 @@ def _agreed(say, answers, asked):
             "return the answer, on every rank": None in found[0],
             "a list is true, whatever is in it: any(...) of it is the "
             "answer": isinstance(found[0][0], list),
+            "this is always False: all_reduce returns nothing, it writes into the "
+            "tensor that it is handed": all_say(lambda flags: False),
+            "this is True if exactly one says so: after a sum look whether it is above "
+            "0": all_say(lambda flags: sum(flags) == 1),
             "this is rank 0's flag: ask all ranks": all_say(lambda flags: flags[0]),
             "only rank 0 has the answer: all_reduce gives it to all": [
                 [any(flags), *flags[1:]] for flags in asked
             ],
+            "the ranks have talked, but this is each rank's own flag: read the tensor "
+            "that the collective wrote into, with async_op=True after wait()": asked
+            if min(map(min, calls))
+            else False,
             "this is each rank's own flag: ask the others, too": asked,
             "this is True only if all ranks say so: one is enough": all_say(all),
         },

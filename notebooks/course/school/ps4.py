@@ -3,9 +3,10 @@
 The truth is one device, on minibatches that nobody split.
 """
 
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -144,7 +145,7 @@ def _train(case, before, wrap, after):
                     raise InterruptedError  # what ends a block half-way
                 raise RuntimeError("no_sync must let an error out of its block")
         loss = _loss(model, *last, step.rows, case.k)
-        with calls_of_collectives(names=SENT) as seen:
+        with calls_of_collectives(names=SENT) as seen, _overlap() as waits:
             loss.backward()
             after(module, *step.arguments)
         with torch.no_grad():  # torch's SGD would import its compiler in each rank
@@ -152,8 +153,43 @@ def _train(case, before, wrap, after):
                 if p.grad is not None:
                     p -= case.lr * p.grad
                     p.grad = None
-        steps.append((quiet, seen, _state(module)))
+        steps.append((quiet, seen, waits, _state(module)))
     return start, steps
+
+
+class _Handle:
+    """Stand for what an asynchronous all-reduce returns; note its first use."""
+
+    def __init__(self, handle, note):
+        self._handle, self._note = handle, note
+
+    def __getattr__(self, name):
+        self._note(self)
+        return getattr(self._handle, name)
+
+
+@contextmanager
+def _overlap():
+    """Yield a dict, which counts the all-reduces that backward has to wait for.
+
+    at once: those that are not asynchronous. early: those whose handle is used before
+    the last one has begun. never: those whose handle is not used.
+    """
+    waits, handles, used = {"at once": 0, "early": 0, "never": 0}, [], []
+    all_reduce = dist.all_reduce
+
+    def noted(*args, **kwargs):
+        waits["early"] = len(used)
+        handle = all_reduce(*args, **kwargs)
+        if handle is None:
+            waits["at once"] += 1
+            return None
+        handles.append(_Handle(handle, lambda one: one in used or used.append(one)))
+        return handles[-1]
+
+    with patch.object(dist, "all_reduce", noted):
+        yield waits
+    waits["never"] = len(handles) - len(used)
 
 
 @exercise("ps4/start_equal", points=3, seconds=60)
@@ -166,7 +202,7 @@ def start_equal(random, start_equal):
         yield from _compare_training(case, before=start_equal)
 
 
-@exercise("ps4/average_gradients", points=4, seconds=60)
+@exercise("ps4/average_gradients", points=3, seconds=60)
 def average_gradients(random, average_gradients):
     """Train on every rank's own rows; average after each backward."""
     for case in _draw(random, spare=True):
@@ -177,26 +213,26 @@ def average_gradients(random, average_gradients):
 def average_in_buckets(random, average_in_buckets):
     """Train as above, with another size of bucket in each step."""
     for case in _draw(random, spare=True):
-        # each alone; exactly full; with room left; exactly full; one for all
+        # each alone; exactly full; more than full; exactly full, then less; all in one
         for step, count in zip(
             case.steps,
             [
-                random.randint(8, 13),
+                random.randint(1, 2),
                 19,
-                random.randint(57, 67),
-                56,
-                random.randint(147, 999),
+                random.randint(50, 67),
+                43,
+                random.randint(148, 999),
             ],
         ):
             step.arguments = [8 * count]
         yield from _compare_training(case, _in_buckets, after=average_in_buckets)
 
 
-@exercise("ps4/average_in_hooks", points=3, seconds=60)
+@exercise("ps4/average_in_hooks", points=4, seconds=60)
 def average_in_hooks(random, average_in_hooks):
     """Train as above; only before the first step is the answer called."""
     for case in _draw(random):
-        yield from _compare_training(case, _one_each, before=average_in_hooks)
+        yield from _compare_training(case, _overlapping, before=average_in_hooks)
 
 
 def supply():
@@ -232,7 +268,9 @@ def _compare_training(
         "weights from every rank",
         {
             "a parameter has gradient None on a rank whose rows did not use it: that "
-            "counts as zero": "'NoneType'",
+            "counts as zero": case.spare and "'NoneType'",
+            "all_reduce returns a handle with async_op=True, else None: it writes into "
+            "the tensor that it is handed": "'wait'|operand.*'NoneType'",
             "all ranks must call the same collectives in the same order, also those "
             "that receive, and those whose gradient is None": case.k > 1 and WAITED,
         },
@@ -254,8 +292,8 @@ def _compare_training(
         if check_messages:
             for rank, (_, steps) in enumerate(ranks):
                 say = about(f"rank {rank} of {case.k}, step {number + 1}")
-                quiet, seen, _ = steps[number]
-                yield from check_messages(say, case, step, quiet, seen)
+                quiet, seen, waits, _ = steps[number]
+                yield from check_messages(say, case, step, quiet, seen, waits)
         rows = []
         for shard in step.shards:  # a shard: one (X, y) for each backward
             rows.append(sum(len(X) for X, _ in shard))
@@ -265,13 +303,17 @@ def _compare_training(
                 f"{case.lr:.3f}; step {number + 1}"
             ),
             case.lr,
-            [steps[number][2] for _, steps in ranks],
+            len(step.shards[0]),
+            [steps[number][3] for _, steps in ranks],
             *truth,
         )
 
 
 def _alone(case):
-    """Yield for each step: the state before, each rank's gradients, the state after."""
+    """Yield for each step the state before, each rank's gradients, the state after.
+
+    Of the gradients there are two lists: of all backwards, and of the newest one.
+    """
     module = Network(case.seeds[0], case.spare)
     for step in case.steps:
         before = _state(module)
@@ -279,11 +321,14 @@ def _alone(case):
             _grads(module, *map(torch.cat, zip(*shard)), step.rows, case.k)
             for shard in step.shards
         ]
+        newest = [
+            _grads(module, *shard[-1], step.rows, case.k) for shard in step.shards
+        ]
         whole = _grads(module, *step.whole, len(step.whole[0]), 1)
         with torch.no_grad():
             for name, p in module.named_parameters():
                 p -= case.lr * whole[name].view(p.shape)
-        yield before, own, _state(module)
+        yield before, own, newest, _state(module)
 
 
 def _grads(module, X, y, rows, k):
@@ -296,7 +341,7 @@ def _grads(module, X, y, rows, k):
     return grads | {name: grad.flatten() for name, grad in zip(wanting, found)}
 
 
-def _one_each(say, case, step, quiet, sent):
+def _one_each(say, case, step, quiet, sent, waits):
     """Compare with an all-reduce for each parameter, and none in no_sync."""
     yield say(
         "numbers in each all-reduce in no_sync",
@@ -317,6 +362,9 @@ def _one_each(say, case, step, quiet, sent):
             "a no_sync block that ended in an error before this step is still in "
             "force: use try and finally": step.interrupted,
             UNNAMED: [],
+            "this is one message for all: here each parameter has its own": [
+                sum(wanted)
+            ],
             "36 is the tied weight: two layers share one parameter, which is sent "
             "once": got.count(36) == 2 and len(got) == len(wanted) + 1,
             "all hooks reduce the same parameter: use the hook's argument": len(got)
@@ -328,7 +376,32 @@ def _one_each(say, case, step, quiet, sent):
     )
 
 
-def _in_buckets(say, case, step, quiet, sent):
+def _overlapping(say, case, step, quiet, sent, waits):
+    """Compare with an all-reduce for each parameter that backward does not wait for."""
+    yield from _one_each(say, case, step, quiet, sent, waits)
+    yield say(
+        "all-reduces for which backward stands still",
+        waits["at once"] + waits["early"],
+        0,
+        {
+            "a call without async_op=True returns when the sum is there: backward "
+            "waits": waits["at once"] > 0,
+            "some handles are waited for while backward still has gradients to send: "
+            "wait when it is over, in a function for queue_callback": True,
+        },
+    )
+    yield say(
+        "all-reduces that nobody waits for",
+        waits["never"],
+        0,
+        {
+            "an asynchronous call returns at once: keep its handle, and wait() for it "
+            "before backward returns": True
+        },
+    )
+
+
+def _in_buckets(say, case, step, quiet, sent, waits):
     """Compare with an all-reduce for each bucket, the last layer's first."""
     (cap,) = step.arguments
     numels = list(case.sizes.values())[::-1]
@@ -342,45 +415,62 @@ def _in_buckets(say, case, step, quiet, sent):
             UNNAMED: [],
             "the last parameter's gradient is packed first": _pack(numels[::-1], cap),
             "the last bucket has to be sent too, full or not": wanted[:-1],
-            "exactly so many bytes still fit": _pack(numels, cap - 1),
+            "a bucket that holds exactly so many bytes is full": _pack(numels, cap + 1),
             "bucket_bytes counts bytes: a number has 8": _pack(numels, cap * 8),
+            "a gradient that does not fit belongs to the bucket all the same: this is "
+            "closed when it holds bucket_bytes or more, not before": _pack_at_most(
+                numels, cap
+            ),
         },
     )
 
 
 def _pack(numels, cap):
-    """Return how many numbers each bucket holds."""
-    buckets, room = [], 0
+    """Return how many numbers each bucket holds; it is closed with `cap` bytes."""
+    buckets = [0]
     for numel in numels:
-        if room < numel:
+        if 8 * buckets[-1] >= cap:
             buckets.append(0)
-            room = cap / 8
         buckets[-1] += numel
-        room -= numel
     return buckets
 
 
-def _compare_weights(say, lr, ranks, before, own, after):
+def _pack_at_most(numels, cap):
+    """Return the same for buckets that never hold more, if a gradient is not larger."""
+    buckets = [0]
+    for numel in numels:
+        if buckets[-1] and 8 * (buckets[-1] + numel) > cap:
+            buckets.append(0)
+        buckets[-1] += numel
+    return buckets
+
+
+def _compare_weights(say, lr, backwards, ranks, before, own, newest, after):
     """Yield how the ranks' weights are not those `after` the step of one device."""
-    k = len(ranks)
     for name, wanted in after.items():
-        yield from _compare_parameter(say, lr, ranks, before, own, name, wanted, k)
+        grads, new = ([part[name] for part in parts] for parts in (own, newest))
+        start, mine = before[name], [state[name] for state in ranks]
+        yield _compare_parameter(
+            partial(say, f"{name} on every rank", mine, [wanted] * len(ranks)),
+            lr,
+            backwards,
+            start,
+            grads,
+            new,
+        )
 
 
-def _compare_parameter(say, lr, ranks, before, own, name, wanted, k):
+def _compare_parameter(compare, lr, backwards, start, grads, newest):
     """Compare one parameter: see `_compare_weights`."""
-    start, mine = before[name], [state[name] for state in ranks]
-    grads = [part[name] for part in own]
-    mean = sum(grads) / k
+    k = len(grads)
+    mean, mean_of_newest = sum(grads) / k, sum(newest) / k
     gaps = [mean if grad.any() else 0 * mean for grad in grads]
+    mixed = [grad - new + mean_of_newest for grad, new in zip(grads, newest)]
 
     def stepped(*grads):  # one for all, or one a rank
         return [start - lr * grad for grad in grads] * (k // len(grads))
 
-    yield say(
-        f"{name} on every rank",
-        mine,
-        [wanted] * k,
+    return compare(
         {
             "these have not moved: is p.grad the mean, and p still the parameter "
             "that the optimizer was made with?": stepped(0 * mean),
@@ -388,5 +478,11 @@ def _compare_parameter(say, lr, ranks, before, own, name, wanted, k):
             "where a hook is handed the parameter p": stepped(*grads),
             "the mean has to go to ranks that had no gradient, too": stepped(*gaps),
             "this is the sum over ranks; the mean is wanted": stepped(mean * k),
+            "the gradients of several backwards are divided by their number: they are "
+            "to add up": stepped(mean / backwards),
+            "only the newest gradient was averaged: what has been added up in p.grad "
+            "is each rank's own still": stepped(*mixed),
+            "only the newest gradient is there: what was added up before it "
+            "counts, too": stepped(mean_of_newest),
         },
     )

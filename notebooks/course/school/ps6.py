@@ -14,57 +14,141 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from course.school import linear
-from course.school.checks import about, exercise, numbers, shorten, unequal
-from course.school.draws import rand, tensors
-from course.school.ranks import calls_of_collectives, on_ranks
+from course.school.checks import (
+    about,
+    exercise,
+    numbers,
+    remember,
+    shorten,
+    unequal,
+)
+from course.school.draws import forms, rand, tensors
+from course.school.ranks import Roll, calls_of_collectives, on_ranks
 
 SECONDS = 20  # that all ranks have
 
 
-@exercise("ps6/global_statistics", points=3, seconds=60, cases=[2, 3, 4, 1])
+@exercise("ps6/global_statistics", points=2, seconds=60, cases=[2, 3, 4, 1])
 def global_statistics(random, global_statistics, *, k):
     """Ask each rank for the statistics of all rows; count what it sends."""
     features = random.randint(2, 3)
     shards = [rand(random, size, features) for size in _sizes(random, k)]
+    sizes = [len(shard) for shard in shards]
+    say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
+    got = _ask(global_statistics, "global_statistics", shards, say)
+    yield from _came(say, got, shards)
+    yield from _statistics(say, got, shards)
+    if k > 1:
+        yield say(
+            "how often does each communicate?",
+            got["calls"],
+            [1] * k,
+            {"put sums, squares and count into one tensor, and sum that": True},
+        )
+
+
+# around which number rows lie, their dtype, and what rounding does to mean and variance
+AROUND = [
+    (0, torch.float64, 1e-9, 1e-9),
+    (1e4, torch.float32, 1e-6, 1e-2),
+    (1e10, torch.float64, 1e-12, 1e-2),
+]
+
+
+@exercise("ps6/two_round_statistics", points=2, seconds=60, cases=[2, 3, 4, 1])
+def two_round_statistics(random, two_round_statistics, *, k):
+    """Ask for the same of rows around 0, and around numbers with large squares."""
+    features = random.randint(2, 3)
+    drawn = [rand(random, size, features) for size in _sizes(random, k)]
+    for number, dtype, *rounding in AROUND:
+        shards = [(number + rows).to(dtype) for rows in drawn]
+        sizes = [len(shard) for shard in shards]
+        say = about(
+            f"{k} ranks with {sizes} rows in {dtype}, around {number:g}: "
+            f"{shorten(shards, digits=11)}"
+        )
+        got = _ask(two_round_statistics, "two_round_statistics", shards, say)
+        yield from _came(say, got, shards)
+        yield from _statistics(say, got, shards, *rounding, lost=number > 0)
+        if k > 1:
+            yield say(
+                "does each communicate once or twice?",
+                [0 < calls < 3 for calls in got["calls"]],
+                [True] * k,
+                {"put sums and count into one tensor: that is the first round": True},
+            )
+
+
+def _ask(answer, name, shards, say):
+    """Return lists, with an entry for each rank: what it returns, and what it calls."""
 
     def work():
-        with calls_of_collectives() as calls:
-            mean, var = tensors(
-                global_statistics(shards[dist.get_rank()]), 2, "global_statistics"
-            )
-        return mean, var, len(calls)
+        x = shards[dist.get_rank()].clone()
+        same = remember(x=x)
+        with Roll() as roll:
+            both = roll.call(answer, x)
+            calls = len(roll.seen)
+        mean, var = [x, x] if roll.absent else tensors(both, 2, name)
+        form = forms([mean, var])
+        return mean, var, form, list(same(say)), calls, roll.absent
 
-    means, variances, calls = zip(*on_ranks(work, k, SECONDS))
-    sizes, x = [len(shard) for shard in shards], torch.cat(shards)
-    mean, var, of_ranks = x.mean(0), x.var(0, False), [s.mean(0) for s in shards]
-    unbiased = [x.var(0)] * k
-    say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
+    names = "means", "variances", "forms", "changed", "calls", "absent"
+    return dict(zip(names, zip(*on_ranks(work, len(shards), SECONDS))))
+
+
+def _came(say, got, shards):
+    """Compare whether all came to each collective, what they left, and the form."""
+    yield say(
+        "ranks that did not come to a collective",
+        max(got["absent"]),
+        0,
+        {"a collective is for all ranks: call it also on a rank without rows": True},
+    )
+    for messages in got["changed"]:
+        yield from messages
+    yield say(
+        "mean and var on each rank",
+        got["forms"],
+        [forms([shards[0].sum(0)] * 2)] * len(shards),
+    )
+
+
+def _statistics(say, got, shards, of_mean=1e-9, of_var=1e-9, lost=False):
+    """Compare mean and variance on each rank.
+
+    of_mean, of_var: how far rounding may take them. lost: are the squares so large that
+    all digits of the variance are lost, if it is a difference of squares?
+    """
+    k, shards = len(shards), [shard.double() for shard in shards]
+    x, of_ranks = torch.cat(shards), [shard.mean(0) for shard in shards]
+    distances = [(shard - shard.mean(0)).square().sum(0) for shard in shards]
     yield say(
         "the mean on each rank",
-        means,
-        [mean] * k,
+        got["means"],
+        [x.mean(0)] * k,
         {
             "every rank has the mean of its own rows": of_ranks,
             "a mean of means counts a row of a small rank more: add up sums and "
             "counts": [sum(of_ranks) / k] * k,
         },
+        of_mean,
     )
     yield say(
         "the variance on each rank",
-        variances,
-        [var] * k,
+        got["variances"],
+        [x.var(0, False)] * k,
         {
-            "this is the unbiased variance: divide by the rows, not by "
-            "rows - 1": unbiased
+            "this is the unbiased variance: divide by the rows, not by rows - 1": [
+                x.var(0)
+            ]
+            * k,
+            "these are distances from the mean of each rank's own rows: take those "
+            "from the mean of all rows": [sum(distances) / len(x)] * k,
+            "around 0 this was right, and here its digits are lost: square the rows' "
+            "distances from the mean, neither rows nor mean themselves": lost,
         },
+        of_var,
     )
-    if k > 1:
-        yield say(
-            "how often does each communicate?",
-            calls,
-            [1] * k,
-            {"put sums, squares and count into one tensor, and sum that": True},
-        )
 
 
 @exercise("ps6/allreduce_sum", points=3, seconds=60, cases=[2, 3, 4, 1])
@@ -102,7 +186,11 @@ def allreduce_sum(random, AllReduceSum, *, k):
         [weights.sum(0)] * k,
         {
             "the gradient goes back as if y were x. But a rank's x is in every "
-            "rank's y: what comes back is the sum over ranks": weights
+            "rank's y: what comes back is the sum over ranks": weights,
+            "this is the mean of what arrives: y is a sum, so x counts whole in every "
+            "rank's loss": [weights.mean(0)] * k,
+            "this is the rank's own gradient, k times: the other ranks' losses have "
+            "gradients of their own": weights * k,
         },
     )
     yield say(
@@ -287,7 +375,7 @@ def _sizes(random, k):
     return random.sample([*small, *random.sample(range(2, 7), k - len(small))], k)
 
 
-@exercise("ps6/accumulate", points=3)
+@exercise("ps6/accumulate", points=2)
 def accumulate(random, accumulate):
     """Take two steps; see what goes through the model at once."""
     for count, kind in zip((2, 3, 4, 1), linear.KINDS):
@@ -310,11 +398,21 @@ def accumulate(random, accumulate):
             )
             got = [{"weight": model.weight, **forwards.seen}]
             yield weights(say, [microbatches], lr, weight, got, right, kind == "SGD")
+            last, share = microbatches[-1:], factors[-1:]
             yield say(
                 "the mean loss of all rows, before the step",
                 mean_loss,
                 linear.loss([weight], microbatches, factors),
-                tolerance=1e-6,
+                {
+                    "this is the loss of the last microbatch alone": linear.loss(
+                        [weight], last
+                    ),
+                    "only the last microbatch's share is there: add the shares "
+                    "up": linear.loss([weight], last, share),
+                    "this is a mean of means: a row of a small microbatch counts "
+                    "more": linear.loss([weight], microbatches),
+                },
+                1e-6,
             )
             yield from linear.one_by_one(say, max(sizes), got)
             weight = right

@@ -5,12 +5,14 @@ default, another value makes a mistake: hints are told to who makes it.
 """
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import torch
 
+from course.lab.rounds import RoundsError, run_rounds
 from course.school.checks import about, close, exercise, flat, numbers, shorten
-from course.school.draws import describe, rand
+from course.school.draws import LAST, describe, rand
 from course.school.ps2 import draw_tensors, run_programs, summed_in_chunks
 
 MICRO, PICO = 1e6, 1e12  # alpha is shown in microseconds, beta in picoseconds a byte
@@ -25,7 +27,7 @@ LEVELS = (
 )
 
 
-@exercise("ps9/fit", points=2)
+@exercise("ps9/fit", points=1)
 def fit(random, fit):
     """Hand over what was measured: two sizes without noise, then many with it."""
     for count, noise in (2, 0), (7, 0.15), (9, 0.1), (6, 0.2):
@@ -48,6 +50,10 @@ def fit(random, fit):
                 "second": [MICRO * alpha, PICO / beta],
                 "each error counts relative to its measurement: divide it by "
                 "that": _scaled(_line(sizes, seconds, 0), MICRO, PICO),
+                "each error is divided by its measurement twice: once is meant, and "
+                "then comes the square": _scaled(_line(sizes, seconds, 2), MICRO, PICO),
+                "1 / t stands at the squared error: there it must be 1 / t "
+                "squared": _scaled(_line(sizes, seconds, 0.5), MICRO, PICO),
             },
             1e-3,
         )
@@ -93,20 +99,27 @@ def _seconds_of_a_way(random, allreduce_seconds, way, alpha, beta):
             for half in halves
         ]
 
-    got = [allreduce_seconds(way, n, size, alpha, beta) for n, size in asked]
+    got = [
+        _one(_scaled(allreduce_seconds(way, n, size, alpha, beta), MICRO))
+        for n, size in asked
+    ]
     right = priced()
-    yield about(f"alpha {alpha:.4g} s, beta {beta:.4g} s a byte, way {way!r}")(
-        f"microseconds for (world_size, size) {', '.join(map(str, asked))}",
-        _scaled(got, *[MICRO] * len(asked)),
-        right,
-        {
-            "this is one half: sums come in, and go out again": [t / 2 for t in right],
-            "alpha is paid in each step, not once": priced(steps=bool),
-            "`size` is in bytes already: no factor of 4": priced(factor=4),
-            "round up, to whole numbers and whole steps: all wait for the "
-            "longest": priced(up=False),
-        },
-    )
+    hints = {
+        "this is one half: sums come in, and go out again": [t / 2 for t in right],
+        "alpha is paid in each step, not once": priced(steps=bool),
+        "`size` is in bytes already: no factor of 4": priced(factor=4),
+        "round up, to whole numbers and whole steps: all wait for the longest": priced(
+            up=False
+        ),
+    }
+    for (n, size), one, wanted in zip(asked, got, right):
+        given = f"{n} ranks, size {size}, alpha {alpha:.4g} s, beta {beta:.4g} s a byte"
+        yield about(given)(f"microseconds of {way!r}", one, wanted, hints, whole=got)
+
+
+def _one(values):
+    """Return the only one of values, or all of them."""
+    return values[0] if len(values) == 1 else values
 
 
 def _messages(way, n, numel, up=True):
@@ -119,7 +132,7 @@ def _messages(way, n, numel, up=True):
     return [longest] * (len(levels) if way == "tree" else n - 1)
 
 
-@exercise("ps9/halving_doubling", points=4)
+@exercise("ps9/halving_doubling", points=5)
 def halving_doubling(random, halving_doubling):
     """Run it without guests, then with."""
 
@@ -133,55 +146,127 @@ def halving_doubling(random, halving_doubling):
         )
 
     several = sorted(draw_tensors(random), key=lambda held: len(held) & len(held) - 1)
-    yield from run_programs(several, halving_doubling, summed_in_chunks, bounds, HALVES)
+    powers = [held for held in several if not len(held) & len(held) - 1]
+    for draws in powers, several[len(powers) :]:
+        if draws is not powers:
+            yield from _partners(halving_doubling, draws)
+        yield from run_programs(
+            draws, halving_doubling, summed_in_chunks, bounds, HALVES
+        )
+
+
+def _partners(program, draws):
+    """Compare whether each rank's partner is there, where N is no power of two."""
+    for held in draws:
+        missing = False
+        try:
+            run_rounds(program, held)
+        except RoundsError as error:
+            missing = error.kind == "no such rank" and str(error)
+        except Exception:  # it comes again in run_programs
+            pass
+        yield about(describe(numbers(held)))(
+            "does a rank send to one that is not there?",
+            missing,
+            False,
+            {
+                "N is no power of two here, so rank ^ distance may be N or more: the "
+                "ranks from M on are guests, without partners": True
+            },
+        )
 
 
 @exercise(
     "ps9/two_level",
-    points=4,
-    cases=[(4, 2), (6, 3), (8, 4), (6, 2), (3, 3), (3, 1), (1, 1)],
+    points=3,
+    cases=[(4, 2), (6, 2), (6, 3), (8, 4), (3, 3), (3, 1), (1, 1)],
 )
 def two_level(random, two_level, *, k, g):
     """Run it on nodes; what leaves a node is counted, too."""
     nodes, numel = k // g, random.randint(k, 3 * k)
     chunk = -(-numel // g)
-    outside = 2 * (nodes - 1) * -(-chunk // nodes)  # of each rank
-    most = g * outside
+    part = -(-chunk // nodes)
+    outside = 2 * (nodes - 1) * part  # of each rank
 
     def bounds(k, sizes):
         return 2 * (g + nodes - 2), 2 * (g - 1) * chunk + outside, 2 * (k - 1)
 
-    def between(held, done):
-        out = [0] * nodes
-        for _, sender, receiver, count in done["messages"]:
-            if sender // g != receiver // g:
-                out[sender // g] += count
-        right = f"at most {most}"
-        return about(f"{describe(held)}, {g} in a node")(
-            "the numbers in the tensors are right; numbers out of each node",
-            right if max(out) <= most else str(out),
-            right,
-            {"sum inside the node first: then only sums leave it": True},
-        )
-
     yield from run_programs(
         [[rand(random, numel) for _ in range(k)]],
         lambda rank, k, tensor: two_level(rank, k, tensor, g),
-        summed_in_chunks,
+        partial(_on_levels, g),
         bounds,
         LEVELS,
-        between,
+        partial(_between, g, part, g * outside),
     )
 
 
-MISTAKES = {  # in best_cap: {hint: arguments of _best}
-    "a bucket that holds just `cap` bytes is not too large": {"strict": True},
-    "a bucket is ready when its last gradient is, not its first": {"begun": True},
-    "of several caps with the same end, the largest is wanted": {"largest": False},
+def _on_levels(g, held, after, *others):
+    """Yield how the ranks' tensors are not the sum; g ranks are in a node."""
+    k, total = len(held), [sum(column) for column in zip(*held)]
+    nodes, right = k // g, []  # of rank i's chunk i: how many parts are right
+    for rank, row in enumerate(after):
+        mine, wanted = (_in_chunks(values, g)[rank % g] for values in (row, total))
+        right.append(
+            sum(map(close, _in_chunks(mine, nodes), _in_chunks(wanted, nodes)))
+        )
+    chunk, part = ({count} == set(right) for count in (nodes, 1))
+    if chunk or part:
+        yield about(f"{describe(held)}, {g} in a node")(
+            "all tensors",
+            after,
+            [total] * k,
+            {
+                "rank i of each node has the sum of chunk i, and that is all: hand the "
+                "chunks round inside the node": chunk,
+                "each rank has the sum of one part of its chunk: hand the parts round "
+                "between the nodes, then the chunks inside": True,
+            },
+            LAST,
+        )
+    yield from summed_in_chunks(held, after, *others)
+
+
+def _in_chunks(values, count):
+    chunks = torch.tensor(values, dtype=torch.float64).tensor_split(count)
+    return [chunk.tolist() for chunk in chunks]
+
+
+def _between(g, part, most, held, done):
+    """Compare what leaves each node with `most`; a message has a `part` at most."""
+    out, steps, longest = [0] * (len(held) // g), [], 0
+    for step, sender, receiver, count in done["messages"]:
+        if sender // g != receiver // g:
+            out[sender // g] += count
+            steps.append(step)
+            longest = max(longest, count)
+    right = f"at most {most}"
+    return about(f"{describe(held)}, {g} in a node")(
+        "the numbers in the tensors are right; numbers out of each node",
+        right if max(out) <= most else str(out),
+        right,
+        {
+            "sum inside the node first: then only sums leave it": g > 1
+            and min(steps, default=0) == 1,
+            f"up to {longest} numbers go between nodes at once: cut each chunk into M "
+            f"parts, of {part} numbers at most": longest > part,
+        },
+    )
+
+
+MISTAKES = {  # in best_cap: {hint: arguments of _best, for each that it is meant for}
+    "a bucket that holds just `cap` bytes is full": [{"strict": True}],
+    "a gradient that does not fit belongs to the bucket all the same: this is closed "
+    "when it holds `cap` bytes or more, not before": [{"at_most": True}],
+    "the last bucket is missing: it leaves, too, full or not": [{"forgot": True}],
+    # two of which the numbers look alike: with both, the largest cap is the best
+    "a bucket is ready when its last gradient is: not with its first, nor at the end "
+    "of backward": [{"begun": True}, {"late": True}],
+    "of several caps with the same end, the largest is wanted": [{"largest": False}],
 }
 
 
-@exercise("ps9/finish", points=3)
+@exercise("ps9/finish", points=4)
 def finish(random, finish, best_cap):
     """Ask when the last of some buckets has come, then for the best cap."""
     several = [_situation(random, count) for count in [1, *range(4, 10)] * 4]
@@ -198,6 +283,9 @@ def finish(random, finish, best_cap):
                 "arrived": _end(one, buckets, queue=False),
                 "each bucket has 2 (N - 1) steps, and each of these costs alpha": short,
                 "a step sends 1 / N of a bucket": _end(one, buckets, chunks=1),
+                "a bucket need not wait until all are ready": _end(
+                    one, [(one.ready[-1], size) for size in one.sizes]
+                ),
             },
         )
     found = [
@@ -205,8 +293,11 @@ def finish(random, finish, best_cap):
         for one in several
     ]
     hints = {}
-    for hint, how in MISTAKES.items():
-        hints[hint] = close(numbers(found), [_best(one, **how) for one in several])
+    for hint, mistakes in MISTAKES.items():
+        hints[hint] = any(
+            close(numbers(found), [_best(one, **how) for one in several])
+            for how in mistakes
+        )
     for one, cap in zip(several, found):
         yield one.say(f"best_cap of {one.caps}", cap, _best(one), hints)
 
@@ -214,28 +305,30 @@ def finish(random, finish, best_cap):
 def _situation(random, count):
     """Draw gradients; divisors are powers of two, so that equal ends are just equal."""
     sizes = [random.randint(1, 60) for _ in range(count)]
-    full = {sum(sizes[i : i + 3]) for i in range(count)}
+    full = {sum(sizes[i : i + n]) for n in (1, 2, 3) for i in range(count)}
+    caps = [*full, 800, 900, 1000] if count % 2 else [*full]  # some hold all gradients
     return SimpleNamespace(
         sizes=sizes,
         ready=sorted(random.sample(range(1, 200), count)),
         n=random.choice([2, 4, 8]),
-        caps=random.sample([*full, 800, 900, 1000], 4),
+        caps=random.sample(caps, min(6, len(caps))),
         link=SimpleNamespace(
             alpha=random.randint(2, 24) / 8, bandwidth=random.choice([2.0, 4.0])
         ),
     )
 
 
-def _buckets(one, cap, strict=False, begun=False):
+def _buckets(one, cap, strict=False, at_most=False, begun=False, forgot=False):
     """Return (ready, size) of each bucket that gradients fill."""
-    full = []
+    buckets = [(one.ready[0], 0)]
     for start, size in zip(one.ready, one.sizes):
-        held = full[-1][1] + size if full else cap + 1
-        if held > cap or strict and held == cap:
-            full.append((start, size))
+        first, held = buckets[-1]
+        full = held > cap if strict else held >= cap
+        if held and (full or at_most and held + size > cap):
+            buckets.append((start, size))
         else:
-            full[-1] = full[-1][0] if begun else start, held
-    return full
+            buckets[-1] = first if begun and held else start, held + size
+    return buckets[: len(buckets) - forgot]
 
 
 def _end(one, buckets, queue=True, steps=None, chunks=None):
@@ -248,10 +341,13 @@ def _end(one, buckets, queue=True, steps=None, chunks=None):
     return now
 
 
-def _best(one, largest=True, **how):
+def _best(one, largest=True, late=False, **how):
     """Return the cap with the earliest end, and of several such caps the largest."""
 
     def key(cap):
-        return _end(one, _buckets(one, cap, **how)), -cap if largest else cap
+        buckets = _buckets(one, cap, **how)
+        if late:
+            buckets = [(one.ready[-1], size) for _, size in buckets]
+        return _end(one, buckets), -cap if largest else cap
 
     return min(one.caps, key=key)

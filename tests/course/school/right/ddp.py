@@ -80,7 +80,7 @@ def one_step_test(step, make, X, y, n=3):
     },
     "how_often/local_sgd": {
         "the mean by AVG": changed(
-            "how_often/local_sgd", COUNT="1", WHAT="data, op=dist.ReduceOp.AVG"
+            "how_often/local_sgd", COUNT="1", WHAT="p.data, op=dist.ReduceOp.AVG"
         ),
         "one flat tensor, counted by hand": """
 def local_sgd(model, optimizer, loss, batches, every):

@@ -42,7 +42,7 @@ def average_gradients(module):
     "ps4/average_in_buckets": {
         "sent at once, cut when all have come": changed(
             "ps4/average_in_buckets",
-            ("room = [], 0", "room, flying = [], 0, []"),
+            ("held = [[]], 0", "held, flying = [[]], 0, []"),
             (
                 "dist.all_reduce(flat)\n",
                 "flying.append((bucket, flat, dist.all_reduce(flat, async_op=True)))\n"
@@ -63,28 +63,34 @@ def average_gradients(module):
         ),
     },
     "ps4/average_in_hooks": {
-        "asynchronous, waited for when backward ends": """
+        "divided before it is sent, waited for from the last": """
 from torch.autograd import Variable
 def average_in_hooks(module):
     flying = []
     def finish():
         while flying:
-            work, p = flying.pop()
-            work.wait()
-            p.grad /= dist.get_world_size()
+            flying.pop().wait()
     def send(p):
         flying or Variable._execution_engine.queue_callback(finish)
-        flying.append((dist.all_reduce(p.grad, async_op=True), p))
+        p.grad /= dist.get_world_size()
+        flying.append(dist.all_reduce(p.grad, async_op=True))
     for p in module.parameters():
         p.requires_grad and p.register_post_accumulate_grad_hook(send)
 """,
-        "on the nodes that add gradients up": """
+        "on the nodes that add gradients up, with futures": """
 def average_in_hooks(module):
     module.nodes = [p.expand_as(p).grad_fn.next_functions[0][0]
                     for p in module.parameters() if p.requires_grad]
+    futures = []
+    def send(p):
+        p.grad.div_(dist.get_world_size())
+        work = dist.all_reduce(p.grad, async_op=True)
+        futures.append(work)
+        if len(futures) == len(module.nodes):
+            torch.futures.wait_all([work.get_future() for work in futures])
+            futures.clear()
     for node in module.nodes:
-        node.register_hook(lambda *_, p=node.variable: dist.all_reduce(
-            p.grad.div_(dist.get_world_size())))
+        node.register_hook(lambda *_, p=node.variable: send(p))
 """,
     },
     "ps4/DDP": {

@@ -27,6 +27,27 @@ check("ps6/global_statistics", global_statistics)
 global_statistics?
 """,
     },
+    "ps6/two_round_statistics": {
+        "own statistics, gathered and put together in one round": """
+def two_round_statistics(x):
+    own = len(x), x.mean(0), ((x - x.mean(0)) ** 2).sum(0)
+    ranks = [None] * dist.get_world_size()
+    dist.all_gather_object(ranks, own)
+    ranks = [rank for rank in ranks if rank[0]]
+    n = sum(count for count, _, _ in ranks)
+    mean = sum(count * own for count, own, _ in ranks) / n
+    return mean, sum(s + count * (own - mean) ** 2 for count, own, s in ranks) / n
+""",
+        "asynchronous, by torch's own all-reduce with gradients": changed(
+            "ps6/two_round_statistics",
+            ("dist.all_reduce(first)", "dist.all_reduce(first, async_op=True).wait()"),
+            (
+                "dist.all_reduce(squares)",
+                "squares = torch.distributed.nn.functional.all_reduce(squares)",
+            ),
+            ("def", "import torch.distributed.nn\ndef"),
+        ),
+    },
     "ps6/allreduce_sum": {
         "one helper for both ways": """
 def summed(t):

@@ -43,6 +43,7 @@ def allreduce(size, ranks, alpha, bandwidth):
             },
             "a message costs alpha": {"RESULT": "rounds * size / ranks / bandwidth"},
             "a ring of N ranks": {"ROUNDS": "2 * ranks"},
+            "in a round all ranks send": {"ROUNDS": "ranks * 2 * (ranks - 1)"},
         },
     ),
     "count_price_look/two_levels": (
@@ -50,14 +51,21 @@ def allreduce(size, ranks, alpha, bandwidth):
 def ring(size, n, alpha, bandwidth):
     return 2 * (n - 1) * (alpha + size / n / bandwidth)
 def two_levels(size, nodes, each, inside, between):
+    <<BEFORE: pass>>
     return <<INSIDE: ring(size, each, *inside)>> + ring(<<BYTES: size, nodes>>, *between)
 """,
         {
             "all rings of a node share": {"BYTES": "size / each, nodes"},
             "a ring over all GPUs": {"INSIDE": "0", "BYTES": "size, nodes * each"},
             "half of the inner ring": {"INSIDE": "2 * ring(size, each, *inside)"},
+            "each ring between nodes": {
+                "BEFORE": "between = between[0], between[1] / each"
+            },
+            "the rings of a node": {
+                "BEFORE": "between = between[0] * each, between[1]"
+            },
             "the links have changed places": {
-                "INSIDE": "(b := between, between := inside, ring(size, each, *b))[2]"
+                "BEFORE": "inside, between = between, inside"
             },
         },
     ),
@@ -75,6 +83,7 @@ def sends(forward, backward, size, buckets, price):
         {
             "all wait for the end": {"FULL": "forward + backward"},
             "these travel at the same time": {"START": "full"},
+            "a bucket leaves before it is full": {"START": "free or full"},
             "the first is full": {"FULL": "forward + backward * i / buckets"},
             "the clock starts": {"FULL": "backward * (i + 1) / buckets"},
             "every bucket sends all": {"PRICE": "price(size)"},

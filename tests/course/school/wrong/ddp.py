@@ -20,6 +20,10 @@ def send_full(buckets, p):
             "these go as they fill up": {"STOP": "continue"},
             "a bucket was sent twice": {"NEW": "True"},
             "a bucket that was full early": {"AFTER": "break"},
+            "all are sent with the last": {
+                "WAIT": "any(other.missing for other in buckets)"
+            },
+            "these begin at the end": {"ORDER": "buckets[::-1]"},
         },
     ),
     "is_it_correct/one_step_test": (
@@ -90,6 +94,10 @@ class MyDDP(nn.Module):
             "`finish` ran in the first hook": {
                 "ASK": "Variable._execution_engine.queue_callback(self.finish())"
             },
+            "all_reduce returns None": {
+                "PACK": "flat = torch.cat([grad.flatten() for grad in grads]); "
+                "flat = dist.all_reduce(flat)"
+            },
             "all ranks must call": {
                 "START": "for p in module.parameters(): "
                 "dist.get_rank() or dist.broadcast(p.detach(), src=0)"
@@ -108,6 +116,7 @@ class MyDDP(nn.Module):
             "every rank holds its own": {"WRITE": "pass"},
             "this is the sum": {"MEAN": "pass"},
             "this is divided by": {"MEAN": "flat /= dist.get_world_size() ** 2"},
+            "each p.grad is another tensor": {"WRITE": "p.grad = part.view_as(p)"},
             "these numbers stand": {
                 "PACK": "flat = torch.cat([grad.flatten() for grad in grads[::-1]]); "
                 "dist.all_reduce(flat)"
@@ -120,17 +129,30 @@ def local_sgd(model, optimizer, loss, batches, every):
     for step, (X, y) in enumerate(batches, <<FIRST: 1>>):
         <<CLEAR: optimizer.zero_grad()>>
         loss(model(X), y).backward()
-        optimizer.step()
+        <<STEP: optimizer.step()>>
         if <<DUE: step % every == 0>>:
             for p in model.parameters():
-                dist.all_reduce(p.<<WHAT: data>>)
-                p.data /= <<COUNT: dist.get_world_size()>>
+                dist.all_reduce(<<WHAT: p.data>>)
+                <<MEAN: p.data /= <<COUNT: dist.get_world_size()>>>>
+            <<AFTER: pass>>
 """,
         {
             "this is an average in every step": {"DUE": "True"},
             "nothing is averaged": {"DUE": "step > len(batches)"},
             "steps are counted from 1": {"FIRST": "0"},
-            "in each step: clear": {"CLEAR": "pass"},
+            "gradients of earlier batches": {"CLEAR": "pass"},
+            "this is the sum": {"MEAN": "pass"},
+            "gradients are averaged": {
+                "STEP": "step % every and optimizer.step()",
+                "WHAT": "p.grad",
+                "MEAN": "p.grad /= dist.get_world_size()",
+                "AFTER": "optimizer.step()",
+            },
+            "the optimizer steps only": {
+                "CLEAR": "(step - 1) % every or optimizer.zero_grad()",
+                "STEP": "step % every or optimizer.step()",
+            },
+            "autograd watches": {"MEAN": "p /= dist.get_world_size()"},
         },
     ),
 }

@@ -17,6 +17,11 @@ def exchange(tensor, other):
         {
             "both ranks wait in send": {"FIRST": "True"},
             "both ranks wait for a message": {"FIRST": "False"},
+            "both ranks wait for a message that": {"FIRST": "dist.get_rank() == 0"},
+            "both ranks wait for a message that nobody": {
+                "FIRST": "dist.get_rank() % 2"
+            },
+            "gloo ends a rank": {"BOX": "torch.empty(1, dtype=tensor.dtype)"},
             "`other` says which rank": {"BEFORE": "other = 1 - dist.get_rank()"},
             "the tensor that was handed over has changed": {"BOX": "tensor"},
             "return the tensor that came": {"RESULT": "None"},
@@ -64,7 +69,10 @@ def any_rank(flag):
     return <<RESULT: flags.item() > 0>>
 """,
         {
-            "all ranks must call": {"BEFORE": "if not flag: return False"},
+            "a collective is for all ranks": {"BEFORE": "if not flag: return False"},
+            "this is always False": {"RESULT": "bool(dist.all_reduce(flags))"},
+            "this is True if exactly one": {"OP": "SUM", "RESULT": "flags.item() == 1"},
+            "the ranks have talked": {"REDUCE": "dist.all_reduce(flags.clone())"},
             "return the answer": {"RESULT": "None"},
             "a list is true": {
                 "REDUCE": "flags = [None] * dist.get_world_size()\n"

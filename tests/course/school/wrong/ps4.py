@@ -6,6 +6,13 @@ RENEW = """for layer in module.modules():
             new = p.detach().clone()
             dist.broadcast(new, 0)
             setattr(layer, name, nn.Parameter(new, requires_grad=p.requires_grad))"""
+FLAT = """wanting = [p for p in module.parameters() if p.requires_grad]
+    for p in wanting:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    flat = torch.cat([p.grad.flatten() for p in wanting]) / dist.get_world_size()
+    dist.all_reduce(flat)
+    nn.utils.vector_to_parameters(flat, [p.grad for p in wanting])
+    return"""
 
 WRONG = {
     "ps4/start_equal": (
@@ -29,6 +36,7 @@ def start_equal(module):
     "ps4/average_gradients": (
         """
 def average_gradients(module):
+    <<BEFORE: pass>>
     for p in module.parameters():
         if <<WANTS: p.requires_grad>>:
             <<GRAD: p.grad = torch.zeros_like(p) if p.grad is None else p.grad>>
@@ -37,6 +45,7 @@ def average_gradients(module):
 """,
         {
             "nothing was sent": {"SEND": "pass"},
+            "this is one message for all": {"BEFORE": FLAT},
             "a gradient that is None is sent too": {"WANTS": "p.grad is not None"},
             "a parameter has gradient None": {"GRAD": "pass"},
             "the mean has to go to ranks": {
@@ -50,14 +59,14 @@ def average_gradients(module):
     "ps4/average_in_buckets": (
         """
 def average_in_buckets(module, bucket_bytes):
-    buckets, room = [], 0
+    buckets, held = [[]], 0
     for p in <<ORDER: [p for p in module.parameters() if p.requires_grad][::-1]>>:
         size = <<SIZE: p.numel() * 8>>
-        if not buckets or <<FULL: size > room>>:
+        if <<FULL: held >= bucket_bytes>>:
             buckets.append([])
-            room = bucket_bytes
+            held = 0
         buckets[-1].append(p)
-        room -= size
+        held += size
     for bucket in <<SENT: buckets>>:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
         flat = torch.cat([grad.flatten() for grad in grads]) / dist.get_world_size()
@@ -72,25 +81,41 @@ def average_in_buckets(module, bucket_bytes):
             "the last bucket has to be sent": {
                 "SENT": "buckets[:max(1, len(buckets) - 1)]"
             },
-            "exactly so many bytes still fit": {"FULL": "size >= room"},
+            "a bucket that holds exactly": {"FULL": "held > bucket_bytes"},
+            "a gradient that does not fit": {
+                "FULL": "buckets[-1] and held + size > bucket_bytes"
+            },
             "bucket_bytes counts bytes": {"SIZE": "p.numel()"},
         },
     ),
     "ps4/average_in_hooks": (
         """
 def average_in_hooks(module):
-    def average(p):
-        <<WORK: dist.all_reduce(p.grad); p.grad /= dist.get_world_size()>>
+    sent = []
+    def finish():
+        for handle, p in sent:
+            <<WAIT: handle.wait()>>
+            p.grad /= <<MEAN: dist.get_world_size()>>
+        sent.clear()
+    def send(p):
+        <<FIRST: if not sent: torch.autograd.Variable._execution_engine.queue_callback(finish)>>
+        sent.append((<<WORK: dist.all_reduce(p.grad, <<HOW: async_op=True>>)>>, p))
+        <<AFTER: pass>>
     for p in <<PARAMS: module.parameters()>>:
         if p.requires_grad:
-            p.register_post_accumulate_grad_hook(<<HOOK: average>>)
+            p.register_post_accumulate_grad_hook(<<HOOK: send>>)
 """,
         {
-            "all hooks reduce the same parameter": {"HOOK": "lambda _: average(p)"},
+            "all hooks reduce the same parameter": {"HOOK": "lambda _: send(p)"},
             "36 is the tied weight": {"PARAMS": ALL},
             "every rank stepped with its own": {
-                "WORK": "dist.all_reduce(p.data); p.data /= dist.get_world_size()"
+                "WORK": "dist.all_reduce(p.data, async_op=True)",
+                "MEAN": "1; p.data /= dist.get_world_size()",
             },
+            "a call without async_op=True": {"HOW": "async_op=False", "WAIT": "pass"},
+            "all_reduce returns a handle": {"HOW": "async_op=False"},
+            "some handles are waited for": {"AFTER": "sent[-1][0].wait()"},
+            "an asynchronous call returns at once": {"WAIT": "pass"},
         },
     ),
     "ps4/DDP": (
@@ -110,8 +135,9 @@ class DDP(nn.Module):
 
     def average(self, p):
         if self.sync:
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
+            <<SEND: dist.all_reduce(p.grad)>>
+            p.grad /= <<MEAN: dist.get_world_size()>>
+        <<LATER: pass>>
 
     @contextmanager
     def no_sync(self):
@@ -124,6 +150,19 @@ class DDP(nn.Module):
         {
             "every rank keeps its own": {"START": "pass"},
             "in no_sync nothing is sent": {"QUIET": "True"},
+            "the gradients of several backwards": {
+                "MEAN": "dist.get_world_size() * (getattr(p, 'count', 0) + 1); p.count = 0",
+                "LATER": "p.count = getattr(p, 'count', 0) + (not self.sync)",
+            },
+            "only the newest gradient was averaged": {
+                "SEND": "old = getattr(p, 'old', 0); new = p.grad - old; "
+                "dist.all_reduce(new)",
+                "MEAN": "1; p.grad = old + new / dist.get_world_size(); p.old = 0",
+                "LATER": "p.old = 0 if self.sync else p.grad.clone()",
+            },
+            "only the newest gradient is there": {
+                "LATER": "p.grad = p.grad if self.sync else None"
+            },
             "a no_sync block that ended in an error": {"TRY": "if 1:", "OVER": "if 1:"},
         },
     ),

@@ -4,6 +4,7 @@ WRONG = {
     "ps6/global_statistics": (
         """
 def global_statistics(x):
+    <<BEFORE: pass>>
     features, n = x.shape[1], len(x)
     total = torch.cat([x.sum(0), (x * x).sum(0), x.new_tensor([n])])
     <<REDUCE: dist.all_reduce(total)>>
@@ -13,6 +14,10 @@ def global_statistics(x):
 """,
         {
             "every rank has the mean": {"REDUCE": "pass"},
+            "a collective is for all ranks": {
+                "BEFORE": "if not len(x): return x.sum(0), x.sum(0)"
+            },
+            "this has to stay as it is": {"AVERAGE": "sums / count; x -= 1"},
             "a mean of means": {
                 "REDUCE": "m = x.mean(0); dist.all_reduce(m); dist.all_reduce(total)",
                 "AVERAGE": "m / dist.get_world_size()",
@@ -22,6 +27,45 @@ def global_statistics(x):
             },
             "put sums, squares and count": {
                 "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"
+            },
+        },
+    ),
+    "ps6/two_round_statistics": (
+        """
+def two_round_statistics(x):
+    <<BEFORE: pass>>
+    <<FIRST: first = torch.cat([x.sum(0), x.new_tensor([len(x)])]); dist.all_reduce(first)>>
+    mean, n = <<MEAN: first[:-1] / first[-1]>>, first[-1]
+    squares = <<SQUARES: (x - mean).square().sum(0)>>
+    dist.all_reduce(squares)
+    return mean, <<VARIANCE: squares / n>>
+""",
+        {
+            "every rank has the mean": {
+                "FIRST": "first = torch.cat([x.sum(0), x.new_tensor([len(x)])])"
+            },
+            "a mean of means": {
+                "MEAN": "(m := x.mean(0), dist.all_reduce(m), m / dist.get_world_size())[2]"
+            },
+            "a collective is for all ranks": {
+                "BEFORE": "if not len(x): return x.sum(0), x.sum(0)"
+            },
+            "this has to stay as it is": {"SQUARES": "x.sub_(mean).square().sum(0)"},
+            "this is the unbiased variance": {"VARIANCE": "squares / (n - 1)"},
+            "these are distances from the mean of each": {
+                "SQUARES": "(x - x.mean(0)).square().sum(0)"
+            },
+            "around 0 this was right": {
+                "SQUARES": "x.square().sum(0)",
+                "VARIANCE": "squares / n - mean**2",
+            },
+            "around 0 this was right, and here": {
+                "SQUARES": "x.double().square().sum(0)",
+                "VARIANCE": "(squares / n - mean.double() ** 2).to(x.dtype)",
+            },
+            "put sums and count": {
+                "FIRST": "first = torch.cat([x.sum(0), x.new_tensor([len(x)])])\n"
+                "    for part in first.split(1): dist.all_reduce(part)"
             },
         },
     ),
@@ -44,6 +88,12 @@ class AllReduceSum(torch.autograd.Function):
             "every rank has its own x": {"FORWARD": "pass"},
             "dist.all_reduce writes into": {"COPY": "x"},
             "the gradient goes back as if y were x": {"BACKWARD": "pass"},
+            "this is the mean of what arrives": {
+                "BACKWARD": "dist.all_reduce(total); total /= dist.get_world_size()"
+            },
+            "this is the rank's own gradient, k times": {
+                "BACKWARD": "total *= dist.get_world_size()"
+            },
             "backward writes into": {"OTHER": "gradient"},
         },
     ),
@@ -101,6 +151,15 @@ def accumulate(model, loss, microbatches, optimizer):
 """,
         {
             "this is a mean of means": {"SHARE": "loss(model(X), y) / n"},
+            "this is a mean of means: a row": {
+                "THEN": "model.m = getattr(model, 'm', []) + [share.item() * rows / len(y)]",
+                "RESULT": "sum(model.m) / n",
+            },
+            "this is the loss of the last": {
+                "THEN": "kept = share.item() * rows / len(y)",
+                "RESULT": "kept",
+            },
+            "only the last microbatch's share": {"RESULT": "kept.item()"},
             "one step is wanted": {"THEN": "optimizer.step()", "STEP": "pass"},
             "more rows at once": {"PARTS": "[map(torch.cat, zip(*microbatches))]"},
             "call backward after each forward": {"KEEP": "True"},

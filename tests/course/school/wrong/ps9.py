@@ -14,6 +14,8 @@ def fit(sizes, seconds):
             "alpha comes first": {"RESULT": "beta, y - beta * x"},
             "beta is the seconds of a byte": {"RESULT": "y - beta * x, 1 / beta"},
             "each error counts relative": {"WEIGHT": "torch.ones_like(t)"},
+            "each error is divided": {"WEIGHT": "1 / t ** 4"},
+            "1 / t stands at": {"WEIGHT": "1 / t"},
         },
     ),
     "ps9/allreduce_seconds": (
@@ -45,7 +47,7 @@ def exchange(rank, power, tensor, d):
         yield from exchange(rank, power, mine, 2 * d)
         other.<<COPY: copy_>>((yield (rank ^ d), mine))
 def halving_doubling(rank, world_size, tensor):
-    power = 2 ** (world_size.bit_length() - 1)
+    power = <<POWER: 2 ** (world_size.bit_length() - 1)>>
     extra = world_size - power
     if rank >= power:
         yield rank - power, tensor
@@ -62,6 +64,7 @@ def halving_doubling(rank, world_size, tensor):
         {
             "chunk 1 on rank 0 holds": {"COPY": "add_"},
             "send half of what is": {"HALVES": "tensor, tensor"},
+            "N is no power of two": {"POWER": "2 ** (world_size - 1).bit_length()"},
             "partners send to each other": {
                 "AFTER": "if power > 1: yield rank ^ 1, tensor[:0]"
             },
@@ -75,15 +78,25 @@ def two_level(rank, k, tensor, g):
     chunks = tensor.tensor_split(g)
     inside = ranks[node].tolist(), i, chunks
     across = ranks[:, i].tolist(), node, chunks[i].tensor_split(len(ranks))
-    for back, (own, me, cut) in (0, inside), (0, across), (1, across), <<LAST: (1, inside)>>:
+    rounds = [(0, inside), <<ACROSS: (0, across), (1, across)>>, <<LAST: (1, inside)>>]
+    for back, (own, me, cut) in rounds:
+        own_sum = chunks[i].clone()
         for shift in range(1, len(own)):
             to, source = (me + shift) % len(own), (me - shift) % len(own)
-            came = yield own[to], [cut[me if back else to], *<<MORE: ()>>]
-            cut[source].copy_(came[0]) if back else cut[me].add_(came[0])
+            came = yield own[to], [<<SENT: cut[me if back else to]>>, *<<MORE: ()>>]
+            <<TAKE: cut[source].copy_(came[0]) if back else cut[me].add_(came[0])>>
     <<AFTER: pass>>
 """,
         {
             "sum inside the node first": {"BEFORE": "g = 1"},
+            "up to": {
+                "ACROSS": "(2, across)",
+                "SENT": "own_sum if back == 2 else cut[me if back else to]",
+                "TAKE": "chunks[i].add_(came[0]) if back == 2 else "
+                "(cut[source].copy_ if back else cut[me].add_)(came[0])",
+            },
+            "rank i of each node": {"LAST": "*()"},
+            "each rank has the sum": {"ACROSS": "(0, across)", "LAST": "*()"},
             "inside a node chunks go round": {"MORE": "[tensor] * (own is inside[0])"},
             "all rings inside nodes": {"LAST": "(1, inside), (1, inside)"},
         },
@@ -92,6 +105,7 @@ def two_level(rank, k, tensor, g):
         """
 def finish(ready, sizes, link, N):
     now, steps = 0, 2 * (N - 1)
+    <<BEFORE: pass>>
     for start, size in zip(ready, sizes):
         took = <<ALPHAS: steps>> * link.alpha + steps * size / <<PARTS: N>> / link.bandwidth
         now = <<QUEUE: max(now, start) + took>>
@@ -100,19 +114,26 @@ def best_cap(ready, sizes, link, N, caps):
     def end(cap):
         full = []
         for start, size in zip(ready, sizes):
-            if full and full[-1][1] + size <<FITS: <=>> cap:
+            if full and <<OPEN: full[-1][1] < cap>>:
                 full[-1] = [<<READY: start>>, full[-1][1] + size]
             else:
                 full.append([start, size])
-        return finish(*zip(*full), link, N)
+        <<AFTER: pass>>
+        return finish([start for start, _ in full], [size for _, size in full], link, N)
     return min(caps, key=lambda cap: (end(cap), <<EQUAL: -cap>>))
 """,
         {
             "buckets share the link": {"QUEUE": "max(now, start + took)"},
             "each bucket has 2 (N - 1) steps": {"ALPHAS": "1"},
             "a step sends 1 / N": {"PARTS": "1"},
-            "a bucket that holds just": {"FITS": "<"},
+            "a bucket need not wait until all": {"BEFORE": "now = ready[-1]"},
+            "a bucket that holds just": {"OPEN": "full[-1][1] <= cap"},
+            "a gradient that does not fit": {"OPEN": "full[-1][1] + size <= cap"},
             "a bucket is ready when its last": {"READY": "full[-1][0]"},
+            "the last bucket is missing": {"AFTER": "full.pop()"},
+            "a bucket is ready when its last gradient is: not": {
+                "AFTER": "full = [(ready[-1], size) for _, size in full]"
+            },
             "of several caps": {"EQUAL": "cap"},
         },
     ),
