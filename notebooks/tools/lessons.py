@@ -101,7 +101,10 @@ def do(args):
     """Run the notebooks and do what is asked for; return whether all went well."""
     runs, well = [], True
     if args.what == "refresh":
+        import headings  # it imports torch, which nothing else here needs
+
         links.mend(args.notebooks)
+        headings.mend(args.notebooks)
     for nb, run in run_notebooks(args):
         result = run.failure or WHAT[args.what](nb, run)
         well = well and not result.startswith(("FAILED", "DIFFERS"))
