@@ -72,10 +72,12 @@ def _number(nb, name):
         meta = cell.metadata.get("nbgrader", {})
         if heading is None or not meta.get("grade"):
             continue
-        check = re.match(r'check\("(\w+/(\w+))"', cell.source)
+        check = re.match(r'check\("(\w+/\w+)", ([\w, ]+)\)', cell.source)
         if check:
             meta.points = find(check[1]).points
-            numbers[digit, check[2]] = number
+            numbers.update(
+                {(digit, name): number for name in check[2].split(", ")}
+            )
         worth = f"{meta.points:g} point{'s' * (meta.points != 1)}"
         _head(heading, f"## {number} {title} ({worth}{more or ''})")
     return numbers
