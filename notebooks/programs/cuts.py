@@ -1,26 +1,22 @@
-"""The three cuts of split_the_work, priced: by data, by layer, inside each layer.
+"""What split_the_work cuts: its networks, a layer at a time, and its two pictures.
 
-    NETWORKS                              LeNet, VGG-16, a large transformer: `Layer`s
-    by_data, by_layer, inside_a_layer     what a step costs: a `Cost`, or None
-    CUTS                                  these three by name
-
-The model, the same for all three: a layer has one operation in forward and two in
-backward, of as much arithmetic each. None is shorter than a launch. Nothing overlaps.
-A step computes all rows of the minibatch once. A weight takes 16 bytes (itself, its
-gradient, and what Adam keeps), a number that is sent or kept takes 4.
+NETWORKS         LeNet, VGG-16, a transformer: what each `Layer` computes and holds
+minibatch        random images for LeNet, and labels
+layer            compute one of LeNet's layers, or a half of it
+draw_cuts        who computes what, and how much crosses in a step
+draw_megabytes   what crosses, against the images in the minibatch
 """
 
+import math
 from collections import namedtuple
 
-from course.lab.links import message, ring
+import torch
+from torch.nn import functional as F
 
+from course.lab.figures import plot
+
+# flops: of forward, for an image. outputs: the numbers that it hands on, for an image
 Layer = namedtuple("Layer", "flops weights outputs")
-Device = namedtuple("Device", "speed launch memory link")
-Cost = namedtuple("Cost", "seconds arithmetic launches sends idle memory")
-NUMBER, WEIGHT = (
-    4,
-    16,
-)  # bytes of a number; of a weight with all that belongs to it
 
 
 def _layer(size, into, out, kernel=1, pool=1):
@@ -63,7 +59,8 @@ NETWORKS = {
             (1, 4096, 1000),
         )
     ],
-    # 32 blocks for texts of 2,048 words: Narayanan et al. 2021
+    # 32 blocks of width 4,096, for texts of 2,048 words, without the embedding; a block
+    # is attention and two linear layers, and its arithmetic that of Narayanan et al. 2021
     "transformer": [
         Layer(
             24 * 2048 * 4096**2 + 4 * 2048**2 * 4096,
@@ -75,111 +72,72 @@ NETWORKS = {
 }
 
 
-def by_data(layers, rows, world_size, device):
-    """Return the `Cost` of cutting the minibatch: each device has all layers."""
-    shard = -(-rows // world_size)
-    sends = ring(world_size, _sum(layers, "weights") * NUMBER, device.link)
-    return _cost(
-        *_compute(layers, shard, device), sends, 0.0, _memory(layers, shard)
+def minibatch(n):
+    """Return n random images in float64, and their labels."""
+    generator = torch.Generator().manual_seed(n)
+    X = torch.rand(n, 1, 28, 28, generator=generator, dtype=torch.float64)
+    return X, torch.randint(10, (n,), generator=generator)
+
+
+def layer(x, W, b):
+    """Compute a layer of LeNet with its ReLU and pooling, or a half of its outputs."""
+    if W.dim() == 4:
+        return F.avg_pool2d(F.relu(F.conv2d(x, W, b)), 2)
+    x = x.flatten(1) @ W + b
+    return F.relu(x) if len(b) > 10 else x  # the ten scores stay as they are
+
+
+def draw_cuts(megabytes, images):
+    """Draw the three cuts of LeNet; megabytes: {cut: what crosses in a step}."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        1,
+        3,
+        figsize=(6.4, 2.7),
+        dpi=110,
+        sharey=True,
+        layout="constrained",
     )
+    first = -(-images // 2)  # the images of device 0
+    for ax, (cut, size) in zip(axes, megabytes.items()):
+        for column in range(4):
+            for rank in (0, 1):
+                if cut == "by data":
+                    low, high = ((0, first), (first, images))[rank]
+                    box = (column, low), 0.92, high - low
+                else:
+                    box = (column + 0.46 * rank, 0), 0.46, images
+                owner = column // 2 if cut == "by layer" else rank
+                colour = plot.COLOURS[owner]
+                ax.add_patch(plt.Rectangle(*box, lw=0, color=colour))
+        ax.set(xlim=(0, 3.92), ylim=(images, 0), yticks=[0, first, images])
+        ax.set_title(f"{cut}\n{size:.2f} MB cross", fontsize=10)
+        ax.set_xticks(
+            [0.46, 1.46, 2.46, 3.46],
+            ["conv 1", "conv 2", "linear 1", "linear 2"],
+            fontsize=7,
+        )
+        ax.spines[:].set_visible(False)
+    axes[0].set_ylabel("images")
+    figure.supxlabel("layers", fontsize=10)
+    plt.show()
 
 
-def by_layer(layers, rows, world_size, device):
-    """Return the `Cost` of a pipeline, with four micro-batches a stage if rows allow.
+def draw_megabytes(sizes, megabytes):
+    """Draw {cut: megabytes in a step} against the images; mark where lines cross."""
+    import matplotlib.pyplot as plt
 
-    A stage works on one micro-batch, sends, and takes the next; the slowest stage sets
-    the pace. For N stages and m micro-batches that are m + N - 1 turns.
-    """
-    if len(layers) < world_size:
-        return None
-    pieces = min(rows, 4 * world_size) if world_size > 1 else 1
-    piece, stages = -(-rows // pieces), cut(layers, world_size)
-    arithmetic, launches = max(
-        (_compute(stage, piece, device) for stage in stages), key=sum
-    )
-    sends = max(
-        (
-            2 * message(piece * stage[-1].outputs * NUMBER, device.link)
-            for stage in stages[:-1]
-        ),
-        default=0.0,
-    )
-    idle = (world_size - 1) * (arithmetic + launches + sends)
-    return _cost(
-        pieces * arithmetic,
-        pieces * launches,
-        pieces * sends,
-        idle,
-        max(_memory(stage, rows) for stage in stages),
-    )
-
-
-def inside_a_layer(layers, rows, world_size, device):
-    """Return the `Cost` of cutting each layer: all devices have all rows.
-
-    After each layer the outputs go round a ring, on the way back their gradients.
-    """
-    thin = [
-        layer._replace(flops=layer.flops / world_size) for layer in layers
-    ]
-    sends = sum(
-        2
-        * (world_size - 1)
-        * message(rows * layer.outputs * NUMBER / world_size, device.link)
-        for layer in layers
-    )
-    return _cost(
-        *_compute(thin, rows, device),
-        sends,
-        0.0,
-        _memory(layers, rows, world_size),
-    )
-
-
-CUTS = {
-    "by data": by_data,
-    "by layer": by_layer,
-    "inside a layer": inside_a_layer,
-}
-
-
-def cut(layers, stages):
-    """Cut layers into stages, so that the one with most operations has least."""
-    count, ends = (
-        len(layers),
-        [_sum(layers[:i], "flops") for i in range(len(layers) + 1)],
-    )
-    least = [(end, ()) for end in ends]  # one stage: the first i layers
-    for used in range(1, stages):
-        least = [None] * (used + 1) + [
-            min(
-                (max(least[k][0], ends[i] - ends[k]), (*least[k][1], k))
-                for k in range(used, i)
-            )
-            for i in range(used + 1, count + 1)
-        ]
-    places = [0, *least[count][1], count]
-    return [layers[a:b] for a, b in zip(places, places[1:])]
-
-
-def _compute(layers, rows, device):
-    """Return (arithmetic, launches): seconds, and what launches add to them."""
-    parts = [layer.flops * rows / device.speed for layer in layers]
-    return 3 * sum(parts), 3 * sum(
-        max(0.0, device.launch - part) for part in parts
-    )
-
-
-def _memory(layers, rows, part=1):
-    return (
-        _sum(layers, "weights") * WEIGHT / part
-        + rows * _sum(layers, "outputs") * NUMBER
-    )
-
-
-def _sum(layers, field):
-    return sum(getattr(layer, field) for layer in layers)
-
-
-def _cost(*parts):
-    return Cost(sum(parts[:4]), *parts)
+    ax = plot.axes("images in the minibatch", "megabytes in a step")
+    for (cut, row), style in zip(megabytes.items(), ("--", ":", "-")):
+        ax.loglog(sizes, row, style, color=plot.INK, lw=2, label=cut)
+    least, flat = megabytes["by layer"], megabytes["by data"][0]
+    crossing = sizes[0] * flat / least[0]
+    ax.axvline(crossing, color="#b5bac1", lw=1)
+    words = f"from {math.ceil(crossing)} images on"
+    ax.text(1.06 * crossing, 0.25, words, fontsize=9)
+    ax.set_xticks(sizes, sizes)
+    ax.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    ax.minorticks_off()
+    ax.legend(frameon=False)
+    plt.show()

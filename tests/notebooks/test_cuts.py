@@ -1,17 +1,17 @@
-"""The three cuts of split_the_work: their networks and their prices, by hand."""
+"""What split_the_work cuts: the networks, and LeNet a layer at a time."""
 
-import pytest
 import torch
-from programs.cuts import CUTS, NETWORKS, Device, Layer, by_layer, cut, inside_a_layer
+from programs.cuts import NETWORKS, layer, minibatch
 from torch.utils.flop_counter import FlopCounterMode
 
-from course.lab.links import Link
-from manual_dp import init_params
+from manual_dp import init_params, lenet
 from manual_dp.data import ensure_torchvision
 from manual_dp.models.lenet import LeNet
 
-FREE = Device(1e12, 0.0, 1e30, Link("", 0.0, 1e30, ""))
-FOUR = [Layer(1e9, 10**6, 1000)] * 4
+
+def parameters():
+    generator = torch.Generator().manual_seed(0)
+    return init_params("he", generator, torch.float64)
 
 
 def networks():
@@ -40,40 +40,25 @@ def test_layers_have_the_weights_and_operations_of_the_network():
         assert sum(layer.flops for layer in layers) == forward_flops(net, shape)
 
 
-@pytest.mark.parametrize("name", ["by data", "inside a layer"])
-def test_over_a_free_link_arithmetic_is_divided(name):
-    assert CUTS[name](FOUR, 8, 4, FREE).seconds == pytest.approx(3 * 1e9 * 8 / 1e12)
+def test_the_transformers_weights_are_those_of_its_blocks():
+    # attention has four matrices of 4,096 x 4,096, the two linear layers eight
+    layers = NETWORKS["transformer"]
+    assert [layer.weights for layer in layers] == [4096**2 * (4 + 8)] * 32
 
 
-def test_a_pipeline_is_idle_as_lesson_1_says():
-    cost = by_layer(FOUR, 16, 4, FREE)  # 16 micro-batches of a row, 4 stages
-    assert cost.idle / cost.seconds == pytest.approx(3 / (16 + 3))
-    assert by_layer(FOUR, 8, 5, FREE) is None
+def test_layer_by_layer_is_lenet():
+    params, (X, _) = parameters(), minibatch(3)
+    h = X
+    for i in range(0, 8, 2):
+        h = layer(h, *params[i : i + 2])
+    assert torch.equal(h, lenet(X, params))
 
 
-def test_what_each_cut_holds():
-    held = {name: way(FOUR, 8, 4, FREE).memory for name, way in CUTS.items()}
-    assert held == {
-        "by data": 16 * 4e6 + 2 * 4000 * 4,
-        "by layer": 16 * 1e6 + 8 * 1000 * 4,
-        "inside a layer": 16 * 1e6 + 8 * 4000 * 4,
-    }
-
-
-def test_no_operation_is_shorter_than_its_launch():
-    slow = FREE._replace(launch=1.0)
-    assert inside_a_layer(FOUR, 8, 4, slow).seconds == pytest.approx(3 * 4 * 1.0)
-
-
-@pytest.mark.parametrize(
-    "flops, wanted",
-    [
-        ([1, 1, 1, 1], [2, 2]),
-        ([5, 1, 1, 1], [1, 3]),
-        ([3, 1, 1], [1, 1, 1]),
-        ([2, 2], [2]),
-    ],
-)
-def test_the_largest_stage_is_as_small_as_it_can_be(flops, wanted):
-    found = cut([Layer(number, 1, 1) for number in flops], len(wanted))
-    assert [len(stage) for stage in found] == wanted
+def test_halves_of_the_outputs_are_computed_apart():
+    params, (h, _) = parameters(), minibatch(3)
+    for i in range(0, 8, 2):
+        W, b = params[i : i + 2]
+        halves = zip(W.chunk(2, int(W.dim() == 2)), b.chunk(2))
+        parts = torch.cat([layer(h, *half) for half in halves], dim=1)
+        h = layer(h, W, b)
+        assert torch.allclose(parts, h, rtol=0, atol=1e-13)

@@ -4,21 +4,17 @@ from tests.course.school.right import changed
 
 RIGHT = {
     "split_the_work/by_data": {
-        "cut and added up by hand": """
-def by_data(X, y, params, devices):
-    k, replicas = len(devices), []
-    for images, labels, device in zip(X.tensor_split(k), y.tensor_split(k), devices):
-        replica = [p.clone().to(device).requires_grad_() for p in params]
-        scores = lenet(images.to(device), replica)
-        F.cross_entropy(scores, labels.to(device), reduction="sum").backward()
-        replicas.append(replica)
+        "by place, added up by hand, written into the lists": """
+def by_data(replicas, X_shards, y_shards):
+    for rank in range(len(replicas)):
+        X_shards[rank] = lenet(X_shards[rank], replicas[rank])
+        F.cross_entropy(X_shards[rank], y_shards[rank], reduction="sum").backward()
     for same in zip(*replicas):
         total = sum(p.grad.cpu() for p in same)
         for p in same:
             p.grad = total.to(p.device, copy=True)
-    return replicas
 """,
-        "packed, one all-reduce, image by image": changed(
+        "packed before, image by image": changed(
             "split_the_work/by_data",
             (
                 "zip(X_shards, y_shards, replicas)",
@@ -26,10 +22,28 @@ def by_data(X, y, params, devices):
                 "replica) for Xs, ys, replica in zip(X_shards, y_shards, replicas) for one, l in "
                 "zip(Xs, ys)]",
             ),
-            COPIES="[get_params(params, device) for device in devices]; "
-            "flat = [pack_grads(replica) for replica in replicas]",
+            BEFORE="flat = [pack_grads(replica) for replica in replicas]",
             SUM="pass",
             AFTER="allreduce(flat)",
+        ),
+        "packed after, and cut again": """
+def by_data(replicas, X_shards, y_shards):
+    flats = []
+    for i in range(len(replicas)):
+        loss(lenet(X_shards[i], replicas[i]), y_shards[i]).sum().backward()
+        flats.append(torch.cat([p.grad.flatten() for p in replicas[i]]))
+    allreduce(flats)
+    for replica, flat in zip(replicas, flats):
+        for p, part in zip(replica, flat.split([p.numel() for p in replica])):
+            p.grad.copy_(part.view_as(p))
+""",
+        "one parameter after the other, torch.autograd.grad": changed(
+            "split_the_work/by_data",
+            BACK="detach()",
+            OVER="replicas",
+            LOSS="grads = "
+            "torch.autograd.grad(loss(lenet(X_shard, replica), y_shard).sum(), replica)\n"
+            "        for p, grad in zip(replica, grads): p.grad = grad\n        grad",
         ),
     },
     "dataparallel/forward": {
@@ -50,6 +64,44 @@ def forward(module, devices, X):
             params = {name: p.to(device).clone() for name, p in module.named_parameters()}
             outputs.append(functional_call(copy.deepcopy(module), params, (shard,)))
     return torch.cat([output.to(devices[0]) for output in outputs])
+""",
+    },
+    "split_the_batch/my_rows": {
+        "a loop": """
+def my_rows(n, world_size, rank, seed, epoch):
+    generator = torch.Generator().manual_seed(seed + epoch)
+    order = torch.randperm(n, generator=generator).tolist()
+    while len(order) % world_size:
+        order += order[:-len(order) % world_size]
+    return order[rank::world_size]
+""",
+        "row by row, in two steps": """
+def my_rows(n, world_size, rank, seed, epoch):
+    g = torch.Generator()
+    g.manual_seed(seed + epoch)
+    order = list(torch.randperm(n, generator=g).numpy())
+    i = 0
+    while len(order) % world_size != 0:
+        order.append(order[i])
+        i += 1
+    return [int(order[place]) for place in range(rank, len(order), world_size)]
+""",
+        "a cycle, a tuple": """
+from itertools import cycle, islice
+def my_rows(n, world_size, rank, seed, epoch):
+    generator = torch.Generator()
+    generator.manual_seed(seed + epoch)
+    order = cycle(torch.randperm(n, generator=generator).tolist())
+    total = (n + world_size - 1) // world_size * world_size
+    return tuple(islice(order, rank, total, world_size))
+""",
+        "the global generator, put back; a tensor": """
+def my_rows(n, world_size, rank, seed, epoch):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed + epoch)
+        order = torch.randperm(n)
+    total = -(-n // world_size) * world_size
+    return order[torch.arange(total) % n].view(-1, world_size)[:, rank]
 """,
     },
     "ddp_program/sampler": {

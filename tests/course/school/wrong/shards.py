@@ -3,33 +3,94 @@
 WRONG = {
     "split_the_work/by_data": (
         """
-def by_data(X, y, params, devices):
-    replicas = <<COPIES: [get_params(params, device) for device in devices]>>
-    X_shards, y_shards = <<SHARDS: split_batch(X, y, devices)>>
-    for X_shard, y_shard, replica in zip(X_shards, y_shards, replicas):
-        loss(lenet(X_shard, replica), y_shard).<<LOSS: sum>>().backward()
-    for grads in zip(*[[p.grad for p in replica] for replica in replicas]):
-        <<SUM: allreduce(grads)>>
+def by_data(replicas, X_shards, y_shards):
+    <<BEFORE: pass>>
+    for <<EACH: X_shard, y_shard, replica in zip(X_shards, y_shards, replicas)>>:
+        <<LOSS: loss(lenet(X_shard, replica), y_shard).sum()>>.<<BACK: backward()>>
+    for same in zip(*<<OVER: replicas>>):
+        <<SUM: allreduce([p.grad for p in same])>>
     <<AFTER: pass>>
-    return <<RESULT: replicas>>
 """,
         {
-            "nothing went through": {
-                "RESULT": "[[p.grad for p in replica] for replica in replicas]"
+            "no image went through": {"BEFORE": "return"},
+            "they went through other weights": {
+                "BEFORE": "replicas = [get_params(one, one[0].device) for one in replicas]"
             },
-            "these share memory": {
-                "COPIES": "[get_params(params, devices[0])] * len(devices)",
+            "these are other images": {
+                "LOSS": "loss(lenet(X_shard / 2, replica), y_shard).sum()"
+            },
+            "device 0 did all the work": {
+                "LOSS": "loss(lenet(X_shard, replicas[0]), y_shard).sum()",
+                "SUM": "[p.grad for p in same]",
+            },
+            "each device saw all images": {
+                "LOSS": "loss(lenet(torch.cat(X_shards), replica), torch.cat(y_shards)).sum()"
+            },
+            "device 2 was left out": {
+                "EACH": "X_shard, y_shard, replica in zip(X_shards[:2], y_shards, replicas)",
+                "OVER": "replicas[:2]",
+            },
+            "device r works on shard r": {
+                "LOSS": "loss(lenet(X_shards[0], replica), y_shards[0]).sum()"
+            },
+            "a gradient is not there yet": {"BACK": "detach()"},
+            "one call sums one parameter": {"OVER": "zip(*replicas)"},
+            "allreduce gets one tensor from each": {
+                "SUM": "allreduce([[p.grad for p in one] for one in replicas])"
+            },
+            "loss gives a number for each image": {
+                "LOSS": "loss(lenet(X_shard, replica), y_shard)"
+            },
+            "backward was not called": {"BACK": "detach()", "SUM": "pass"},
+            "these are sums over the devices": {
+                "SUM": "allreduce([p.data for p in same])"
+            },
+            "only the gradients are asked for": {
+                "AFTER": "[sgd(one, 0.1, 6) for one in replicas]"
+            },
+            "this was returned": {
+                "SUM": "pass",
+                "AFTER": "return [sum(p.grad for p in same) for same in zip(*replicas)]",
+            },
+            "each device has the gradient of its own": {
+                "SUM": "allreduce([p.grad.clone() for p in same])"
+            },
+            "devices 0 and 1 have added up": {
+                "SUM": "allreduce([p.grad for p in same[:2]])"
+            },
+            "only device 0 has the sum": {
+                "SUM": "same[0].grad += sum(p.grad for p in same[1:])"
+            },
+            "device 2's gradient is not in the sum": {
+                "SUM": "same[-1].grad.zero_(); allreduce([p.grad for p in same])"
+            },
+            "of the 8 parameters of a replica, 4 are not": {
+                "SUM": "same[0].dim() > 1 and allreduce([p.grad for p in same])"
+            },
+            "this is the mean over the devices": {
+                "AFTER": "[p.grad.div_(len(replicas)) for one in replicas for p in one]"
+            },
+            "this is the mean over all images": {
+                "AFTER": "[p.grad.div_(sum(map(len, X_shards))) for one in replicas for p in one]"
+            },
+            "each device has the mean": {
+                "LOSS": "loss(lenet(X_shard, replica), y_shard).mean()",
                 "SUM": "pass",
             },
-            "each image belongs to one device": {
-                "SHARDS": "[X] * len(devices), [y] * len(devices)"
+            "each device took the mean": {
+                "LOSS": "loss(lenet(X_shard, replica), y_shard).mean()"
             },
-            "each device has its own gradient": {"SUM": "pass"},
-            "only device 0 has the sum": {"SUM": "grads[0].add_(sum(grads[1:]))"},
-            "this is the mean over the devices": {
-                "SUM": "allreduce(grads); [g.div_(len(grads)) for g in grads]"
+            "these are means of means": {
+                "LOSS": "loss(lenet(X_shard, replica), y_shard).mean()",
+                "AFTER": "[p.grad.div_(len(replicas)) for one in replicas for p in one]",
             },
-            "each device took the mean": {"LOSS": "mean"},
+            "this is 3 times the sum": {
+                "AFTER": "[allreduce([p.grad for p in same]) for same in zip(*replicas)]"
+            },
+            "the devices share one tensor": {
+                "SUM": "total = sum(p.grad for p in same)\n        "
+                "for p in same: p.grad = total"
+            },
         },
     ),
     "dataparallel/forward": (
@@ -47,6 +108,9 @@ def forward(module, devices, X):
 """,
         {
             "these are parts": {"RESULT": "outputs"},
+            "there were 10 rows, and there are more outputs": {
+                "CALL": "functional_call(module, weights, (X,))"
+            },
             "the whole minibatch went through": {
                 "RESULT": "module(X)",
                 "SOME": "False",
@@ -58,6 +122,57 @@ def forward(module, devices, X):
                 "RESULT": "functional_call(module, weights, (X,))",
             },
             "no gradient comes back": {"COPY": "p.detach().to(device, copy=True)"},
+        },
+    ),
+    "split_the_batch/my_rows": (
+        """
+def my_rows(n, world_size, rank, seed, epoch):
+    <<DRAW: generator = torch.Generator().manual_seed(seed + epoch)>>
+    order = torch.randperm(n, generator=generator).tolist()
+    <<FILL: order = (order * world_size)[:-(-n // world_size) * world_size]>>
+    size = len(order) // world_size
+    return <<ROWS: order[rank::world_size]>>
+""",
+        {
+            "draw, fill up and deal yourself": {
+                "ROWS": "list(torch.utils.data.DistributedSampler("
+                "range(n), world_size, rank, seed=seed + epoch))"
+            },
+            "torch.manual_seed and a bare": {
+                "DRAW": "generator = torch.manual_seed(seed + epoch)"
+            },
+            "return the rows of this rank": {"ROWS": "None"},
+            "these are the rows of all ranks": {
+                "ROWS": "[order[r::world_size] for r in range(world_size)]"
+            },
+            "the last rows are dropped": {
+                "FILL": "order = order[:n // world_size * world_size]"
+            },
+            "every rank has all rows": {"ROWS": "order"},
+            "the ranks have unequally many": {
+                "FILL": "order += order[:-n % world_size]"
+            },
+            "each rank has too many": {
+                "FILL": "order += order[:world_size - n % world_size]"
+            },
+            "torch's seed for an epoch": {
+                "DRAW": "generator = torch.Generator().manual_seed(seed)"
+            },
+            "each rank draws an order": {
+                "DRAW": "generator = torch.Generator().manual_seed(seed + epoch + rank)"
+            },
+            "these are blocks": {"ROWS": "order[rank * size:][:size]"},
+            "these are the rows of another": {
+                "ROWS": "order[(rank + 1) % world_size::world_size]"
+            },
+            "the rows are right": {"ROWS": "sorted(order[rank::world_size])"},
+            "filled up with other rows": {
+                "FILL": "order = (order + order[::-1] * world_size)"
+                "[:-(-n // world_size) * world_size]"
+            },
+            "another order than torch's": {
+                "DRAW": "generator = torch.Generator().manual_seed(1 + seed + epoch)"
+            },
         },
     ),
     "ddp_program/sampler": (
@@ -73,10 +188,25 @@ def indices(length, world_size, rank, epoch, seed):
         {
             "torch's seed for an epoch": {"NUMBER": "seed"},
             "every rank has all rows": {"ROWS": "order"},
+            "the ranks get unequally many": {
+                "BEFORE": "return order[rank::world_size]"
+            },
+            "the last ones are dropped": {
+                "BEFORE": "del order[length - length % world_size:]"
+            },
+            "torch's own generator was used": {
+                "BEFORE": "torch.manual_seed(seed + epoch); torch.randperm(length)"
+            },
             "this is a block of neighbouring": {
                 "ROWS": "order[rank * (n := len(order) // world_size):][:n]"
             },
             "each rank draws an order": {"NUMBER": "seed + epoch + rank"},
+            "all examples are dealt out right": {
+                "BEFORE": "while len(order) % world_size: order.append(order[-1])"
+            },
+            "the numbers are right: tolist()": {
+                "ROWS": "torch.tensor(order[rank::world_size])"
+            },
         },
     ),
     "many_machines/rows_to_go": (
@@ -91,11 +221,15 @@ def rows_to_go(order, seen, rank, world_size):
                 "ROWS": "order[seen * world_size:][rank::world_size]"
             },
             "every rank gets all": {"ROWS": "left"},
-            "no row is lost or read twice": {
+            "no row is lost or read twice, but these": {
                 "ROWS": "left[rank * (n := -(-len(left) // world_size)):][:n]"
             },
             "the last rows are lost": {
                 "ROWS": "left[:len(left) // world_size * world_size][rank::world_size]"
+            },
+            "a row is missing": {"ROWS": "left[1:][rank::world_size]"},
+            "no row is lost or read twice, but they": {
+                "ROWS": "left[world_size - 1 - rank::world_size]"
             },
             "some rows are read twice": {
                 "ROWS": "(left + (left * world_size)[:-len(left) % world_size])[rank::world_size]"
@@ -130,6 +264,9 @@ def evaluate(model, X, y):
                 "REDUCE": "dist.all_reduce(part); return part / dist.get_world_size()"
             },
             "the sum is that of all ranks": {"RESULT": "right / max(1, len(y))"},
+            "the sum is that of all ranks, the number": {
+                "RESULT": "right / max(1, len(y)) / dist.get_world_size()"
+            },
             "only rank 0 has the answer": {
                 "REDUCE": "dist.reduce(counts, 0); counts[1].clamp_(min=1)"
             },
