@@ -157,7 +157,7 @@ def judge(exchange, gap, params, world_size):
     elif not off <= 1e-12:
         print(f"NOT SEEN: {found:.0e}; but sums are off by {off:.0e}")
     else:
-        print(f"no mistake found: {found:.0e}, and right sums")
+        print(f"no mistake found in 4 sums: {found:.0e}")
 
 
 def _sums_off(exchange, size, params, world_size):
