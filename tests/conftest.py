@@ -30,7 +30,7 @@ def _surroundings():
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "TORCH", "KMP_"))
+        if not name.startswith(("PYTEST_", "TORCH", "PYTORCH_", "KMP_"))
     }
     return (
         environment,

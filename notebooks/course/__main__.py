@@ -1,9 +1,10 @@
-"""The command line: `python -m course compare`, bench."""
+"""The command line: `python -m course points`, compare, bench."""
 
 import argparse
 import sys
 
 from course.lab import bench, ledger
+from course.school import points
 from manual_dp.__main__ import count, file, run
 from manual_dp.files import write_json
 
@@ -11,6 +12,15 @@ from manual_dp.files import write_json
 def main(argv=None):
     """Run a command; return the exit status."""
     return run(_parser(), argv)
+
+
+def points_command(args):
+    """Print how many points a learner's copy of a problem set has."""
+    path = points.find(args.set)
+    print(
+        f"{path}: its answers and checks run, which takes a minute or two", flush=True
+    )
+    print("\n".join(points.lines(points.points(path))))
 
 
 def compare_command(args):
@@ -33,10 +43,14 @@ def bench_command(args):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m course",
-        description="Compare and time ways to train on many devices.",
+        description="Count a set's points; compare and time ways to train.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     shown = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+
+    counted = commands.add_parser("points", help="how many points do I have?")
+    counted.add_argument("set", metavar="SET", help="ps1, or a notebook's file")
+    counted.set_defaults(command=points_command)
 
     compare = commands.add_parser(
         "compare", help="every method against one device", **shown

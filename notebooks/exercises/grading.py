@@ -7,6 +7,7 @@ Execute              write into a notebook why it could not be run to its end
 WarningsAreNoErrors  take no points for what a check prints to stderr
 SaveAutoGrades       leave a check without points that came to no judgement
 without_points       the checks of a graded notebook that have no points, and why
+by_reason            the same as texts, a reason each
 no_copy              why there is no graded notebook at all
 
 No points are not 0 points: table.py leaves the total empty, and says why.
@@ -27,7 +28,10 @@ from course.school.lint import refusal
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
 TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
 BUSY = r"\A\S+ is not checked to the end\."  # the check's own words, on a busy machine
-A_FLOOD = 1_000_000  # characters that a cell prints
+LONG = 20_000  # characters of what a cell prints that are kept
+A_FLOOD = (
+    1_000_000  # characters that may be why nobody could read them in time
+)
 
 
 class JoinCells(preprocessors.NbGraderPreprocessor):
@@ -111,14 +115,18 @@ class Execute(preprocessors.Execute):
         except (CellTimeoutError, DeadKernelError) as error:
             why = self._why(error)
         self.at.outputs = [
-            new_output("error", STOPPED, evalue=why, traceback=[why])
+            new_output("error", ename=STOPPED, evalue=why, traceback=[why])
         ]
         return nb, resources
 
     def preprocess_cell(self, cell, resources, index):
-        """Run a cell, and remember which it was."""
+        """Run a cell, remember which it was, and cut what it printed."""
         self.at = cell
-        return super().preprocess_cell(cell, resources, index)
+        cell, resources = super().preprocess_cell(cell, resources, index)
+        for output in cell.get("outputs", []):
+            if len(output.get("text", "")) > LONG:
+                output.text = f"{output.text[:LONG]}\n... (cut)\n"
+        return cell, resources
 
     def _why(self, error):
         if isinstance(error, DeadKernelError):
@@ -180,15 +188,23 @@ def without_points(nb):
             if output.output_type == "error"
         }
         stopped = stopped or errors.get(STOPPED, "")
-        if TOO_SLOW in errors:
+        if TOO_SLOW in errors and (is_grade(cell) or is_solution(cell)):
             slow = "a cell was interrupted after its seconds"
         if is_grade(cell):
             unfinished = re.search(BUSY, errors.get("Wrong", ""), re.M)
             why = stopped or slow or (unfinished and "not checked to the end")
             if why or cell.execution_count is None:
-                found[_grade_id(cell)] = why or "grading was cut short"
+                found[_grade_id(cell)] = why or "not graded yet, or cut short"
             slow = ""  # of an answer, it holds for the check below it
     return found
+
+
+def by_reason(whys):
+    """Return "sgd, sum: why" for each reason in {grade id: why}."""
+    names = {}
+    for name, why in whys.items():
+        names.setdefault(why, []).append(name.removeprefix("check_"))
+    return [f"{', '.join(those)}: {why}" for why, those in names.items()]
 
 
 def no_copy(handed_in):
@@ -198,8 +214,8 @@ def no_copy(handed_in):
     except OSError:
         return "there is no notebook of this name"
     except Exception as error:  # whatever a file that is no notebook leads to
-        what = str(error).partition("\n")[0][:80]
-        return f"it cannot be read as a notebook: {what}"
+        what = str(error).partition("\n")[0].partition(":")[0]
+        return f"it cannot be read: {what}"
     return (
         "not graded yet, or autograde ended in an error: run it again to see"
     )

@@ -4,6 +4,7 @@ python mistakes.py ps1      read autograded/*/ps1/ps1.ipynb
 
 reasons   why the checks of one notebook gave less than all points
 report    the lines for a class: the most frequent first, what nobody wrote last
+ungraded  the lines for checks and notebooks that have no points yet: what to do again
 """
 
 import re
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from grading import by_reason, no_copy, without_points
 from nbgrader.utils import determine_grade, is_grade, is_solution
 
 BLANK = "not written yet"
@@ -20,14 +22,17 @@ LISTS = r"^(got away|accused, and right): (.+)"
 
 def reasons(nb):
     """Return the pairs (exercise, reason) of an autograded notebook, without repeats."""
-    found, answers = [], []
+    found, answers, without = [], [], without_points(nb)
     for cell in nb.cells:
         if cell.cell_type == "code" and is_solution(cell):
             answers.append(cell)
         elif cell.cell_type == "code" and is_grade(cell):
             points, most = determine_grade(cell)
             name = cell.metadata.nbgrader.grade_id.removeprefix("check_")
-            if points < most:
+            if (
+                points < most
+                and cell.metadata.nbgrader.grade_id not in without
+            ):
                 found += [(name, why) for why in _why(cell, answers)]
             answers = []
     return list(dict.fromkeys(found))
@@ -51,6 +56,18 @@ def report(notebooks):
     ]
 
 
+def ungraded(handed_in, graded):
+    """Return lines for what has no points, by {name: file}, {name: notebook}."""
+    lines = []
+    for name, file in handed_in.items():
+        if name in graded:
+            whys = by_reason(without_points(graded[name]))
+        else:
+            whys = [no_copy(file)]
+        lines += [f"no points yet  {name}: {why}" for why in whys]
+    return lines
+
+
 def _why(check, answers):
     """Return the reasons why a check gave less than all points."""
     # an error in the answer comes first: the check only finds a name undefined
@@ -71,8 +88,12 @@ def _why(check, answers):
             listed += [f"{found[1]}: {part}" for part in parts]
     if hints:
         return listed or hints
+    if which := re.search(r"^\d+ of \d+ points: (.+)", text, re.M):
+        return [which[1]]  # of a problem in two parts
     if "not right yet" in text:
         return ["wrong, in no way that has a hint"]
+    if "does not come to an end" in text:
+        return ["it does not come to an end"]
     return _errors(check) or ["some points"]
 
 
@@ -90,7 +111,18 @@ def _errors(cell):
 
 
 if __name__ == "__main__":
-    paths = sorted(
-        Path("autograded").glob(f"*/{sys.argv[1]}/{sys.argv[1]}.ipynb")
+    handed_in, graded = (
+        {
+            path.name: path / sys.argv[1] / f"{sys.argv[1]}.ipynb"
+            for path in sorted(Path(folder).glob("*"))
+            if (path / sys.argv[1]).is_dir()
+        }
+        for folder in ("submitted", "autograded")
     )
-    print("\n".join(report([nbformat.read(path, 4) for path in paths])))
+    notebooks = {
+        name: nbformat.read(path, 4)
+        for name, path in graded.items()
+        if path.exists()
+    }
+    lines = report([*notebooks.values()]) + ungraded(handed_in, notebooks)
+    print("\n".join(lines))

@@ -6,18 +6,12 @@ import sys
 import tempfile
 import warnings
 
+import nbgrader.preprocessors as theirs
 from nbgrader.converters import Autograde
-from nbgrader.preprocessors import DeduplicateIds, Execute
-from nbgrader.preprocessors import OverwriteCells as Overwrite
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from grading import (  # noqa: E402
-    JoinCells,
-    OnlyAnswers,
-    OverwriteCells,
-    WarningsAreNoErrors,
-)
+import grading  # noqa: E402, found there
 
 # two threads on two busy cores wait for each other: a check of 5 seconds took 50
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,25 +28,32 @@ c.CourseDirectory.db_url = (
     f"sqlite:///{os.path.join(HERE, 'gradebook.db')}?timeout=60"
 )
 
-# nbgrader's steps, with ours in place of two of them, and OnlyAnswers at the end
-ours = {DeduplicateIds: JoinCells, Overwrite: OverwriteCells}
-c.Autograde.sanitize_preprocessors = [
-    ours.get(step, step)
-    for step in Autograde.sanitize_preprocessors.default()
-] + [OnlyAnswers]
+# nbgrader's steps, ours in place of some of them, and two more
+ours = {
+    theirs.DeduplicateIds: grading.JoinCells,
+    theirs.OverwriteCells: grading.OverwriteCells,
+    theirs.Execute: grading.Execute,
+    theirs.SaveAutoGrades: grading.SaveAutoGrades,
+}
+before, after = (
+    [ours.get(step, step) for step in steps.default()]
+    for steps in (
+        Autograde.sanitize_preprocessors,
+        Autograde.autograde_preprocessors,
+    )
+)
+c.Autograde.sanitize_preprocessors = [*before, grading.OnlyAnswers]
 # Execute is the first of nbgrader's steps; WarningsAreNoErrors comes right after it
 c.Autograde.autograde_preprocessors = [
-    Execute,
-    WarningsAreNoErrors,
-    *Autograde.autograde_preprocessors.default()[1:],
+    after[0],
+    grading.WarningsAreNoErrors,
+    *after[1:],
 ]
 
-# the file names that `nbgrader zip_collect` understands:
-# Canvas: NAME_98123_1234567_ps1.ipynb and NAME_LATE_98123_1234567_ps1.ipynb
-# Moodle: NAME_1234_assignsubmission_file_/any name with ps1.ipynb
-c.FileNameCollectorPlugin.named_regexp = (
-    r".*/(?P<student_id>[^/_]+)(?:_LATE)?_\d+_.*(?P<file_id>ps\d)[^/]*\.ipynb"
-)
+# `nbgrader export` writes our table: what nobody knows yet is empty in it, and not 0
+c.ExportApp.plugin_class = "table.Table"
+# what each day costs that a set comes late, of the points that it has at the export
+c.Table.percent_a_day = 0
 
 # SQLAlchemy warns of nbgrader's own code
 warnings.filterwarnings("ignore", module=r"nbgrader\.api")

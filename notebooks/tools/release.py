@@ -28,21 +28,41 @@ PACKED_EXERCISES = ("README.md", "release")
 
 
 def release(exercises):
-    """Let nbgrader make release/ of source/; return its exit status."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "nbgrader",
-            "generate_assignment",
-            "*",
-            "--force",
-            "--no-db",
-            "--log-level=ERROR",
-        ],
-        cwd=exercises,
-    )
+    """Let nbgrader make release/ of source/; return its exit status.
+
+    A notebook that is the same stays as it is, and so does its folder: a kernel that
+    somebody has open there works on.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "nbgrader",
+                "generate_assignment",
+                "*",
+                "--force",
+                "--no-db",
+                f"--CourseDirectory.release_directory={place}",
+                "--log-level=ERROR",
+            ],
+            cwd=exercises,
+        )
+        if done.returncode == 0:
+            replace_files(Path(place), exercises / "release")
     return done.returncode
+
+
+def replace_files(new, old):
+    """Make the notebooks in the folder `old` those in `new`, file by file."""
+    for path in old.glob("*/*.ipynb"):
+        if not (new / path.relative_to(old)).exists():
+            path.unlink()
+    for path in new.glob("*/*.ipynb"):
+        place = old / path.relative_to(new)
+        if not place.exists() or place.read_bytes() != path.read_bytes():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
 
 
 def pack(path):

@@ -9,6 +9,7 @@ from tests.support.commands import refuses
     [
         ([], "the following arguments are required: COMMAND"),
         (["compare", "--world-size", "2", "0"], "--world-size: '0' is no whole number"),
+        (["points", "ps99"], "there is no ps99.ipynb"),
         (["compare", "--steps", "0"], "--steps: '0' is no whole number"),
         (["compare", "--batch-size", "-6"], "--batch-size: '-6' is no whole number"),
         (["compare", "--out", "."], "--out: '.' is no file in an existing folder"),

@@ -1,103 +1,26 @@
-"""notebooks/exercises: what is refused, joined, counted and collected, without a kernel.
+"""notebooks/exercises: what is joined, counted, collected and told, without a kernel.
 
 test_nbgrader.py shows that nbgrader does all of it to a notebook that was handed in.
 """
 
+import json
 import re
-import subprocess
-import sys
+import zipfile
+from datetime import datetime
 from pathlib import Path
 
 import mistakes  # notebooks/exercises, which pyproject.toml puts on the path
 import nbformat
 import pytest
-from grading import JoinCells
+from collect import collect
+from grading import Execute, JoinCells, no_copy, without_points
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbgrader import preprocessors
 from nbgrader.utils import compute_checksum
-
-from course.school.lint import refusal
-from tests.support.school import RIGHT, SETS
 
 ROOT = Path(__file__).parents[2]
 EXERCISES = ROOT / "notebooks" / "exercises"
-FIRST = """%matplotlib inline
-import torch
-import torch.distributed as dist
-from torch.nn import functional as F
-from manual_dp import lenet, loss
-from course import check
-"""
-
-# what is refused
-
-GRADED = {
-    "what the first cell gives": "from manual_dp import lenet, loss",
-    "by another way": "from manual_dp.lenet import loss",
-    "a magic": "%%time\n%matplotlib inline\n!ls\ndef f():\n    return 1",
-    "a name like check's": "def f(x):\n    check = x\n    return check",
-    "a model's own words": "net.eval()\nfor m in net.modules():\n    m.weight = None",
-    "torch's settings": "with torch.no_grad():\n    p.grad = None",
-    "no Python": "def f(:",
-    "another language": "%%bash\necho import gc",
-}
-REFUSED = {
-    "imports more of manual_dp": [
-        "import manual_dp.train as t",
-        "%time from manual_dp import sgd",
-        "%%capture\n%%time\nfrom manual_dp import sgd",
-        "def f():\n    from manual_dp.train import sgd",
-    ],
-    "imports more of course": ["from course import school"],
-    "imports gc": ["import torch, gc"],
-    "imports importlib": ["from importlib import import_module"],
-    "imports inspect": ["import inspect as i"],
-    "imports ctypes": ["import ctypes"],
-    "imports builtins": ["from builtins import exec as run"],
-    "uses f_back": ["frame.f_back"],
-    "uses exec": ["exec('check = 1')"],
-    "uses __globals__": ["loss.__globals__['x'] = 1"],
-    "uses globals": ["globals()['x']"],
-    "uses sys.modules": ["import sys\nsys.modules['x'] = 1"],
-    "defines check anew": [
-        "def f():\n    global check\n    check = print",
-        "%%time\ncheck = print",
-        "from numpy import sum as check",
-    ],
-    "changes torch.nn.functional.relu": ["torch.nn.functional.relu = print"],
-    "changes dist": ["setattr(dist, 'all_reduce', print)"],
-}
-
-
-@pytest.mark.parametrize("name", GRADED)
-def test_an_answer_may_do_what_others_do(name):
-    assert refusal(GRADED[name], FIRST) is None
-
-
-@pytest.mark.parametrize(
-    "why, source",
-    [(why, source) for why, sources in REFUSED.items() for source in sources],
-)
-def test_an_answer_that_is_not_its_own_is_refused_with_a_reason(why, source):
-    assert f"it {why}" in refusal(source, FIRST)
-
-
-def first_cell(name):
-    nb = nbformat.read(EXERCISES / "source" / name / f"{name}.ipynb", 4)
-    return next(cell.source for cell in nb.cells if cell.cell_type == "code")
-
-
-@pytest.mark.parametrize("problem_set", SETS)
-def test_no_right_answer_in_another_style_is_refused(problem_set):
-    first = first_cell(problem_set)
-    styles = [
-        text
-        for name, cells in RIGHT.items()
-        for text in cells.values()
-        if name.startswith(f"{problem_set}/")
-    ]
-    assert len(styles) >= 12
-    assert [refusal(text, first) for text in styles if refusal(text, first)] == []
-
 
 # what is joined
 
@@ -172,6 +95,7 @@ def test_a_locked_cell_that_was_copied_counts_once():
 
 def a_check(name, *, error=None, said="", value=None, kind="Wrong"):
     cell = marked(f"check({name})", f"check_{name}", solution=False)
+    cell.execution_count = 1
     if said:
         cell.outputs.append(new_output("stream", text=said))
     if error:
@@ -221,6 +145,12 @@ HINT = "ps1/sgd is not right yet.\ngiven   lr {}\ngot     3\nwanted  4\nperhaps 
             ["not graded: it imports gc"],
         ),
         ({"ename": "AssertionError", "evalue": "my own test"}, {"said": "right"}, []),
+        ({}, {"error": "ps1/x is not checked to the end.\nThe machine is busy"}, []),
+        (
+            {},
+            {"error": "ps1/x does not come to an end.\nIt has computed for 30 s"},
+            ["it does not come to an end"],
+        ),
         (
             {},
             {"error": "perhaps got away: no mean; no sum"},
@@ -234,6 +164,15 @@ HINT = "ps1/sgd is not right yet.\ngiven   lr {}\ngot     3\nwanted  4\nperhaps 
                 "value": "1.5",
             },
             ["got away: no mean"],
+        ),
+        (
+            {},
+            {
+                "said": "ps5/x is right in parts.\n1 of 2 points: the clue is right, "
+                "the repair is not yet.\ngot     1\nwanted  2\n",
+                "value": "1",
+            },
+            ["the clue is right, the repair is not yet."],
         ),
     ],
 )
@@ -263,40 +202,202 @@ def test_what_most_need_comes_first_and_what_is_not_written_last():
     ]
 
 
-# what a learning platform hands over
+# what has no points, and not 0 points
+
+BUSY = {"error": "ps1/sgd is not checked to the end.\nThe machine is busy"}
+SLOW = {"ename": "CellTimeoutError"}
+STOPPED = {"ename": "Stopped", "evalue": "its cell ends the kernel"}
+
+
+def not_run(name):
+    cell = a_check(name)
+    cell.execution_count = None
+    return cell
 
 
 @pytest.mark.parametrize(
-    "archive, student",
+    "cells, whys",
     [
-        ("muelleranna_98123_1234567_ps1.ipynb", "muelleranna"),
-        ("schmidtben_LATE_98124_1234568_ps1-1.ipynb", "schmidtben"),
-        ("Anna Müller_1234_assignsubmission_file_/my ps1.ipynb", "Anna Müller"),
-        ("Bo_1235_assignsubmission_file_/my_ps1_final.ipynb", "Bo"),
+        ([an_answer("sgd"), a_check("sgd", said="right")], {}),
+        ([an_answer("sgd"), a_check("sgd", error=HINT)], {}),
+        (
+            [a_check("sgd", **BUSY), a_check("sum", said="right")],
+            {"check_sgd": "not checked to the end"},
+        ),
+        # a cell that was interrupted: it may be the machine
+        (
+            [an_answer("sgd", **SLOW), a_check("sgd", **NOT_DEFINED), a_check("sum")],
+            {"check_sgd": "a cell was interrupted after its seconds"},
+        ),
+        ([an_answer("a", **SLOW), a_check("sgd"), a_check("sum", **BUSY)], "both"),
+        # a kernel that has ended: what was checked before it stands
+        (
+            [a_check("sgd", said="right"), an_answer("sum", **STOPPED), not_run("sum")],
+            {"check_sum": "its cell ends the kernel"},
+        ),
+        ([not_run("sgd")], {"check_sgd": "not graded yet, or cut short"}),
     ],
 )
-def test_file_names_of_canvas_and_moodle_say_whose_notebook_it_is(archive, student):
-    config = (EXERCISES / "nbgrader_config.py").read_text()
-    [pattern] = re.findall(r'named_regexp = \(\s+r"(.+)"\s+\)', config)
-    found = re.match(pattern, f"/course/downloaded/ps1/extracted/all/{archive}")
-    assert found.groupdict() == {"student_id": student, "file_id": "ps1"}
+def test_a_check_that_came_to_no_judgement_has_no_points(cells, whys):
+    found = without_points(new_notebook(cells=cells))
+    assert found == whys or whys == "both" and [*found] == ["check_sgd", "check_sum"]
 
 
-def test_what_was_downloaded_becomes_what_was_submitted(tmp_path):
-    # some seconds: only nbgrader itself shows which settings it reads
-    for name in "nbgrader_config.py", "grading.py":
-        (tmp_path / name).write_bytes((EXERCISES / name).read_bytes())
-    for name in "release/ps1/ps1.ipynb", "downloaded/ps1/archive/a_1_2_ps1-3.ipynb":
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("{}")
-    subprocess.run(
-        [sys.executable, "-m", "nbgrader", "zip_collect", "ps1"],
-        check=True,
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=120,
+@pytest.mark.parametrize(
+    "error, printed, why",
+    [
+        (DeadKernelError("Kernel died"), "", "ends the kernel"),
+        (CellTimeoutError("no reply"), "", "does not end, nor when it is told to"),
+        (CellTimeoutError("no output"), "x" * 2_000_000, "prints too much: 2 MB"),
+    ],
+)
+def test_a_notebook_that_cannot_be_run_says_why_in_the_cell(
+    monkeypatch, error, printed, why
+):
+    def run(self, nb, resources):
+        self.at = nb.cells[0]
+        self.at.outputs = [new_output("stream", text=printed)]
+        raise error
+
+    monkeypatch.setattr(preprocessors.Execute, "preprocess", run)
+    nb = new_notebook(cells=[an_answer("sgd"), not_run("sgd")])
+    nb, _ = Execute().preprocess(nb, {})
+    assert why in without_points(nb)["check_sgd"]
+    assert sum(len(str(cell.outputs)) for cell in nb.cells) < 1000
+
+
+def test_who_has_no_points_is_listed_with_the_reason(tmp_path):
+    (tmp_path / "bo.ipynb").write_text('{"cells": [')
+    (tmp_path / "di.ipynb").write_text(nbformat.writes(new_notebook()))
+    handed_in = {name: tmp_path / f"{name}.ipynb" for name in ("al", "bo", "cy", "di")}
+    graded = {"al": new_notebook(cells=[a_check("sgd", **BUSY), a_check("sum")])}
+    assert mistakes.ungraded(handed_in, graded) == [
+        "no points yet  al: sgd: not checked to the end",
+        "no points yet  bo: it cannot be read: Notebook does not appear to be JSON",
+        "no points yet  cy: there is no notebook of this name",
+        f"no points yet  di: {no_copy(handed_in['di'])}",
+    ]
+
+
+# what a learning platform hands over
+
+
+def zipped(folder, name, members):
+    """Write a zip with these members: {file name: (day of October, text)}."""
+    place = folder / "downloaded" / "ps1"
+    place.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(place / name, "w") as file:
+        for member, (day, text) in members.items():
+            info = zipfile.ZipInfo(member, (2026, 10, day, 12, 0, 0))
+            file.writestr(info, text)
+
+
+def handed_in(folder):
+    """Return {student: (text, id, time)} of what was collected."""
+    return {
+        place.parent.name: (
+            (place / "ps1.ipynb").read_text(),
+            json.loads((place / "handed_in.json").read_text())["lms_user_id"],
+            (place / "timestamp.txt").read_text()
+            if (place / "timestamp.txt").exists()
+            else None,
+        )
+        for place in sorted(folder.glob("submitted/*/ps1"))
+    }
+
+
+DUE = datetime(2026, 10, 5, 22)
+
+
+def test_a_hand_in_is_stored_with_its_students_id_and_when_it_came(tmp_path):
+    zipped(
+        tmp_path,
+        "all.zip",
+        {
+            "muelleranna_98123_1234567_ps1.ipynb": (9, "in time"),
+            "schmidtben_LATE_98124_1234568_ps1-1.ipynb": (9, "late"),
+            "Anna Müller_1234_assignsubmission_file_/my ps1.ipynb": (4, "Moodle"),
+            "Bo_1235_assignsubmission_file_/my_PS1_final.ipynb": (8, "late, Moodle"),
+            "chen_98125_1234569_ps2.ipynb": (4, "another set"),
+            "__MACOSX/._muelleranna_98123_1234567_ps1.ipynb": (4, "no notebook"),
+        },
     )
-    assert (tmp_path / "submitted" / "a" / "ps1" / "ps1.ipynb").exists()
+    lines = collect("ps1", tmp_path, DUE)
+    noon = [
+        datetime(2026, 10, day, 12).astimezone().isoformat(" ", "seconds")
+        for day in (4, 8)
+    ]
+    assert handed_in(tmp_path) == {
+        # Canvas' zip has the time at which it was made, and so says nothing
+        "muelleranna": ("in time", "98123", None),
+        "schmidtben": ("late", "98124", "2026-10-05 22:00:01"),
+        "Anna Müller": ("Moodle", "1234", noon[0]),
+        "Bo": ("late, Moodle", "1235", noon[1]),
+    }
+    assert [line for line in lines if line.startswith("skipped")] == [
+        "skipped    chen_98125_1234569_ps2.ipynb",
+        "skipped    __MACOSX/._muelleranna_98123_1234567_ps1.ipynb",
+    ]
+
+
+def test_without_a_due_date_a_late_hand_in_has_the_time_of_its_zip(tmp_path):
+    zipped(tmp_path, "all.zip", {"al_LATE_1_1_ps1.ipynb": (9, "late")})
+    collect("ps1", tmp_path)
+    assert handed_in(tmp_path)["al"][2].startswith("2026-10-09 12:00:00")
+
+
+def test_a_second_zip_adds_to_the_first_and_a_repair_stays(tmp_path):
+    zipped(
+        tmp_path,
+        "all.zip",
+        {"al_1_10_ps1.ipynb": (4, "al's"), "bo_2_11_ps1.ipynb": (4, "bo's first")},
+    )
+    collect("ps1", tmp_path)
+    (tmp_path / "submitted" / "al" / "ps1" / "ps1.ipynb").write_text("repaired")
+    graded = tmp_path / "autograded" / "bo" / "ps1"
+    graded.mkdir(parents=True)
+    late = {
+        "al_1_10_ps1.ipynb": (9, "al's"),
+        "bo_LATE_2_12_ps1.ipynb": (9, "bo's second"),
+        "cy_LATE_3_13_ps1.ipynb": (9, "cy's"),
+    }
+    zipped(tmp_path, "late.zip", late)
+    lines = collect("ps1", tmp_path, DUE)
+    assert lines == ["was there  al", "newer      bo, late", "new        cy, late"]
+    assert [text for text, *_ in handed_in(tmp_path).values()] == [
+        "repaired",
+        "bo's second",
+        "cy's",
+    ]
+    assert not graded.exists()  # no points of the first for the second
+    assert {line.split()[0] for line in collect("ps1", tmp_path, DUE)} == {"was"}
+
+
+def test_two_students_of_one_name_are_two_and_stay_so(tmp_path):
+    zipped(
+        tmp_path,
+        "all.zip",
+        {"wei_7_10_ps1.ipynb": (4, "one"), "wei_5_11_ps1.ipynb": (4, "other")},
+    )
+    collect("ps1", tmp_path)
+    first = handed_in(tmp_path)
+    zipped(tmp_path, "a.zip", {"wei_LATE_7_12_ps1.ipynb": (9, "one, later")})
+    collect("ps1", tmp_path, DUE)
+    assert {who: id for who, (_, id, _) in first.items()} == {"wei": "5", "wei-7": "7"}
+    assert handed_in(tmp_path)["wei"] == first["wei"]
+    assert handed_in(tmp_path)["wei-7"][0] == "one, later"
+
+
+def test_what_was_put_there_by_hand_is_left(tmp_path):
+    place = tmp_path / "submitted" / "al" / "ps1"
+    place.mkdir(parents=True)
+    (place / "ps1.ipynb").write_text("by hand")
+    zipped(tmp_path, "all.zip", {"al_1_10_ps1.ipynb": (4, "al's")})
+    assert collect("ps1", tmp_path) == ["left       al, which was put there by hand"]
+    assert (place / "ps1.ipynb").read_text() == "by hand"
+
+
+# strangers' answers
 
 
 def test_the_image_has_every_package_that_is_installed():
@@ -309,3 +410,17 @@ def test_the_image_has_every_package_that_is_installed():
         for path in [*ROOT.glob("*/__init__.py"), *ROOT.glob("notebooks/*/__init__.py")]
     } - {"tests"}
     assert packages <= copied and "pyproject.toml" in copied
+
+
+def test_the_image_has_what_checks_import_and_little_more():
+    text = (EXERCISES / "Dockerfile").read_text()
+    [installed] = re.findall(r"--editable \. \\\n +(.+)\n", text)
+    assert installed.split() == ["ipykernel", "matplotlib", "scikit-learn"]
+    assert "://" not in text  # no index is named, but by its reader
+
+
+def test_a_kernel_in_a_container_ends_though_nbgrader_has_lost_it():
+    [_, _, command, *_] = json.loads(
+        (EXERCISES / "docker" / "kernel.json").read_text()
+    )["argv"]
+    assert re.search(r"manual_dp timeout --kill-after \d+ \d+ python -m ipyk", command)

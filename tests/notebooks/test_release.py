@@ -39,8 +39,8 @@ def course(place, *sets):
     """Write the sources of these sets, and nbgrader's settings, into a folder."""
     for name in sets:
         shutil.copytree(EXERCISES / "source" / name, place / "source" / name)
-    for name in "nbgrader_config.py", "grading.py":
-        shutil.copy(EXERCISES / name, place)
+    for path in EXERCISES.glob("*.py"):
+        shutil.copy(path, place)
     return place
 
 
@@ -64,6 +64,24 @@ def test_a_source_that_is_not_in_order_is_named(tmp_path, capfd):
     said = capfd.readouterr().err
     assert "ps1" in said and "no end solution" in said
     assert list((tmp_path / "release").rglob("*.ipynb")) == []
+
+
+def test_a_notebook_that_is_the_same_stays_and_so_does_its_folder(tmp_path):
+    # a kernel that somebody has open there works on
+    folder = course(tmp_path, "ps1")
+    assert program.release(folder) == 0
+    place = folder / "release" / "ps1"
+    (place / "a_kernel_works_here").touch()
+    same = place / "ps1.ipynb"
+    before = same.stat()
+    for name in "ps2", "ps9":
+        (folder / "release" / name).mkdir()
+        (folder / "release" / name / f"{name}.ipynb").write_text("of a set that went")
+    assert program.release(folder) == 0
+    after = same.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert (place / "a_kernel_works_here").exists()
+    assert [path.stem for path in folder.glob("release/*/*.ipynb")] == ["ps1"]
 
 
 # what learners unpack

@@ -138,7 +138,7 @@ def _problems(rank, wish, wishes, kept):
                 "tensors",
                 "no message",
             )
-        if part.dtype not in dtypes:
+        if part.numel() and part.dtype not in dtypes:
             yield (
                 f"sends {part.dtype}, but holds {', '.join(map(str, dtypes))}",
                 "no message",

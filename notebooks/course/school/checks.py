@@ -296,7 +296,7 @@ def about(given):
         shown, right = _apart(got, wanted, tolerance)
         lines = [f"given   {given}; {what}", f"got     {shown}", f"wanted  {right}"]
         whole = got if whole is None else numbers(whole)
-        rounded = tolerance < 1e-5 and close(got, wanted, 1e-5)
+        rounded = 0 < tolerance < 1e-5 and close(got, wanted, 1e-5)
         pairs = hints.items() if isinstance(hints, dict) else hints
         hint = _first_hint(pairs, whole, tolerance, rounded)
         hint = hint or _in_general(got, wanted, tolerance)

@@ -1,6 +1,6 @@
 """Exercises of lessons: the seconds of all-reduces, the hours of a run with deaths."""
 
-from course.school.checks import about, exercise, numbers
+from course.school.checks import about, close, exercise, numbers
 
 
 @exercise("count_price_look/allreduce")
@@ -9,10 +9,13 @@ def allreduce(random, allreduce):
     drawn = random.randint(1, 99), random.randint(2, 9), 0.5, 4
     for size, n, a, b in (10, 4, 0.5, 4), (1000, 3, 2, 8), (7, 2, 0.25, 10), drawn:
         right, uncut = _ring(size, n, a, b), _ring(size * n, n, a, b)
+        whole = size // n, -(-size // n)  # bytes
+        rounded = [2 * (n - 1) * (a + chunk / b) for chunk in whole]
+        got = numbers(allreduce(size, n, a, b))
         say = about(f"size {size}, ranks {n}, alpha {a}, bandwidth {b}")
         yield say(
             "seconds",
-            allreduce(size, n, a, b),
+            got,
             right,
             {
                 "a round sends one chunk: cut the tensor into `ranks` chunks": uncut,
@@ -23,6 +26,11 @@ def allreduce(random, allreduce):
                 "a ring of N ranks has 2 (N - 1) rounds": 2 * n * (a + size / n / b),
                 "in a round all ranks send at the same time: it takes as long as one "
                 "message": n * right,
+                "a byte takes 1 / bandwidth seconds: divide by it": _ring(
+                    size, n, a, 1 / b
+                ),
+                f"equal chunks of {size} bytes for {n} ranks: do not round their "
+                "size": any(close(got, wrong) for wrong in rounded),
             },
         )
 
@@ -52,6 +60,8 @@ def two_levels(random, two_levels):
                 "the rings of a node run at the same time: in a round alpha is paid "
                 "once": by_turns,
                 "half of the inner ring comes first, half last: pay for it once": twice,
+                "the ring inside has a second half: the sums must reach all GPUs of a "
+                "node": inside / 2 + between,
                 "the links have changed places: `inside` joins the GPUs of a "
                 "node": _ring(size, g, *slow) + _ring(size, m, *fast),
             },
@@ -114,48 +124,67 @@ def _sends_on_a_wire(sends, f, w, size, k, a, b):
             "the clock starts with forward": times(long, f=0),
             "every bucket sends all bytes: divide the size": times(price(size)),
             "divide the bytes, not the price": times(price(size) / k),
+            "the second number is when it ends, not how long it takes": [
+                [start, end - start] for start, end in times(long)
+            ],
         },
     )
 
 
+SLIPS = {  # in many_machines/finish: {hint: slips of `_hours` that it is meant for}
+    "a save that is not finished does not count": ["goes on", "begun"],
+    "nothing is saved at the very end": ["last"],
+    "a save takes time, too": ["free"],
+    "a death costs the work since the last save": ["none"],
+    "what was saved before a death is kept": ["all"],
+    "there is more than one death": ["first"],
+    "a part may die again when it is done again": ["once"],
+    "at a death the run goes on at once, not later": ["late"],
+}
+
+
 @exercise("many_machines/finish")
 def finish(random, finish):
-    """Give it no deaths, one while a file is written, and some that are drawn."""
+    """Give it no deaths, two in one part, one in a save, and some that are drawn."""
     drawn = sorted(random.randint(1, 40) + random.random() / 3 for _ in range(5))
-    some = random.randint(20, 30), random.randint(2, 4), 0.25, drawn
-    for case in (
+    cases = [
         (10, 4, 0.5, []),
-        (12, 5, 1, [3.3, 9.4, 99.5]),
+        (12, 5, 1, [3.3, 9.4, 10.2, 99.5]),
         (9, 3, 1, [2, 5.5]),
-        some,
-    ):
-        say = about("work {}, every {}, cost {}, deaths {}".format(*case))
-        yield say(
-            "hours",
-            finish(*case[:3], [*case[3]]),
-            _hours(*case),
-            {
-                "a save that is not finished does not count": _hours(*case, "half"),
-                "nothing is saved at the very end": _hours(*case, "last"),
-                "a save takes time, too": _hours(*case, "free"),
-                "a death costs the work since the last save": _hours(*case[:3], []),
-                "what was saved before a death is kept": _hours(*case, "all"),
-                "there is more than one death": _hours(*case[:3], case[3][:1]),
-                "at a death the run goes on at once, not later": _hours(*case, "late"),
-            },
+        (random.randint(20, 30), random.randint(2, 4), 0.25, drawn),
+    ]
+    found = numbers([finish(*case[:3], [*case[3]]) for case in cases])
+    hints = {}
+    for hint, slips in SLIPS.items():
+        hints[hint] = any(
+            close(found, [_hours(*case, slip) for case in cases]) for slip in slips
         )
+    hints[
+        "without deaths this is right. At a death, the clock shows its hour, and what "
+        "was done since the last finished save is done again"
+    ] = close(found[0], _hours(*cases[0]))
+    for case, hours in zip(cases, found):
+        say = about("work {}, every {}, cost {}, deaths {}".format(*case))
+        yield say("hours", hours, _hours(*case), hints)
 
 
 def _hours(work, every, cost, deaths, slip=None):
-    clock, done, deaths = 0, 0, [*deaths]
+    """Return when a run is done; `slip`: what somebody does not do as it is asked."""
+    clock, done, again = 0, 0, False
+    deaths = deaths[: {"none": 0, "first": 1}.get(slip)]
     while done < work:
         part = min(every, work - done)
         saves = (done + part < work or slip == "last") and slip != "free"
         end = clock + part + cost * saves
         deaths = [death for death in deaths if death >= clock]
-        if deaths and deaths[0] < (clock + part if slip == "half" else end):
+        worked = clock + part
+        dies = deaths and deaths[0] < (worked if slip == "goes on" else end)
+        if dies and not (slip == "once" and again):
+            again = True
             clock = end if slip == "late" else deaths.pop(0)
             done *= slip != "all"
+            if slip == "begun" and clock >= worked:
+                done += part
         else:
-            clock, done = end, done + part
+            clock, done, again = end, done + part, False
     return clock

@@ -57,6 +57,9 @@ def count(random, count):
         [whole, whole, both, both, whole, whole],
         {
             "return the bytes": got == [None] * 6,
+            "these are numbers of storages: sum up their nbytes()": [1, 1, 2, 2, 1, 1],
+            "b's numbers have 8 bytes each: ask each storage for its nbytes()": lists
+            == whole + 4 * m,
             "a view has no memory of its own: add its storage, and that storage's "
             "nbytes()": view != whole,
             "what is inside of lists or dicts was not found: tree_leaves": lists < both,
@@ -88,7 +91,8 @@ def scaler(random, MyScaler):
                 "count anew after a skipped step, and after doubling": True,
             },
         )
-        grad = rand(random, 2, 2) + bad * torch.eye(2)[:, [step % 2]]
+        grad = rand(random, 2, 2)
+        grad[step % 2] += bad  # of one weight alone: first of a, then of b
         old, was, a.grad, b.grad = torch.stack([a, b]).detach(), scale, None, None
         mine.scale((torch.stack([a, b]) * grad).sum()).backward()
         mine.step(rule)
@@ -218,7 +222,11 @@ def _means_on_ranks(random, work, what, rounds, whole, left, k):
         so_many(k, "rank"),
         error,
         what,
-        {"all ranks must call the same collectives, in one order": WAITED},
+        {
+            "this is no chunk of all gradients, with zeros at the end: `shard` has "
+            "another size": "assign a gradient of size",
+            "all ranks must call the same collectives, in one order": WAITED,
+        },
     )
 
     def every(chunks):
@@ -274,45 +282,68 @@ def hooks(random, hooks):
     layers = [nn.Linear(2, 2, dtype=torch.float64) for _ in range(count)]
     for i, one in enumerate(layers):
         one.register_forward_hook(partial(_note_use, events, i))
-        gather = partial(events.append, f"gather {i}")
-        free = partial(events.append, f"free {i}")
-        hooks(one, gather, free)
-    say, model = about(so_many(count, "layer")), nn.Sequential(*layers)
-    try:
-        model(rand(random, 1, 2).requires_grad_()).sum().backward()
-    except TypeError as error:
-        if "must be Tensor" not in str(error):
-            raise
-        yield say(
-            "forward",
-            f"TypeError: {error}",
-            "the layers' outputs",
-            {
-                "what a hook after forward returns replaces the output: return "
-                "nothing, not what register_hook returns": True
-            },
-        )
-        return
+        hooks(one, _noting(events, f"gather {i}"), _noting(events, f"free {i}"))
+    say = about(so_many(count, "layer"))
+    yield say(
+        "what is done before the first forward",
+        events,
+        [],
+        {"register a function that calls gather() or free(): these ran at once": True},
+    )
+    for turn in "first", "second":
+        events.clear()
+        try:
+            nn.Sequential(*layers)(rand(random, 1, 2).requires_grad_()).sum().backward()
+        except TypeError as error:
+            yield _refused_hook(say, error)
+            return
+        yield _order_of_events(say, turn, events, count)
+
+
+def _refused_hook(say, error):
+    """Return the message about a hook that takes or returns what it should not."""
+    hints = {
+        "what a hook after forward returns replaces the output: return nothing, not "
+        "what register_hook returns": "must be Tensor" in str(error),
+        "gather() and free() take nothing, a hook is handed something: register a "
+        "function that takes it, and calls them": "0 positional" in str(error),
+    }
+    if not any(hints.values()):
+        raise error
+    return say("forward", f"TypeError: {error}", "the layers' outputs", hints)
+
+
+def _order_of_events(say, turn, events, count):
+    """Compare in which order `count` layers are gathered, used and freed."""
 
     def order(forward, backward="gather use"):
         there, back = forward.split(), backward.split()
         first = [f"{does} {i}" for i in range(count) for does in there]
         return first + [f"{does} {i}" for i in range(count)[::-1] for does in back]
 
-    freed_twice = order("gather use free", "gather use free")
-    yield say(
-        "forward, then backward",
+    freed = sum(event.startswith("free") for event in events)
+    return say(
+        f"the {turn} forward and backward",
         events,
         order("gather use free"),
         {
             "nothing is gathered for backward: ask the layer's output, with "
             "output.register_hook": order("gather use free", "use"),
+            "this gathers when the layer's backward is over: its output comes first, "
+            "ask that, with output.register_hook": order(
+                "gather use free", "use gather"
+            ),
             "nothing is freed after forward": order("gather use"),
-            "free after forward only: after backward, `reduce` does it": freed_twice,
+            "free after forward only: after backward, `reduce` does it": freed > count,
             "gather in a forward_pre_hook: the layer must not begin without its "
             "weights": events[:1] != ["gather 0"],
         },
     )
+
+
+def _noting(events, event):
+    """Return a function that takes nothing, and adds to `events`."""
+    return lambda: events.append(event)
 
 
 def _note_use(events, i, layer, inputs, output):

@@ -1,11 +1,14 @@
 """Exercises of lessons: ranks that exchange tensors, sum them, decide together."""
 
+from contextlib import contextmanager
 from math import prod
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
-from course.school.checks import about, exercise, numbers, so_many
+from course.school.checks import about, close, exercise, numbers, so_many
 from course.school.draws import describe, rand, summed
 from course.school.ranks import (
     COLLECTIVES,
@@ -55,10 +58,10 @@ def _exchange_shapes(random, exchange, k, pair, shapes):
             "both ranks wait in send, which ends when the other receives: let one "
             "of them receive first, or start with isend. (An irecv counts as well, if "
             "what it returns is kept and waited for.)": r"in i?send\b.*in i?send\b",
-            "both ranks wait for a message that nobody has sent: one of them must "
-            "send first, whichever two they are; and what isend returns must be kept, "
-            "and waited for: a message that nobody holds is not "
-            "sent": r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)",
+            "both ranks wait for each other: let one of them send first, whichever two "
+            "they are, or both start with isend, keep what it returns (a message that "
+            "nobody holds is not sent), receive, and wait for it "
+            "last": r"waiting: .*(recv|wait|exchange).*in (recv|wait|exchange)",
             "gloo ends a rank whose tensor is not as large as what comes: receive into "
             "torch.empty_like(tensor)": "SIGABRT",
             "`other` says which rank it is, and only these two ranks take "
@@ -69,6 +72,10 @@ def _exchange_shapes(random, exchange, k, pair, shapes):
         theirs, after = zip(*(results[rank][number] for rank in pair))
         mine = [_few(t) for t in tensors.values()]
         say = about(f"{who}, tensors of {so_many(prod(shape), 'number')} in float64")
+        found, wanted = (
+            [t["numbers"] for t in tensors if isinstance(t, dict)]
+            for tensors in (theirs, mine[::-1])
+        )
         yield say(
             "the tensor that each handed over, afterwards",
             after,
@@ -84,7 +91,11 @@ def _exchange_shapes(random, exchange, k, pair, shapes):
             mine[::-1],
             {
                 "return the tensor that came": "a NoneType" in theirs,
-                "this is the rank's own tensor: return the other's": mine,
+                "a rank returned its own tensor: return the other's": any(
+                    map(close, theirs, mine)
+                ),
+                "the numbers are right, their shape is not: receive into "
+                "torch.empty_like(tensor)": close(found, wanted),
             },
         )
 
@@ -107,9 +118,9 @@ def ring(random, ring_allreduce, *, k):
 
     def work():
         own = held[dist.get_rank()].clone()
-        with calls_of_collectives(names=COLLECTIVES) as calls:
+        with calls_of_collectives(names=COLLECTIVES) as calls, _receivers() as ranks:
             returned = ring_allreduce(own)
-        return own, returned, calls
+        return own, returned, calls, sorted(ranks)
 
     results, error = attempt(work, k)
     given = describe(numbers(held))
@@ -121,21 +132,41 @@ def ring(random, ring_allreduce, *, k):
             "every rank waits in send, which ends when its neighbour receives: "
             "start with isend, then receive, then "
             "wait": r"waiting: (rank \d+ in i?send\b(, )?)+$",
-            "every rank waits for a message that nobody has sent: start with "
-            "isend, keep what it returns, and wait for that: a message that nobody "
-            "holds is not "
-            "sent": r"waiting: (rank \d+ in (i?recv|wait|ring_allreduce)\b(, )?)+$",
+            "every rank waits for a neighbour: start with isend, keep what it returns "
+            "(a message that nobody holds is not sent), receive, and wait for it "
+            "last": r"waiting: (rank \d+ in (i?recv|wait|ring_allreduce)\b(, )?)+$",
             "each rank sends as often as its neighbour on the right receives": WAITED,
         },
     )
-    after, returned, calls = map(list, zip(*results))
-    yield about(given)(
+    after, returned, calls, receivers = map(list, zip(*results))
+    say = about(given)
+    yield say(
         "collectives that each rank called",
         calls,
         [[]] * k,
         {"the ring is yours to build: use send and recv, isend and irecv alone": True},
     )
     yield from summed(held, after, after, returned)
+    if any(receivers):  # else the sends could not be seen
+        yield say(
+            "ranks to which each rank sent",
+            receivers,
+            [[(rank + 1) % k] for rank in range(k)],
+            {"each rank sends to its right: to rank + 1, and the last to rank 0": True},
+        )
+
+
+@contextmanager
+def _receivers():
+    """Yield a set, to which the ranks are added that this one sends to in the block."""
+    ranks, real = set(), c10d.isend  # which send and batch_isend_irecv call, too
+
+    def isend(tensor, dst=None, *args, **kwargs):
+        ranks.add(kwargs.get("group_dst") if dst is None else dst)
+        return real(tensor, dst, *args, **kwargs)
+
+    with patch.object(c10d, "isend", isend), patch.object(dist, "isend", isend):
+        yield ranks
 
 
 @exercise("together/any_rank", seconds=60, cases=[(3, False), (2, True)])
@@ -152,6 +183,8 @@ def any_rank(random, any_rank, *, k, as_tensors):
         with Roll() as roll:
             for flag in handed:
                 answer = roll.call(any_rank, flag)
+                if isinstance(answer, torch.Tensor) and answer.numel() == 1:
+                    answer = answer.item()
                 found.append([answer, roll.absent, len(roll.seen)])
         return list(zip(*found))
 
@@ -170,10 +203,10 @@ def any_rank(random, any_rank, *, k, as_tensors):
             "False": True
         },
     )
-    yield _agreed(say, answers, asked, calls)
+    yield _agreed(say, answers, asked, calls, as_tensors)
 
 
-def _agreed(say, answers, asked, calls):
+def _agreed(say, answers, asked, calls, as_tensors):
     """Compare the answers. calls: how many collectives each rank called each time."""
 
     def all_say(answer):
@@ -191,6 +224,8 @@ def _agreed(say, answers, asked, calls):
             "return the answer, on every rank": None in found[0],
             "a list is true, whatever is in it: any(...) of it is the "
             "answer": isinstance(found[0][0], list),
+            "this is always False, if flags are tensors: `flag is True` holds for True "
+            "alone": as_tensors and all_say(lambda flags: False),
             "this is always False: all_reduce returns nothing, it writes into the "
             "tensor that it is handed": all_say(lambda flags: False),
             "this is True if exactly one says so: after a sum look whether it is above "
@@ -205,5 +240,8 @@ def _agreed(say, answers, asked, calls):
             else False,
             "this is each rank's own flag: ask the others, too": asked,
             "this is True only if all ranks say so: one is enough": all_say(all),
+            "this is True only if most ranks say so: one is enough": all_say(
+                lambda flags: sum(flags) > len(flags) / 2
+            ),
         },
     )

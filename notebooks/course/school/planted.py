@@ -256,8 +256,10 @@ MODEL_BUGS = {
     "have another gradient on the last rank": {
         "CHANGE": "if last: bias.grad[0] += 0.1"
     },
-    "have no gradient for one parameter on rank 1, and zeros on others": {
-        "CHANGE": "bias.grad = None if rank == 1 else torch.zeros_like(bias)"
+    "have no gradient for one parameter on rank 1, and none for another elsewhere": {
+        "CHANGE": "norm = params[2]  # as long as the bias\n"
+        "bias.grad = norm.grad = None\n"
+        "(norm if rank == 1 else bias).grad = torch.zeros_like(bias)"
     },
     "have a frozen parameter that differs on the last rank": {
         "CHANGE": f"{FREEZE}\nif last: weight[0, 0] += 0.5"
@@ -335,8 +337,8 @@ SAVING = {
     },
 }
 SAVING_BUGS = {
-    "forgets the momentum": {
-        "LOADED": "self.speeds = [torch.zeros_like(p) for p in self.params]"
+    "saves the momentum in float32": {
+        "SAVE": "state['speeds'] = [v.float().double() for v in self.speeds]"
     },
     "forgets how many steps the rate has fallen": {"LOADED": "self.steps = 0"},
     "forgets torch's random numbers": {

@@ -6,7 +6,8 @@ autograd on the unsplit minibatch.
 
 import math
 from collections import namedtuple
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
+from statistics import fmean
 
 import torch
 
@@ -16,6 +17,7 @@ from course.school.checks import (
     about,
     close,
     exercise,
+    flat,
     numbers,
     remember,
     shorten,
@@ -35,8 +37,18 @@ def split_batch(random, split_batch):
     """Cut rows that divide and rows that do not; then hand over unequal lengths."""
     for k, n in (3, 10), (4, 10), (4, 5), (4, 3), (3, 9), (2, 5), (1, 4):
         X, y = rand(random, n, 2), torch.tensor(random.sample(range(100), n))
-        X_shards, y_shards = split_batch(X.clone(), y.clone(), try_devices(k))
+        lists = tuple(split_batch(X.clone(), y.clone(), try_devices(k)))
         say = about(f"{n} rows, {n} labels, {so_many(k, 'device')}")
+        yield say(
+            "how many lists are returned?",
+            len(lists),
+            2,
+            {
+                "these are pairs, one for each device: return two lists, X_shards and "
+                "y_shards": len(lists) == k
+            },
+        )
+        X_shards, y_shards = lists
         rows = -(-n // k)
         cuts = [slice(rank * rows, (rank + 1) * rows) for rank in range(k)]
         got = [len(shard) for shard in X_shards]
@@ -116,6 +128,8 @@ def largest_difference(random, largest_difference):
         steps = [move - moves[0] for move in moves]
         farthest = max(map(abs, steps))
         of_neighbours = max([abs(b - a) for a, b in pairwise(moves)], default=0)
+        falls = max([a - b for a, b in combinations(moves, 2)], default=0)
+        single = [part * (a - b) for part in (1, 0.5) for a in moves for b in moves]
         say = about(f"replicas of which parameter {i} was moved by up to {moves}")
         yield from same(say)
         yield say(
@@ -123,10 +137,16 @@ def largest_difference(random, largest_difference):
             got,
             max(moves) - min(moves),
             {
-                "a difference may be below 0: take its absolute value": max(steps),
+                "a difference may be below 0: take its absolute value": any(
+                    close(numbers(got), one) for one in (max(steps), max(0, falls))
+                ),
                 "compare every two replicas, not only each with the first": farthest,
                 "compare every two replicas, not only neighbours": of_neighbours,
                 "look at every parameter": 0,
+                "no number of a replica is that far from another one's: compare "
+                "number by number, take no norm, sum or mean before": not any(
+                    close(numbers(got), one) for one in single
+                ),
             },
         )
 
@@ -159,12 +179,21 @@ def split_by_counts(random, split_by_counts, *, counts):
     same = remember(batch=handed[0], counts=handed[1])
     shards = split_by_counts(*handed)
     say = about(f"counts {counts}, a batch of {shorten(batch)}")
+    got, empty = numbers(shards), dict.fromkeys(batch, [])
+    if not isinstance(got, list):
+        got = []
     yield from same(say)
     yield say(
         "the shards",
         shards,
         wanted,
-        {"a rank begins where the one before has ended": own_multiples},
+        {
+            "a rank begins where the one before has ended": own_multiples,
+            "a rank whose count is 0 gets a dict as well, with tensors without "
+            "rows": any(one != empty for one, n in zip(got, counts) if not n),
+            "each rank has as many rows as it should, but others: the next ones are "
+            "wanted, in their order": close(*map(_lengths, (got, numbers(wanted)))),
+        },
     )
     yield say(
         "what each tensor is",
@@ -172,6 +201,15 @@ def split_by_counts(random, split_by_counts, *, counts):
         all_forms(wanted),
         {"keep dtypes, and the other dimensions of what is empty": True},
     )
+
+
+def _lengths(shards):
+    """Return how many rows each tensor of each shard has, as far as it has rows."""
+    return [
+        {name: len(rows) for name, rows in shard.items() if isinstance(rows, list)}
+        for shard in shards
+        if isinstance(shard, dict)
+    ]
 
 
 @exercise("allreduce/allreduce")
@@ -190,15 +228,24 @@ def allreduce(random, allreduce):
 @exercise("ps1/weighted_allreduce", points=3)
 def weighted_allreduce(random, weighted_allreduce):
     """Weigh tensors; a rank of weight 0 holds NaN, as the mean of no rows is."""
-    for weights in [2, 1, 3], [3, 5], [1, 0, 4, 2], [0, 2], [3]:
-        k, shape = len(weights), random.choice([(), (5,), (2, 3)])
+    for weights, shape in (
+        ([2, 1, 3], (5,)),
+        ([3, 5], ()),
+        ([1, 0, 4, 2], (2, 3)),
+        ([0, 2], ()),
+        ([3], (4,)),
+    ):
+        k = len(weights)
         held = [rand(random, *shape) * (1 if w else math.nan) for w in weights]
         kept = [t.clone() for t in held]
         views = [t.detach() for t in kept]
         counts = list(weights)
         same = remember(weights=counts)
         weighted_allreduce(list(kept), counts)
-        total = sum(w * t for w, t in zip(weights, held) if w)
+        total, often = sum(w * t for w, t in zip(weights, held) if w), 0
+        for w, t in zip(weights, held):
+            if w:
+                often = (often + w * t) / sum(weights)
         mean = numbers([total / sum(weights)] * k)
         given, now = f"weights {weights}, tensors {shorten(held)}", numbers(kept)
         has_nan = not close(now, now)
@@ -216,6 +263,8 @@ def weighted_allreduce(random, weighted_allreduce):
                 "tensor": unwritten,
                 "0 times nan is nan: leave out a rank whose weight is 0": has_nan,
                 "the weights are left out": [sum(held) / k] * k,
+                "divide once, when all ranks are added up: here the first ones were "
+                "divided again and again": [often] * k,
                 "divide by the sum of the weights": [total] * k,
                 "divide by the sum of the weights, not by the ranks": [total / k] * k,
             },
@@ -241,6 +290,11 @@ def clipped_sgd(random, clipped_sgd, *, long):
     of_sum = stepped(min(1, most / norm / size))
     factors_of_each = [min(1, most / one) for one in own]
     added_up = "the norm of all is no sum of norms: add up squares, and take the root"
+    moves, line = (
+        torch.cat([(p.detach() - at).flatten() for p, at in zip(some, old)])
+        for some in (params, stepped(1))
+    )
+    turned = float(moves @ line) < (1 - 1e-9) * float(moves.norm() * line.norm())
 
     given = (
         f"lr {lr:.3f}, batch_size {size}, max_norm {most:.3g}, gradients "
@@ -257,6 +311,10 @@ def clipped_sgd(random, clipped_sgd, *, long):
             "there is one norm, of all gradients together": stepped(*factors_of_each),
             added_up: stepped(min(1, most / sum(own))),
             "a gradient that is short enough stays as it is": stepped(most / norm),
+            "nothing was shortened: multiply by max_norm / norm where the norm is "
+            "larger than max_norm": stepped(1),
+            "the step goes in another direction than the gradient: multiply all its "
+            "numbers by one factor": turned,
         },
         1e-5,
     )
@@ -320,8 +378,8 @@ def train_batch(random, train_batch):
 
 
 FIRST_ALONE = (
-    "this is what a step from params would give: the replicas go on from where the "
-    "step before has left them"
+    "this is the difference after the first step alone: take all steps, each from "
+    "where the one before has left the replicas"
 )
 
 
@@ -332,7 +390,7 @@ def stepwise(random, stepwise):
     X, y = draws.images(random, 4)
     lr = random.uniform(0.05, 0.1)
     say = about(f"4 rows, 3 devices, lr {lr:.3f}, 3 steps")
-    short = _fall_short(params, X, y, lr, 3)
+    short, apart = _fall_short(params, X, y, lr, 3)
     same = remember(params=params)
 
     def far(step):
@@ -356,11 +414,12 @@ def stepwise(random, stepwise):
         far(_half_step),
         max(short),
         {
-            "the single device took the step that is tested: it takes train_batch": 0.0,
+            "no difference was seen, and there is one: compare each replica with a "
+            "single device, which takes the course's train_batch": 0.0,
             FIRST_ALONE: short[0],
             "this is the last step's: keep the largest of all steps": short[-1],
             "these are two runs: let the single device start from the replicas, at "
-            "each step anew": True,
+            "each step anew": max(apart),
         },
         1e-6,
     )
@@ -381,15 +440,26 @@ def stepwise(random, stepwise):
 
 
 def _fall_short(params, X, y, lr, steps):
-    """Return by how much each of some half steps falls short of a whole one."""
-    short = []
-    for _ in range(steps):
+    """Return by how much each of some half steps falls short of a whole one.
+
+    Return as well how far a run of whole steps is away then, if both start from params.
+    """
+
+    def mean_gradient(params):
         [one] = _shards(params, X, y, torch.ones(len(X)), 1)
-        grads = [g / len(X) for g in one.grads]
+        return [g / len(X) for g in one.grads]
+
+    def farthest(tensors):
+        return max(float(t.abs().max()) for t in tensors)
+
+    whole, short, apart = params, [], []
+    for _ in range(steps):
+        grads = mean_gradient(params)
         params = [p - lr / 2 * grad for p, grad in zip(params, grads)]
-        steepest = max(float(grad.abs().max()) for grad in grads)
-        short.append(lr / 2 * steepest)
-    return short
+        whole = [p - lr * grad for p, grad in zip(whole, mean_gradient(whole))]
+        short.append(lr / 2 * farthest(grads))
+        apart.append(farthest([p - q for p, q in zip(params, whole)]))
+    return short, apart
 
 
 def _half_step(X, y, device_params, devices, lr):
@@ -440,7 +510,7 @@ def _two_steps(random, train, weighted=False):
     wrong_loss = None
     for k, sizes in (3, (7, 4)), (2, (5, 4)), (4, (3, 6)), (1, (4, 4)):
         devices, lr = try_devices(k), random.uniform(0.05, 0.2)
-        stale = 0  # what stands in .grad before the first step
+        stale, before = 0, 1  # stands in .grad at first, and is divided by `before`
         if k > 2 and not weighted:
             stale = random.uniform(0.5, 1)
         params = init_params("he", draws.generator(random), torch.float64)
@@ -469,10 +539,12 @@ def _two_steps(random, train, weighted=False):
             grads = [g / w.sum() for g in total]
             hints = _slips(shards)
             if weighted:
-                hints.update(_slips_with_weights(shards, params, X, y))
+                hints.update(_slips_with_weights(shards, params, X, y, w))
+            # all k replicas add them up again, as sums or as means
             hints[LEFT[number - 1]] = [
-                [(g + k * old) / w.sum() for g, old in zip(total, left)]
-            ] * k
+                [[g / w.sum() + k * old / size for g, old in zip(total, left)]] * k
+                for size in (w.sum(), before)
+            ]
             yield from same(say)
             yield from _weights(say, replicas, params, grads, lr, hints, random)
             message = _loss(say, got, shards)
@@ -482,7 +554,7 @@ def _two_steps(random, train, weighted=False):
                 yield message
             yield _who_saw_what(say, calls, replicas, X, w)
             params = [p - lr * g for p, g in zip(params, grads)]
-            left = total
+            left, before = total, w.sum()
 
     def work(X, y, replicas, devices):
         train(X, y, torch.ones(len(X)), replicas, devices, 0.1)
@@ -506,7 +578,7 @@ LEFT = (
 
 
 def _slips(shards):
-    """Return {hint: the gradients with which each replica steps after this mistake}."""
+    """Return {hint: ways}; a way: the gradient that each replica then steps with."""
     k = len(shards)
     whole = sum(shard.weight for shard in shards)
     full = k * shards[0].rows
@@ -522,29 +594,37 @@ def _slips(shards):
         "let each rank sum": [1 / w / whole for w in own],
         "the means of the ranks are added up: let each rank sum its losses, and divide "
         "once, by the rows of the minibatch": [1 / w for w in own],
+        "the sum is divided by the ranks, too: divide it once, by the rows of the "
+        "minibatch, or by the sum of their weights": [1 / whole / k] * k,
+        "the weights are as they were: the step was taken with zeros, or written into "
+        "new tensors": [0] * k,
         "the all-reduce ran after each rank's backward, and added up sums again: call "
         "it once, when all ranks have their gradients": [
             k ** (k - 1 - rank) / whole for rank in range(k)
         ],
     }
-    found = {hint: [_combined(shards, f)] * k for hint, f in slips.items()}
+    found = {hint: [[_combined(shards, f)] * k] for hint, f in slips.items()}
     found[
         "each rank divides by the rows of its own shard: divide by those of the "
         "minibatch, or by the sum of their weights"
-    ] = [_combined(shards, [1 / max(1, shard.rows)] * k) for shard in shards]
+    ] = [[_combined(shards, [1 / max(1, shard.rows)] * k) for shard in shards]]
     return found
 
 
-def _slips_with_weights(shards, params, X, y):
+def _slips_with_weights(shards, params, X, y, w):
     """Return the same of mistakes that can be seen only where weights are not 1."""
     k, n = len(shards), len(X)
-    plain = _shards(params, X, y, torch.ones(n, dtype=torch.float64), k)
+    plain = _shards(params, X, y, torch.ones_like(w), k)
+    masked = _shards(params, X, y, (w > 0).to(w.dtype), k)
+    rows = sum(shard.weight for shard in masked)
     return {
-        "the weights of the rows are left out": [_combined(plain, [1 / n] * k)] * k,
+        "the weights of the rows are left out": [[_combined(plain, [1 / n] * k)] * k],
+        "the weights tell only which rows count: a row of weight 2 counts twice": [
+            [_combined(masked, [1 / size] * k)] * k for size in (rows, float(w.sum()))
+        ],
         "divide by the sum of the weights, not by the number of rows": [
-            _combined(shards, [1 / n] * k)
-        ]
-        * k,
+            [_combined(shards, [1 / n] * k)] * k
+        ],
     }
 
 
@@ -593,7 +673,7 @@ def _combined(shards, factors):
 def _weights(say, replicas, params, grads, lr, hints, random):
     """Compare ten numbers of each parameter of each replica; hint from all of them.
 
-    grads: the right ones. hints: {what it looks like: each replica's gradients}.
+    grads: the right ones. hints: see `_slips`.
     """
     # where this step moves the weights most, and anywhere
     places = []
@@ -608,8 +688,14 @@ def _weights(say, replicas, params, grads, lr, hints, random):
         return [some([p - lr * g for p, g in zip(params, step)]) for step in steps]
 
     got = [some(replica) for replica in replicas]
+    has_nan = any(x != x for x in flat(got))
     differ = not close(got, [got[0]] * len(got))
-    looks = {hint: after(steps) for hint, steps in hints.items()}
+    looks = {
+        "these are nan: a shard without rows, or of padding alone, has no mean, "
+        "0 / 0": has_nan
+    }
+    for hint, ways in hints.items():
+        looks[hint] = any(close(got, after(way)) for way in ways)
     looks[
         "replicas differ: each must step with the sum over all, and divide it by the "
         "same number"
@@ -630,8 +716,10 @@ def _loss(say, got, shards):
     k, losses = len(shards), [shard.loss for shard in shards]
     whole = sum(shard.weight for shard in shards)
     own = [part for l in losses for part in (l, l / whole)]
-    own += [shard.loss / (shard.weight or 1) for shard in shards]
-    of_one = k > 1 and any(close(numbers(got), part, 1e-6) for part in own)
+    means = [shard.loss / shard.weight for shard in shards if shard.weight]
+    one = numbers(got)
+    of_one = k > 1 and any(close(one, part, 1e-6) for part in own + means)
+    of_means = [fmean(means), sum(means) / k]  # of shards with rows, of all
     return say(
         "the mean loss of the minibatch",
         got,
@@ -643,6 +731,9 @@ def _loss(say, got, shards):
             "this is the sum, divided by the ranks: divide it by the rows": sum(losses)
             / k,
             "this is the loss of one shard: add up those of all": of_one,
+            "this is a mean of means: each shard counts alike, and one without rows "
+            "has none, 0 / 0. Add up the losses, and divide once": one != one
+            or any(close(one, mean, 1e-6) for mean in of_means),
         },
         1e-6,
     )

@@ -60,6 +60,12 @@ RING = (
     "all ranks send at once, each to the next one, and a chunk has only N - 1 "
     "others to meet",
 )
+OF_ANY_SHAPE = (  # the first holds for the halves too; there a tensor is flat
+    "send one chunk of the flat tensor in a step (rows of a matrix may be longer), "
+    "never the whole, and none twice in N - 1 steps: round a ring, a rank sends on the "
+    "chunk that came last",
+    RING[1],
+)
 SPREAD = (
     "to an owner go its own parameters, from an owner go its own parameters, "
     "and no others",
@@ -97,6 +103,11 @@ def supply():
         chunks = tensor.tensor_split(world_size)
         for i in range(rank - first, rank - first - world_size + 1, -1):
             came = yield (rank + 1) % world_size, chunks[i % world_size]
+            if came is None:
+                raise ValueError(
+                    "nothing has come into this half of the ring: what arrives at your "
+                    "yield must go on to it, as yield from does"
+                )
             write(chunks[(i - 1) % world_size], came)
 
     return {
@@ -108,7 +119,8 @@ def supply():
 @exercise("ps2/ring_allreduce", points=2, supply=supply)
 def ring_allreduce(random, ring_allreduce):
     """Hand out tensors of several shapes, whose numbers lie in rows, or in columns."""
-    for own in draw_tensors(random):
+    # the last ones are a matrix of four rows: they cannot be even chunks on six ranks
+    for own in (*draw_tensors(random), [rand(random, 8) for _ in range(6)]):
         shape, turned = _shape(random, len(own[0]))
 
         def program(rank, world_size, tensor, shape=shape, turned=turned):
@@ -120,7 +132,7 @@ def ring_allreduce(random, ring_allreduce):
             program,
             partial(_of_any_shape, shape, turned),
             lambda k, sizes: [2 * bound for bound in _ring(k, sizes)],
-            RING,
+            OF_ANY_SHAPE,
         )
 
 
@@ -146,8 +158,9 @@ def _of_any_shape(shape, turned, held, after, *others):
         k > 1 and close(after, held),
         False,
         {
-            "nothing came into the tensor. Where rows do not lie one behind the other, "
-            "flatten and reshape make a copy: write the sum back, with copy_": True
+            "nothing came into the tensor. Did both halves run, each by yield from? "
+            "Where rows do not lie one behind the other, flatten and reshape make a "
+            "copy: write the sum back, with copy_": True
         },
     )
     yield from summed_in_chunks(held, after, late=_other_chunk(held))

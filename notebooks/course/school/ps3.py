@@ -125,7 +125,12 @@ def translate(random, translate, *, examples, before, after):
         return epochs * new + math.ceil(left / after)
 
     early = [move(partial(right, rounded=way)) for way in (math.floor, round)]
-    as_full = [by_seen, by_steps, lambda step: math.ceil(step * before / after)]
+    without_short = [
+        move(by_seen),
+        move(by_steps),
+        move(lambda step: math.ceil(step * before / after)),
+        move(lambda step: right(step, old=examples // before, new=examples // after)),
+    ]
     pairs = [(right(step), factor) for step, factor in milestones]
     yield say(
         "the new milestones",
@@ -139,13 +144,9 @@ def translate(random, translate, *, examples, before, after):
             "compare with the examples seen before the new step, not after it": move(
                 lambda step: max(0, right(step) - 1)
             ),
-            "an epoch's last minibatch may be short and is a step, too: this drops "
-            "it": move(
-                lambda step: right(step, old=examples // before, new=examples // after)
-            ),
-            "a short minibatch was counted as a full one: count whole epochs first, "
-            "then the steps since the last of them": any(
-                close(got, move(place)) for place in as_full
+            "an epoch's last minibatch may be short, and is a step of its own: count "
+            "whole epochs first, then the steps since the last of them": any(
+                close(got, one) for one in without_short
             ),
             "two milestones came to one step: the later one counts, the earlier one "
             "goes": pairs,
@@ -182,8 +183,10 @@ def warmup(random, Warmup, *, settings):
     for now, (base_lr, k, w, sizes) in enumerate(runs):
         run = Warmup(base_lr, k, w)
         given = f"base_lr {base_lr}, {so_many(k, 'device')}, warmup {w}"
+        loaded = copy.deepcopy(state)
+        same = remember(loaded_state=loaded)
         if now:
-            run.load_state_dict(copy.deepcopy(state))
+            run.load_state_dict(loaded)
             seen = sum(sum(sizes) for *_, sizes in runs[:now])
             given += f", resumed after {seen} examples"
         say = about(f"{given}; steps of {', '.join(map(str, sizes))} rows")
@@ -193,6 +196,7 @@ def warmup(random, Warmup, *, settings):
             yield say("state_dict()", state, "a dict")
         saved = copy.deepcopy(state)
         run.step(k * rows)  # what a run does after its last checkpoint is lost
+        yield from same(say)
         yield say(
             "what state_dict() returned, after one more step",
             state,
@@ -272,6 +276,7 @@ def _rates(say, got, runs, now):
         ((12, 12, 12, 12), 7, 3),
         ((10,), 5, 3),
         ((0, 30), 6, 3),
+        ((700, 20), 4, 0),  # more rows of a class than eight bits can count
     ],
 )
 def f1(random, count, f1, *, sizes, classes, odd):

@@ -24,6 +24,7 @@ from course.school.ranks import (
 )
 
 SENT = {*COLLECTIVES, *PAIRS} - {"barrier"}  # which sends no numbers
+SWALLOWED = "no error came out of a no_sync block in which one was raised"
 UNNAMED = "nothing was sent: call dist.all_reduce, by this name"
 
 
@@ -102,6 +103,7 @@ def _draw(random, spare=False, backwards=(1,) * 5, equal=True):
                     rows=len(whole[0]),
                     arguments=(),
                     interrupted=False,
+                    forward_inside=False,
                 )
             )
         seeds = random.sample(range(2**32), k)
@@ -127,25 +129,35 @@ def _train(case, before, wrap, after):
     """Train what wrap(module) returns, in a rank; call `after` once in each step."""
     rank, steps = dist.get_rank(), []
     module = Network(case.seeds[rank], case.spare)
-    params = list(module.parameters())
+    params, ready = list(module.parameters()), []  # whose gradient is there already
+    wanting = [p for p in params if p.requires_grad]
+    for p in wanting:
+        p.register_post_accumulate_grad_hook(ready.append)
     before(module)
     model = wrap(module)
     start = _state(module)
     for step in case.steps:
-        *alone, last = step.shards[rank]
+        (*alone, last), loss = step.shards[rank], None
         with (
             calls_of_collectives(names=SENT) as quiet,
             model.no_sync() if alone else nullcontext(),
         ):
             for X, y in alone:
                 _loss(model, X, y, step.rows, case.k).backward()
+            if step.forward_inside:
+                loss = _loss(model, *last, step.rows, case.k)
         if step.interrupted:
             with suppress(InterruptedError):
                 with model.no_sync():
                     raise InterruptedError  # what ends a block half-way
-                raise RuntimeError("no_sync must let an error out of its block")
-        loss = _loss(model, *last, step.rows, case.k)
-        with calls_of_collectives(names=SENT) as seen, _overlap() as waits:
+                raise RuntimeError(SWALLOWED)
+        if loss is None:
+            loss = _loss(model, *last, step.rows, case.k)
+        ready.clear()
+        with (
+            calls_of_collectives(names=SENT) as seen,
+            _overlap(lambda: len(ready) == len(wanting)) as waits,
+        ):
             loss.backward()
             after(module, *step.arguments)
         with torch.no_grad():  # torch's SGD would import its compiler in each rank
@@ -169,22 +181,32 @@ class _Handle:
 
 
 @contextmanager
-def _overlap():
-    """Yield a dict, which counts the all-reduces that backward has to wait for.
+def _overlap(all_ready):
+    """Yield a dict, which counts all-reduces.
 
     at once: those that are not asynchronous. early: those whose handle is used before
-    the last one has begun. never: those whose handle is not used.
+    the last one has begun. touched: those whose tensor has been written into between
+    call and wait. never: those whose handle is not used. soon: those that begin before
+    all gradients are there, as `all_ready()` says.
     """
-    waits, handles, used = {"at once": 0, "early": 0, "never": 0}, [], []
-    all_reduce = dist.all_reduce
+    waits = dict.fromkeys(["at once", "early", "touched", "never", "soon"], 0)
+    handles, used, all_reduce = [], [], dist.all_reduce
 
-    def noted(*args, **kwargs):
+    def noted(tensor, *args, **kwargs):
         waits["early"] = len(used)
-        handle = all_reduce(*args, **kwargs)
+        waits["soon"] += not all_ready()
+        handle = all_reduce(tensor, *args, **kwargs)
         if handle is None:
             waits["at once"] += 1
             return None
-        handles.append(_Handle(handle, lambda one: one in used or used.append(one)))
+        version = tensor._version  # counts who writes; the sum comes in without
+
+        def use(one):
+            if one not in used:
+                used.append(one)
+                waits["touched"] += tensor._version != version
+
+        handles.append(_Handle(handle, use))
         return handles[-1]
 
     with patch.object(dist, "all_reduce", noted):
@@ -213,14 +235,15 @@ def average_gradients(random, average_gradients):
 def average_in_buckets(random, average_in_buckets):
     """Train as above, with another size of bucket in each step."""
     for case in _draw(random, spare=True):
-        # each alone; exactly full; more than full; exactly full, then less; all in one
+        # each alone; more, just full, less; more than full; three just full; all in
+        # one: the second tells apart what the first leaves open
         for step, count in zip(
             case.steps,
             [
                 random.randint(1, 2),
-                19,
-                random.randint(50, 67),
                 43,
+                random.randint(50, 67),
+                19,
                 random.randint(148, 999),
             ],
         ):
@@ -250,6 +273,7 @@ def ddp(random, DDP):
     """Wrap differing modules; train with several backwards to a step."""
     for case in _draw(random, backwards=(1, 3, 1, 2, 3), equal=False):
         case.steps[2].interrupted = True
+        case.steps[4].forward_inside = True
         yield from _compare_training(case, _one_each, wrap=DDP)
 
 
@@ -268,7 +292,12 @@ def _compare_training(
         "weights from every rank",
         {
             "a parameter has gradient None on a rank whose rows did not use it: that "
-            "counts as zero": case.spare and "'NoneType'",
+            "counts as zero": case.spare and r"got (<class ')?NoneType",
+            "this is None: a gradient that no row has, which counts as zero; or what "
+            "all_reduce returns, which writes into the tensor that it is "
+            "handed": case.spare and "'NoneType'",
+            "a frozen weight takes no hook: ask p.requires_grad": "require grad",
+            "what is raised in a no_sync block has to come out of it": SWALLOWED,
             "all_reduce returns a handle with async_op=True, else None: it writes into "
             "the tensor that it is handed": "'wait'|operand.*'NoneType'",
             "all ranks must call the same collectives in the same order, also those "
@@ -361,12 +390,15 @@ def _one_each(say, case, step, quiet, sent, waits):
         {
             "a no_sync block that ended in an error before this step is still in "
             "force: use try and finally": step.interrupted,
+            "this backward stands outside of the block and has to send, although its "
+            "forward stood inside": [] if step.forward_inside else False,
             UNNAMED: [],
             "this is one message for all: here each parameter has its own": [
                 sum(wanted)
             ],
             "36 is the tied weight: two layers share one parameter, which is sent "
             "once": got.count(36) == 2 and len(got) == len(wanted) + 1,
+            "42 is the frozen weight, which wants no gradient": 42 in got,
             "all hooks reduce the same parameter: use the hook's argument": len(got)
             == len(wanted)
             and len(set(got)) == 1,
@@ -391,12 +423,27 @@ def _overlapping(say, case, step, quiet, sent, waits):
         },
     )
     yield say(
+        "does a gradient leave before the last one is there?",
+        waits["soon"] > 0,
+        True,
+        {
+            "all are sent when backward is over, and nothing overlaps: the hook of a "
+            "gradient starts its all-reduce": True
+        },
+    )
+    yield say(
+        "gradients that were written into before their wait()",
+        waits["touched"],
+        0,
+        {"the sum is there after wait(): until then, leave the gradient alone": True},
+    )
+    yield say(
         "all-reduces that nobody waits for",
         waits["never"],
         0,
         {
-            "an asynchronous call returns at once: keep its handle, and wait() for it "
-            "before backward returns": True
+            "an asynchronous call returns at once: in every backward, keep its handle, "
+            "and wait() for it before backward returns": True
         },
     )
 
@@ -417,6 +464,8 @@ def _in_buckets(say, case, step, quiet, sent, waits):
             "the last bucket has to be sent too, full or not": wanted[:-1],
             "a bucket that holds exactly so many bytes is full": _pack(numels, cap + 1),
             "bucket_bytes counts bytes: a number has 8": _pack(numels, cap * 8),
+            "once a bucket is full, each gradient goes alone: what a new bucket holds "
+            "is counted from 0": _pack(numels, cap, reset=False),
             "a gradient that does not fit belongs to the bucket all the same: this is "
             "closed when it holds bucket_bytes or more, not before": _pack_at_most(
                 numels, cap
@@ -425,13 +474,18 @@ def _in_buckets(say, case, step, quiet, sent, waits):
     )
 
 
-def _pack(numels, cap):
-    """Return how many numbers each bucket holds; it is closed with `cap` bytes."""
-    buckets = [0]
+def _pack(numels, cap, reset=True):
+    """Return how many numbers each bucket holds; it is closed with `cap` bytes.
+
+    reset: does the count begin anew with each bucket?
+    """
+    buckets, held = [0], 0
     for numel in numels:
-        if 8 * buckets[-1] >= cap:
+        if 8 * held >= cap:
             buckets.append(0)
+            held = 0 if reset else held
         buckets[-1] += numel
+        held += numel
     return buckets
 
 

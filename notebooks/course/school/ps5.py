@@ -29,6 +29,7 @@ from course.school.checks import (
 from course.school.draws import META, SHAPES, moved, rand, summed, tensors
 from course.school.ranks import Roll, on_ranks
 from manual_dp import try_devices
+from manual_dp.ranks import RankError
 
 SECONDS = 40  # that a whole launch has
 KS = 2, 4, 3, 5, 1  # for which a clue is asked
@@ -277,20 +278,32 @@ def _hooked_gradients(say, results, came, params, batches):
         grads = [factor * grad for grad in linear.gradients(params, batches)]
         return [grads[0], None, *grads[2:]]  # the first bias is frozen
 
-    first = mean([rank[0] for rank in batches])
-    first_is_right = close([once for once, _ in results], numbers([first] * k))
+    first, second = mean([rank[0] for rank in batches]), mean(sum(batches, []), 2)
+    both = [p if p is None else p + q for p, q in zip(first, second)]
+    sums, after_one = mean([rank[0] for rank in batches], k), [a for a, _ in results]
     yield say(
         "gradients on every rank after one backward and after two, nothing "
         "zeroed in between, None where a parameter is frozen",
         results,
-        [[first, mean(sum(batches, []), 2)]] * k,
+        [[first, second]] * k,
         {
             "every rank has its own gradient: the hook is handed the parameter, "
             "and what it returns is not used": [
                 [mean(rank[:1]), mean(rank, 2)] for rank in batches
             ],
-            "average after every backward, and all that is in p.grad": first_is_right,
-            "this is the sum; the mean is wanted": True,
+            "the first gradient counts twice after the second backward": [[first, both]]
+            * k,
+            "average after every backward, and all that is in p.grad": close(
+                after_one, numbers([first] * k)
+            ),
+            "this is the sum; the mean is wanted": close(
+                after_one, numbers([sums] * k)
+            ),
+            "rank 0 alone has the mean: all ranks need it": close(
+                after_one[0], numbers(first)
+            ),
+            "each p.grad has to be summed over the ranks once, waited for, and then "
+            "divided": True,
         },
     )
 
@@ -315,11 +328,18 @@ def _deal_epochs(random, repaired_4, k, size):
     say = about(f"repaired_4, {size} rows, world_size {k}, {count} epochs")
     share = -(-size // k)
     orders = [sum(epoch, []) for epoch in seen]
+    rows = [list(map(len, epoch)) for epoch in seen]
+    in_all = [sum(of_rank) for of_rank in zip(*rows)]
     yield say(
         "rows a rank, in each epoch",
-        [list(map(len, epoch)) for epoch in seen],
+        rows,
         [[share] * k] * count,
-        {"every rank goes through the whole dataset": [[size] * k] * count},
+        {
+            "every rank goes through the whole dataset": [[size] * k] * count,
+            "in all there are as many rows as there should be: of which epoch is "
+            "`step` told?": in_all == [share * count] * k,
+            "rows are left out: is there a drop_last?": max(map(max, rows)) < share,
+        },
     )
     yield say(
         "rows that no rank sees, in each epoch",
@@ -477,24 +497,45 @@ def _repair_7(random, repaired_7):
         repaired_7(model, linear.cloned(batches[rank]), lr)
         return list(model.parameters())
 
-    for say, (lr, params, batches), got, came, sent in _on_ranks(7, draw, work):
+    for say, problem, got, came, sent in _on_ranks(7, draw, work):
         yield came
-        k = len(batches)
-        right, small = (
-            [linear.descend(params[0], zip(*batches), lr * factor)[-1]] * k
-            for factor in (1, 1 / k)
-        )
-        yield say(
-            f"two steps with lr {lr:.3f}; the model on every rank",
-            got,
-            right,
-            {
-                f"steps are {k} times too small: DDP's mean was divided again": small,
-                "replicas differ: who gives all ranks rank 0's weights, and who "
-                "averages?": unequal(got),
-            },
-        )
+        yield _trained_alike(say, got, *problem)
         yield sent
+
+
+def _trained_alike(say, got, lr, params, batches):
+    """Compare the model on every rank, which all had their own `params` at first."""
+    k, steps = len(batches), [*zip(*batches)]
+    mean = [sum(same) / k for same in zip(*params)]
+
+    def after(steps, start=params[0], factor=1):
+        return [linear.descend(start, steps, lr * factor)[-1]] * k
+
+    first, second = linear.descend(params[0], steps, lr)
+    not_cleared = [[b + a - p for p, a, b in zip(params[0], first, second)]] * k
+    return say(
+        f"two steps with lr {lr:.3f}; the model on every rank",
+        got,
+        after(steps),
+        {
+            f"steps are {k} times too small: DDP's mean was divided again": after(
+                steps, factor=1 / k
+            ),
+            f"steps are {k} times too large: the mean over ranks is wanted": after(
+                steps, factor=k
+            ),
+            "the gradient of the first step is in the second, too: clear "
+            "it": not_cleared,
+            "rank 0 has learned from its own rows alone: average the gradients in "
+            "each step": after([[batch] for batch in batches[0]]),
+            "this begins with the mean of all ranks' weights: rank 0's are "
+            "wanted": after(steps, mean),
+            "these are each rank's first weights: is it `model` that you "
+            "train?": params,
+            "replicas differ: who gives all ranks rank 0's weights, and who "
+            "averages?": unequal(got),
+        },
+    )
 
 
 @exercise("ps5/no_sync", points=2, seconds=60)
@@ -575,6 +616,7 @@ def _repair_9(random, repaired_9):
         yield came
         right = ((X @ W.T + b).argmax(1) == y).double()
         parts = [part.mean() for part in right.split(sizes) if len(part)]
+        own_rows = [right.sum() / (sizes[0] * times) for times in (1, len(sizes))]
         yield say(
             f"{sizes} rows; the accuracy on rank 0",
             got[0],
@@ -583,6 +625,8 @@ def _repair_9(random, repaired_9):
                 "this counts rank 0's rows only": parts[0],
                 "this is the mean of the ranks' accuracies; their rows differ in "
                 "number": sum(parts) / len(sizes),
+                "the right ones are those of all ranks, the rows are rank 0's: sum "
+                "up both": any(close(got[0], n.item(), 1e-6) for n in own_rows),
             },
             1e-6,
         )  # torch divides integers in float32
@@ -623,9 +667,9 @@ def _clue_10(clue_10):
             "yours": not steps,
             "on one shard the sum is the mean: take several": not several,
             "Adam hides it: take a step of SGD": not any(step[0] for step in several),
-            f"a step was too long by {most:.3f}, but your number hides that: in a sum "
-            "or a mean, what is above 0 and what is below it may cancel; take abs() "
-            "first": most >= 1e-3,
+            f"a step was too long by {most:.3f}, but your number hides that: compare "
+            "the weights after it, with abs(): in a sum or a mean, what is above 0 and "
+            "what is below it may cancel": most >= 1e-3,
             "the step is too short to tell: take a larger rate": most < 1e-3,
         }
 
@@ -637,9 +681,9 @@ def _repair_10(random, repaired_10):
         lr, params = random.uniform(0.2, 1), linear.draw_layer(random)
         steps = [linear.draw_batches(random, k, 3) for _ in range(2)]
         model, got = linear.layer(*params), []
-        rule, rates = linear.optimizer(kind, model.parameters(), lr), set()
+        rule, rates = linear.optimizer(kind, model.parameters(), lr), []
         rule.register_step_pre_hook(
-            lambda rule, *_, rates=rates: rates.add(_rate(rule))
+            lambda rule, *_, rates=rates: rates.append(_rate(rule))
         )
         for shards in steps:
             repaired_10(model, rule, *map(list, zip(*linear.cloned(shards))))
@@ -648,11 +692,21 @@ def _repair_10(random, repaired_10):
             linear.descend(params, steps, factor * lr, kind) for factor in (1, k)
         )
         say = about(f"repaired_10, {k} shards, two steps of {kind}, {lr=:.3f}")
-        hints = {"the rate is not the patient: leave it as it is": bool(rates - {lr})}
+        hints = {
+            "the rate is not the patient: leave it as it is": bool({*rates} - {lr}),
+            f"these are {len(rates)} steps of the optimizer in two calls: take one in "
+            "each, after all shards": len(rates) > 2,
+        }
         if kind == "SGD":
-            hints[f"the steps are {k} times as long as they should be"] = long
+            hints |= {
+                f"the steps are {k} times as long as they should be": long,
+                "the first step is right, the second is not: has it gradients of the "
+                "first?": close(got[0], numbers(right[0])),
+                "each shard's gradient counts 1 / k: add up all of them, and divide "
+                "once": True,
+            }
         else:
-            hints.update(linear.STEPPED)
+            hints |= linear.STEPPED
         yield say("the model after each", got, right, hints)
 
 
@@ -677,6 +731,19 @@ def _rolled(roll, work, problem):
     return result, roll.absent, sum(roll.sizes())
 
 
+def _ended_by_gloo(say, error):
+    """Return the message about ranks that gloo has ended."""
+    return say(
+        "what happened on the ranks",
+        f"no result: {error}",
+        "a result",
+        {
+            "gloo ends a rank that gets another tensor than it waits for: a collective "
+            "takes tensors of one size and dtype on all ranks": True
+        },
+    )
+
+
 def _on_k_ranks(patient, draw, work, k):
     """Run a repair on k ranks: see `_on_ranks`."""
     problems = [draw(k, number) for number in range(2)]
@@ -686,7 +753,14 @@ def _on_k_ranks(patient, draw, work, k):
             return [_rolled(roll, work, problem) for problem in problems]
 
     say = about(f"repaired_{patient}, {k} ranks")
-    for problem, ranks in zip(problems, zip(*on_ranks(all_problems, k, SECONDS))):
+    try:
+        found = on_ranks(all_problems, k, SECONDS)
+    except RankError as error:
+        if "SIGABRT" not in str(error):
+            raise
+        yield say, problems[0], None, _ended_by_gloo(say, error), None
+        return
+    for problem, ranks in zip(problems, zip(*found)):
         results, absent, sent = zip(*ranks)
         yield (
             say,

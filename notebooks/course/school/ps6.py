@@ -16,7 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from course.school import linear
 from course.school.checks import (
     about,
+    close,
     exercise,
+    flat,
     numbers,
     remember,
     shorten,
@@ -26,6 +28,11 @@ from course.school.draws import forms, rand, tensors
 from course.school.ranks import Roll, calls_of_collectives, on_ranks
 
 SECONDS = 20  # that all ranks have
+BY_OWN_ROWS = (
+    "the sum is divided by the rank's own rows, or so many for each rank: add up the "
+    "counts of all ranks"
+)
+FOR_ALL = "a collective is for all ranks: call it also on a rank without rows"
 
 
 @exercise("ps6/global_statistics", points=2, seconds=60, cases=[2, 3, 4, 1])
@@ -98,18 +105,27 @@ def _ask(answer, name, shards, say):
 
 def _came(say, got, shards):
     """Compare whether all came to each collective, what they left, and the form."""
+    right = forms([shards[0].sum(0)] * 2)
+
+    def same_shapes(found):
+        return [one.split()[1:] for one in found] == [one.split()[1:] for one in right]
+
     yield say(
         "ranks that did not come to a collective",
         max(got["absent"]),
         0,
-        {"a collective is for all ranks: call it also on a rank without rows": True},
+        {FOR_ALL: True},
     )
     for messages in got["changed"]:
         yield from messages
     yield say(
         "mean and var on each rank",
         got["forms"],
-        [forms([shards[0].sum(0)] * 2)] * len(shards),
+        [right] * len(shards),
+        {
+            "the dtype is another than that of x: torch.zeros and torch.tensor need "
+            "dtype=x.dtype": all(map(same_shapes, got["forms"]))
+        },
     )
 
 
@@ -122,6 +138,15 @@ def _statistics(say, got, shards, of_mean=1e-9, of_var=1e-9, lost=False):
     k, shards = len(shards), [shard.double() for shard in shards]
     x, of_ranks = torch.cat(shards), [shard.mean(0) for shard in shards]
     distances = [(shard - shard.mean(0)).square().sum(0) for shard in shards]
+    sizes = [len(shard) for shard in shards]
+
+    def by_own_rows(found, right):
+        """Return what a division by each rank's own rows gives, or that by k times."""
+        once = [right * len(x) / size for size in sizes]
+        often = [part / k for part in once]
+        return often if close(found, numbers(often)) else once
+
+    nan = 0 in sizes and any(one != one for one in flat(numbers(got["means"])))
     yield say(
         "the mean on each rank",
         got["means"],
@@ -130,6 +155,9 @@ def _statistics(say, got, shards, of_mean=1e-9, of_var=1e-9, lost=False):
             "every rank has the mean of its own rows": of_ranks,
             "a mean of means counts a row of a small rank more: add up sums and "
             "counts": [sum(of_ranks) / k] * k,
+            BY_OWN_ROWS: by_own_rows(got["means"], x.mean(0)),
+            "the mean of no rows is NaN, and so is what NaN is added to: add up sums "
+            "and counts": nan,
         },
         of_mean,
     )
@@ -144,6 +172,7 @@ def _statistics(say, got, shards, of_mean=1e-9, of_var=1e-9, lost=False):
             * k,
             "these are distances from the mean of each rank's own rows: take those "
             "from the mean of all rows": [sum(distances) / len(x)] * k,
+            BY_OWN_ROWS: by_own_rows(got["variances"], x.var(0, False)),
             "around 0 this was right, and here its digits are lost: square the rows' "
             "distances from the mean, neither rows nor mean themselves": lost,
         },
@@ -191,6 +220,10 @@ def allreduce_sum(random, AllReduceSum, *, k):
             "rank's loss": [weights.mean(0)] * k,
             "this is the rank's own gradient, k times: the other ranks' losses have "
             "gradients of their own": weights * k,
+            "y is a sum, so its derivative by x is 1: x is not in it": [
+                (weights * x).sum(0)
+            ]
+            * k,
         },
     )
     yield say(
@@ -235,18 +268,31 @@ def sync_batch_norm(random, SyncBatchNorm, *, k):
         return norm
 
     def work():
-        norm, results = own(), []
-        for step in steps:
-            x, factors = (part[dist.get_rank()] for part in step)
+        norm, results, absent = own(), [], 0
+
+        def take(x, factors):
             norm.zero_grad()
             (y,) = tensors([norm(x.requires_grad_())], 1, "SyncBatchNorm")
             (y * factors).sum().backward()
-            statistics = norm.running_mean, norm.running_var
-            grads = x.grad, norm.weight.grad, norm.bias.grad
-            results.append(numbers([y, *statistics, *grads]))
-        return results, any(part.requires_grad for part in norm.buffers())
+            return y
 
-    results, on_a_graph = zip(*on_ranks(work, k, SECONDS))
+        with Roll() as roll:
+            for step in steps:
+                x, factors = (part[dist.get_rank()] for part in step)
+                y = roll.call(take, x, factors)
+                absent = max(absent, roll.absent)
+                statistics = norm.running_mean, norm.running_var
+                grads = x.grad, norm.weight.grad, norm.bias.grad
+                results.append(numbers([y, *statistics, *grads]))
+        return results, any(part.requires_grad for part in norm.buffers()), absent
+
+    results, on_a_graph, absent = zip(*on_ranks(work, k, SECONDS))
+    yield about(f"{k} ranks with {sizes_of_steps} rows in the two steps")(
+        "ranks that did not come to a collective",
+        max(absent),
+        0,
+        {FOR_ALL: True},
+    )
     for number, (xs, factors) in enumerate(steps):
         got = list(zip(*(of_rank[number] for of_rank in results)))
         say = about(
@@ -283,6 +329,7 @@ def _forward(say, norm, xs, y, *statistics):
     for part in xs:
         own = part.mean(0), part.var(0, unbiased=False)
         of_own_rows.append(_affine(norm, part, *own))
+    outside = (x - mean) / (biased.sqrt() + norm.eps) * norm.weight + norm.bias
     of_unbiased = _affine(norm, x, mean, unbiased).split(sizes)
     yield say(
         "y",
@@ -292,12 +339,16 @@ def _forward(say, norm, xs, y, *statistics):
             "every rank normalises with the statistics of its own rows": of_own_rows,
             "y takes the biased variance, divided by the rows, not by rows - "
             "1": of_unbiased,
+            "eps belongs under the root": outside.split(sizes),
         },
     )
 
     swapped_mean = m * old_mean + (1 - m) * mean
     swapped_var = m * old_var + (1 - m) * unbiased
     var_of_biased = (1 - m) * old_var + m * biased
+    by_own_rows = []  # n is each rank's own count: none of one row
+    for n in sizes:
+        by_own_rows.append((1 - m) * old_var + m * biased * n / max(1, n - 1))
     yield say(
         "running_mean, then running_var, on each rank",
         statistics,
@@ -307,6 +358,10 @@ def _forward(say, norm, xs, y, *statistics):
             "new": [[swapped_mean] * k, [swapped_var] * k],
             "running_var takes the unbiased variance: n / (n - 1) times the biased "
             "one": [[new_mean] * k, [var_of_biased] * k],
+            "n / (n - 1) has the rows of this rank: n counts those of all": [
+                [new_mean] * k,
+                by_own_rows,
+            ],
         },
     )
 
@@ -505,9 +560,13 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
     k, n, batches = len(ranks), len(ranks[0]), sum(ranks, [])
     [means] = linear.gradients([weight], batches)
     of_means = [weight - lr * means] * k
-    small = False
+    small, of_ranks = False, False
     if k > 1:
         small = [weight + (right - weight) / k] * k
+        [own] = linear.gradients(
+            [weight], [tuple(map(torch.cat, zip(*part))) for part in ranks]
+        )
+        of_ranks = [weight - lr * own] * k
     return say(
         what,
         got,
@@ -520,8 +579,10 @@ def weights(say, ranks, lr, weight, got, right, plain=True):
             "needs the factor world_size": small,
             "this is a mean of means: a row of a small microbatch counts "
             "more": of_means,
-            "one step is wanted, after the last microbatch, and gradients are cleared "
-            "once, before the first": n > 1,
+            "this is the mean of the ranks' means: a row counts more where there are "
+            "few": of_ranks,
+            "every microbatch goes into one step: gradients are cleared once, before "
+            "the first, and the optimizer steps once, after the last": n > 1,
         },
     )
 

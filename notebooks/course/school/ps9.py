@@ -6,6 +6,7 @@ default, another value makes a mistake: hints are told to who makes it.
 
 import math
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 
 import torch
@@ -16,6 +17,8 @@ from course.school.draws import LAST, describe, rand
 from course.school.ps2 import draw_tensors, run_programs, summed_in_chunks
 
 MICRO, PICO = 1e6, 1e12  # alpha is shown in microseconds, beta in picoseconds a byte
+# how not to round the numbers of a message: not at all, down, to whole bytes
+ROUNDED = float, math.floor, lambda count: math.ceil(4 * count) / 4
 # what to say of too many numbers, and of too many steps
 HALVES = (
     "send half of what is still yours, then half of that, and so on",
@@ -54,6 +57,9 @@ def fit(random, fit):
                 "then comes the square": _scaled(_line(sizes, seconds, 2), MICRO, PICO),
                 "1 / t stands at the squared error: there it must be 1 / t "
                 "squared": _scaled(_line(sizes, seconds, 0.5), MICRO, PICO),
+                "two measurements without noise gave the right line. Of more, each one "
+                "counts: the sum of all squared relative errors is to be small": noise
+                > 0,
             },
             1e-3,
         )
@@ -89,11 +95,12 @@ def _seconds_of_a_way(random, allreduce_seconds, way, alpha, beta):
         counts += [3, random.randint(5, 7), random.randint(9, 4000)]
     asked = []  # (world size, bytes of the tensor)
     for n in counts:
-        numels = random.randint(10**4, 10**9), random.randint(1, 50), 4 * n + 1, 0
+        numels = random.randint(1, 50), 4 * n + 1, 0, random.randint(10**4, 10**9)
         asked += [(n, 4 * numel) for numel in numels]
 
-    def priced(steps=len, factor=1, up=True):  # what has a default is a mistake
-        halves = [_messages(way, n, size // 4, up) for n, size in asked]
+    # another value than the default is a mistake
+    def priced(steps=len, factor=1, whole=math.ceil, levels=math.ceil):
+        halves = [_messages(way, n, size // 4, whole, levels) for n, size in asked]
         return [
             2 * MICRO * (steps(half) * alpha + 4 * factor * sum(half) * beta)
             for half in halves
@@ -104,17 +111,24 @@ def _seconds_of_a_way(random, allreduce_seconds, way, alpha, beta):
         for n, size in asked
     ]
     right = priced()
+    off = False  # the prices that they are, if something is not rounded up
+    for whole, levels in product((math.ceil, *ROUNDED), (math.ceil, math.floor)):
+        seconds = priced(whole=whole, levels=levels)
+        if close(got, seconds):
+            off = seconds
     hints = {
         "this is one half: sums come in, and go out again": [t / 2 for t in right],
         "alpha is paid in each step, not once": priced(steps=bool),
         "`size` is in bytes already: no factor of 4": priced(factor=4),
-        "round up, to whole numbers and whole steps: all wait for the longest": priced(
-            up=False
+        "round up, to whole numbers and whole steps: all wait for the longest": off,
+        "a step whose messages are all empty costs alpha, too": priced(
+            steps=lambda half: sum(map(bool, half))
         ),
     }
     for (n, size), one, wanted in zip(asked, got, right):
         given = f"{n} ranks, size {size}, alpha {alpha:.4g} s, beta {beta:.4g} s a byte"
-        yield about(given)(f"microseconds of {way!r}", one, wanted, hints, whole=got)
+        also = {**hints, "one rank needs no steps: it has the sum": n == 1}
+        yield about(given)(f"microseconds of {way!r}", one, wanted, also, whole=got)
 
 
 def _one(values):
@@ -122,14 +136,16 @@ def _one(values):
     return values[0] if len(values) == 1 else values
 
 
-def _messages(way, n, numel, up=True):
-    """Return the numbers in the longest message of each step, of one half."""
-    whole = math.ceil if up else float
-    levels = range(math.ceil(math.log2(n)) if up else int(math.log2(n)))
+def _messages(way, n, numel, whole, levels):
+    """Return the numbers in the longest message of each step, of one half.
+
+    whole, levels: how the numbers of a message are rounded, and how a logarithm is.
+    """
+    levels = levels(math.log2(n))
     if way == "halving-doubling":
-        return [whole(numel / 2 ** (level + 1)) for level in levels]
+        return [whole(numel / 2 ** (level + 1)) for level in range(levels)]
     longest = whole(numel / n) if way == "ring" else numel
-    return [longest] * (len(levels) if way == "tree" else n - 1)
+    return [longest] * (levels if way == "tree" else n - 1)
 
 
 @exercise("ps9/halving_doubling", points=5)
@@ -246,7 +262,8 @@ def _between(g, part, most, held, done):
         right if max(out) <= most else str(out),
         right,
         {
-            "sum inside the node first: then only sums leave it": g > 1
+            "numbers leave a node in the first step: sum inside it first. Ranks 0 to "
+            "g - 1 are node 0, the next g ranks node 1": g > 1
             and min(steps, default=0) == 1,
             f"up to {longest} numbers go between nodes at once: cut each chunk into M "
             f"parts, of {part} numbers at most": longest > part,
@@ -262,7 +279,10 @@ MISTAKES = {  # in best_cap: {hint: arguments of _best, for each that it is mean
     # two of which the numbers look alike: with both, the largest cap is the best
     "a bucket is ready when its last gradient is: not with its first, nor at the end "
     "of backward": [{"begun": True}, {"late": True}],
-    "of several caps with the same end, the largest is wanted": [{"largest": False}],
+    "of several caps with the same end, the largest is wanted": [
+        {"largest": False},
+        {"largest": None},
+    ],
 }
 
 
@@ -286,6 +306,12 @@ def finish(random, finish, best_cap):
                 "a bucket need not wait until all are ready": _end(
                     one, [(one.ready[-1], size) for size in one.sizes]
                 ),
+                "a bucket leaves when it is ready, not before": _end(
+                    one, [(0, size) for size in one.sizes]
+                ),
+                "N - 1 steps add up, N - 1 more hand the sums round": _end(
+                    one, buckets, halves=1
+                ),
             },
         )
     found = [
@@ -298,6 +324,11 @@ def finish(random, finish, best_cap):
             close(numbers(found), [_best(one, **how) for one in several])
             for how in mistakes
         )
+    strange = any(cap not in one.caps for one, cap in zip(several, found))
+    hints["this is none of `caps`: return the cap, not when it ends"] = strange
+    hints["look at your buckets of the example in the task: are they 120 and 40?"] = (
+        True
+    )
     for one, cap in zip(several, found):
         yield one.say(f"best_cap of {one.caps}", cap, _best(one), hints)
 
@@ -331,9 +362,9 @@ def _buckets(one, cap, strict=False, at_most=False, begun=False, forgot=False):
     return buckets[: len(buckets) - forgot]
 
 
-def _end(one, buckets, queue=True, steps=None, chunks=None):
+def _end(one, buckets, queue=True, steps=None, chunks=None, halves=2):
     """Return when the last of these buckets has arrived."""
-    now, rounds = 0, 2 * (one.n - 1)
+    now, rounds = 0, halves * (one.n - 1)
     for start, size in buckets:
         sent = rounds / (chunks or one.n) * size
         took = (steps or rounds) * one.link.alpha + sent / one.link.bandwidth
@@ -342,12 +373,16 @@ def _end(one, buckets, queue=True, steps=None, chunks=None):
 
 
 def _best(one, largest=True, late=False, **how):
-    """Return the cap with the earliest end, and of several such caps the largest."""
+    """Return the cap with the earliest end, and of several such caps the largest.
+
+    largest: False for the smallest, None for the first in the list.
+    """
+    sign = {True: -1, False: 1, None: 0}[largest]
 
     def key(cap):
         buckets = _buckets(one, cap, **how)
         if late:
             buckets = [(one.ready[-1], size) for _, size in buckets]
-        return _end(one, buckets), -cap if largest else cap
+        return _end(one, buckets), sign * cap
 
     return min(one.caps, key=key)

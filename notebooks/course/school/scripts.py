@@ -5,6 +5,7 @@ into the three functions that the audit asks for.
 """
 
 import copy
+import os
 from contextlib import ExitStack
 from functools import partial
 from unittest.mock import patch
@@ -265,16 +266,17 @@ def yours(random, Yours):
     y = torch.randint(10, (len(X),), generator=generator(random))
     module = Yours()
     first = copy.deepcopy(module.net)
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(module, DataLoader(TensorDataset(X, y), rows))
+    with patch.dict(os.environ):  # Lightning writes into it
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_epochs=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(module, DataLoader(TensorDataset(X, y), rows))
 
     def loop(rate, momentum=0.9, smoothing=0.1):
         """Return the weights if step i has the factor rate(i)."""

@@ -57,6 +57,8 @@ def _warm_up(random, learning_rate, k, w):
     rates = numbers([learning_rate(step, b, k, w) for step in steps])
     behind = [max(b, rate) for rate in ramp(b, early=-1)]  # at step 0, too
     lagging = [k * b if step >= w else rate for step, rate in zip(steps, behind)]
+    ends = [place for place, s in enumerate(steps) if s == 0 or s >= w]
+    ends_right = close([rates[i] for i in ends], [ramp(b)[i] for i in ends], 1e-6)
     say = about(f"base_lr {b}, world_size {k}, warmup_steps {w}")
     yield say(
         f"the rates at steps {', '.join(map(str, steps))}",
@@ -79,6 +81,10 @@ def _warm_up(random, learning_rate, k, w):
             "there is no warm-up: this is k * base_lr at once": ramp(k * b),
             "it goes on growing after warmup_steps": w
             and [b + (k * b - b) * step / w for step in steps],
+            "with warmup_steps=0 there is no warm-up: the full rate holds from step 0 "
+            "on": w == 0,
+            "step 0 is right, and so is the end. Between them the rate grows by the "
+            "same amount each step, until warmup_steps": ends_right,
         },
         1e-6,  # torch.linspace gives float32
     )
@@ -158,6 +164,7 @@ def _accuracy(say, got, hits, looked, k):
     ):
         shards = [[_mean(shard) for shard in cut(part) if len(shard)] for part in parts]
         of_means += [fmean(flat(shards)), fmean(map(fmean, shards))]
+    divisor = sum(rows) / got if isinstance(got, float) and got > 0 else 0
     return say(
         f"{sum(rows)} of {len(rows)} rows are right",
         got,
@@ -168,6 +175,8 @@ def _accuracy(say, got, hits, looked, k):
             "rows are left out": bool(looked["never"]),
             "this is a mean of accuracies: rows of small parts count more. Add counts, "
             "and divide once": any(close(got, mean, 1e-6) for mean in of_means),
+            f"the right rows are divided by {divisor:.0f}: divide by the number of all "
+            "rows": divisor > 0.5 and close(divisor, float(round(divisor)), 1e-6),
         },
         1e-6,
     )

@@ -16,9 +16,8 @@ RIGHT = {
         ),
     },
     "processes/ring": {
-        "the other way round, irecv": changed(
+        "irecv first": changed(
             "processes/ring",
-            ("left, right", "right, left"),
             RESULT="tensor",
             SEND="arriving = dist.irecv(box, src=left)\n"
             "        dist.send(parcel, dst=right); arriving.wait()",

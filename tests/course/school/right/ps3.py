@@ -119,7 +119,7 @@ class Warmup:
         return {"sizes": list(self.sizes)}
 
     def load_state_dict(self, state):
-        self.sizes = state["sizes"]
+        self.sizes = list(state["sizes"])
 """,
     },
     "ps3/f1": {

@@ -67,7 +67,7 @@ def assert_same(model):
     dist.all_reduce(high, dist.ReduceOp.MAX)
     assert low == high
 """,
-        "a hash for each tensor, sent as 1,280 bytes, and another error": """
+        "a hash for each tensor, sent as 1,280 bytes": """
 def assert_same(model):
     found = torch.zeros(20, 8, dtype=torch.int64)
     for i, t in enumerate(t for p in model.parameters() for t in (p, p.grad)):
@@ -77,7 +77,7 @@ def assert_same(model):
     every = [torch.empty_like(found) for _ in range(dist.get_world_size())]
     dist.all_gather(every, found)
     if not all(torch.equal(every[0], other) for other in every):
-        raise RuntimeError("apart")
+        raise AssertionError("apart")
 """,
     },
     "ps7/same_after_kill": {

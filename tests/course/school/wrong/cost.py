@@ -24,8 +24,20 @@ def finish(work, every, cost, deaths):
             "a death costs the work": {"DEATHS": "[]"},
             "what was saved before a death": {"LEFT": "0"},
             "a save that is not finished": {"UNTIL": "clock + part"},
+            "a save that is not": {
+                "NOW": "(start := clock, deaths.pop(0))[1]",
+                "LEFT": "done + (clock > start + part) * part",
+            },
             "there is more than one death": {"DEATHS": "deaths[:1]"},
+            "a part may die again": {
+                "NOW": "end - clock + deaths.pop(0)",
+                "LEFT": "done + part",
+            },
             "at a death the run goes on at once": {"NOW": "end"},
+            "without deaths this is right": {
+                "NOW": "end + deaths.pop(0) % (every + cost)",
+                "LEFT": "done + part",
+            },
         },
     ),
     "count_price_look/allreduce": (
@@ -44,6 +56,8 @@ def allreduce(size, ranks, alpha, bandwidth):
             "a message costs alpha": {"RESULT": "rounds * size / ranks / bandwidth"},
             "a ring of N ranks": {"ROUNDS": "2 * ranks"},
             "in a round all ranks send": {"ROUNDS": "ranks * 2 * (ranks - 1)"},
+            "a byte takes 1 / bandwidth": {"CHUNK": "size / ranks * bandwidth**2"},
+            "equal chunks of": {"CHUNK": "(size // ranks)"},
         },
     ),
     "count_price_look/two_levels": (
@@ -58,6 +72,7 @@ def two_levels(size, nodes, each, inside, between):
             "all rings of a node share": {"BYTES": "size / each, nodes"},
             "a ring over all GPUs": {"INSIDE": "0", "BYTES": "size, nodes * each"},
             "half of the inner ring": {"INSIDE": "2 * ring(size, each, *inside)"},
+            "the ring inside has": {"INSIDE": "ring(size, each, *inside) / 2"},
             "each ring between nodes": {
                 "BEFORE": "between = between[0], between[1] / each"
             },
@@ -77,7 +92,7 @@ def sends(forward, backward, size, buckets, price):
         full = <<FULL: forward + backward * (i + 1) / buckets>>
         start = <<START: max(full, free)>>
         free = start + <<PRICE: price(size / buckets)>>
-        bars.append((start, free))
+        bars.append((start, <<END: free>>))
     return bars
 """,
         {
@@ -88,6 +103,7 @@ def sends(forward, backward, size, buckets, price):
             "the clock starts": {"FULL": "backward * (i + 1) / buckets"},
             "every bucket sends all": {"PRICE": "price(size)"},
             "divide the bytes, not": {"PRICE": "price(size) / buckets"},
+            "the second number is": {"END": "free - start"},
         },
     ),
 }

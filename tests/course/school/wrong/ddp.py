@@ -19,7 +19,7 @@ def send_full(buckets, p):
             "nothing is sent": {"SEND": "pass"},
             "these go as they fill up": {"STOP": "continue"},
             "a bucket was sent twice": {"NEW": "True"},
-            "a bucket that was full early": {"AFTER": "break"},
+            "a full bucket stays behind": {"AFTER": "break"},
             "all are sent with the last": {
                 "WAIT": "any(other.missing for other in buckets)"
             },
@@ -59,6 +59,12 @@ def one_step_test(step, make, X, y, n=3):
             "divide the largest difference": {"AFTER": "moved = 1"},
             "`n` says on how many": {"RANKS": "3"},
             "some rank was not asked": {"AFTER": "ranks = ranks[:1]"},
+            "one weight on one rank is wrong": {
+                "AFTER": "flat = torch.nn.utils.parameters_to_vector; one = flat(one); "
+                "return max((flat(rank) - one).abs().mean().item() for rank in ranks) "
+                "/ (one - flat(start.values())).abs().mean().item()"
+            },
+            "one device's change": {"AFTER": "moved = 1e-30"},
         },
     ),
     "ddp_by_hand/ddp": (
@@ -140,7 +146,16 @@ def local_sgd(model, optimizer, loss, batches, every):
             "this is an average in every step": {"DUE": "True"},
             "nothing is averaged": {"DUE": "step > len(batches)"},
             "steps are counted from 1": {"FIRST": "0"},
-            "gradients of earlier batches": {"CLEAR": "pass"},
+            "an older gradient": {"CLEAR": "pass"},
+            "an older gradient is still": {
+                "CLEAR": "pass",
+                "AFTER": "pass\n        optimizer.zero_grad()",
+            },
+            "this is an average before": {"FIRST": "2"},
+            "this is one more average": {
+                "DUE": "step % every == 0 or step == len(batches)"
+            },
+            "the sum of the weights is divided": {"COUNT": "every"},
             "this is the sum": {"MEAN": "pass"},
             "gradients are averaged": {
                 "STEP": "step % every and optimizer.step()",

@@ -18,6 +18,12 @@ def count(alive, values):
 """,
         {
             "return the bytes": {"RESULT": "None"},
+            "these are numbers of storages": {"RESULT": "len(alive)"},
+            "b's numbers have 8 bytes": {
+                # b is the smaller one: as if it were in float32
+                "RESULT": "sum(n // 2 if n < 400 else n for n in "
+                "[storage.nbytes() for storage in alive])"
+            },
             "a WeakSet asks whether": {"NOTE": "alive.add(x)"},
             "what is inside of lists": {
                 "LEAVES": "sum(map(list, (values[0], values[2:])), [])"
@@ -35,6 +41,7 @@ def count(alive, values):
     "keep_only_a_part/hooks": (
         """
 def hooks(layer, gather, free):
+    done = []
     def before(layer, inputs):
         <<BEFORE: gather()>>
     def after(layer, inputs, output):
@@ -45,6 +52,18 @@ def hooks(layer, gather, free):
 """,
         {
             "nothing is gathered": {"AFTER": "free()"},
+            "this gathers when the layer's backward is over": {
+                "AFTER": "free()",
+                "MORE": "layer.register_full_backward_hook(lambda *_: gather())",
+            },
+            "nothing is gathered for backward: ask": {
+                "AFTER": "free(); done or output.register_hook(lambda grad: gather()); "
+                "done.append(1)"
+            },
+            "register a function": {"MORE": "gather()"},
+            "gather() and free() take nothing": {
+                "MORE": "layer.register_forward_hook(free)"
+            },
             "nothing is freed": {
                 "AFTER": "output.register_hook(lambda grad: gather())"
             },
@@ -90,6 +109,7 @@ class MyScaler:
             "after `every` good": {"GROW": "False"},
             "count anew": {"ANEW": "pass"},
             "skip, if any": {"FINE": "not any(grad.isinf().any() for grad in grads)"},
+            "skip, if any gradient": {"FINE": "grads[-1].isfinite().all()"},
             "weight decay moves": {
                 "SKIP": "[grad.zero_() for grad in grads]; optimizer.step()"
             },
@@ -133,7 +153,7 @@ from manual_dp.ranks.collectives import reduce_scatter
 
 def reduce(params, shard):
     rank, n = dist.get_rank(), dist.get_world_size()
-    flat = torch.cat([<<FLAT: p.grad>>.flatten() for p in params])
+    flat = torch.cat([<<FLAT: p.grad>>.flatten() for p in <<WHOSE: params>>])
     grads = list(F.pad(flat, (0, -len(flat) % n)).chunk(n))
     for p in params:
         p.grad = <<FREE: None>>
@@ -142,6 +162,7 @@ def reduce(params, shard):
 """,
         {
             "all ranks must call": {"ADD": "rank and reduce_scatter(grads)"},
+            "this is no chunk of all gradients": {"WHOSE": "params[:1]"},
             "all are zero": {"FLAT": "p.detach().clone()"},
             "shard.grad is None": {"RESULT": "None"},
             "set each p.grad": {"FREE": "p.grad"},

@@ -16,16 +16,21 @@ def exchange(tensor, other):
 """,
         {
             "both ranks wait in send": {"FIRST": "True"},
-            "both ranks wait for a message": {"FIRST": "False"},
-            "both ranks wait for a message that": {"FIRST": "dist.get_rank() == 0"},
-            "both ranks wait for a message that nobody": {
-                "FIRST": "dist.get_rank() % 2"
+            "both ranks wait for each other": {"FIRST": "False"},
+            "both ranks wait for each other: let": {"FIRST": "dist.get_rank() == 0"},
+            "both ranks wait for each other: let one": {"FIRST": "dist.get_rank() % 2"},
+            "both ranks wait for each other: let one of": {
+                "BEFORE": "dist.isend(tensor, other).wait()"
             },
             "gloo ends a rank": {"BOX": "torch.empty(1, dtype=tensor.dtype)"},
             "`other` says which rank": {"BEFORE": "other = 1 - dist.get_rank()"},
             "the tensor that was handed over has changed": {"BOX": "tensor"},
             "return the tensor that came": {"RESULT": "None"},
-            "this is the rank's own tensor": {"RESULT": "tensor"},
+            "a rank returned its own": {"RESULT": "tensor"},
+            "a rank returned its own tensor": {
+                "RESULT": "tensor if dist.get_rank() > other else box"
+            },
+            "the numbers are right, their shape": {"RESULT": "box.flatten()"},
         },
     ),
     "processes/ring": (
@@ -46,7 +51,7 @@ def ring_allreduce(tensor):
             "every rank waits in send": {
                 "SEND": "dist.send(parcel, right); dist.recv(box, left)"
             },
-            "every rank waits for a message": {
+            "every rank waits for a neighbour": {
                 "SEND": "dist.recv(box, left); dist.send(parcel, right)"
             },
             "each rank sends as often": {
@@ -54,6 +59,9 @@ def ring_allreduce(tensor):
             },
             "the ring is yours to build": {"BEFORE": "return dist.all_reduce(tensor)"},
             "the tensor on rank 0 holds": {"NEXT": "parcel"},
+            "each rank sends to its right": {
+                "BEFORE": "left, right = right, left",
+            },
             "the result is returned": {
                 "ADD": "tensor = tensor + box",
                 "RESULT": "tensor",
@@ -70,7 +78,10 @@ def any_rank(flag):
 """,
         {
             "a collective is for all ranks": {"BEFORE": "if not flag: return False"},
-            "this is always False": {"RESULT": "bool(dist.all_reduce(flags))"},
+            "this is always False, if flags": {"BEFORE": "flag = flag is True"},
+            "this is always False: all_reduce": {
+                "RESULT": "bool(dist.all_reduce(flags))"
+            },
             "this is True if exactly one": {"OP": "SUM", "RESULT": "flags.item() == 1"},
             "the ranks have talked": {"REDUCE": "dist.all_reduce(flags.clone())"},
             "return the answer": {"RESULT": "None"},
@@ -85,6 +96,10 @@ def any_rank(flag):
             },
             "this is each rank's own": {"REDUCE": "pass"},
             "this is True only if all": {"OP": "MIN"},
+            "this is True only if most": {
+                "OP": "SUM",
+                "RESULT": "flags.item() > dist.get_world_size() / 2",
+            },
         },
     ),
 }

@@ -54,6 +54,9 @@ def split_batch(X, y, devices):
             "shards are of ceil": {"BEFORE": "i = torch.arange(n).tensor_split(k)"},
             "rows are left out": {"ROUNDED": "n // k"},
             "cut y where X is cut": {"LABELS": "[y.flip(0)[at] for at in i]"},
+            "these are pairs": {
+                "BEFORE": "return [(X[at].to(d), y[at].to(d)) for at, d in zip(i, devices)]"
+            },
             "compare len(X) with len(y)": {"TEST": "len(X) > len(y)"},
             "a shard keeps its dtype": {"LABELS": "[y[at].float() for at in i]"},
             "move each tensor to the device": {"LABELS": "[y[at] for at in i]"},
@@ -89,6 +92,8 @@ def largest_difference(device_params):
                 "AFTER": "[p.requires_grad_(False) for own in device_params for p in own]"
             },
             "look at every parameter": {"COUNT": "1"},
+            "a difference may be below 0: take": {"ABS": ""},
+            "no number of a replica is that far": {"ABS": "torch.norm"},
         },
     ),
     "ps1/split_by_counts": (
@@ -103,6 +108,12 @@ def split_by_counts(batch, counts):
 """,
         {
             "a rank begins where": {"BEGIN": "rank * count"},
+            "a rank whose count is 0": {
+                "RESULT": "[s for s, n in zip(shards, counts) if n]"
+            },
+            "each rank has as many rows": {
+                "RESULT": "[{name: t.flip(0) for name, t in one.items()} for one in shards]"
+            },
             "keep dtypes": {"ONE": "1.0"},
             "this has to stay as it is": {
                 "AFTER": "batch['weight'] = 2 * batch['weight']"
@@ -137,6 +148,7 @@ def allreduce(data):
 def weighted_allreduce(data, weights):
     mean = sum(<<TERM: w * t>> for w, t in zip(weights, data)
                if <<KEEP: w>>) / <<WHOLE: sum(weights)>>
+    <<MEAN: pass>>
     for w, t in zip(weights, data):
         <<WRITE: t.copy_(mean)>>
     <<AFTER: pass>>
@@ -149,6 +161,10 @@ def weighted_allreduce(data, weights):
             "0 times nan is nan": {"KEEP": "True"},
             "the weights are left out": {"TERM": "t", "WHOLE": "len(data)"},
             "divide by the sum of the weights": {"WHOLE": "1"},
+            "divide once, when": {
+                "MEAN": "mean = 0\n    for w, t in zip(weights, data):\n"
+                "        if w: mean = (mean + w * t) / sum(weights)"
+            },
             "divide by the sum of the weights, not by the ranks": {
                 "WHOLE": "len(data)"
             },
@@ -181,6 +197,8 @@ def clipped_sgd(params, lr, batch_size, max_norm):
                 "FACTOR": "min(1, max_norm / p.grad.norm() * batch_size)"
             },
             "a gradient that is short": {"FACTOR": "max_norm / norm"},
+            "nothing was shortened": {"FACTOR": "1"},
+            "the step goes in another direction": {"STEP": "p -= lr * p.grad.sign()"},
             "return the norm from before": {"RESULT": "min(norm, max_norm)"},
             "the norm of all is no sum of norms": {
                 "NORM": "sum(p.grad.norm() for p in params)"
@@ -207,11 +225,18 @@ def train_batch(X, y, device_params, devices, lr):
                 "SUMMED": "[]",
             },
             "the step is 7 times too large": {"WHOLE": "1"},
+            "the sum is divided by the ranks, too": {"WHOLE": "len(X) * k"},
+            "the weights are as they were": {
+                "STEP": "pack_grads(q); sgd(q, lr, len(X))"
+            },
             "each rank takes the mean": {"WEIGHT": "w / max(len(w), 1)"},
             "the gradients held numbers before": {"OLD": "p.grad"},
             "this is the sum; divide": {"RESULT": "sum(losses)"},
             "this is the sum, divided by the ranks": {"RESULT": "sum(losses) / k"},
             "this is the loss of one shard": {"RESULT": "l.item() / len(X)"},
+            "this is a mean of means": {
+                "RESULT": "sum(l.item() / len(b) for l, b in zip(losses, y_shards)) / k"
+            },
             "every replica works on its own": {"WHOSE": "device_params[::-1]"},
             "move each shard to its replica's device": {
                 "BEFORE": "devices = ['cpu'] * k"
@@ -240,8 +265,8 @@ def stepwise(X, y, params, devices, lr, steps, step):
                 "single = get_params(replicas[0], 'cpu')",
                 "STEP": "pass",
             },
-            "the single device took the step that is tested": {"ALONE": "step"},
-            "this is what a step from params would give": {
+            "no difference was seen": {"ALONE": "step"},
+            "this is the difference after the first step alone": {
                 "STEP": "replicas = [get_params(params, device) for device in devices]; "
                 "single = get_params(params, devices[0]); "
                 "train_batch(X, y, [single], devices[:1], lr); "
@@ -266,10 +291,21 @@ def weighted_train_batch(X, y, weights, device_params, devices, lr):
         + TRAIN,
         {
             "the weights of the rows are left out": {"WEIGHT": "1", "WHOLE": "len(X)"},
+            "the weights tell only which rows count": {
+                "WEIGHT": "(w > 0)",
+                "WHOLE": "int((weights > 0).sum())",
+            },
+            "these are nan": {"WEIGHT": "w / w.sum()", "WHOLE": "k"},
             "divide by the sum of the weights, not": {"WHOLE": "len(X)"},
             "the gradients of step 1 were still there": {
                 "OLD": "p.grad",
                 "STEP": "[p.data.sub_(lr * p.grad / weights.sum()) for p in q]",
+            },
+            "the gradients of step 1 were still there, and": {
+                "OLD": "p.grad",
+                "WEIGHT": "w / weights.sum()",
+                "STEP": "[p.data.sub_(lr * p.grad) for p in q]",
+                "RESULT": "sum(l.item() for l in losses)",
             },
             "this is the loss of one shard: add": {
                 "RESULT": "l.item() / weights.sum()"

@@ -51,7 +51,7 @@ def translate(milestones, examples, before, after):
             "an epoch's last minibatch may be short": {
                 "COUNTS": "examples // before, examples // after"
             },
-            "a short minibatch was counted": {
+            "an epoch's last minibatch may be short, and is": {
                 "PLACE": "math.ceil((epoch * examples + rest * before) / after)"
             },
             "two milestones came to one step": {
@@ -112,6 +112,7 @@ class Warmup:
             },
             "it goes on growing": {"WAY": "seen / w if w else 1"},
             "the dict goes on with the run": {"SAVE": "self.state"},
+            "this has to stay as it is": {"LOAD": "self.state = state"},
             "a new run begins at 0": {
                 "OWN": "pass",
                 "LOAD": "self.state.update(state)",

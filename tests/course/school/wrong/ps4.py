@@ -47,7 +47,9 @@ def average_gradients(module):
             "nothing was sent": {"SEND": "pass"},
             "this is one message for all": {"BEFORE": FLAT},
             "a gradient that is None is sent too": {"WANTS": "p.grad is not None"},
+            "42 is the frozen weight": {"WANTS": "True"},
             "a parameter has gradient None": {"GRAD": "pass"},
+            "this is None: a gradient": {"SEND": "p.grad = dist.all_reduce(p.grad)"},
             "the mean has to go to ranks": {
                 "GRAD": "g = torch.zeros_like(p) if p.grad is None else p.grad",
                 "SEND": "dist.all_reduce(g)",
@@ -64,7 +66,7 @@ def average_in_buckets(module, bucket_bytes):
         size = <<SIZE: p.numel() * 8>>
         if <<FULL: held >= bucket_bytes>>:
             buckets.append([])
-            held = 0
+            held = <<RESET: 0>>
         buckets[-1].append(p)
         held += size
     for bucket in <<SENT: buckets>>:
@@ -86,6 +88,7 @@ def average_in_buckets(module, bucket_bytes):
                 "FULL": "buckets[-1] and held + size > bucket_bytes"
             },
             "bucket_bytes counts bytes": {"SIZE": "p.numel()"},
+            "once a bucket is full": {"RESET": "held"},
         },
     ),
     "ps4/average_in_hooks": (
@@ -97,12 +100,13 @@ def average_in_hooks(module):
             <<WAIT: handle.wait()>>
             p.grad /= <<MEAN: dist.get_world_size()>>
         sent.clear()
+    <<LATER: pass>>
     def send(p):
         <<FIRST: if not sent: torch.autograd.Variable._execution_engine.queue_callback(finish)>>
         sent.append((<<WORK: dist.all_reduce(p.grad, <<HOW: async_op=True>>)>>, p))
         <<AFTER: pass>>
     for p in <<PARAMS: module.parameters()>>:
-        if p.requires_grad:
+        if <<WANTS: p.requires_grad>>:
             p.register_post_accumulate_grad_hook(<<HOOK: send>>)
 """,
         {
@@ -116,6 +120,19 @@ def average_in_hooks(module):
             "all_reduce returns a handle": {"HOW": "async_op=False"},
             "some handles are waited for": {"AFTER": "sent[-1][0].wait()"},
             "an asynchronous call returns at once": {"WAIT": "pass"},
+            "a frozen weight takes no hook": {"WANTS": "True"},
+            "all are sent when backward is over": {
+                "WORK": "None",
+                "WAIT": "pass",
+                "FIRST": "if not sent: torch.autograd.Variable._execution_engine."
+                "queue_callback(later)",
+                "LATER": "def later(): sent[:] = [(dist.all_reduce(p.grad, "
+                "async_op=True), p) for _, p in sent]; [h.wait() for h, _ in sent]; finish()",
+            },
+            "the sum is there after wait()": {
+                "AFTER": "p.grad /= dist.get_world_size()",
+                "MEAN": "1",
+            },
         },
     ),
     "ps4/DDP": (
@@ -131,10 +148,10 @@ class DDP(nn.Module):
                 p.register_post_accumulate_grad_hook(self.average)
 
     def forward(self, X):
-        return self.module(X)
+        <<FORWARD: return self.module(X)>>
 
     def average(self, p):
-        if self.sync:
+        if <<SYNC: self.sync>>:
             <<SEND: dist.all_reduce(p.grad)>>
             p.grad /= <<MEAN: dist.get_world_size()>>
         <<LATER: pass>>
@@ -164,6 +181,13 @@ class DDP(nn.Module):
                 "LATER": "p.grad = p.grad if self.sync else None"
             },
             "a no_sync block that ended in an error": {"TRY": "if 1:", "OVER": "if 1:"},
+            "what is raised in a no_sync block": {
+                "OVER": "except InterruptedError: pass\n        if 1:"
+            },
+            "this backward stands outside": {
+                "FORWARD": "self.send = self.sync; return self.module(X)",
+                "SYNC": "self.send",
+            },
         },
     ),
 }

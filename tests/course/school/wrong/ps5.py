@@ -46,10 +46,12 @@ def repaired_3(model):
     def average(p):
         <<TEST: pass>>
         <<DIVIDE: p.grad /= dist.get_world_size()>>
-        dist.all_reduce(p.grad)
+        <<SUM: dist.all_reduce(p.grad)>>
     done = set()
+    *_, last = model.parameters()
     for p in model.parameters():
         if p.requires_grad:
+            <<HOOK: pass>>
             p.register_post_accumulate_grad_hook(average)
 """,
         {
@@ -57,6 +59,13 @@ def repaired_3(model):
                 "TEST": "dist.all_reduce(p.grad.clone()); return p"
             },
             "this is the sum": {"DIVIDE": "pass"},
+            "the first gradient counts twice": {
+                "HOOK": "p.register_hook(lambda g, p=p: g if p.grad is None else g + p.grad)"
+            },
+            "rank 0 alone has the mean": {"SUM": "dist.reduce(p.grad, 0)"},
+            "each p.grad has to be summed": {
+                "SUM": "dist.all_reduce(last.grad) if last.grad is not None else None"
+            },
             "a collective stands where": {"TEST": "if dist.get_rank(): return"},
             "average after every backward": {
                 "TEST": "if p in done: return\n        done.add(p)"
@@ -74,11 +83,13 @@ def repaired_4(dataset, rank, world_size, epochs, step):
     for epoch in range(epochs):
         <<BEFORE: sampler.set_epoch(epoch)>>
         for batch in DataLoader(dataset, batch_size=4, sampler=<<ORDER: sampler>>):
-            step(epoch, batch)
+            step(<<TOLD: epoch>>, batch)
         <<AFTER: pass>>
 """,
         {
             "every rank goes through": {"ORDER": "torch.randperm(len(dataset))"},
+            "in all there are as many rows": {"TOLD": "0"},
+            "rows are left out": {"ORDER": "own[1:]"},
             "ranks shuffle with seeds": {"SEED": "rank"},
             "two epochs have the same order": {
                 "BEFORE": "pass",
@@ -152,17 +163,34 @@ def clue_7(k):
     return <<CLUE: "messages", 2>>
 
 def repaired_7(model, batches, lr):
+    <<BEFORE: pass>>
     ddp = <<MODEL: DDP(model)>>
     optimizer = torch.optim.SGD(ddp.parameters(), lr)
     for X, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(ddp(X), y).backward()
+        <<CLEAR: optimizer.zero_grad()>>
+        F.cross_entropy(<<CALL: ddp>>(X), y).backward()
         for p in ddp.parameters():
             <<AFTER: pass>>
         optimizer.step()
+    <<END: pass>>
 """,
         {
             "steps are 2 times too small": {"AFTER": "p.grad /= dist.get_world_size()"},
+            "steps are 2 times too large": {"AFTER": "p.grad *= dist.get_world_size()"},
+            "the gradient of the first step": {"CLEAR": "pass"},
+            "rank 0 has learned from its own rows": {
+                "CALL": "ddp.module",
+                "END": "[dist.broadcast(p.data, 0) for p in model.parameters()]",
+            },
+            "this begins with the mean": {
+                "BEFORE": "for p in model.parameters():\n"
+                "        dist.all_reduce(p.data)\n"
+                "        p.data /= dist.get_world_size()"
+            },
+            "these are each rank's first weights": {
+                "BEFORE": "import copy",
+                "MODEL": "DDP(copy.deepcopy(model))",
+            },
             "replicas differ": {"MODEL": "model"},
             "numbers are sent": {
                 "AFTER": "dist.all_reduce(p.grad); p.grad /= dist.get_world_size()"
@@ -202,7 +230,14 @@ def repaired_9(model, X, y):
 """,
         {
             "a collective stands where": {"SEND": "len(y) and dist.all_reduce(counts)"},
+            "gloo ends a rank": {
+                "SEND": "own = model(X); dist.all_gather([torch.empty_like(own) "
+                "for _ in range(dist.get_world_size())], own)"
+            },
             "this counts rank 0's rows only": {"SEND": "pass"},
+            "the right ones are those of all ranks": {
+                "SEND": "dist.all_reduce(counts[:1])"
+            },
             "this is the mean of the ranks' accuracies": {
                 "SEND": "mean = right / max(1, len(y)); dist.all_reduce(mean)",
                 "RESULT": "(mean / dist.get_world_size()).item()",
@@ -222,9 +257,10 @@ def clue_10(program):
     return (step(<<PARTS: 2>>) - step(1))<<OFF: .abs().max()>>.item() <<MORE: >>
 
 def repaired_10(model, optimizer, X_shards, y_shards):
-    optimizer.zero_grad()
+    <<CLEAR: optimizer.zero_grad()>>
     for X, y in zip(X_shards, y_shards):
         (F.cross_entropy(model(X), y) / <<DIVIDE: len(X_shards)>>).backward()
+        <<EACH: pass>>
     <<BEFORE: pass>>
     optimizer.step()
 """,
@@ -240,6 +276,12 @@ def repaired_10(model, optimizer, X_shards, y_shards):
                 "BEFORE": "optimizer.param_groups[0]['lr'] /= len(X_shards)",
             },
             "the steps are 2 times as long": {"DIVIDE": "1"},
+            "these are 6 steps": {"EACH": "optimizer.step(); optimizer.zero_grad()"},
+            "the first step is right": {"CLEAR": "pass"},
+            "each shard's gradient counts": {
+                "DIVIDE": "1",
+                "EACH": "[p.grad.div_(len(X_shards)) for p in model.parameters()]",
+            },
         },
     ),
 }

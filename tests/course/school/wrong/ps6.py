@@ -25,6 +25,10 @@ def global_statistics(x):
             "this is the unbiased variance": {
                 "VARIANCE": "(squares - sums * mean) / (count - 1)"
             },
+            "the dtype is another": {"AVERAGE": "(sums / count).float()"},
+            "the sum is divided by the rank's own rows": {
+                "AVERAGE": "sums / (n * dist.get_world_size())"
+            },
             "put sums, squares and count": {
                 "REDUCE": "[dist.all_reduce(part) for part in total.split(features)]"
             },
@@ -52,6 +56,13 @@ def two_round_statistics(x):
             },
             "this has to stay as it is": {"SQUARES": "x.sub_(mean).square().sum(0)"},
             "this is the unbiased variance": {"VARIANCE": "squares / (n - 1)"},
+            "the sum is divided by the rank's own rows": {
+                "VARIANCE": "squares / len(x)"
+            },
+            "the mean of no rows is NaN": {
+                "FIRST": "first = torch.cat([x.mean(0) * len(x), x.new_tensor([len(x)])]); "
+                "dist.all_reduce(first)"
+            },
             "these are distances from the mean of each": {
                 "SQUARES": "(x - x.mean(0)).square().sum(0)"
             },
@@ -91,6 +102,10 @@ class AllReduceSum(torch.autograd.Function):
             "this is the mean of what arrives": {
                 "BACKWARD": "dist.all_reduce(total); total /= dist.get_world_size()"
             },
+            "y is a sum, so": {
+                "COPY": "x.clone(); ctx.save_for_backward(x)",
+                "OTHER": "gradient * ctx.saved_tensors[0]",
+            },
             "this is the rank's own gradient, k times": {
                 "BACKWARD": "total *= dist.get_world_size()"
             },
@@ -105,6 +120,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
             <<EVAL: pass>>
             scale = self.weight / torch.sqrt(self.running_var + self.eps)
             return (x - self.running_mean) * scale + self.bias
+        <<BEFORE: pass>>
         n = x.new_tensor([len(x)])
         total = torch.cat([x.sum(0), (x * x).sum(0), n])
         <<REDUCE: total = AllReduceSum.apply(total)>>
@@ -124,6 +140,14 @@ class SyncBatchNorm(nn.BatchNorm1d):
             },
             "momentum is the weight of what is new": {"WEIGHT": "(1 - m)"},
             "running_var takes the unbiased variance": {"VAR": "var.detach()"},
+            "n / (n - 1) has the rows": {
+                "VAR": "(var * n / (n - 1).clamp(min=1)).detach()"
+            },
+            "eps belongs under": {
+                "RESULT": "(x - mean) / (torch.sqrt(var) + self.eps) * self.weight "
+                "+ self.bias"
+            },
+            "a collective is for all ranks": {"BEFORE": "if not len(x): return x"},
             "mean and variance are taken for constants": {
                 "REDUCE": "total = AllReduceSum.apply(total.detach())"
             },
@@ -160,7 +184,7 @@ def accumulate(model, loss, microbatches, optimizer):
                 "RESULT": "kept",
             },
             "only the last microbatch's share": {"RESULT": "kept.item()"},
-            "one step is wanted": {"THEN": "optimizer.step()", "STEP": "pass"},
+            "every microbatch goes into": {"THEN": "optimizer.step()", "STEP": "pass"},
             "more rows at once": {"PARTS": "[map(torch.cat, zip(*microbatches))]"},
             "call backward after each forward": {"KEEP": "True"},
             "the step is the optimizer's": {
@@ -185,6 +209,9 @@ def accumulate_ddp(model, loss, microbatches, rows, optimizer):
             "replicas differ": {"QUIET": "model.no_sync()"},
             "the step is 2 times too small": {
                 "SHARE": "loss(model(X), y) * len(y) / rows"
+            },
+            "this is the mean of the ranks' means": {
+                "SHARE": "loss(model(X), y) * len(y) / sum(len(y) for _, y in microbatches)"
             },
             "no_sync is for all microbatches": {"QUIET": "nullcontext()"},
             "leave averaging to DDP": {

@@ -4,6 +4,7 @@ WRONG = {
     "ps9/fit": (
         """
 def fit(sizes, seconds):
+    <<BEFORE: pass>>
     t, s = (torch.tensor(row, dtype=torch.float64) for row in (seconds, sizes))
     w = <<WEIGHT: 1 / t ** 2>>
     x, y = (w * s).sum() / w.sum(), (w * t).sum() / w.sum()
@@ -16,11 +17,15 @@ def fit(sizes, seconds):
             "each error counts relative": {"WEIGHT": "torch.ones_like(t)"},
             "each error is divided": {"WEIGHT": "1 / t ** 4"},
             "1 / t stands at": {"WEIGHT": "1 / t"},
+            "two measurements without": {
+                "BEFORE": "sizes, seconds = sizes[::len(sizes) - 1], seconds[::len(sizes) - 1]"
+            },
         },
     ),
     "ps9/allreduce_seconds": (
         """
 def allreduce_seconds(way, N, size, alpha, beta):
+    <<BEFORE: pass>>
     n, levels = <<NUMBERS: size // 4>>, <<LEVELS: (N - 1).bit_length()>>
     chunk = lambda parts: <<CHUNK: -(-n // parts)>>
     messages = {"star": [n] * (N - 1), "tree": [n] * levels, "ring": [chunk(N)] * (N - 1),
@@ -35,6 +40,8 @@ def allreduce_seconds(way, N, size, alpha, beta):
                 "CHUNK": "n / parts",
                 "LEVELS": "N.bit_length() - 1",
             },
+            "a step whose messages": {"STEPS": "len(messages) * (size > 0)"},
+            "one rank needs no steps": {"BEFORE": "N = N + 1"},
         },
     ),
     "ps9/halving_doubling": (
@@ -88,7 +95,7 @@ def two_level(rank, k, tensor, g):
     <<AFTER: pass>>
 """,
         {
-            "sum inside the node first": {"BEFORE": "g = 1"},
+            "numbers leave a node in the first": {"BEFORE": "g = 1"},
             "up to": {
                 "ACROSS": "(2, across)",
                 "SENT": "own_sum if back == 2 else cut[me if back else to]",
@@ -120,12 +127,14 @@ def best_cap(ready, sizes, link, N, caps):
                 full.append([start, size])
         <<AFTER: pass>>
         return finish([start for start, _ in full], [size for _, size in full], link, N)
-    return min(caps, key=lambda cap: (end(cap), <<EQUAL: -cap>>))
+    return <<RESULT: min(caps, key=lambda cap: (end(cap), <<EQUAL: -cap>>))>>
 """,
         {
             "buckets share the link": {"QUEUE": "max(now, start + took)"},
             "each bucket has 2 (N - 1) steps": {"ALPHAS": "1"},
             "a step sends 1 / N": {"PARTS": "1"},
+            "a bucket leaves when it is ready": {"QUEUE": "now + took"},
+            "N - 1 steps add up": {"BEFORE": "steps = N - 1"},
             "a bucket need not wait until all": {"BEFORE": "now = ready[-1]"},
             "a bucket that holds just": {"OPEN": "full[-1][1] <= cap"},
             "a gradient that does not fit": {"OPEN": "full[-1][1] + size <= cap"},
@@ -135,6 +144,9 @@ def best_cap(ready, sizes, link, N, caps):
                 "AFTER": "full = [(ready[-1], size) for _, size in full]"
             },
             "of several caps": {"EQUAL": "cap"},
+            "of several caps with": {"EQUAL": "0"},
+            "this is none of": {"RESULT": "min(map(end, caps))"},
+            "look at your buckets": {"OPEN": "full[-1][1] + 2 * size < cap"},
         },
     ),
 }

@@ -25,6 +25,11 @@ def learning_rate(step, base_lr, world_size, warmup_steps):
             "this multiplies by the same factor": {"WARM": "b * k ** (step / w)"},
             "there is no warm-up": {"OVER": "True"},
             "it goes on growing": {"OVER": "w == 0"},
+            "with warmup_steps=0": {
+                "OVER": "step > 0 and step >= w",
+                "WARM": "b + (k - 1) * b * step / max(w, 1)",
+            },
+            "step 0 is right": {"WARM": "b"},
         },
     ),
     "train/evaluate_accuracy": (
@@ -67,6 +72,7 @@ def evaluate_accuracy(device_params, data, devices):
                 "/ sum(len(shard) > 0 for shard in X_shards)",
                 "ROWS": "1",
             },
+            "the right rows are divided by": {"ROWS": "len(y) - total"},
             "requires_grad was switched": {
                 "CUT": "[p.requires_grad_(False) for params in device_params for p in "
                 "params]; " + SHARDS

@@ -1,0 +1,137 @@
+"""Sort what Canvas or Moodle hands over into the folders that nbgrader reads.
+
+python collect.py ps1     downloaded/ps1/*.zip -> submitted/NAME/ps1/ps1.ipynb
+
+Beside the notebook it writes handed_in.json, with the id by which Canvas or Moodle knows
+the student, and timestamp.txt, if the hand-in may be late. Zips that come later add to
+what is there: a newer hand-in takes the place of an older one, all others stay.
+"""
+
+import json
+import re
+import shutil
+import sys
+import zipfile
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from nbgrader.api import Gradebook, MissingEntry
+
+# Canvas: NAME_98123_1234567_ps1.ipynb and NAME_LATE_98123_1234567_ps1.ipynb
+# Moodle: NAME_1234_assignsubmission_file_/any name with ps1.ipynb
+CANVAS = r"(?P<name>[^/_.][^/_]*)(?P<late>_LATE)?_(?P<id>\d+)_(?P<number>\d+)_[^/]*"
+MOODLE = r"(?P<name>[^/_.][^/_]*)_(?P<id>\d+)_assignsubmission_file_/[^/]*"
+PATTERN = r"(?:.*/)?(?:{})(?<![A-Za-z])(?i:{})(?!\d)[^/]*\.ipynb"
+
+
+def collect(name, folder=Path(), due=None):
+    """Collect the set `name`; return a line for each notebook that was found.
+
+    due: when it was due, as nbgrader keeps it: in UTC.
+    """
+    newest, lines = {}, []
+    for path in sorted(folder.glob(f"downloaded/{name}/**/*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                found = parse(member, name)
+                if found:
+                    key = found["name"], found["id"]
+                    before = newest.get(key, found)
+                    if found["version"] >= before["version"]:
+                        newest[key] = {**found, "data": archive.read(member)}
+                elif not member.is_dir():
+                    lines.append(f"skipped    {member.filename}")
+    for _, found in sorted(newest.items()):
+        lines.append(_store(found, name, folder, due))
+    return lines
+
+
+def parse(member, name):
+    """Return what a zip's member says of a hand-in of the set `name`, or None.
+
+    version: it grows from hand-in to hand-in. late: Canvas says it, Moodle does not.
+    """
+    for kind in MOODLE, CANVAS:
+        found = re.fullmatch(PATTERN.format(kind, name), member.filename)
+        if found:
+            named = found.groupdict()
+            time = datetime(*member.date_time).astimezone()
+            return {
+                "name": named["name"],
+                "id": named["id"],
+                "version": int(named.get("number") or time.timestamp()),
+                "late": bool(named["late"]) if kind == CANVAS else None,
+                "time": time,
+            }
+    return None
+
+
+def _store(found, name, folder, due):
+    """Write a hand-in where nbgrader looks for it; return what was done, in a line."""
+    place = folder / "submitted" / found["name"] / name
+    if _id(place) not in (None, found["id"]):  # another student of this name
+        place = (
+            place.parent.with_name(f"{found['name']}-{found['id']}") / name
+        )
+    who, notebook = place.parent.name, place / f"{name}.ipynb"
+    record = {
+        "lms_user_id": found["id"],
+        "version": found["version"],
+        "late": bool(found["late"]),
+    }
+    if notebook.exists():
+        if _id(place) is None:
+            return f"left       {who}, which was put there by hand"
+        if _read(place)["version"] >= found["version"]:
+            return f"was there  {who}"
+    word = "newer" if notebook.exists() else "new"
+    # no points of an older hand-in for a newer one
+    graded = folder / "autograded" / who / name
+    shutil.rmtree(graded, ignore_errors=True)
+    place.mkdir(parents=True, exist_ok=True)
+    notebook.write_bytes(found["data"])
+    (place / "handed_in.json").write_text(json.dumps(record))
+    time = _time(found, due)
+    (place / "timestamp.txt").unlink(missing_ok=True)
+    if time:
+        (place / "timestamp.txt").write_text(time.isoformat(" ", "seconds"))
+    return f"{word:9}  {who}{', late' if found['late'] else ''}"
+
+
+def _time(found, due):
+    """Return when it was handed in; None if it was in time.
+
+    Canvas says whether it is late, not by how much, and its zip has the time at which
+    the zip was made: the least that is known is that the due date was over.
+    """
+    if found["late"] is None or found["late"] and due is None:
+        return found["time"]
+    return due + timedelta(seconds=1) if found["late"] else None
+
+
+def _read(place):
+    path = place / "handed_in.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _id(place):
+    return _read(place).get("lms_user_id")
+
+
+def due_date(name):
+    """Return the due date in the gradebook, or None."""
+    if not Path("gradebook.db").exists():
+        return None
+    with Gradebook("sqlite:///gradebook.db", "manual_dp") as gradebook:
+        try:
+            return gradebook.find_assignment(name).duedate
+        except MissingEntry:
+            return None
+
+
+if __name__ == "__main__":
+    due = due_date(sys.argv[1])
+    print(
+        f"{sys.argv[1]} is due {due or 'at no date: nothing is late'} (UTC)"
+    )
+    print("\n".join(collect(sys.argv[1], due=due)))

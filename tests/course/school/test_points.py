@@ -1,0 +1,123 @@
+"""course/school/points.py: how many points a learner's copy has, run in a kernel."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_output
+
+from course.school import points
+
+EXERCISES = Path(__file__).parents[3] / "notebooks" / "exercises"
+RIGHT = """def largest_difference(replicas):
+    pairs = [zip(a, b) for a in replicas for b in replicas]
+    return max((p - q).abs().max().item() for pair in pairs for p, q in pair)
+"""
+
+
+def grade_id(cell):
+    return cell.metadata.get("nbgrader", {}).get("grade_id")
+
+
+@pytest.fixture
+def handed_out(tmp_path, monkeypatch):
+    """Hand out set 1 with its first exercise and its words; return the notebook."""
+    nb = nbformat.read(EXERCISES / "release" / "ps1" / "ps1.ipynb", 4)
+    first = next(cell for cell in nb.cells if cell.cell_type == "code")
+    names = {"largest_difference", "check_largest_difference", "words"}
+    nb.cells = [cell for cell in nb.cells if cell is first or grade_id(cell) in names]
+    place = tmp_path / "release" / "ps1"
+    place.mkdir(parents=True)
+    nbformat.write(nb, place / "ps1.ipynb")
+    monkeypatch.setattr(points, "RELEASE", tmp_path / "release")
+    return nb
+
+
+def counted(nb, folder):
+    nbformat.write(nb, folder / "ps1.ipynb")
+    return points.lines(points.points(folder / "ps1.ipynb"))
+
+
+def test_answers_are_run_as_they_are_graded(handed_out, tmp_path):
+    # in two cells, between a cell of the learner's own and a check that was edited
+    first, answer, check, words = handed_out.cells
+    top, *rest = RIGHT.splitlines(keepends=True)
+    second = nbformat.from_dict({**answer, "id": "second", "source": "".join(rest)})
+    answer.source = top
+    check.source = "1 / 0"
+    own = new_code_cell("raise ValueError")
+    handed_out.cells = [first, own, answer, second, check, words]
+    assert counted(handed_out, tmp_path) == [
+        "largest_difference     2 of 2",
+        "words                  - of 4   words are not graded here",
+        "sum                    2 of 2   for code",
+    ]
+
+
+def test_a_kernel_that_an_answer_ends_is_told(handed_out, tmp_path):
+    handed_out.cells[
+        1
+    ].source = "def largest_difference(replicas):\n    import os\n    os._exit(1)"
+    row, *_, whole = counted(handed_out, tmp_path)
+    assert row.endswith("- of 2   not run: an answer ends the kernel")
+    assert whole.split() == ["sum", "0", "of", "2", "for", "code"]
+
+
+@pytest.mark.parametrize(
+    "outputs, row",
+    [
+        ([("stream", {"text": "ps1/sgd: right"})], (2, "")),
+        (
+            [("error", {"ename": "Wrong", "evalue": "ps1/sgd is not written yet: x"})],
+            (0, "not written yet"),
+        ),
+        (
+            [("error", {"ename": "Wrong", "evalue": "ps1/sgd is not right yet.\nx"})],
+            (0, "not right yet"),
+        ),
+        (
+            [("error", {"ename": "Wrong", "evalue": "ps1/sgd ...\nperhaps uphill"})],
+            (0, "uphill"),
+        ),
+        (
+            [("error", {"ename": "NameError", "evalue": "no sgd\nfar away"})],
+            (0, "NameError: no sgd"),
+        ),
+        (
+            [
+                ("stream", {"text": "ps1/sgd is right in parts.\nperhaps no mean\n"}),
+                ("execute_result", {"data": {"text/plain": "1.5"}}),
+            ],
+            (1.5, "no mean"),
+        ),
+    ],
+)
+def test_a_row_has_the_points_and_the_line_that_helps(outputs, row):
+    cell = new_code_cell(
+        "check()", outputs=[new_output(kind, **what) for kind, what in outputs]
+    )
+    cell.metadata["nbgrader"] = {"grade_id": "check_sgd", "points": 2, "grade": True}
+    earned, why = row
+    assert points._row(nbformat.from_dict(cell), "") == ("sgd", earned, 2, why)
+
+
+def test_a_set_is_found_by_its_name_or_by_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(points, "HERE", tmp_path)
+    with pytest.raises(ValueError, match=r"there is no ps1\.ipynb and no .*build/lab"):
+        points.find("ps1")
+    for folder in "notebooks/exercises/release", "build/lab/exercises/release":
+        place = tmp_path / folder / "ps1"
+        place.mkdir(parents=True)
+        (place / "ps1.ipynb").touch()
+        assert points.find("ps1") == place / "ps1.ipynb"  # the lab's before the other
+    (tmp_path / "ps1.ipynb").touch()
+    assert points.find("ps1") == Path("ps1.ipynb")
+    assert points.find("ps1.ipynb") == Path("ps1.ipynb")
+
+
+def test_a_notebook_that_is_no_set_is_refused(tmp_path):
+    nb = nbformat.v4.new_notebook(cells=[new_code_cell("print(1)")])
+    nbformat.write(nb, tmp_path / "mine.ipynb")
+    with pytest.raises(ValueError, match="has no answer cell of a problem set"):
+        points.points(tmp_path / "mine.ipynb")
