@@ -72,12 +72,12 @@ def _number(nb, name):
         meta = cell.metadata.get("nbgrader", {})
         if heading is None or not meta.get("grade"):
             continue
-        check = re.match(r'check\("(\w+/\w+)", ([\w, ]+)\)', cell.source)
+        form = r'check\("(\w+/(\w+))", ([\w, ]+)\)'
+        check = re.match(form, cell.source)
         if check:
             meta.points = find(check[1]).points
-            numbers.update(
-                {(digit, name): number for name in check[2].split(", ")}
-            )
+            for name in [check[2], *check[3].split(", ")]:
+                numbers[digit, name] = number
         worth = f"{meta.points:g} point{'s' * (meta.points != 1)}"
         _head(heading, f"## {number} {title} ({worth}{more or ''})")
     return numbers
