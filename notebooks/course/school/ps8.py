@@ -2,8 +2,10 @@
 
 import tempfile
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -142,6 +144,10 @@ def resume_at(random, resume_at):
                 ],
                 "an epoch's last step may be short, and the next epoch begins with a "
                 "step of its own: round in each epoch": all_runs(_in_one_go),
+                "left counts until the end of the run, not of this epoch": [
+                    (epoch, batch, (left + run[-1]) // run[-2] - batch // run[3])
+                    for run, (epoch, batch, left) in zip(runs, all_runs(_place))
+                ],
                 "round the three divisions one by one: rows of a rank, its batches, "
                 "their steps": True,
             },
@@ -236,8 +242,9 @@ def _saves(say, mine, start, steps, lr, right):
         got,
         right,
         {
-            "these numbers are where they began: subtract from the float32 copy, in "
-            "place (w -= ...). In 16 bits so small a step is rounded away": start,
+            "these numbers are where they began. In 16 bits so small a step is rounded "
+            "away: subtract from the float32 copy, in place (w -= ...), and return its "
+            "numbers, not those of params": start,
             "only the last step is in it: the copy is made once, in __init__, not "
             "from the 16 bits in each step": len(steps) > 1 and last,
             "lr * p.grad was rounded to 16 bits: make the gradient float32 "
@@ -331,13 +338,15 @@ def _near_one(random, signs, room):
 @exercise("ps8/scaler", points=4, seconds=60, cases=[3, 2, 1])
 def scaler(random, AgreedScaler, *, k):
     """Unscale good gradients, and such as one rank's inf or nan makes all skip."""
-    every, first = random.randint(2, 3), 2.0 ** random.randint(9, 11)
+    every = random.randint(2, 3)
+    first = 2.0 ** random.randint(9, 11) if k > 1 else 1.0
     good, inf, nan = {}, {k - 1: torch.inf}, {0: torch.nan}
     plan = [*[good] * 2 * every, inf, *[good] * (every - 1), nan, *[good] * every]
     plan += [{**inf, **nan}, good]  # {rank: what stands in its gradients}, a step each
+    plan += [inf]  # of one rank the factor is 1 by now, and becomes 0.5
     factor, row, steps = first, 0, []  # the right ones, for each step
     for bad in plan:
-        scaled = [_scaled(random, factor, bad.get(rank)) for rank in range(k)]
+        scaled = [_scaled(random, factor, rank, bad.get(rank)) for rank in range(k)]
         was = factor
         row = 0 if bad else row + 1
         factor *= 0.5 if bad else 1
@@ -366,36 +375,42 @@ def scaler(random, AgreedScaler, *, k):
 def _unscaled(roll, mine, own):
     """Return what there is to see of one rank's call of unscale."""
     same = remember(grads=own)
-    grads = roll.call(mine.unscale, own)
+    sent, grads, send = [], None, dist.all_reduce
+
+    def all_reduce(tensor, *args, **kwargs):  # gloo ends in tensors of other lengths
+        sent.append(tensor.numel())
+        if sent[-1] > 2:
+            raise OverflowError("a message of so many numbers")
+        return send(tensor, *args, **kwargs)
+
+    with patch.object(dist, "all_reduce", all_reduce), suppress(OverflowError):
+        grads = roll.call(mine.unscale, own)
     changed = [message for message in same(about("a rank's own gradients")) if message]
     return {
         "grads": grads,
         "forms": None if grads is None else forms(grads),
         "changed": changed,
         "factor": mine.factor,
-        "sent": max(roll.sizes(), default=0),
+        "sent": max(sent, default=0),
         "absent": roll.absent,
     }
 
 
-def _scaled(random, factor, bad):
-    """Draw a rank's float16 gradients: large ones, small ones, and what is bad."""
+def _scaled(random, factor, rank, bad):
+    """Draw a rank's float16 gradients: large ones, small ones, and what is bad.
+
+    Then some whose sum is inf in float16: the higher the rank, the more tensors.
+    """
     grads = [rand(random, 3), 1e-6 * rand(random, 4)]
     if bad is not None:
         grads[random.randrange(2)][1] = bad
-    return [(factor * grad).half() for grad in grads]
+    huge = [60_000 + 100 * rand(random, 3) for _ in range(rank + 1)]
+    return [*((factor * grad).half() for grad in grads), *(g.half() for g in huge)]
 
 
 def _agreed(say, bad, was, scaled, factor, of):
     """Compare a step: votes, decisions, gradients and the factor after it."""
     k, skipped = len(scaled), [grads is None for grads in of["grads"]]
-    yield say(
-        "ranks missing at a collective",
-        max(of["absent"]),
-        0,
-        {"all ranks vote in each step, also one that knows that it must skip": True},
-    )
-    yield next(filter(None, sum(of["changed"], [])), None)
     yield say(
         "numbers in the largest message",
         max([2, *of["sent"]]),
@@ -403,10 +418,23 @@ def _agreed(say, bad, was, scaled, factor, of):
         {"no gradient is sent: a rank sends its vote, one number": True},
     )
     yield say(
+        "ranks missing at a collective",
+        max(of["absent"]),
+        0,
+        {
+            "the ranks' lists differ in length: a rank sends one vote for all of its "
+            "gradients": not bad,
+            "all ranks vote in each step, also one that knows that it must skip": True,
+        },
+    )
+    yield next(filter(None, sum(of["changed"], [])), None)
+    yield say(
         "does each rank skip?",
         skipped,
         [bool(bad)] * k,
         {
+            "all are finite, but in float16 a sum of such numbers may be inf: look at "
+            "each number": not bad,
             "each rank decides by its own gradients: let all vote, and skip if one "
             "has to": unequal(skipped),
             "nan is not finite either: isfinite() finds both": torch.nan
@@ -423,6 +451,7 @@ def _agreed(say, bad, was, scaled, factor, of):
                 of["factor"]
             ),
             "halve it when a step is skipped": bool(bad) and [was] * k,
+            "half of 1 is 0.5: // rounds it down to 0": bool(bad) and [was // 2] * k,
             "after `every` good steps in a row, double it": factor > was and [was] * k,
             "count anew after a skipped step, and after doubling": True,
         },
@@ -458,6 +487,7 @@ def outer(random, Outer, *, k):
     start, lr = draw_layer(random), random.uniform(0.5, 0.9)
     momentum = random.uniform(0.5, 0.9)
     lost = [None, None, k - 1, 0, None] if k > 1 else [None] * 5  # which rank
+    left = [0, 0, torch.nan, 1e6, 0]  # what its weights are then
     moves = [[draw_layer(random) for _ in range(k)] for _ in lost]
 
     def work():
@@ -465,9 +495,9 @@ def outer(random, Outer, *, k):
         params = list(layer(*start).parameters())
         mine = Outer(params, lr, momentum)
         with Roll() as roll:
-            for own, who in zip(moves, lost):
+            for own, who, what in zip(moves, lost, left):
                 for p, move in zip(params, own[rank]):
-                    p.data += torch.nan if rank == who else move
+                    p.data.fill_(what) if rank == who else p.data.add_(move)
                 roll.call(mine.meet, rank != who)
                 seen.append((numbers(params), roll.absent))
         return seen
@@ -480,9 +510,11 @@ def outer(random, Outer, *, k):
     }
     meetings = list(zip(*on_ranks(work, k, SECONDS)))
     whole = [[weights for weights, _ in seen] for seen in meetings]
-    for number, (seen, who) in enumerate(zip(meetings, lost)):
+    for number, (seen, who, what) in enumerate(zip(meetings, lost, left)):
         got, absent = zip(*seen)
-        does = "all are sound" if who is None else f"rank {who} has lost its work"
+        does = "all are sound"
+        if who is not None:
+            does = f"rank {who} has lost its work, and each of its weights is {what:g}"
         say = about(
             f"{k} ranks, lr {lr:.3f}, momentum {momentum:.3f}, meeting {number + 1}, "
             f"{does}"
@@ -499,15 +531,17 @@ def outer(random, Outer, *, k):
         wanted = numbers([right[number]] * k)
         sound = [rank for rank in range(k) if rank != who]
         fine = all(close(got[rank], wanted[rank]) for rank in sound)
-        has_nan = not torch.tensor(flat(got[sound[0]])).isfinite().all()
+        common = torch.tensor(flat(got[sound[0]]))
         yield say(
             "the weights on each rank",
             got,
             wanted,
             {
                 "0 times nan is nan: add zeros for a rank that has lost its work": bool(
-                    has_nan
+                    not common.isfinite().all()
                 ),
+                "weights that are lost are in the mean: only `sound` says which are, "
+                "since they may be any numbers": bool((common.abs() > 1e3).any()),
                 "the rank that has lost its work gets the new weights, too": fine,
                 "the ranks end with different weights: average on all of them, and "
                 "keep the old weights as clones, since p itself moves on": unequal(got),
@@ -592,6 +626,7 @@ def epoch_loss(random, epoch_loss, *, k):
         means,
         [mean] * k,
         {
+            "every rank needs the mean, and returns it": None in means,
             "every rank has the mean of its own rows": own_means,
             "this is the mean of the ranks' means: a row of a rank with few rows "
             "counts too much": [sum(own_means) / k] * k,

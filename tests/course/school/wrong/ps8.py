@@ -40,7 +40,7 @@ def resume_at(rows, world_size, batch_size, accumulate, epochs, done):
     steps = <<STEPS: -(-batches // accumulate)>>
     epoch, step = divmod(done, steps)
     <<LAST: pass>>
-    return epoch, <<BATCH: step * accumulate>>, steps * epochs - done
+    return epoch, <<BATCH: step * accumulate>>, <<LEFT: steps * epochs - done>>
 """,
         {
             "the numbers of one division": {"BATCHES": "math.ceil(own / batch_size)"},
@@ -56,6 +56,7 @@ def resume_at(rows, world_size, batch_size, accumulate, epochs, done):
                 "LAST": "return *divmod(done * accumulate, batches), "
                 "math.ceil(batches * epochs / accumulate) - done"
             },
+            "left counts until": {"LEFT": "steps - step"},
             "round the three divisions": {
                 "BATCHES": "math.ceil(own / batch_size)",
                 "STEPS": "batches // accumulate",
@@ -91,6 +92,7 @@ class MasterSGD:
                 "COPY": "p.detach()",
                 "SAVED": "w.float()",
             },
+            "these numbers are where": {"SAVED": "w.bfloat16().float()"},
             "only the last step": {
                 "FIRST": "self.master = [p.detach().float() for p in self.params]"
             },
@@ -140,11 +142,19 @@ class AgreedScaler:
             "no gradient is sent": {
                 "FIRST": "[dist.all_reduce(g.float()) for g in grads]"
             },
+            "no gradient is sent: a": {
+                "FIRST": "dist.all_reduce(torch.cat([g.flatten() for g in grads]))"
+            },
+            "the ranks' lists differ": {
+                "VOTE": "[dist.all_reduce(bad) for g in grads]"
+            },
+            "all are finite, but": {"FINE": "grad.sum().isfinite()"},
             "each rank decides": {"VOTE": "pass"},
             "nan is not finite either": {"FINE": "(~grad.isinf())"},
             "return None if a rank": {"ANEW": "return []"},
             "the factors part": {"HALVE": "self.factor /= 1 if fine else 2"},
             "halve it when": {"HALVE": "pass"},
+            "half of 1 is": {"HALVE": "self.factor //= 2"},
             "after `every` good steps": {"DOUBLE": "pass"},
             "count anew": {"ANEW": "pass"},
             "count anew after a": {
@@ -191,6 +201,10 @@ class Outer:
                 "FIRST": "if not sound:\n            return"
             },
             "0 times nan is nan": {"ADD": "p.detach() * sound"},
+            "weights that are lost": {"ADD": "p.detach().nan_to_num()"},
+            "weights that are lost are": {
+                "FIRST": "sound = not any(p.isnan().any() for p in self.params)"
+            },
             "the rank that has lost its work gets": {"NEW": "old if sound else p.data"},
             "the ranks end with different": {"REDUCE": "pass", "COUNT": "1"},
             "this is the way uphill": {"GRADIENT": "mean - old"},
@@ -219,6 +233,9 @@ def epoch_loss(sums, counts):
             },
             "this has to stay as it is": {
                 "SUM": "(sums[0].add_(sums[1:].sum()) if len(sums) else sums.sum())"
+            },
+            "every rank needs the mean": {
+                "RESULT": "total[1] if dist.get_rank() == 0 else None"
             },
             "every rank has the mean": {"REDUCE": "pass"},
             "this is the mean of the ranks' means": {
