@@ -17,6 +17,7 @@ import inspect
 import io
 import linecache
 import logging
+import math
 import os
 import signal
 import sys
@@ -65,8 +66,9 @@ def limit(seconds, patience=PATIENCE):
 
     What counts is the processors' time, which a busy machine gives slowly. A block that
     waits may do so for twice as many seconds by the clock; on a busy machine for
-    `patience`, and the error is Busy. Only the main thread can be interrupted: the
-    block of another has no limit, nor has any on Windows, where there is no such clock.
+    `patience`, and the error is Busy. With endless patience, it may wait. Only the main
+    thread can be interrupted: the block of another has no limit, nor has any on
+    Windows, where there is no such clock.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
@@ -89,9 +91,8 @@ def limit(seconds, patience=PATIENCE):
             return TimeIsOver(
                 f"It has computed for {seconds} s: is there a loop that does not end?"
             )
-        if took < min(2 * seconds, patience):
-            return None
-        if not busy():
+        waits = worked < took / 4 and not busy()
+        if waits and 2 * seconds <= took and patience < math.inf:
             return TimeIsOver(f"It has waited for {took:.0f} s: does it wait in vain?")
         if took < patience:
             return None

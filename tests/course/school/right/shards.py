@@ -112,10 +112,10 @@ def indices(length, world_size, rank, epoch, seed):
     sampler.set_epoch(epoch)
     return list(sampler)
 """,
-        "by modulo, as a tensor": changed(
+        "by modulo": changed(
             "ddp_program/sampler",
             BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
-            "    return torch.tensor(order)[places[:-(-length // world_size)] % length]",
+            "    return torch.tensor(order)[places[:-(-length // world_size)] % length].tolist()",
         ),
     },
     "many_machines/rows_to_go": {
