@@ -12,33 +12,12 @@ from pathlib import Path
 
 import nbformat
 
-from course.lab.figures import bars, boxes, clocks, graph, player, step
+from course.lab.figures import bars, boxes, graph, player, step
 from course.lab.send_log import Sent
 from manual_dp.allreduce import WAYS
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/pictures.json"
-TRAFFIC = {
-    "by layer": [("activations", 102_400), ("their gradients", 102_400)],
-    "inside a layer": [
-        ("conv 1", 432_640, "both"),
-        ("scores", 640, 1),
-        ("gradients of the scores", 640, 0),
-    ],
-    "by data": [("gradients", 1_032_544, 1), ("their sum", 1_032_544, 0)],
-}
-
-
-def schedule(stages, micro_batches, backward=True):
-    """Return GPipe's schedule: all forward, then all backward."""
-    slots = stages + micro_batches - 1
-    forwards, backwards = [], []
-    for stage in range(stages):
-        for i in range(micro_batches):
-            forwards.append((stage + i, stage, i + 1, "forward"))
-            start = slots + i + stages - 1 - stage
-            backwards.append((start, stage, i + 1, "backward"))
-    return forwards + backwards if backward else forwards
 
 
 def star(ranks):
@@ -56,16 +35,11 @@ def ring(ranks):
 @functools.cache
 def pictures():
     """Return a list of (name, picture), each drawn once."""
-    made = {"split": graph.split(TRAFFIC)}
+    made = {}
     for n in range(2, 9):
         made[f"step of {n}"] = step.draw(n, 4)
     made["step of 8 rows"] = step.draw(8, 8)
     made["step of one row"] = step.draw(2, 1)
-    for stages, micro_batches in ((1, 1), (2, 1), (4, 8), (8, 16)):
-        name = f"pipeline {stages} {micro_batches}"
-        made[name] = clocks.pipeline(schedule(stages, micro_batches), stages)
-    made["pipeline 8 32"] = clocks.pipeline(schedule(8, 32), 8)
-    made["pipeline forward"] = clocks.pipeline(schedule(4, 1, False), 4)
     made["memory of 1"] = boxes.memory({"get_params": [5]})
     made["memory of 4"] = boxes.memory(
         {"p.to(device)": [7] * 4, "get_params": [*range(4)]}

@@ -1,7 +1,5 @@
 """Log what devices send one another: a list of Sent(source, target, what, size).
 
-    Wire.send       copy a tensor to another device, and note it, and its gradient
-    Wire.rounds     how many rounds of sends a result needed, there and back
     sends           the log of an all-reduce
     crossing        the log of one step of DataParallel
     transfers       a log with each thing once
@@ -11,7 +9,6 @@ Devices are known by their number, so that a log says who sent to whom also wher
 them are the one CPU.
 """
 
-import functools
 from collections import namedtuple
 
 from course.lab.allreduce_trace import record
@@ -19,41 +16,6 @@ from manual_dp.parallel import gather, parallel_apply, replicate
 from manual_dp.split import scatter
 
 Sent = namedtuple("Sent", "source target what size")
-
-
-class Wire:
-    """Send tensors between `devices`; note each send, and its gradient's way back."""
-
-    def __init__(self, devices):
-        self.devices = devices
-        self.log = []
-        self.nodes = set()  # the sends, as nodes of the autograd graph
-
-    def send(self, tensor, source, target, what):
-        """Return a copy of `tensor` on device `target`; gradients flow through it."""
-        _note(self.log, tensor, source, target, what)
-        copy = tensor.to(self.devices[target], copy=True)
-        if copy.requires_grad:
-            back = f"{what}, back"
-            copy.register_hook(lambda grad: _note(self.log, grad, target, source, back))
-            self.nodes.add(copy.grad_fn)
-        return copy
-
-    def rounds(self, result):
-        """Return the number of rounds in which sends reach `result`, and go back.
-
-        A send that needs what another one brought is a round later. So the rounds are
-        the sends in the longest chain of the autograd graph, and backward goes the same
-        way again.
-        """
-
-        @functools.cache
-        def longest(node):
-            before = [longest(n) for n, _ in node.next_functions if n is not None]
-            own = 1 if node in self.nodes else 0
-            return own + max(before, default=0)
-
-        return 2 * longest(result.grad_fn)
 
 
 def sends(allreduce, tensors, what):

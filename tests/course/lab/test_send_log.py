@@ -3,39 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.lab.send_log import Sent, Wire, crossing, sends, totals, transfers
+from course.lab.send_log import Sent, crossing, sends, totals, transfers
 from manual_dp import allreduce
-
-TWO = ["cpu", "cpu"]
-
-
-def test_a_wire_copies_and_notes_who_sent_how_many_bytes_to_whom():
-    wire, X = Wire(TWO), torch.ones(3, 2)
-    copy = wire.send(X, 0, 1, "activations")
-    assert copy.tolist() == X.tolist() and copy.data_ptr() != X.data_ptr()
-    wire.send(X.double(), 1, 0, "more")
-    assert wire.log == [Sent(0, 1, "activations", 24), Sent(1, 0, "more", 48)]
-
-
-def test_backward_brings_the_gradient_of_what_wants_one_over_the_same_wire():
-    wire, X = Wire(TWO), torch.tensor([1.0, 2.0], requires_grad=True)
-    copies = wire.send(X * 3, 0, 1, "x"), wire.send(torch.ones(2), 0, 1, "ones")
-    (copies[0] ** 2 * copies[1]).sum().backward()
-    assert X.grad.tolist() == [18, 36]  # 2 * 3x * 3
-    assert wire.log == [
-        Sent(0, 1, "x", 8),
-        Sent(0, 1, "ones", 8),
-        Sent(1, 0, "x, back", 8),
-    ]
-
-
-def test_a_send_that_needs_another_is_a_round_later_there_and_back():
-    wire, X = Wire(TWO), torch.ones(2, requires_grad=True)
-    side_by_side = [wire.send(X * i, 0, 1, "x") for i in range(3)]
-    result = wire.send(sum(side_by_side), 1, 0, "y").sum()
-    assert wire.rounds(result) == 2 * 2
-    result.backward()
-    assert wire.rounds(result) == 2 * 2
 
 
 def test_the_sends_of_a_star_say_what_was_added_and_what_copied():

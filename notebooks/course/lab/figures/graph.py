@@ -2,7 +2,6 @@
 
 places      where ranks stand: a star, a circle or a tree, by who sends to whom
 between     an arrow from box to box
-split       what each way to split LeNet sends                      split_the_work
 traffic     who sends how many bytes to whom                        dataparallel
 messages    what each message of a ring carried                     wrong_on_purpose
 """
@@ -11,16 +10,10 @@ import math
 
 from course.lab.figures import svg
 from course.lab.figures.lanes import join_pairs
-from course.lab.figures.plot import COLOURS, INK
+from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
 from course.lab.send_log import totals
 
-HOLDS = {  # what device 0 and device 1 hold
-    "by layer": ("conv 1, conv 2", "linear 1, linear 2"),
-    "inside a layer": ("half of each layer", "the other half"),
-    "inside, in pairs": ("half of each layer", "the other half"),
-    "by data": ("all layers, half the rows", "all layers, half the rows"),
-}
 WIDE, TALL = 96, 50  # a rank's box
 
 
@@ -116,47 +109,6 @@ def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
     return (start[0] + dx / 2 + x, start[1] + dy / 2 + y), right
 
 
-def split(bytes_by_way):
-    """Draw for each way to split LeNet two devices, and an arrow for what crosses.
-
-    bytes_by_way: a dict from the way to its transfers in the order of time, each
-    (label, bytes) or (label, bytes, sender). sender: 0, 1, or "both" for an exchange
-    of so many bytes in all; without it they go back and forth, device 0 first.
-    The more bytes, the thicker the arrow, on one scale for all ways.
-    """
-    sums, most, height = {}, 0, 8
-    for way, rows in bytes_by_way.items():
-        sizes = [row[1] for row in rows]
-        sums[way] = _size(sum(sizes))
-        most = max([most, *sizes])
-        height += 76 + 32 * len(rows)
-    card = svg.Card(
-        height,
-        "What crosses between two devices in one step: " + join_pairs(sums, ", "),
-    )
-    card.y = 4
-    for way, rows in bytes_by_way.items():
-        card.heading(way, 16, 16, 15)
-        card.text(f"{sums[way]} a step", WIDTH - 16, 16, 13, INK, "end")
-        for rank, x in enumerate((88, WIDTH - 88)):
-            card.line(
-                x, 60, x, 60 + 32 * len(rows), stroke=COLOURS[rank], stroke_width=3
-            )
-            card.box(x - 76, 30, 152, 36, colour=COLOURS[rank])
-            card.text(f"device {rank}", x, 40, 12, "#ffffff", font_weight="bold")
-            card.text(HOLDS.get(way, ("", ""))[rank], x, 55, 10.5, "#ffffff")
-        for i, (label, number, *sender) in enumerate(rows):
-            _transfer(
-                card,
-                f"{label}, {_size(number)}",
-                88 + 32 * i,
-                max(13 * number / most, 1),
-                sender[0] if sender else i % 2,
-            )
-        card.y += 76 + 32 * len(rows)
-    return card.picture()
-
-
 def _size(number):
     """Say a number of bytes with three digits, in B, kB or MB."""
     for unit in ("B", "kB", "MB"):
@@ -165,20 +117,12 @@ def _size(number):
         number /= 1000
 
 
-def _transfer(card, label, y, thick, sender):
-    both = sender == "both"
-    start, end = (91, y), (WIDTH - 91, y)
-    if sender == 1:
-        start, end = end, start
-    card.arrow(start, end, INK if both else COLOURS[sender], thick, both)
-    card.text(label, WIDTH / 2, y - thick / 2 - 8, 11.5)
-
-
 def traffic(logs, world_size, word="device"):
     """Draw for each label of `logs` its devices and what they sent, in one step.
 
-    logs: a dict from a label to a `Wire.log`. The more bytes in all, the thicker the
-    arrow. In each box: the bytes out of the device, and into it. word: what to call it.
+    logs: a dict from a label to a log of send_log. The more bytes in all, the thicker
+    the arrow. In each box: the bytes out of the device, and into it. word: what to call
+    it.
     """
     bytes_by_link, sums = {}, {}
     worst, said, most = {}, {}, 0

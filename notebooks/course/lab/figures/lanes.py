@@ -1,4 +1,4 @@
-"""Rows of boxes over one axis, from top to bottom: `clocks` and `bars` draw on it.
+"""Rows of boxes over one axis, from top to bottom: `bars` draws on it.
 
 Lanes       a card with one scale, and a `label` for each row
 hand        a line that moves from left to right, as time does
