@@ -23,11 +23,12 @@ from nbformat.v4 import new_output
 from nbgrader import preprocessors
 from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
 
+from course.school.checks import UNFINISHED
 from course.school.lint import refusal
 
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
 TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
-BUSY = r"\A\S+ is not checked to the end\."  # the check's own words, on a busy machine
+BUSY = rf"\A\S+ {UNFINISHED}\."
 LONG = 20_000  # characters of what a cell prints that are kept
 A_FLOOD = (
     1_000_000  # characters that may be why nobody could read them in time

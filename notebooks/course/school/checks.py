@@ -62,6 +62,7 @@ RELEASE = Path(__file__).parents[2] / "exercises" / "release"
 EXERCISES = {}  # {name: Exercise}, as far as files were imported
 SHORT = 160  # characters of a value that is shown whole
 MANY = 5  # numbers of a longer one that are shown, from the first that differs on
+UNFINISHED = "is not checked to the end"  # on a busy machine; grading knows it by this
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 LEFT = {
     "gradients": "gradients are switched off for whatever comes next: with "
@@ -181,7 +182,7 @@ def check(name, *answers, times=1, draws=None):
         with limit(seconds), quiet(), placed(one.supply(), answers):
             message = _first(one, answers, times, draws or random.Random())
     except Busy as error:
-        raise Wrong(f"{name} is not checked to the end.\n{error}") from None
+        raise Wrong(f"{name} {UNFINISHED}.\n{error}") from None
     except TimeIsOver as error:
         raise Wrong(f"{name} does not come to an end.\n{error}") from None
     except (NotImplementedError, RankError) as error:
@@ -322,7 +323,7 @@ def _in_general(got, wanted, tolerance):
         return "this is None: was a return left out?"
     if isinstance(wanted, list) and isinstance(got, list) and len(got) != len(wanted):
         return f"there are {len(got)} of them; {len(wanted)} are wanted"
-    ours, right = flat(_values(got)), flat(_values(wanted))
+    ours, right = flat(got), flat(wanted)
     if len(ours) != len(right):
         return "some part has another number of entries than is wanted"
     if not all(type(x) in (int, float) for x in (*ours, *right)):
@@ -340,13 +341,6 @@ def _in_general(got, wanted, tolerance):
         return "these are the numbers that are wanted, in another order"
     same = sum(close(x, y, tolerance) for x, y in zip(ours, right))
     return f"{same} of {len(right)} numbers are right" if same else None
-
-
-def _values(value):
-    """Return a dict's values as a list; what is no dict as it is."""
-    if isinstance(value, dict):
-        return [_values(part) for part in value.values()]
-    return value
 
 
 def _factor(ours, right, tolerance):
@@ -468,7 +462,9 @@ def numbers(value):
 
 
 def flat(value):
-    """Return nested lists, or a number, as one list."""
+    """Return nested lists, and dicts in the order of their keys, as one list."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value)]
     if isinstance(value, (list, tuple)):
         return [number for part in value for number in flat(part)]
     return [value]

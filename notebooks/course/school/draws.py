@@ -5,6 +5,7 @@
     tensors             refuse what is not a list of so many tensors
     forms               dtype and shape of tensors, in words
     calls_of_lenet, rows_seen   which rows go through which replica's LeNet
+    others_draw         is torch's own generator as it was?
     together, moved     do tensors come to the devices where they belong?
     summed              does every rank hold the sum? And if not, whose numbers?
     sums_at, unwritten, in_memory, describe    the parts of that
@@ -84,27 +85,26 @@ def calls_of_lenet():
     """Yield a list; while the block runs, each call of lenet adds a Call.
 
     Calls without rows are left out. torch.func hands on tensors without a memory of
-    their own: nobody can see whose weights they are, and the address is None.
+    their own: nobody can see whose they are, and the address is None.
     """
     calls, conv2d = [], F.conv2d
 
     def call(X, W, *args, **kwargs):
         if X.shape[1] == 1 and len(X):
-            pixels = [] if X.is_meta else X[:, 0, 0, 0].tolist()
-            calls.append(
-                Call(_address(W), pixels, torch.is_grad_enabled(), X.device == W.device)
-            )
+            calls.append(_noted(X, W))
         return conv2d(X, W, *args, **kwargs)
 
     with patch.object(F, "conv2d", call):
         yield calls
 
 
-def _address(tensor):
+def _noted(X, W):
+    gradients, together = torch.is_grad_enabled(), X.device == W.device
     try:
-        return tensor.data_ptr()
+        pixels = [] if X.is_meta else X[:, 0, 0, 0].tolist()
+        return Call(W.data_ptr(), pixels, gradients, together)
     except RuntimeError:
-        return None
+        return Call(None, [], gradients, together)
 
 
 def rows_seen(calls, replicas, X):
@@ -124,6 +124,18 @@ def rows_seen(calls, replicas, X):
             rank = addresses.index(call.address)
         seen[rank] += [order[pixel] for pixel in call.pixels if pixel in order]
     return seen
+
+
+def others_draw(say, before, hint):
+    """Compare torch's own generator with its state `before` the call; put it back."""
+    unmoved = torch.equal(torch.get_rng_state(), before)
+    torch.set_rng_state(before)
+    return say(
+        "what does torch.rand draw after the call?",
+        "as before" if unmoved else "other numbers",
+        "as before",
+        {hint: True},
+    )
 
 
 def together(work, params, random):

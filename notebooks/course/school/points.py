@@ -13,7 +13,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from course.school.checks import RELEASE
+from course.school.checks import RELEASE, UNFINISHED
 
 SECONDS = 400  # for a cell; a check ends earlier, by itself
 WORDS = "words are not graded here"
@@ -40,7 +40,8 @@ def find(name):
 def points(path):
     """Run the answers and checks of a notebook; return rows (check, points, most, why).
 
-    Points are None where nobody can know them yet: words, and checks that did not run.
+    Points are None where nobody can know them yet: of words, and of checks that did not
+    run, or not to the end.
     """
     import nbformat
     from jupyter_client.manager import AsyncKernelManager
@@ -121,7 +122,9 @@ def _row(cell, not_run):
         return name, None, most, not_run
     for output in cell.outputs:
         if output.output_type == "error":
-            return name, 0, most, _why(f"{output.ename}: {output.evalue}")
+            judged = UNFINISHED not in output.evalue
+            why = _why(f"{output.ename}: {output.evalue}")
+            return name, 0 if judged else None, most, why
         if output.output_type == "execute_result":  # right in parts
             printed = "".join(part.get("text", "") for part in cell.outputs)
             return name, float(output.data["text/plain"]), most, _why(printed)

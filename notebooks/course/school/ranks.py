@@ -4,6 +4,7 @@
     in_another_process    what it returns in a process of its own
     attempt    the same, or the error that kept the ranks from an end
     failed     what to tell a learner whose ranks came to no end
+    noting     a function is called before each call of torch.distributed
     calls_of_collectives    a list that grows by every call of a collective
     Roll       in a rank: no collective begins before all ranks have come to it
 
@@ -178,6 +179,22 @@ def _place(error):
 
 
 @contextmanager
+def noting(note, names):
+    """While the block runs, call note(name, ...) before each call of dist's `names`.
+
+    It is handed the name and what the call is handed. If it raises, nothing is called.
+    """
+    real = {name: getattr(dist, name) for name in names}
+
+    def call(name, *args, **kwargs):
+        note(name, *args, **kwargs)
+        return real[name](*args, **kwargs)
+
+    with patch.multiple(dist, **{name: functools.partial(call, name) for name in real}):
+        yield
+
+
+@contextmanager
 def calls_of_collectives(before=lambda name: None, names=(*COLLECTIVES, *PAIRS)):
     """Yield a list; while the block runs, each call of a collective adds to it.
 
@@ -185,16 +202,15 @@ def calls_of_collectives(before=lambda name: None, names=(*COLLECTIVES, *PAIRS))
     before: called with the name of a collective before it starts. names: of those that
     are noted.
     """
-    calls, real = [], {name: getattr(dist, name) for name in names}
+    calls = []
 
-    def call(name, *args, **kwargs):
+    def note(name, *args, **kwargs):
         before(name)
         tensor = args[0] if args else kwargs.get("tensor")
         counted = name == "all_reduce" and isinstance(tensor, torch.Tensor)
         calls.append(tensor.numel() if counted else name)
-        return real[name](*args, **kwargs)
 
-    with patch.multiple(dist, **{name: functools.partial(call, name) for name in real}):
+    with noting(note, names):
         yield calls
 
 

@@ -6,8 +6,6 @@ into the three functions that the audit asks for.
 
 import copy
 import os
-from contextlib import ExitStack
-from functools import partial
 from unittest.mock import patch
 
 import torch
@@ -27,6 +25,7 @@ from course.school.ranks import (
     attempt,
     calls_of_collectives,
     failed,
+    noting,
     on_ranks,
 )
 
@@ -117,15 +116,13 @@ def _ring_of(random, my_ring, k):
     def work():
         send, recv, sent = held[dist.get_rank()].clone(), torch.zeros(1).double(), []
 
-        def note(real, tensor, *args, **kwargs):
+        def note(name, tensor, *args, **kwargs):
             sent.append(tensor.flatten()[0].item())
-            return real(tensor, *args, **kwargs)
 
-        with ExitStack() as stack:
-            for name in ("isend", "send"):
-                noted = partial(note, getattr(dist, name))
-                stack.enter_context(patch.object(dist, name, noted))
-            others = stack.enter_context(calls_of_collectives(names=COLLECTIVES))
+        with (
+            noting(note, ("isend", "send")),
+            calls_of_collectives(names=COLLECTIVES) as others,
+        ):
             my_ring(send, recv)
         return send, recv, sent, len(others)
 

@@ -18,6 +18,7 @@ from course.school.draws import (
     calls_of_lenet,
     generator,
     images,
+    others_draw,
     rand,
     rows_seen,
 )
@@ -311,15 +312,13 @@ def my_rows(random, my_rows, *, n, k, epoch):
     """Ask every rank for its rows; compare with torch's sampler, which is not asked."""
     seed = random.randint(10, 999)
     epoch = random.randint(4, 9) if epoch is None else epoch
-    others_draw, asked = torch.get_rng_state(), []
+    before, asked = torch.get_rng_state(), []
     torchs = DistributedSampler.__iter__
     DistributedSampler.__iter__ = lambda own: asked.append(own) or torchs(own)
     try:
         got = numbers([my_rows(n, k, rank, seed, epoch) for rank in range(k)])
     finally:
         DistributedSampler.__iter__ = torchs
-    unmoved = torch.equal(torch.get_rng_state(), others_draw)
-    torch.set_rng_state(others_draw)
     wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
     for own in wanted:
         own.set_epoch(epoch)
@@ -331,14 +330,11 @@ def my_rows(random, my_rows, *, n, k, epoch):
         0,
         {"draw, fill up and deal yourself: the check compares with torch's": True},
     )
-    yield say(
-        "what does torch.rand draw after the call?",
-        "as before" if unmoved else "other numbers",
-        "as before",
-        {
-            "torch.manual_seed and a bare torch.randperm use the generator of the "
-            "whole program: hand randperm one of your own, torch.Generator()": True
-        },
+    yield others_draw(
+        say,
+        before,
+        "torch.manual_seed and a bare torch.randperm use the generator of the whole "
+        "program: hand randperm one of your own, torch.Generator()",
     )
     yield say(
         f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}",
@@ -412,7 +408,7 @@ def _dealt_otherwise(got, right, n, k, seed, epoch):
 def sampler(random, indices, *, n, k):
     """Ask for the rows of every rank; look whether others draw as before."""
     epoch, seed = random.randint(2, 9), random.randint(10, 999)
-    others_draw = torch.get_rng_state()
+    before = torch.get_rng_state()
     returned = [indices(n, k, rank, epoch, seed) for rank in range(k)]
     got = numbers(returned)
     wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
@@ -462,16 +458,11 @@ def sampler(random, indices, *, n, k):
         "list",
         {"the numbers are right: tolist() makes a list of a tensor": True},
     )
-    yield say(
-        "what does torch.rand draw after the call?",
-        "as before"
-        if torch.equal(torch.get_rng_state(), others_draw)
-        else "other numbers",
-        "as before",
-        {
-            "torch's own generator was used, or set: then dropout draws other numbers, "
-            "after manual_seed the same on all ranks. Make a torch.Generator()": True
-        },
+    yield others_draw(
+        say,
+        before,
+        "torch's own generator was used, or set: then dropout draws other numbers, "
+        "after manual_seed the same on all ranks. Make a torch.Generator()",
     )
 
 

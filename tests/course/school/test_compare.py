@@ -120,6 +120,7 @@ def test_the_first_hint_that_fits_is_said_and_no_other(hints, said):
         (-0.7, 0.7, "this is -1 times the number"),
         (0.9, 0.5, ""),
         ({"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 1.0}, "these are the numbers"),
+        ({"b": 2.0, "a": 3.0}, {"a": 1.0, "b": 2.0}, "1 of 2 numbers are right"),
         ([1.0, 5.0, 4.0], [1.0, 5.0, 3.0], "2 of 3 numbers are right"),
         ([0.0, 0.0], [1.0, 2.0], ""),
         ([1.0, 2.0], [0.0, 0.0], ""),

@@ -59,6 +59,13 @@ def test_each_call_of_lenet_is_noted_with_its_weights_first_pixels_and_gradients
     assert rows_seen(calls, [params], X) == [[0, 1, 2], [3, 4]] and F.conv2d is before
 
 
+def test_what_vmap_hands_over_is_not_known():
+    X, params = images(random.Random(0), 2)[0], init_params("he", dtype=torch.float64)
+    with calls_of_lenet() as calls:
+        torch.func.vmap(lambda image: lenet(image[None], params))(X)
+    assert rows_seen(calls, [params], X) is None
+
+
 def test_whose_weights_torch_func_works_with_is_not_known():
     X, params = images(random.Random(0), 2)[0], init_params("he", dtype=torch.float64)
     with calls_of_lenet() as calls:

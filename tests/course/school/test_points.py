@@ -80,6 +80,18 @@ def test_a_kernel_that_an_answer_ends_is_told(handed_out, tmp_path):
             (0, "uphill"),
         ),
         (
+            [
+                (
+                    "error",
+                    {
+                        "ename": "Wrong",
+                        "evalue": "ps1/sgd is not checked to the end.\nThe machine is busy",
+                    },
+                )
+            ],
+            (None, "not checked to the end"),
+        ),
+        (
             [("error", {"ename": "NameError", "evalue": "no sgd\nfar away"})],
             (0, "NameError: no sgd"),
         ),
