@@ -234,7 +234,13 @@ RULES = [
 ]
 
 # lessons that keep the form of one idea a page; the others still have the older one
-ONE_IDEA = ["00_start_here", "01_split_the_work", "04_split_the_batch", "06_train"]
+ONE_IDEA = [
+    "00_start_here",
+    "01_split_the_work",
+    "02_replicas",
+    "04_split_the_batch",
+    "06_train",
+]
 OF_ONE_IDEA = [
     it_has_one_idea,
     its_answer_is_folded_below_its_question,
