@@ -16,8 +16,10 @@ from tests.support.lessons import (
     FOLDER,
     LESSONS,
     SHARED,
+    cells_keep_only_their_tags,
     code_cells,
     markdown_cells,
+    no_line_of_code_or_output_is_wider_than_78,
     source,
     tags,
     texts,
@@ -43,14 +45,6 @@ def text_is_at_most_120_words_a_cell(nb):
         f"{cell['id']}: {words(source(cell))}"
         for cell in markdown_cells(nb)
         if words(source(cell)) > 120
-    ]
-
-
-def cells_keep_only_their_tags(nb):
-    return [
-        cell["id"]
-        for cell in nb["cells"]
-        if set(cell["metadata"]) - {"tags"} or cell.get("attachments")
     ]
 
 
@@ -97,27 +91,6 @@ def no_public_function_is_retyped(nb):
 
 def it_has_at_most_45_cells(nb):
     return [] if len(nb["cells"]) <= 45 else [f"{len(nb['cells'])} cells"]
-
-
-def no_line_of_code_or_output_is_wider_than_78(nb):
-    # the book's column holds 80; what is wider is cut off on the right
-    printed = [
-        (cell["id"], line)
-        for cell in code_cells(nb)
-        for output in cell["outputs"]
-        if not re.search("markdown|image", str([*output.get("data", {})]))
-        for line in texts(output).splitlines()
-    ]
-    return [
-        (name, line)
-        for name, line in printed
-        + [
-            (cell["id"], line)
-            for cell in code_cells(nb)
-            for line in source(cell).splitlines()
-        ]
-        if len(line) > 78
-    ]
 
 
 def numbers_are_printed_and_not_verdicts(nb):
@@ -240,6 +213,9 @@ ONE_IDEA = [
     "02_replicas",
     "04_split_the_batch",
     "06_train",
+    "07_dataparallel",
+    "08_processes",
+    "09_ddp_by_hand",
 ]
 OF_ONE_IDEA = [
     it_has_one_idea,

@@ -68,8 +68,10 @@ def pictures():
     for function in WAYS.values():
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)
+            made[f"{function.__name__} {n}, stills"] = player.stills(function, n)
     for n in range(2, 9):
         made[f"race {n}"] = player.race([*WAYS.values()], n)
+        made[f"ticks {n}"] = player.ticks(WAYS, n)
     sizes = [
         ("b4", 10),
         ("W4", 1280),
@@ -116,6 +118,9 @@ def processes():
     }.items():
         made[f"spread, {name}"] = boxes.spread(sends)
     made["spread from rank 2"] = boxes.spread([[], [], [1, 0]], src=2)
+    for ranks in (2, 4, 8):
+        start = [(rank + 1, rank + 1, rank) for rank in range(ranks)]
+        made[f"relay, {ranks} ranks"] = boxes.relay([start] * ranks)
     one, two = ("step 1", 1.0, 51.0), ("step 2", 50.0, 51.0)
     made["calls that mix"] = boxes.calls(
         [[one, ("step 2", 2.0, 62.0)], [two, ("step 3", 60.0, 62.0)]]

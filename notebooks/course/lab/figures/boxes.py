@@ -3,6 +3,7 @@
 memory      which ranks hold which memory                           replicas
 worlds      a list in one process, and a process a rank             processes
 spread      how numbers reach all ranks, round by round             processes
+relay       what each rank holds and passes on, round by round      processes
 calls       which calls of a collective met                         processes
 hosts       hosts, the torchrun on each, its ranks                  many_machines
 """
@@ -140,6 +141,36 @@ def spread(sends, src=0):
             left = x - width / 2
             card.box(left, 16, width, 30, rank, colour, ink, stroke=svg.SOFT)
         card.y += 62
+    return card.picture()
+
+
+def relay(states):
+    """Draw a ring without chunks: the sum that each rank holds, and what it passes on.
+
+    states: at the start and after each round, for each rank (sum, number to pass on,
+    the rank that this number began at). An arrow carries the number to the right.
+    """
+    rounds, ranks = len(states) - 1, len(states[0])
+    title = f"A ring of {so_many(ranks, 'rank')} without chunks, round after round"
+    card = svg.Card(28 + 84 * len(states), title)
+    wide = (WIDTH - 76) / ranks
+    xs = [70 + wide * (rank + 0.5) for rank in range(ranks)]
+    width = min(wide - 8, 92)
+    for rank, x in enumerate(xs):
+        card.text(f"rank {rank}" if width > 40 else rank, x, 14, 12, font_weight="bold")
+    card.y = 28
+    for number, state in enumerate(states):
+        card.text(f"round {number}" if number else "start", 8, 16, 12, INK, "start")
+        for x, (total, passing, origin) in zip(xs, state):
+            card.box(x - width / 2, 2, width, 28, f"{total:g}", svg.PALE, INK)
+            if number < rounds:
+                card.box(x - 13, 36, 26, 22, f"{passing:g}", rank_colour(origin))
+        if number < rounds:
+            for x in xs[:-1]:
+                card.arrow((x + 15, 52), (x + wide - 10, 83), INK)
+            card.line(xs[-1] + 15, 52, WIDTH - 4, 66, stroke=INK)
+            card.arrow((62, 70), (xs[0] - 12, 83), INK)
+        card.y += 84
     return card.picture()
 
 
