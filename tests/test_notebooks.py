@@ -212,6 +212,7 @@ ONE_IDEA = [
     "01_split_the_work",
     "02_replicas",
     "04_split_the_batch",
+    "05_one_step",
     "06_train",
     "07_dataparallel",
     "08_processes",
