@@ -211,12 +211,14 @@ ONE_IDEA = [
     "00_start_here",
     "01_split_the_work",
     "02_replicas",
+    "03_allreduce",
     "04_split_the_batch",
     "05_one_step",
     "06_train",
     "07_dataparallel",
     "08_processes",
     "09_ddp_by_hand",
+    "10_buckets",
 ]
 OF_ONE_IDEA = [
     it_has_one_idea,

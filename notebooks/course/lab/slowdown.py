@@ -19,18 +19,19 @@ EARLY = 0.1  # of a tick: a clock may be so far ahead of a sleep
 
 
 @contextmanager
-def slow_wire(bandwidth):
+def slow_wire(bandwidth, start=0):
     """Slow down `dist.all_reduce` of CPU tensors in this block, in this rank.
 
-    bandwidth: bytes a second. A message takes at least its bytes divided by that, from
-    the end of the message before. Enter the block on every rank.
+    bandwidth: bytes a second. A message takes at least its bytes divided by that, and
+    `start` seconds before, from the end of the message before. Enter the block on every
+    rank.
     """
     real = dist.all_reduce
     wire = ThreadPoolExecutor(1)  # one thread: it carries one message after the other
 
     def slowed(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):
         late = Late(real(tensor, op, group, async_op=True))
-        wire.submit(late.carry_for, tensor.nbytes / bandwidth)
+        wire.submit(late.carry_for, start + tensor.nbytes / bandwidth)
         if async_op:
             return late
         late.wait()

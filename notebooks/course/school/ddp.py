@@ -141,13 +141,17 @@ def send_full(random, send_full):
         ([3], True),
         ([random.randint(1, 3) for _ in range(4)], True),
     ):
-        order = [f"gradient {i}" for i in range(sum(sizes))]
+        order = [_Gradient(f"gradient {i}") for i in range(sum(sizes))]
+        compared = []
+        for p in order:
+            p.compared = compared
         ends = zip(sizes, accumulate(sizes))
         groups = [order[end - size : end] for size, end in ends]
-        while shuffled and len(sizes) > 1 and order[-1] not in groups[0]:
+        while shuffled and len(sizes) > 1 and not {order[-1]} & {*groups[0]}:
             random.shuffle(order)  # so that some are full before the first is
         log, seen = [], []
-        buckets = [_Box(group, i, log) for i, group in enumerate(groups)]
+        boxes = [_Box(group, i, log) for i, group in enumerate(groups)]
+        buckets = list(boxes)
         for p in order:
             send_full(buckets, p)
             seen.append(list(log))
@@ -161,8 +165,23 @@ def send_full(random, send_full):
         stays = all(len(sent) <= len(full) for sent, full in zip(seen, right))
         say = about(f"buckets of {groups}; they get ready in the order {order}")
         yield say(
+            "times that == was asked of two gradients",
+            len(compared),
+            0,
+            {
+                "p is a tensor, and == compares tensors number by number, as `in` does "
+                "in a list: `missing` is a set, so ask `p in bucket.missing`": True
+            },
+        )
+        yield say(
+            "buckets in the list at the end",
+            [bucket.number for bucket in buckets],
+            list(range(len(sizes))),
+            {"the wrapper needs them again: leave them in the list": True},
+        )
+        yield say(
             "gradients that are missing at the end",
-            [sorted(bucket.missing) for bucket in buckets],
+            [sorted(bucket.missing) for bucket in boxes],
             [[]] * len(sizes),
             {"p has come: take it out of its bucket's `missing`": True},
         )
@@ -197,6 +216,23 @@ def _sent(groups, order):
         filled += [i for i, yes in enumerate(full) if yes and i not in filled]
         as_they_fill.append(list(filled))
     return in_order, as_they_fill
+
+
+class _Gradient(str):
+    """Stand for a parameter, and note in `compared` when somebody asks for its `==`.
+
+    Of tensors, `==` compares number by number, and `in` asks for it in a list. A set
+    looks for the same object first.
+    """
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        self.compared.append(other)
+        return self is other
+
+    def __ne__(self, other):
+        return not self == other
 
 
 class _Box:

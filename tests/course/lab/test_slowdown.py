@@ -48,6 +48,17 @@ def test_a_message_takes_its_bytes_divided_by_the_bandwidth_one_after_the_other(
         assert said >= 0.3 and first >= 0.3 and second >= 0.6 and third >= 0.9
 
 
+def test_a_message_may_take_a_time_to_start_before_its_bytes():
+    def rank_function():
+        begun = time.monotonic()
+        with slow_wire(BYTES / 0.1, start=0.2):
+            for _ in range(2):
+                dist.all_reduce(numbers())
+        return time.monotonic() - begun
+
+    assert min(run_ranks(rank_function, 2)) >= 2 * (0.2 + 0.1)
+
+
 def test_an_error_of_the_real_work_is_passed_on():
     class Broken:
         def wait(self):

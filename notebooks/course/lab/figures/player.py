@@ -1,8 +1,10 @@
-"""All-reduces that move, drawn from a run of the function itself.
+"""All-reduces that move, and stills of them, drawn from a run of the function itself.
 
     play      one function: every chunk travels, every rank's squares darken  allreduce
     states    how many ranks are summed in each square, step after step       allreduce
+    stills    one function: what all ranks hold after each step               allreduce
     race      several functions on one clock                                  allreduce
+    ticks     the same as a chart: in which ticks does each rank send?        allreduce
 
 `allreduce_trace.states` records what is sent, by whom, in which step, and what every
 rank then holds; nothing is worked out here. A square is a chunk. It is the darker, the
@@ -395,3 +397,105 @@ def _parcel(card, rank, where, steps, times, seconds):
             transform="translate(-999 -999)",
         )
         svg.travel(card.append(square), way, seconds)
+
+
+def stills(allreduce, world_size):
+    """Draw what all ranks hold at the start and after each step: nothing moves.
+
+    A row is a rank. A chunk that has just arrived has a frame in its sender's colour.
+    """
+    steps, held = _recorded(allreduce, world_size)
+    name = getattr(allreduce, "__name__", "a function").replace("<lambda>", "it")
+    title = f"{name} on {world_size} ranks, step after step: {len(steps)} steps"
+    phases = {}  # of each: its stills, (label, what is held, the step's sends)
+    for (phase, number), state, sends in zip(
+        _names(steps, world_size), held[1:], steps
+    ):
+        stills_of = phases.setdefault(phase, [])
+        if not stills_of and len(phases) == 1:
+            stills_of.append(("start", held[0], []))
+        stills_of.append((f"step {number}", state, sends))
+    columns = world_size if world_size < 6 else 4
+    column = min(160, WIDTH / columns)
+    side = min(22, int((column - 24) / world_size))
+    high = side * world_size + 28
+    lines = sum(-(-len(row) // columns) for row in phases.values())
+    card = svg.Card(26 * len(phases) + high * lines + 42, title)
+    for phase, row in phases.items():
+        card.text(phase, WIDTH / 2, 16, 13, font_weight="bold")
+        card.y += 26
+        for first in range(0, len(row), columns):
+            line = row[first : first + columns]
+            x = (WIDTH - column * len(line)) / 2 + 6
+            for still in line:
+                _still(card, *still, x + (column - side * world_size) / 2, 20, side)
+                x += column
+            card.y += high
+    words = "A number says of how many ranks the chunk is the sum."
+    if world_size > 5:
+        words = "The darker a chunk, the more ranks are summed in it."
+    card.text(words, WIDTH / 2, 10, 12)
+    words = "A row is a rank. A frame: just arrived, from the rank of this colour."
+    card.text(words, WIDTH / 2, 27, 12)
+    return card.picture()
+
+
+def _still(card, label, state, sends, left, top, side):
+    """Draw one state: a row for each rank, a square for each of its chunks."""
+    middle = left + side * len(state) / 2
+    card.text(label, middle, top - 11, 12)
+    squares, texts = {}, []  # of each fill its places; what is written on them
+    for rank, row in enumerate(state):
+        y = top + rank * side
+        card.text(rank, left - 5, y + side / 2, 11, rank_colour(rank), "end")
+        for chunk, parts in enumerate(row):
+            fill, x = _fill(parts), left + chunk * side
+            squares.setdefault(fill, []).append((x, y))
+            light = fill != RED and 2 * sum(parts) < len(parts) + 1
+            ink = INK if light else "#ffffff"
+            middle = x + side / 2 - 0.5, y + side / 2 - 0.5
+            texts.append((_summed(parts), *middle, 11, ink))
+    for fill in sorted(squares):
+        card.tiles(squares[fill], side - 1, side - 1, fill)
+    if len(state) < 6:
+        for text in texts:
+            card.text(*text)
+    for send in sends:
+        x, y = left + send.chunk * side + 0.5, top + send.peer * side + 0.5
+        wide = send.chunks * side - 2
+        style = {"stroke": rank_colour(send.rank), "stroke_width": 2.5, "rx": 1}
+        card.box(x, y, wide, side - 2, colour="none", **style)
+
+
+def ticks(functions, world_size):
+    """Draw in which ticks each rank sends, for each function; nothing moves.
+
+    functions: as for `race`. What a rank sends is one bar, a tick for each chunk.
+    """
+    runs = {label: _recorded(f, world_size)[0] for label, f in functions.items()}
+    lengths = {}  # of each function, how many ticks each step takes
+    for label, steps in runs.items():
+        lengths[label] = [max(send.chunks for send in step) for step in steps]
+    said = [f"{label} {sum(each)} ticks" for label, each in lengths.items()]
+    title = f"{world_size} ranks, one large tensor: {', '.join(said)}"
+    row, left = 15, 64
+    high = 34 + row * world_size
+    scale = (WIDTH - 20 - left) / max(map(sum, lengths.values()))
+    card = svg.Card(high * len(runs) + 30, title)
+    for (label, steps), words in zip(runs.items(), said):
+        card.heading(words.replace(label, f"{label}:"), left, 18, 13)
+        for rank in range(world_size):
+            y = 30 + row * rank
+            card.text(f"rank {rank}", left - 8, y + 6, 11, rank_colour(rank), "end")
+            card.box(left, y, scale * sum(lengths[label]), row - 3, rx=0)
+        begin = left
+        for step, length in zip(steps, lengths[label]):
+            for send in step:
+                x, y = begin + 0.5, 30 + row * send.rank
+                wide = scale * send.chunks - 1
+                colour = rank_colour(send.rank)
+                card.box(x, y, wide, row - 3, colour=colour, rx=1)
+            begin += scale * length
+        card.y += high
+    card.text("ticks from left to right; a coloured bar: this rank sends", 240, 14)
+    return card.picture()

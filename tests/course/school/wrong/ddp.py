@@ -5,7 +5,7 @@ WRONG = {
         """
 def send_full(buckets, p):
     for bucket in buckets:
-        if p in bucket.missing:
+        if <<FIND: p in bucket.missing>>:
             <<STRIKE: bucket.missing.remove(p)>>
     for bucket in <<ORDER: buckets>>:
         if <<WAIT: bucket.missing>>:
@@ -16,6 +16,8 @@ def send_full(buckets, p):
 """,
         {
             "p has come": {"STRIKE": "pass"},
+            "p is a tensor": {"FIND": "p in bucket.params"},
+            "the wrapper needs": {"AFTER": "buckets.remove(bucket)"},
             "nothing is sent": {"SEND": "pass"},
             "these go as they fill up": {"STOP": "continue"},
             "a bucket was sent twice": {"NEW": "True"},

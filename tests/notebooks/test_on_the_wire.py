@@ -1,0 +1,65 @@
+"""notebooks/programs/on_the_wire.py: a recorded backward takes the ticks it must."""
+
+import sys
+
+import cloudpickle
+import matplotlib.pyplot as plt
+import pytest
+from programs import on_the_wire  # notebooks/programs
+from torch import nn
+
+from course.lab.timeline import Event
+from manual_dp import largest_difference
+from manual_dp.ranks import DDP, run_ranks
+
+# A rank has no tests to import from: send this file's functions whole.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.mark.parametrize(
+    "overlap, message, start, in_bucket, wanted",
+    [
+        (False, 1, 0, 1, 2 * 2 + 2 * 1),
+        (True, 1, 0, 1, 2 * 2 + 1),  # all messages but the last beside backward
+        (True, 3, 0, 1, 2 + 2 * 3),
+        (True, 1, 2, 2, 2 * 2 + 2 + 2 * 1),  # one bucket: one start
+    ],
+)
+def test_a_backward_of_two_layers_takes_its_ticks(
+    overlap, message, start, in_bucket, wanted
+):
+    events = on_the_wire.record(overlap, 2, 2, message, start, in_bucket)
+    assert events[-1].time == wanted
+    assert sum(event.what == "start" for event in events) == 2 // in_bucket
+
+
+def test_the_panel_shows_each_layer_each_wait_and_each_message(monkeypatch):
+    monkeypatch.setattr(plt, "show", lambda: None)
+    events = [
+        Event(1, "ready", "module.layer 2.weight", 0),
+        Event(1, "start", "", 0),
+        Event(2, "ready", "module.layer 1.weight", 1),
+        Event(2, "start", "", 1),
+        Event(3, "arrive", "", 0),
+        Event(5, "arrive", "", 1),
+        Event(5, "end", "", None),
+    ]
+    on_the_wire.draw({"one": events, "again": events}, start=1)
+    try:
+        ax = plt.gcf().axes[0]
+        bars = sorted(
+            (round(bar.get_y() + 0.36), bar.get_x(), bar.get_width())
+            for bar in ax.patches
+        )
+        computes, waits = [(0, 0, 1), (0, 1, 1), (0, 2, 3)], [(1, 2, 1)]
+        assert bars == [*computes, *waits, (2, 1, 1), (2, 2, 1), (2, 3, 1), (2, 4, 1)]
+        assert ax.get_title(loc="left") == "one: 5 ticks"
+    finally:
+        plt.close("all")
+
+
+@pytest.mark.parametrize("wrap, same", [(DDP, True), (nn.Sequential, False)])
+def test_three_steps_on_ranks_end_where_one_process_ends_if_wrapped(wrap, same):
+    [one] = run_ranks(on_the_wire.three_steps, 1, nn.Sequential)
+    for params in run_ranks(on_the_wire.three_steps, 2, wrap):
+        assert (largest_difference(params, one) < 1e-12) is same
