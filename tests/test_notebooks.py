@@ -219,6 +219,8 @@ ONE_IDEA = [
     "08_processes",
     "09_ddp_by_hand",
     "10_buckets",
+    "11_ddp_program",
+    "12_together",
 ]
 OF_ONE_IDEA = [
     it_has_one_idea,

@@ -7,14 +7,18 @@ Each rank takes a GPU of its own; where there are too few, all take the CPU. Wit
 --checkpoint the program saves after every epoch. Started again with the same settings,
 it goes on from there; with others, such as another --lr, it names them and ends.
 The test is made in evaluation mode. In training each rank draws dropout of its own.
-It needs torch, scikit-learn and tqdm, and nothing of this course: copy it.
+It needs torch and scikit-learn, and nothing of this course: copy it.
 
-    join      meet the other ranks; return this rank's device
-    digits    the data, the same on every rank
-    evaluate  the accuracy over the rows of all ranks
-    save      weights, optimizer, epoch and settings into a file; only rank 0 writes
-    resume    put them back, if the settings are the same
-    train     all of it
+    join            meet the other ranks; return this rank's device
+    digits          the data, the same on every rank
+    evaluate        the accuracy over the rows of all ranks
+    share_buffers   give every rank the buffers of rank 0, such as batch norm's
+    settle_buckets  let DDP do before training what it does once, after a backward
+    save            weights, optimizer, epoch and settings into a file; rank 0 writes
+    resume          put them back, if the settings are the same
+    same_settings   refuse a file of a run with other settings
+    same_epoch      refuse to go on if ranks would begin with different epochs
+    train           all of it
 """
 
 import argparse
@@ -26,7 +30,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-from tqdm import tqdm
 
 
 def join():
@@ -44,9 +47,8 @@ def digits(dtype):
     """Return 1,440 images and labels to train with, and 357 to test with."""
     from sklearn.datasets import load_digits
 
-    data = load_digits()
-    X = torch.from_numpy(data.images).to(dtype) / 16
-    y = torch.from_numpy(data.target).long()
+    images, labels = load_digits(return_X_y=True)
+    X, y = torch.tensor(images, dtype=dtype) / 16, torch.tensor(labels)
     return TensorDataset(X[:1440], y[:1440]), X[1440:], y[1440:]
 
 
@@ -60,6 +62,28 @@ def evaluate(model, X, y):
     counts = torch.stack([right, torch.tensor(len(y), device=right.device)])
     dist.all_reduce(counts)
     return (counts[0] / counts[1]).item()
+
+
+def share_buffers(model):
+    """Give every rank the buffers of rank 0, since rank 0 writes the checkpoint.
+
+    In training, batch norm on each rank has taken in that rank's rows alone.
+    """
+    for buffer in model.buffers():
+        dist.broadcast(buffer, 0)
+
+
+def settle_buckets(model, X):
+    """Let DDP do before training what it does once, after the first backward.
+
+    It packs the gradients into new buckets then, and other buckets add up in another
+    order. Without this call a run that goes on would begin with the first buckets
+    once more, and end with other last digits than a run that never stopped.
+    """
+    model.eval()  # so that batch norm does not take in X
+    model(X).sum().backward()
+    model.zero_grad()
+    model.train()
 
 
 def save(path, model, optimizer, epoch, settings):
@@ -81,16 +105,32 @@ def resume(path, model, optimizer, settings):
         return 0
     device = next(model.parameters()).device
     state = torch.load(path, map_location=device, weights_only=True)
-    # load_state_dict would take the file's settings, silently
-    for name, value in settings.items():
-        saved = state["settings"].get(name, value)
-        if saved != value:
-            raise ValueError(
-                f"{path} is of a run with {name} {saved}, not {value}"
-            )
+    same_settings(path, state["settings"], settings)
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["epoch"] + 1
+
+
+def same_settings(path, saved, settings):
+    """Refuse a file of other settings: its learning rate would be taken."""
+    for name, value in settings.items():
+        if saved.get(name, value) != value:
+            raise ValueError(
+                f"{path} is of a run with {name} {saved[name]}, not {value}"
+            )
+
+
+def same_epoch(first):
+    """Refuse to go on unless all ranks begin with the same epoch."""
+    firsts = [None] * dist.get_world_size()
+    dist.all_gather_object(
+        firsts, first
+    )  # every rank gets all ranks' answers
+    if any(epoch != first for epoch in firsts):
+        raise ValueError(
+            "ranks found files of other epochs, next are "
+            f"{firsts}: let all of them read one file"
+        )
 
 
 def train(args):
@@ -99,64 +139,35 @@ def train(args):
     dtype = torch.float64 if args.float64 else torch.float32
     data, *test = digits(dtype)
     test = [part[rank::world_size].to(device) for part in test]
-
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
-    ).to(device, dtype)
-    model = DistributedDataParallel(
-        net, device_ids=[device] if device.type == "cuda" else None
-    )
-    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
-    settings = {
-        name: str(value)
-        for name, value in {**vars(args), **optimizer.defaults}.items()
-        if name not in ("epochs", "checkpoint")
-    }
     sampler = DistributedSampler(data)  # it shuffles; so the loader must not
     loader = DataLoader(data, args.batch_size // world_size, sampler=sampler)
 
-    # DDP sorts its buckets anew after the first backward, and other buckets sum in
-    # another order: a run that goes on would differ in the last digit
-    model.eval()
-    model(data[0][0][None].to(device)).sum().backward()
-    model.zero_grad()
-    model.train()
+    torch.manual_seed(0)  # the first weights
+    net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    model = DistributedDataParallel(net.to(device, dtype))
+    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
+    settings = {**vars(args), **optimizer.defaults}
+    del settings["epochs"], settings["checkpoint"]  # these may change
+
+    settle_buckets(model, data.tensors[0][:1].to(device))
     first = resume(args.checkpoint, model, optimizer, settings)
-    firsts = [None] * world_size
-    dist.all_gather_object(firsts, first)
-    if any(epoch != first for epoch in firsts):
-        raise ValueError(
-            "ranks found files of other epochs, next are "
-            f"{firsts}: let all of them read one file"
-        )
+    same_epoch(first)
     for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)
-        torch.manual_seed(1 + epoch * world_size + rank)  # for dropout
+        torch.manual_seed(1 + epoch * world_size + rank)  # dropout's masks
         total = torch.zeros((), dtype=dtype, device=device)
-        # a bar on rank 0's terminal; none where the output goes into a file
-        for X, y in tqdm(
-            loader,
-            f"epoch {epoch}",
-            leave=False,
-            disable=None if rank == 0 else True,
-        ):
+        for X, y in loader:
             loss = F.cross_entropy(model(X.to(device)), y.to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += loss.detach() * len(y)
-        dist.all_reduce(total)  # for the line below alone
-        for buffer in model.buffers():  # batch norm's: rank 0's, as saved
-            dist.broadcast(buffer, 0)
-        # not `model`: its forward may wait for one on every other rank
+        dist.all_reduce(total)
+        share_buffers(model)
         accuracy = evaluate(model.module, *test)
         if rank == 0:
-            print(
-                f"epoch {epoch}: loss {total.item() / len(data):.4f}, "
-                f"accuracy {accuracy:.3f}",
-                flush=True,
-            )
+            line = f"epoch {epoch}: loss {total / len(data):.4f}"
+            print(f"{line}, accuracy {accuracy:.3f}", flush=True)
         if args.checkpoint:
             save(args.checkpoint, model, optimizer, epoch, settings)
 
@@ -189,4 +200,4 @@ def arguments():
 
 if __name__ == "__main__":
     train(arguments())
-    dist.destroy_process_group()  # after DDP is freed, or its end may wait for ever
+    dist.destroy_process_group()  # last, when train has returned and DDP is gone

@@ -158,7 +158,6 @@ def test_the_printed_accuracy_is_that_of_the_saved_network(tmp_path):
     )
     net = (
         nn.Sequential(
-            nn.Flatten(),
             nn.Linear(64, 32),
             nn.BatchNorm1d(32),
             nn.Dropout(0.5),
@@ -240,6 +239,7 @@ def closing(path, *more):
 @pytest.mark.parametrize(
     "name, more",
     [
+        ("ddp_first_try.py", []),
         ("train_ddp.py", []),
         ("train.py", []),
         ("resnet_ddp.py", ["--rows", "8", "--batch-size", "8"]),

@@ -235,8 +235,11 @@ def forward(random, forward, *, k, n):
         def forward(self, X):
             bare = self is own[0] and self.weight is own[1]
             calls.append((bare, len(X)))  # these, in replicas too
+            weights.append(self.weight)  # kept, so that no other takes its place
+            places.append([X.device.type, self.weight.device.type])
             return super().forward(X)
 
+    weights, places = [], []
     devices = try_devices(k)
     module = Noted(3, 4, dtype=torch.float64, device=devices[0])
     module.load_state_dict(dict(zip(("weight", "bias"), layer)))
@@ -258,8 +261,15 @@ def forward(random, forward, *, k, n):
         right,
         {
             "these are parts: torch.cat puts them together": list(parts),
+            "the shards come in another order than the devices": torch.cat(parts[::-1]),
             f"there were {n} rows, and there are more outputs: each device computes "
             "its own shard, and no other": isinstance(got, list) and len(got) > n,
+            "some rows went through no call of the module: cut all of them": 0
+            < sum(rows for _, rows in calls)
+            < n,
+            "each row of X gives one row: torch.cat joins the outputs of all devices": (
+                isinstance(outputs, torch.Tensor) and outputs.shape != right.shape
+            ),
         },
     )
     if len(shards) > 1 or bare != shards:  # on one device either will do
@@ -284,6 +294,12 @@ def forward(random, forward, *, k, n):
                 "each copy of the weights works on its own shard, once": True,
             },
         )
+        yield say(
+            "copies of the weights",
+            len({id(weight) for weight in weights}),
+            len(shards),
+            {"one copy serves all shards: each device needs its own": True},
+        )
     grad = [p.grad for p in module.parameters()]
     yield say(
         "the gradient in the module, of the sum of the squared outputs",
@@ -293,6 +309,34 @@ def forward(random, forward, *, k, n):
             "no gradient comes back to the module: autograd must be able to follow "
             "each copy back to the original": grad == [None, None]
         },
+    )
+    if k != 2:
+        return
+    places.clear()
+    try:  # the device called meta has shapes, and no numbers that could come home
+        both = [torch.device("cpu"), torch.device("meta")]
+        forward(Noted(3, 4), both, torch.ones(5, 3))
+    except NotImplementedError:
+        came = True
+    except Exception:
+        came = False
+    else:
+        came = False
+    say = about("5 rows, two devices, called cpu and meta")
+    yield say(
+        "where the rows and the weights of each call are",
+        sorted(places),
+        [["cpu", "cpu"], ["meta", "meta"]],
+        {
+            "rows and weights meet on the shard's device: p.to(device, copy=True), and "
+            "scatter": True
+        },
+    )
+    yield say(
+        "outputs that torch.cat gets from devices[0]",
+        2 if came else 1,
+        2,
+        {"bring each output home first: output.to(devices[0])": True},
     )
 
 
@@ -402,68 +446,6 @@ def _dealt_otherwise(got, right, n, k, seed, epoch):
         "another order than torch's: it is torch.randperm(n, generator=...), of a "
         "generator that begins anew with seed + epoch at each call": equal,
     }
-
-
-@exercise("ddp_program/sampler", cases=[(10, 4), (7, 3), (12, 3), (2, 5), (5, 1)])
-def sampler(random, indices, *, n, k):
-    """Ask for the rows of every rank; look whether others draw as before."""
-    epoch, seed = random.randint(2, 9), random.randint(10, 999)
-    before = torch.get_rng_state()
-    returned = [indices(n, k, rank, epoch, seed) for rank in range(k)]
-    got = numbers(returned)
-    wanted = [DistributedSampler(range(n), k, rank, seed=seed) for rank in range(k)]
-    for own in wanted:
-        own.set_epoch(epoch)
-    rows = -(-n // k)
-
-    def filled(seed):
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-        return (order.tolist() * k)[: rows * k]
-
-    def dealt(seed):
-        return [filled(seed)[rank::k] for rank in range(k)]
-
-    right, even = filled(seed + epoch), n // k * k
-    other_seed = any(got == dealt(other) for other in (seed, epoch, seed * epoch))
-    all_rows = got in ([right[:n]] * k, [right] * k)
-    lists = [own if isinstance(own, list) else [] for own in got]
-    uneven = len(set(map(len, lists))) > 1
-    places = [own[i] for i in range(rows) for own in lists if i < len(own)]
-    say = about(f"length {n}, world_size {k}, epoch {epoch}, seed {seed}")
-    yield say(
-        f"the rows of rank{'s' * (k > 1)} {', '.join(map(str, range(k)))}",
-        got,
-        list(map(list, wanted)),
-        {
-            "torch's seed for an epoch is seed + epoch": other_seed,
-            "every rank has all rows: its own are every world_size-th": all_rows,
-            "this is a block of neighbouring places for each rank: take every "
-            "world_size-th place, from place `rank` on": [
-                right[rank * rows :][:rows] for rank in range(k)
-            ],
-            "each rank draws an order of its own: all must draw the same": [
-                filled(seed + epoch + rank)[rank::k] for rank in range(k)
-            ],
-            "the ranks get unequally many: add examples from the front until "
-            "the length is a multiple of world_size": uneven,
-            "the last ones are dropped, as torch does with drop_last: add examples "
-            "from the front instead": [right[:even][rank::k] for rank in range(k)],
-            "all examples are dealt out right, those that were added are not: as many "
-            "as are missing, from the front": places[:n] == right[:n],
-        },
-    )
-    yield say(
-        "what rank 0 gets",
-        type(returned[0]).__name__,
-        "list",
-        {"the numbers are right: tolist() makes a list of a tensor": True},
-    )
-    yield others_draw(
-        say,
-        before,
-        "torch's own generator was used, or set: then dropout draws other numbers, "
-        "after manual_seed the same on all ranks. Make a torch.Generator()",
-    )
 
 
 @exercise(

@@ -65,6 +65,25 @@ def forward(module, devices, X):
             outputs.append(functional_call(copy.deepcopy(module), params, (shard,)))
     return torch.cat([output.to(devices[0]) for output in outputs])
 """,
+        "torch.split, all copies first": """
+from torch.func import functional_call
+def forward(module, devices, X):
+    shards = X.split(-(-len(X) // len(devices)))
+    copies = [{name: p.to(device, copy=True) for name, p in module.named_parameters()}
+              for _, device in zip(shards, devices)]
+    return torch.cat([functional_call(module, copy, (shard.to(device),)).to(X.device)
+                      for copy, shard, device in zip(copies, shards, devices)])
+""",
+        "a chain of copies": """
+from torch.func import functional_call
+def forward(module, devices, X):
+    outputs, weights = [], dict(module.named_parameters())
+    for shard, device in zip(scatter(X, devices), devices):
+        if len(shard):
+            weights = {name: p.to(device, copy=True) for name, p in weights.items()}
+            outputs.append(functional_call(module, weights, (shard,)))
+    return torch.cat([output.to(devices[0]) for output in outputs])
+""",
     },
     "split_the_batch/my_rows": {
         "a loop": """
@@ -103,20 +122,6 @@ def my_rows(n, world_size, rank, seed, epoch):
     total = -(-n // world_size) * world_size
     return order[torch.arange(total) % n].view(-1, world_size)[:, rank]
 """,
-    },
-    "ddp_program/sampler": {
-        "torch's own": """
-from torch.utils.data import DistributedSampler
-def indices(length, world_size, rank, epoch, seed):
-    sampler = DistributedSampler(range(length), world_size, rank, seed=seed)
-    sampler.set_epoch(epoch)
-    return list(sampler)
-""",
-        "by modulo": changed(
-            "ddp_program/sampler",
-            BEFORE="places = torch.arange(rank, length + world_size - 1, world_size)\n"
-            "    return torch.tensor(order)[places[:-(-length // world_size)] % length].tolist()",
-        ),
     },
     "many_machines/rows_to_go": {
         "a tensor's": changed(

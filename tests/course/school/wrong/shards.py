@@ -98,12 +98,13 @@ def by_data(replicas, X_shards, y_shards):
 from torch.func import functional_call
 def forward(module, devices, X):
     outputs = []
-    for shard, device in zip(scatter(X, devices), devices):
+    once = {name: p.to(devices[0], copy=True) for name, p in module.named_parameters()}
+    for shard, device in zip(<<ROWS: scatter(X, devices)>>, devices):
         if <<SOME: len(shard)>>:
             weights = {name: <<COPY: p.to(device, copy=True)>>
                        for name, p in module.named_parameters()}
             output = <<CALL: functional_call(module, weights, (shard,))>>
-            outputs.append(output.to(devices[0]))
+            outputs.append(<<HOME: output.to(devices[0])>>)
     return <<RESULT: torch.cat(outputs)>>
 """,
         {
@@ -111,17 +112,36 @@ def forward(module, devices, X):
             "there were 10 rows, and there are more outputs": {
                 "CALL": "functional_call(module, weights, (X,))"
             },
+            "there were 10 rows, and there are more outputs: each": {
+                "ROWS": "[X] * len(devices)"
+            },
+            "the shards come in another order": {"RESULT": "torch.cat(outputs[::-1])"},
+            "some rows went through no call": {
+                "ROWS": "X[:len(X) // len(devices) * len(devices)].chunk(len(devices))"
+            },
+            "each row of X gives one row": {
+                "RESULT": "torch.stack([one.mean(0) for one in outputs]).mean(0)"
+            },
             "the whole minibatch went through": {
                 "RESULT": "module(X)",
                 "SOME": "False",
             },
             "the module itself was called": {"COPY": "p.to(device)"},
+            "the module itself was called: each shard": {"CALL": "module(shard)"},
             "a device without rows": {"SOME": "True"},
             "each copy of the weights works on its own shard": {
                 "CALL": "functional_call(module, weights, (X,))[:len(shard)]",
                 "RESULT": "functional_call(module, weights, (X,))",
             },
+            "one copy serves all shards": {
+                "CALL": "functional_call(module, once, (shard,))"
+            },
             "no gradient comes back": {"COPY": "p.detach().to(device, copy=True)"},
+            "rows and weights meet on": {"COPY": "p.clone()"},
+            "rows and weights meet on the shard's device": {
+                "ROWS": "X.chunk(len(devices))"
+            },
+            "bring each output home": {"HOME": "output"},
         },
     ),
     "split_the_batch/my_rows": (
@@ -172,40 +192,6 @@ def my_rows(n, world_size, rank, seed, epoch):
             },
             "another order than torch's": {
                 "DRAW": "generator = torch.Generator().manual_seed(1 + seed + epoch)"
-            },
-        },
-    ),
-    "ddp_program/sampler": (
-        """
-def indices(length, world_size, rank, epoch, seed):
-    generator = torch.Generator().manual_seed(<<NUMBER: seed + epoch>>)
-    order = torch.randperm(length, generator=generator).tolist()
-    <<BEFORE: pass>>
-    while len(order) % world_size:
-        order += order[:-len(order) % world_size]
-    return <<ROWS: order[rank::world_size]>>
-""",
-        {
-            "torch's seed for an epoch": {"NUMBER": "seed"},
-            "every rank has all rows": {"ROWS": "order"},
-            "the ranks get unequally many": {
-                "BEFORE": "return order[rank::world_size]"
-            },
-            "the last ones are dropped": {
-                "BEFORE": "del order[length - length % world_size:]"
-            },
-            "torch's own generator was used": {
-                "BEFORE": "torch.manual_seed(seed + epoch); torch.randperm(length)"
-            },
-            "this is a block of neighbouring": {
-                "ROWS": "order[rank * (n := len(order) // world_size):][:n]"
-            },
-            "each rank draws an order": {"NUMBER": "seed + epoch + rank"},
-            "all examples are dealt out right": {
-                "BEFORE": "while len(order) % world_size: order.append(order[-1])"
-            },
-            "the numbers are right: tolist()": {
-                "ROWS": "torch.tensor(order[rank::world_size])"
             },
         },
     ),
