@@ -53,6 +53,7 @@ def build(notebooks, out, runs=()):
                     _show(page)
         for run in runs:
             nbformat.write(_lesson(run), source / run.path.relative_to(root))
+        _label(source)
         warnings = _run_jupyter_book(source, place)
         if out.exists():
             # not deleted before the new book is made: it goes with `place`
@@ -68,6 +69,28 @@ def _show(file):
     file.with_suffix(".md").write_text(
         f"# {title}\n\n````python\n{text}````\n", encoding="utf-8"
     )
+
+
+def _label(source):
+    """Write explicit anchors, and the links to them, as MyST's labels.
+
+    MyST finds no anchor that is HTML, such as `<a id="starved"></a>`.
+    """
+    anchor = re.compile(r'<a id=\\?"([\w-]+)\\?"></a>')
+    link = re.compile(r"(\]\()[\w./]+\.ipynb(#([\w-]+)\))")
+    pages = [*source.rglob("*.ipynb"), *source.rglob("*.md")]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    labels = {
+        name for text in texts.values() for name in anchor.findall(text)
+    }
+
+    def to_label(found):
+        return found[1] + found[2] if found[3] in labels else found[0]
+
+    for page, text in texts.items():
+        labelled = link.sub(to_label, anchor.sub(r"(\1)=", text))
+        if labelled != text:
+            page.write_text(labelled, encoding="utf-8")
 
 
 def _lesson(run):

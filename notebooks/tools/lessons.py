@@ -50,6 +50,8 @@ def run_notebooks(args):
     together, alone = [], []
     for path, nb in stored.items():
         if args.what == "settings":
+            if not settings.has_any(nb):  # a page to look things up in
+                continue
             for values in settings.plan(settings.read_settings(path, nb)):
                 together.append((path, settings.with_values(nb, values)))
             continue

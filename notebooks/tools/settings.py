@@ -6,6 +6,7 @@ may be, and after a comma what it means:
     world_size = 4  # 2 to 8, the number of devices
     data = "digits"  # "digits" or "blobs"
 
+    has_any         whether a notebook has settings; a page that is no lesson has none
     read_settings   the settings of a lesson; refuses a line of another form
     plan            the values to run a lesson with
     with_values     the lesson with these values
@@ -25,6 +26,11 @@ Setting = namedtuple("Setting", "name stored values")
 WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 RANGE = rf"(?:{WORD})(?:(?: to | or |, )(?:{WORD}))+"
 LINE = re.compile(rf"(\w+) = ({WORD}) +# ({RANGE})(?:, \S.*)?")
+
+
+def has_any(nb):
+    """Return whether a notebook has a cell of settings."""
+    return any("parameters" in c.metadata.get("tags", []) for c in nb.cells)
 
 
 def read_settings(path, nb):

@@ -16,7 +16,7 @@ from forks import Run
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tests.support.browser import open_browser, watched
-from tests.support.lessons import KERNEL, LESSONS
+from tests.support.lessons import KERNEL, LESSONS, PAGES
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -68,9 +68,16 @@ FIRST = [
         "x = '" + 200 * "wide " + "'", id="wide", outputs=[said(90 * "wide " + "\n")]
     ),
     new_markdown_cell("Costs $5, or $6, in split.py.", id="plain"),
+    new_markdown_cell(
+        '<a id="a-row"></a>\n\n## It hangs\n\nSee [it](#a-row).', id="a-row"
+    ),
 ]
 SECOND = [
-    new_markdown_cell("# 1. Second\n\nChunks travel around a ring.", id="title"),
+    new_markdown_cell(
+        "# 1. Second\n\nChunks travel around a ring. "
+        "If [it hangs](00_start_here.ipynb#a-row), wait.",
+        id="title",
+    ),
     new_code_cell(f"'{76 * 'c'}'", id="full", outputs=[said(78 * "o" + "\n")]),
 ]  # the most
 FAILED = [
@@ -167,10 +174,16 @@ def test_every_file_has_its_page_and_nothing_is_left_beside_the_book(made):
 def test_only_what_is_not_there_is_warned_of(made):
     missing = [line for line in made[1] if "cross-reference target not found" in line]
     assert missing and len(missing) == len(made[1])
-    gone = (
-        f"{'|'.join(LESSONS[3:])}|LICENSE|ps[2-9]|train.py|two_hosts|slurm|kubernetes"
-    )
+    gone = f"{'|'.join(LESSONS[3:] + PAGES)}|LICENSE|ps[2-9]|train.py|two_hosts|slurm|kubernetes"
     assert [line for line in missing if not re.search(gone, line)] == []
+
+
+def test_an_explicit_anchor_is_found_from_its_page_and_from_another(made):
+    first, second = (
+        (made[0] / "notebooks" / f"{name}.html").read_text() for name in LESSONS[:2]
+    )
+    assert 'id="a-row"' in first and 'href="#a-row"' in first
+    assert f'href="{LESSONS[0]}.html#a-row"' in second
 
 
 def test_no_page_names_another_host_or_leads_away(made):

@@ -8,6 +8,7 @@ import pytest
 
 from course.school import checks
 from course.school.draws import rand
+from tests.support.lessons import PAGES
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 PAGE = (NOTEBOOKS / "book" / "instructors.md").read_text(encoding="utf-8")
@@ -24,6 +25,7 @@ def markdown(path):
 LESSONS = {
     re.match(r"# \d+\. (.+)", markdown(path)[0])[1]
     for path in NOTEBOOKS.glob("[0-9]*.ipynb")
+    if path.stem not in PAGES
 }
 EXERCISES = {
     number

@@ -132,6 +132,12 @@ def test_the_book_gets_what_ran_and_its_warnings_are_said(
     assert "ok\npage.md: WARNING: no link\nOpen " in out
 
 
+def test_a_page_without_settings_is_not_run_at_their_extremes(tmp_path, capsys):
+    folder = tmp_path / "notebooks"
+    lesson(folder / "26_page.ipynb", "raise ValueError('it ran')")
+    assert run(folder, capsys, "settings")[:2] == (0, [])
+
+
 def test_an_endless_cell_fails_by_its_time_limit(tmp_path, capsys):
     folder = tmp_path / "notebooks"
     lesson(folder / "00_endless.ipynb", "while True: pass")

@@ -44,6 +44,8 @@ LESSONS = [
     "23_wrong_on_purpose",
     "24_your_own_script",
 ]
+# pages with a number that are no lessons: they stand behind all of them
+PAGES = ["26_symptoms"]
 KERNEL = {
     "display_name": "Python 3 (ipykernel)",
     "language": "python",
@@ -111,7 +113,7 @@ def words(text):
 
 
 def lost_links(folder):
-    """Return the links of notebooks and texts to what is no file, or no heading of one."""
+    """Return the links of notebooks and texts to what is no file, or no anchor of one."""
 
     def prose(path):
         text = path.read_text(encoding="utf-8")
@@ -131,6 +133,7 @@ def lost_links(folder):
             re.sub(r"[^\w-]", "", head.lower().replace(" ", "-"))
             for head in re.findall(r"^#+ (.+)$", text, re.M)
         }
+        | set(re.findall(r'<a id="([\w-]+)"></a>', text))
         for path, text in texts.items()
     }
     links = [
@@ -336,6 +339,38 @@ def every_fold_is_closed_and_has_a_title(nb):
         == source(cell).count("</details>")
         == source(cell).count("<summary>")
         == source(cell).count("</summary>")
+    ]
+
+
+# rules of pages, lessons or not
+
+
+def cells_keep_only_their_tags(nb):
+    return [
+        cell["id"]
+        for cell in nb["cells"]
+        if set(cell["metadata"]) - {"tags"} or cell.get("attachments")
+    ]
+
+
+def no_line_of_code_or_output_is_wider_than_78(nb):
+    # the book's column holds 80; what is wider is cut off on the right
+    printed = [
+        (cell["id"], line)
+        for cell in code_cells(nb)
+        for output in cell["outputs"]
+        if not re.search("markdown|image", str([*output.get("data", {})]))
+        for line in texts(output).splitlines()
+    ]
+    return [
+        (name, line)
+        for name, line in printed
+        + [
+            (cell["id"], line)
+            for cell in code_cells(nb)
+            for line in source(cell).splitlines()
+        ]
+        if len(line) > 78
     ]
 
 

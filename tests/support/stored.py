@@ -1,7 +1,7 @@
 """Run a notebook and compare what it prints with what is stored.
 
 nbval     run a notebook as `make test` does; pytest's status, what it printed
-LESSONS   the lessons, the first one first
+LESSONS   the files of the lessons, the first one first
 """
 
 import os
@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.lessons import LESSONS as NAMES
+
 ROOT = Path(__file__).parents[2]
-LESSONS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+LESSONS = [ROOT / "notebooks" / f"{name}.ipynb" for name in NAMES]
 
 
 def nbval(notebook, timeout=1500):
