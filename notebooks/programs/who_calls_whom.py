@@ -36,7 +36,7 @@ def record(wrap, program, net, X):
     """Return the calls of a program with `wrap(net)`, in order.
 
     wrap: a class with forward, hook, finish and `armed`. program: a function of the
-    model, the net of one weight, and the rows X.
+    model and the rows X. net: the network that is wrapped; it has one weight.
     """
     calls, counts = [], {"forward": 0, "backward": 0}
 
@@ -68,7 +68,7 @@ def record(wrap, program, net, X):
             note("", "all are ready", "finish, disarmed")
 
     model = Noted(net)
-    program(model, net, X)
+    program(model, X)
     return calls
 
 
