@@ -1,9 +1,9 @@
-"""What nn.DataParallel does in a step: who sends when, how much, and which loss is right.
+"""What nn.DataParallel does in a step: who sends when, how long, and which loss is right.
 
 dataparallel    the bars of a step of DataParallel, with or without NCCL
 ring            the bars of a step that keeps its weights, with a ring all-reduce
 draw            such steps on one axis of time
-carried         what a link carries in a step, on 2 to 8 devices
+sending         how long a step sends, on 2 to 8 devices
 replicas        torch's own replicas of a module, made on a CPU
 copies          how often all weights were copied straight from the module
 sentences       a small language model, and sentences of unequal lengths
@@ -131,11 +131,12 @@ def _write(ax, bar, inches):
     )
 
 
-def carried(module, X, y):
-    """Return {way: times all weights that a link carries, on 2 to 8 devices}.
+def sending(module, X, y):
+    """Return {way: ticks in which weights and gradients are sent, on 2 to 8 devices}.
 
-    Counted in a step without NCCL, on device 0's link, for weights and gradients; in a
-    ring, what a device sends; NVIDIA's count is that of a broadcast and a reduce.
+    Counted in a step without NCCL, on device 0's link, where all goes one after another;
+    in a ring, what a device sends, since it receives at the same time. NVIDIA's count is
+    that of a broadcast and a reduce.
     """
     weights = sum(p.nbytes for p in module.parameters())
     found = {"without NCCL": [], "with NCCL": [], "ring all-reduce": []}

@@ -1,4 +1,4 @@
-"""notebooks/programs/one_line.py: a step's bars, what a link carries, which loss is right."""
+"""notebooks/programs/one_line.py: a step's bars, how long it sends, which loss is right."""
 
 import matplotlib.pyplot as plt
 import pytest
@@ -51,10 +51,21 @@ def lenet():
     return LeNet(init_params("he", generator, torch.float64))
 
 
-def test_a_link_carries_what_the_formulas_say():
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_all_steps_send_equally_many_bytes(n):
+    for bars in (
+        one_line.dataparallel(n, 0.5, nccl=True),
+        one_line.ring(n, 0.5),
+        one_line.dataparallel(n, 0.5, nccl=False),
+    ):
+        total = sum(bar.length for bar in bars if bar.sent)
+        assert total == pytest.approx(2 * (n - 1))
+
+
+def test_sending_takes_as_long_as_the_formulas_say():
     X = torch.rand(8, 1, 28, 28, dtype=torch.float64)
-    carried = one_line.carried(lenet(), X, torch.arange(8))
-    for n, without, nccl, ring in zip(range(2, 9), *carried.values(), strict=True):
+    sending = one_line.sending(lenet(), X, torch.arange(8))
+    for n, without, nccl, ring in zip(range(2, 9), *sending.values(), strict=True):
         assert (without, nccl) == (2 * (n - 1), 2)
         assert ring == pytest.approx(2 * (n - 1) / n, rel=1e-4)
 
