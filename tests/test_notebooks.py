@@ -207,21 +207,7 @@ RULES = [
 ]
 
 # lessons that keep the form of one idea a page; the others still have the older one
-ONE_IDEA = [
-    "00_start_here",
-    "01_split_the_work",
-    "02_replicas",
-    "03_allreduce",
-    "04_split_the_batch",
-    "05_one_step",
-    "06_train",
-    "07_dataparallel",
-    "08_processes",
-    "09_ddp_by_hand",
-    "10_buckets",
-    "11_ddp_program",
-    "12_together",
-]
+ONE_IDEA = LESSONS[:14]
 OF_ONE_IDEA = [
     it_has_one_idea,
     its_answer_is_folded_below_its_question,

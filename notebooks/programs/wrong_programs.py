@@ -6,6 +6,10 @@
     step_by_shares  the step of one process that multiplies by these numbers
     small_unet      this U-Net, in float64
     small_blobs     the images for it
+    draw_two        two runs as curves
+    draw_ends       the ends of all runs as dots
+    lower           how often a run of one list ends lower than one of another
+    audited         what the audit says of a script on three ranks
 
 In notebooks/:
 
@@ -14,23 +18,27 @@ In notebooks/:
 A gradient is a sum over images. So each program is a list of numbers, too: what
 each image's gradient is multiplied by. One process that multiplies the losses
 by these numbers takes the step that rank 0 of three takes. The stored runs were
-made in this way: on one core, in about four minutes.
+made in this way: on one core, in about five minutes.
 """
 
 import argparse
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from course.lab.figures import plot
+from manual_dp.audit import audit_script
 from manual_dp.files import write_json
 from programs.segmentation import UNet, blobs, iou, overlap, pixel_loss
 
 MINIBATCH = 10
 SIZES = [4, 4, 2]  # images of each rank
 RATES = [2.5e-4, 5e-4, 1e-3]
-SEEDS = range(8)
+SEEDS = range(10)
 
 
 def step(net, optimizer, X, y, program="right"):
@@ -122,6 +130,68 @@ def small_unet(norm=None, seed=0):
     """Make a U-Net of 4 channels, in float64."""
     generator = torch.Generator().manual_seed(seed)
     return UNet(width=4, norm=norm, generator=generator).double()
+
+
+def draw_two(runs):
+    """Draw the scores of two runs after each epoch; print the last ones."""
+    import matplotlib.pyplot as plt
+
+    ax = plot.axes("epoch", "score on new images", height=2.6)
+    for name, scores, style in zip("AB", runs, "-:"):
+        print(f"{scores[-1]:.2f} at the end: program {name}")
+        epochs = range(1, len(scores) + 1)
+        ax.plot(
+            epochs,
+            scores,
+            style,
+            color=plot.INK,
+            lw=2.2,
+            label=f"program {name}",
+        )
+    ax.legend(frameon=False)
+    plt.show()
+
+
+def draw_ends(ends):
+    """Draw the end of every run as a dot, a panel for each rate, a row a program.
+
+    ends: {(program, rate): the scores of its seeds}.
+    """
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(program for program, _ in ends))
+    panels = plot.axes(width=7.2, height=3.2, panels=len(RATES))
+    for ax, lr in zip(panels, RATES):
+        for place, name in enumerate(names):
+            scores = ends[name, lr]
+            middle = (len(scores) - 1) / 2
+            rows = [
+                place + 0.075 * (seed - middle) for seed in range(len(scores))
+            ]
+            colour = plot.COLOURS[place] if place else plot.INK
+            ax.plot(scores, rows, "o", color=colour, ms=4, clip_on=False)
+        ax.set_yticks(
+            range(len(names)), names if lr == RATES[0] else [""] * len(names)
+        )
+        ax.set(
+            xlim=(-0.03, 0.9), ylim=(len(names) - 0.5, -0.5), xlabel="score"
+        )
+        ax.set_title(f"rate {lr}", fontsize=10, color=plot.INK)
+    plt.show()
+
+
+def lower(scores, others):
+    """Return the part of all pairs in which a score is lower; ties count half."""
+    pairs = [(a < b) + 0.5 * (a == b) for a in scores for b in others]
+    return sum(pairs) / len(pairs)
+
+
+def audited(script):
+    """Return the audit's report of a script's text on three ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "train.py")
+        path.write_text(script)
+        return audit_script([str(path)], world_size=3)
 
 
 def main(out):
