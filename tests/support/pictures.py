@@ -61,10 +61,6 @@ def pictures():
     )
     for sizes in ([3, 3, 3, 1], [2, 2, 1, 0], [1, 1], [8] * 7 + [2]):
         made[f"weights {sizes}"] = bars.weights(sizes)
-    made["sampler"] = bars.sampler(
-        {"epoch 0": [[4, 0], [1, 2]], "a seed a rank": [[0, 1, 3], [3, 2, 0]]}, 5
-    )
-    made["sampler of 6"] = bars.sampler({"one": [[i, i + 6] for i in range(6)]}, 12)
     for function in WAYS.values():
         for n in range(2, 9):
             made[f"{function.__name__} {n}"] = player.play(function, n)

@@ -1,9 +1,8 @@
-"""Are two ways of training the same? Two tests, and a control for the second.
+"""Are two ways of training the same? A test step by step, and a control for long runs.
 
     stepwise   one step at a time, each from equal weights: only rounding is left
     apart      how far two replicas are apart, for weights of any size
     most       the largest of some numbers, NaN if one is NaN
-    path       the weights after each step of a run, to lay beside another run's
     nudge      the control: the same start but for the last place of one weight
 
 Rounding makes two correct runs differ in the last place after their first step. The
@@ -49,16 +48,6 @@ def apart(params, others):
 def most(numbers):
     """Return the largest; NaN if one is NaN, which `max` may overlook."""
     return float(torch.tensor(numbers, dtype=torch.float64).max())
-
-
-def path(X, y, params, devices, lr, steps):
-    """Train replicas from `params`; return the last one's weights after each step."""
-    replicas = [get_params(params, device) for device in devices]
-    weights = []
-    for _ in range(steps):
-        train_batch(X, y, replicas, devices, lr)
-        weights.append([p.detach().clone() for p in replicas[-1]])
-    return weights
 
 
 def nudge(params):

@@ -2,7 +2,6 @@
 
 import matplotlib.pyplot as plt
 import pytest
-import torch
 
 from course.lab.figures import plot
 
@@ -59,10 +58,3 @@ def test_labels_that_would_touch_stand_half_above_and_half_below():
     low, *near, high = [label.xyann[1] for label in ax.texts]
     assert abs(low) < 1 and abs(high) < 1 and abs(near[1]) < 1
     assert near[0] < -10 and near[2] > 10
-
-
-def test_each_table_is_shaded_by_its_own_largest_number():
-    table = torch.tensor([[1.0, -4.0], [2.0, 3.0]])
-    plot.tables({"small": table, "large": 10 * table}, "class", "image")
-    panels = [ax for ax in plt.gcf().axes if ax.images]
-    assert [ax.images[0].get_clim() for ax in panels] == [(-4, 4), (-40, 40)]

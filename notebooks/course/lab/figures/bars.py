@@ -3,7 +3,6 @@
 shards      the rows of each rank                                   split_the_batch
 weights     how much each image counts in a step                    one_step
 buckets     which gradients lie in which bucket                     ddp_by_hand
-sampler     which rank sees which example, epoch by epoch           ddp_program
 """
 
 from fractions import Fraction
@@ -144,57 +143,3 @@ def buckets(cases):
     card.text("sent last", WIDTH - 14, 10, 11.5, INK, "end")
     card.arrow((90, 10), (WIDTH - 84, 10))
     return card.picture()
-
-
-def sampler(epochs, examples):
-    """Draw for each epoch the ranks that see each example.
-
-    epochs: a dict from a label to the ranks' lists of indices, one list a rank.
-    examples: how many there are. A column is cut where several ranks see its example,
-    or one rank sees it twice; a dashed one is seen by nobody.
-    """
-    seen, said = {}, {}
-    for label, ranks in epochs.items():
-        columns = [[] for _ in range(examples)]  # of each example, who sees it
-        for rank, mine in enumerate(ranks):
-            for i in mine:
-                columns[i].append(rank)
-        often = [str(i) for i, who in enumerate(columns) if len(who) > 1]
-        never = [str(i) for i, who in enumerate(columns) if not who]
-        seen[label] = columns
-        said[label] = (
-            f"more than once {', '.join(often) or 'none'}, "
-            f"never {', '.join(never) or 'none'}"
-        )
-    title = f"Which rank sees which example. {join_pairs(said)}"
-    card = Lanes(72 + 40 * len(epochs), title, examples, 148)
-    card.heading("The rank that sees each example", 16, 20, 15)
-    card.label("example", 52, 10)
-    for i in range(examples):
-        card.text(i, card.at(i + 0.5), 52)
-    for label, columns in seen.items():
-        card.label(label, 83, 10)
-        for i, ranks in enumerate(columns):
-            _seen(card, card.at(i), card.scale, ranks)
-        card.y += 40
-    return card.picture()
-
-
-def _seen(card, x, side, ranks):
-    """Draw an example's column: a dashed box, or a box for each rank that sees it."""
-    if not ranks:
-        card.box(
-            x + 2,
-            67,
-            side - 4,
-            32,
-            colour="#ffffff",
-            stroke=svg.SOFT,
-            stroke_width=1.5,
-            stroke_dasharray="3 3",
-        )
-    for i, rank in enumerate(ranks):
-        high, y = 34 / len(ranks), 66 + 34 * i / len(ranks)
-        gap = 1 if len(ranks) > 1 else 0
-        style = {"size": min(12, high - 2), "rx": 4}
-        card.box(x + 1, y, side - 2, high - gap, rank, rank_colour(rank), **style)

@@ -3,8 +3,6 @@
     axes        empty axes with the course's look, labelled
     lines       one line a label over common x, labelled at its end
     bars        one bar a label, with its number on top
-    band        the spread of several runs, and their mean
-    tables      numbers as shades, one table beside the other
 
 Each draws and returns the axes; the lesson calls `plt.show()`. matplotlib is imported
 inside, so that importing this file costs nothing.
@@ -85,34 +83,6 @@ def bars(
     ax.set_xticks(range(len(values)), labels)
     ax.margins(y=0.15)
     return ax
-
-
-def band(x, rows, xlabel, ylabel, title="", ylim=None, ax=None, **size):
-    """Draw for each label the mean of its runs, and the band between their extremes."""
-    import numpy as np
-
-    ax = ax or axes(xlabel, ylabel, title, **size)
-    for colour, runs in zip(cycle(COLOURS), rows.values()):
-        runs = np.array(runs)
-        ax.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.18, lw=0)
-        ax.plot(x, runs.mean(0), color=colour, lw=1.8)
-    ax.set_ylim(ylim)
-    return _label_ends(ax, rows)
-
-
-def tables(values_by_label, xlabel, ylabel):
-    """Shade each table's numbers by their size, each on a scale of its own."""
-    panels = axes(xlabel, ylabel, width=7.4, panels=len(values_by_label))
-    panels = panels if isinstance(panels, list) else [panels]
-    for ax, (label, values) in zip(panels, values_by_label.items()):
-        reach = float(values.abs().max())
-        image = ax.imshow(
-            values.tolist(), cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto"
-        )
-        ax.set_title(label, fontsize=10, color=INK)
-        ax.spines[:].set_visible(False)
-        ax.grid(False)
-        ax.figure.colorbar(image, ax=ax, label="score")
 
 
 def _label_ends(ax, labels):
