@@ -31,7 +31,7 @@ TICK = 0.1  # seconds
 LATE = 0.4  # of a tick, with EARLY: if no event is later, one run is enough
 WIDTH = 64  # a layer has 64 x 64 numbers
 BYTES = WIDTH * WIDTH * 4
-ROWS = ["computes layer", "waits for the wire", "on the wire"]
+ROWS = ["computes layer", "message waits", "on the wire"]
 
 
 def record(overlap, layers, layer, message, start=0, in_bucket=1):
@@ -76,21 +76,27 @@ def draw(records, start=0):
     import matplotlib.pyplot as plt
 
     until = max(events[-1].time for events in records.values()) + 1
+    waits = any(
+        full < begin
+        for events in records.values()
+        for _, full, begin, _ in _messages(events)
+    )
+    rows = ROWS if waits else [ROWS[0], ROWS[-1]]
     _, axes = plt.subplots(
         len(records),
-        figsize=(5.9, 1.7 * len(records) + 0.35),
+        figsize=(5.9, (0.5 + 0.4 * len(rows)) * len(records) + 0.35),
         dpi=110,
         sharex=True,
         layout="constrained",
     )
     for ax, (label, events) in zip(axes, records.items()):
-        _panel(ax, events, start)
+        _panel(ax, events, start, len(rows) - 1)
         ax.set_title(
             f"{label}: {events[-1].time} ticks", loc="left", fontsize=11
         )
-        ax.set_yticks(range(len(ROWS)), ROWS, fontsize=10.5)
+        ax.set_yticks(range(len(rows)), rows, fontsize=10.5)
         ax.set_xticks(range(0, until + 1, 1 if until < 18 else 2))
-        ax.set(ylim=(2.55, -0.55), xlim=(0, until))
+        ax.set(ylim=(len(rows) - 0.45, -0.55), xlim=(0, until))
         ax.grid(axis="x", color=FAINT)
         ax.set_axisbelow(True)
     axes[-1].set_xlabel(
@@ -99,26 +105,35 @@ def draw(records, start=0):
     plt.show()
 
 
-def _panel(ax, events, start):
-    layers, full, free, before = {}, {}, 0, 0
+def _messages(events):
+    """Return for each message its bucket, and when it was full, left and arrived."""
+    full, free, found = {}, 0, []
+    for event in events:
+        if event.what == "start":
+            full[event.bucket] = event.time
+        elif event.what == "arrive":
+            ready = full[event.bucket]
+            found.append((event.bucket, ready, max(ready, free), event.time))
+            free = event.time
+    return found
+
+
+def _panel(ax, events, start, wire):
+    layers, before = {}, 0
     for event in events:
         if event.what == "ready":
             number = event.name.split(".")[0].split()[-1]
             layers.setdefault(event.bucket, []).append(number)
             _bar(ax, 0, before, event.time, COLOURS[2], number)
             before = event.time
-        elif event.what == "start":
-            full[event.bucket] = event.time
-        elif event.what == "arrive":
-            first, last = layers[event.bucket][0], layers[event.bucket][-1]
-            words = first if first == last else f"{first}-{last}"
-            begin = max(full[event.bucket], free)
-            free = event.time
-            _bar(ax, 1, full[event.bucket], begin, FAINT, words, "left")
-            _bar(ax, 2, begin, begin + start, INK)
-            _bar(ax, 2, begin + start, free, COLOURS[1], words)
+    for bucket, full, begin, arrived in _messages(events):
+        first, last = layers[bucket][0], layers[bucket][-1]
+        words = first if first == last else f"{first}-{last}"
+        _bar(ax, 1, full, begin, FAINT, words, "left")
+        _bar(ax, wire, begin, begin + start, INK)
+        _bar(ax, wire, begin + start, arrived, COLOURS[1], words)
     end = events[-1].time
-    _bar(ax, 0, before, end, FAINT, "waits" if end - before > 1 else "")
+    _bar(ax, 0, before, end, FAINT, "rank waits" if end - before > 1 else "")
 
 
 def _bar(ax, row, start, end, colour, words="", align="center"):

@@ -58,6 +58,27 @@ def test_the_panel_shows_each_layer_each_wait_and_each_message(monkeypatch):
         plt.close("all")
 
 
+def test_a_picture_in_which_no_message_waits_has_no_row_for_it(monkeypatch):
+    monkeypatch.setattr(plt, "show", lambda: None)
+    events = [
+        Event(1, "ready", "module.layer 1.weight", 0),
+        Event(1, "start", "", 0),
+        Event(2, "arrive", "", 0),
+        Event(2, "end", "", None),
+    ]
+    on_the_wire.draw({"one": events, "again": events})
+    try:
+        ax = plt.gcf().axes[0]
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == [
+            "computes layer",
+            "on the wire",
+        ]
+        rows = sorted(round(bar.get_y() + 0.36) for bar in ax.patches)
+        assert rows == [0, 0, 1]
+    finally:
+        plt.close("all")
+
+
 @pytest.mark.parametrize("wrap, same", [(DDP, True), (nn.Sequential, False)])
 def test_three_steps_on_ranks_end_where_one_process_ends_if_wrapped(wrap, same):
     [one] = run_ranks(on_the_wire.three_steps, 1, nn.Sequential)
