@@ -208,7 +208,9 @@ def test_advice_that_the_program_does_not_take_is_named():
 
 def strings():
     [cell] = [cell for cell in PAGE["cells"] if cell["id"] == "error-strings"]
-    return re.findall(r"^\| `(.+)` \| (.+) \| \[(.+)\]\(#\3\) \|$", source(cell), re.M)
+    return re.findall(
+        r"^\| `(.+)` \| \[.+\]\(#([\w-]+)\), (.+) \|$", source(cell), re.M
+    )
 
 
 def found_in_torch(strings):
@@ -226,5 +228,5 @@ def test_the_words_of_errors_stand_in_torch_to_the_letter_and_in_order():
     said = [text for text, _, _ in strings()]
     assert said == sorted(said, key=lambda text: re.sub(r"\W", "", text.lower()))
     assert len(said) == len(set(said)) >= 40
-    of_torch = [text for text, whose, _ in strings() if whose == "torch"]
+    of_torch = [text for text, _, whose in strings() if whose == "torch"]
     assert set(of_torch) - found_in_torch(of_torch) == set()
