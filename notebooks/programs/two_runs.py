@@ -6,6 +6,7 @@ apart          how far two runs are apart after each step
 draw_losses    the printed losses of two runs
 draw_apart     how far runs are apart, above the loss
 mean_of_means  how wrong a step is if each rank takes a mean
+step_of_means  take that wrong step on every replica
 
 python programs/two_runs.py     what the lesson says of ten seeds, in some minutes
 """
@@ -15,12 +16,15 @@ import torch
 from course.lab.equivalence import nudge, stepwise
 from course.lab.figures import plot
 from manual_dp import (
+    allreduce,
     get_params,
     init_params,
     largest_difference,
     lenet,
     load_data,
     loss,
+    pack_grads,
+    sgd,
     split_batch,
     train_batch,
     try_devices,
@@ -38,13 +42,13 @@ def start(seed=0, dtype=torch.float64):
     return X.to(dtype), y, [p.to(dtype) for p in params]
 
 
-def run(X, y, params, world_size, lr, steps=STEPS):
+def run(X, y, params, world_size, lr, steps=STEPS, step=train_batch):
     """Train on `world_size` devices; return the losses, and the last one's weights."""
     devices = try_devices(world_size)
     replicas = [get_params(params, device) for device in devices]
     losses, weights = [], []
     for _ in range(steps):
-        losses.append(train_batch(X, y, replicas, devices, lr))
+        losses.append(step(X, y, replicas, devices, lr))
         weights.append([p.detach().clone() for p in replicas[-1]])
     return losses, weights
 
@@ -107,7 +111,7 @@ def draw_apart(found):
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(color=plot.FAINT)
     rows[0, 0].set_ylabel("difference of a weight", color=plot.INK)
-    rows[1, 0].set_ylabel("loss", color=plot.INK)
+    rows[1, 0].set_ylabel("loss of one device", color=plot.INK)
     figure.legend(
         *rows[0, 0].get_legend_handles_labels(),
         loc="outside upper center",
@@ -117,25 +121,29 @@ def draw_apart(found):
     plt.show()
 
 
-def parting(lr, dtype, world_size=4, seeds=range(10), steps=STEPS):
-    """Print how far losses part from those of one device, at most."""
+def parting(lr, dtype, world_size=4, seeds=range(10), steps=STEPS, seen=0.05):
+    """Print how far losses part from those of one device, and when one sees it."""
     print(
-        f"rate {lr}, {dtype}: losses of one device differ by at most this from"
+        f"rate {lr}, {dtype}: losses differ from those of one device by at most "
+        f"this (and by {seen} or more from this step on)"
     )
     for seed in seeds:
         X, y, params = start(seed, dtype)
+        right, wrong = {"step": train_batch}, {"step": step_of_means}
         others = {
-            f"{world_size} devices": (X, y, params, world_size),
-            "one, nudged": (X, y, nudge(params), 1),
-            "one, rows reversed": (X.flip(0), y.flip(0), params, 1),
+            f"{world_size} devices": ((X, y, params, world_size), right),
+            "one, nudged": ((X, y, nudge(params), 1), right),
+            "one, rows reversed": ((X.flip(0), y.flip(0), params, 1), right),
+            "mean of means": ((X, y, params, world_size), wrong),
         }
         alone, _ = run(X, y, params, 1, lr, steps)
         line = f"  seed {seed}"
-        for name, other in others.items():
-            losses, _ = run(*other, lr, steps)
-            far = max(abs(a - b) for a, b in zip(alone, losses))
-            line += f"  {name}: {far:.1e}"
-        print(line)
+        for name, (other, how) in others.items():
+            losses, _ = run(*other, lr, steps, **how)
+            far = [abs(a - b) for a, b in zip(alone, losses)]
+            first = next((i for i, d in enumerate(far, 1) if d >= seen), "-")
+            line += f"  {name}: {max(far):.1e} ({first})"
+        print(line, flush=True)
 
 
 def growth(lr, world_size=4, steps=STEPS, seeds=range(10)):
@@ -192,6 +200,20 @@ def mean_of_means(X, y, params, world_size=4):
             torch.cat([g.flatten() for g in torch.autograd.grad(l, replica)])
         )
     return float((flat[1] - flat[0]).norm() / flat[0].norm())
+
+
+def step_of_means(X, y, device_params, devices, lr):
+    """Take a wrong step: a mean on each rank, and the mean of these over ranks."""
+    grads = [pack_grads(replica) for replica in device_params]
+    total = 0.0
+    for a, b, replica in zip(*split_batch(X, y, devices), device_params):
+        losses = loss(lenet(a, replica), b)
+        losses.mean().backward()
+        total += losses.sum().item()
+    allreduce(grads)
+    for replica in device_params:
+        sgd(replica, lr, len(devices))
+    return total / len(X)
 
 
 def uneven(seeds=range(10)):

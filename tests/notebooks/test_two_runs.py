@@ -36,6 +36,16 @@ def test_a_mean_of_means_is_wrong_for_uneven_shards_alone():
     assert two_runs.mean_of_means(X, y, params) > 0.1
 
 
+def test_the_step_of_means_is_wrong_for_uneven_shards_alone():
+    X, y, params = two_runs.start()
+    for rows, wrong in (8, False), (10, True):
+        alone = two_runs.run(X[:rows], y[:rows], params, 1, 0.1, steps=1)
+        step = two_runs.step_of_means
+        many = two_runs.run(X[:rows], y[:rows], params, 4, 0.1, 1, step)
+        assert many[0] == pytest.approx(alone[0])
+        assert (two_runs.apart(many, alone)[0] > 1e-3) == wrong
+
+
 def test_pictures_have_a_line_for_each_run_and_a_column_for_each_rate(monkeypatch):
     shown = []
     monkeypatch.setattr(plt, "show", lambda: shown.append(plt.gcf()))
@@ -53,4 +63,5 @@ def test_what_the_lesson_says_of_ten_starts_is_printed(capsys):
     two_runs.uneven(seeds=[0])
     out = capsys.readouterr().out
     assert out.count("seed 0") == 2
+    assert "mean of means: " in out and "(-)" in out
     assert "mean of means, 3, 3, 3, 1 rows: 66%" in out
