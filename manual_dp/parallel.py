@@ -32,6 +32,7 @@ def replicate(module, devices):
 
     So a copied parameter is no leaf: backward runs through the copy, and adds the
     gradients of all replicas to the parameters of `module`. Tied weights stay tied.
+    Lists and other attributes are copied too; torch's replicas share them.
     Raises ValueError, with its name, if a tensor of the module is not on devices[0].
     """
     check_module(module, devices)

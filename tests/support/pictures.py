@@ -107,13 +107,6 @@ def processes():
     for n in (1, 2, 3, 8):
         numbers = [10.0 * rank for rank in range(n)]
         made[f"worlds of {n}"] = boxes.worlds(numbers, numbers)
-    for name, sends in {
-        "a tree": [[1, 2, 4], [3, 5], [6], [7], [], [], [], []],
-        "a line": [[1], [2], []],
-        "one": [[]],
-    }.items():
-        made[f"spread, {name}"] = boxes.spread(sends)
-    made["spread from rank 2"] = boxes.spread([[], [], [1, 0]], src=2)
     for ranks in (2, 4, 8):
         start = [(rank + 1, rank + 1, rank) for rank in range(ranks)]
         made[f"relay, {ranks} ranks"] = boxes.relay([start] * ranks)

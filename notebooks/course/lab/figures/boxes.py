@@ -2,7 +2,6 @@
 
 memory      which ranks hold which memory                           replicas
 worlds      a list in one process, and a process a rank             processes
-spread      how numbers reach all ranks, round by round             processes
 relay       what each rank holds and passes on, round by round      processes
 calls       which calls of a collective met                         processes
 hosts       hosts, the torchrun on each, its ranks                  many_machines
@@ -103,44 +102,6 @@ def worlds(alone, apart):
     card.text(
         "nothing is shared: what a rank has to know is sent to it", WIDTH / 2, 262
     )
-    return card.picture()
-
-
-def spread(sends, src=0):
-    """Draw the spread that a run's messages make.
-
-    sends: for each rank the ranks that it sent to, in order. A rank sends one message
-    a round, from the round after the one in which it received.
-    """
-    got, todo, messages = {src: 0}, [src], []  # got: the round in which a rank received
-    for rank in todo:  # which grows while the loop runs
-        for i, peer in enumerate(sends[rank], start=got[rank] + 1):
-            got[peer] = i
-            todo.append(peer)
-            messages.append((i, rank, peer))
-    last = max(got.values())
-    card = svg.Card(
-        62 * last + 60,
-        f"The numbers of rank {src} reach {len(sends)} ranks in {last} rounds",
-    )
-    wide = (WIDTH - 132) / len(sends)
-    xs = [68 + wide * (rank + 0.5) for rank in range(len(sends))]
-    for i, rank, peer in sorted(messages):
-        start = xs[rank], 62 * i - 14
-        end = xs[peer], 62 * i + 14
-        card.arrow(start, end, INK)
-    for i in range(last + 1):
-        has = [got[rank] <= i for rank in range(len(sends))]
-        card.text(f"round {i}" if i else "start", 12, 31, 12, INK, "start")
-        card.text(f"{sum(has)} of {len(has)}", WIDTH - 12, 31, 12, INK, "end")
-        for rank, x in enumerate(xs):
-            colour, ink = svg.PALE, INK
-            if has[rank]:
-                colour, ink = rank_colour(0), "#ffffff"
-            width = min(wide - 6, 60)
-            left = x - width / 2
-            card.box(left, 16, width, 30, rank, colour, ink, stroke=svg.SOFT)
-        card.y += 62
     return card.picture()
 
 

@@ -2,7 +2,7 @@
 
 places      where ranks stand: a star, a circle or a tree, by who sends to whom
 between     an arrow from box to box
-traffic     who sends how many bytes to whom                        dataparallel
+traffic     who sends how many bytes to whom                        wrong_on_purpose
 messages    what each message of a ring carried                     wrong_on_purpose
 """
 
