@@ -7,7 +7,9 @@
     small_unet      this U-Net, in float64
     small_blobs     the images for it
     draw_two        two runs as curves
+    stored_ends     the ends of the stored runs
     draw_ends       the ends of all runs as dots
+    say             what ranks used, as rows of numbers
     lower           how often a run of one list ends lower than one of another
     audited         what the audit says of a script on three ranks
 
@@ -22,6 +24,7 @@ made in this way: on one core, in about five minutes.
 """
 
 import argparse
+import json
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -152,6 +155,12 @@ def draw_two(runs):
     plt.show()
 
 
+def stored_ends(path):
+    """Read the stored runs: {(program, rate): the last scores of its seeds}."""
+    runs = json.loads(Path(path).read_text(encoding="utf-8"))["runs"]
+    return {(run["program"], run["rate"]): run["ends"] for run in runs}
+
+
 def draw_ends(ends):
     """Draw the end of every run as a dot, a panel for each rate, a row a program.
 
@@ -178,6 +187,15 @@ def draw_ends(ends):
         )
         ax.set_title(f"rate {lr}", fontsize=10, color=plot.INK)
     plt.show()
+
+
+def say(name, rows, misfit):
+    """Print what each rank used, and one device: a row of numbers, and the misfit."""
+    print(name)
+    labels = [f"rank {r}" for r in range(len(rows) - 1)] + ["one device"]
+    for label, row, rest in zip(labels, rows.tolist(), misfit.tolist()):
+        numbers = " ".join(f"{round(number, 2) + 0.0:5.2f}" for number in row)
+        print(f"  {label:10} used {numbers}   misfit {rest:.0%}")
 
 
 def lower(scores, others):
