@@ -123,9 +123,7 @@ def same_settings(path, saved, settings):
 def same_epoch(first):
     """Refuse to go on unless all ranks begin with the same epoch."""
     firsts = [None] * dist.get_world_size()
-    dist.all_gather_object(
-        firsts, first
-    )  # every rank gets all ranks' answers
+    dist.all_gather_object(firsts, first)  # all get all ranks' answers
     if any(epoch != first for epoch in firsts):
         raise ValueError(
             "ranks found files of other epochs, next are "
