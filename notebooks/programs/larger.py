@@ -127,14 +127,9 @@ def cases():
         for part in sorted(
             {1, k}
         ):  # the numbers of one device, and those of k
+            epoch = -(-1438 // (ROWS * part))  # steps
+            up, end = round(epoch / 2), EPOCHS * epoch
             for lr in (0.02, 0.04):
-                epoch = -(
-                    -1438 // (ROWS * part)
-                )  # steps: what takes half of one,
-                up, end = (
-                    round(epoch / 2),
-                    EPOCHS * epoch,
-                )  # and all five of them
                 noted = {"k": k, "lr": k * lr, "warmup_steps": up, "end": end}
                 yield (
                     noted,
