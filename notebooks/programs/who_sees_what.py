@@ -1,8 +1,9 @@
 """Four ways to share rows among ranks, and what they cost when a network is trained.
 
-draw       a picture: a line for each way, a column for each row
+draw       a picture: a line for each way, a column for each image
 train      small networks side by side, on the rows that the ranks were dealt
 share      the rows of each rank, by torch's sampler
+mix        the same rows as often, but no epoch has each of them once
 table      what each way costs, after some epochs
 
 python programs/who_sees_what.py     the table for other rates, ranks, rows and runs
@@ -19,10 +20,10 @@ from manual_dp import load_data
 
 
 def draw(dealt, n):
-    """Draw who saw each of `n` rows; dealt: {label: a list of rows for each rank}."""
+    """Draw who saw each of `n` images; dealt: {label: a list of rows for each rank}."""
     import matplotlib.pyplot as plt
 
-    ax = plot.axes("row", height=0.45 * len(dealt) + 0.9)
+    ax = plot.axes("image", height=0.45 * len(dealt) + 0.9)
     ranks = max(map(len, dealt.values()))
     for line, shares in enumerate(dealt.values()):
         for row in range(n):
@@ -99,6 +100,17 @@ def train(deals, n, after=(10, 100), lr=0.02, momentum=0.9):
     return right
 
 
+def mix(rows):
+    """Mix rows [run, epoch, rank, step] within a run, over each ten epochs."""
+    generator = torch.Generator().manual_seed(0)
+    mixed = []
+    for epochs in rows.split(10, dim=1):
+        places = epochs.flatten(1)
+        order = torch.rand(places.shape, generator=generator).argsort(1)
+        mixed.append(places.gather(1, order).view_as(epochs))
+    return torch.cat(mixed, dim=1)
+
+
 def share(n, world_size, epochs, runs=10):
     """Return {way: rows [run, epoch, rank, step]}, as torch's sampler deals them."""
     steps = -(-n // world_size)
@@ -115,11 +127,7 @@ def share(n, world_size, epochs, runs=10):
                 sampler.set_epoch(epoch * set_epoch)
                 rows[run, epoch, rank] = torch.tensor([*sampler])
         ways[name + (", without", ", set_epoch")[set_epoch]] = rows
-    generator = torch.Generator().manual_seed(0)
-    size = runs, epochs, world_size, steps
-    ways["drawn with replacement"] = torch.randint(
-        n, size, generator=generator
-    )
+    ways["mixed over ten epochs"] = mix(ways["one seed, set_epoch"])
     return ways
 
 
@@ -147,7 +155,7 @@ def main():
     for n, world_size in (43, 2), (43, 8), (25, 4), (60, 4):
         table(n, world_size)
     table(200, after=(1, 3, 10, 30))
-    table(1436, after=(1, 3))
+    table(1436, after=(1, 3, 20))
 
 
 if __name__ == "__main__":

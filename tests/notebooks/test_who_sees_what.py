@@ -5,7 +5,7 @@ import pytest
 import torch
 from programs import who_sees_what  # notebooks/programs
 
-ONE, ONE_WITHOUT, EACH, EACH_WITHOUT, DRAWN = range(5)
+ONE, ONE_WITHOUT, EACH, EACH_WITHOUT, MIXED = range(5)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,20 @@ def test_without_set_epoch_all_epochs_are_the_first(ways):
         assert torch.equal(ways[without][:, 0], ways[without][:, 2])
 
 
-def test_a_seed_for_each_rank_leaves_rows_out_and_so_does_drawing(ways):
-    for way in EACH, EACH_WITHOUT, DRAWN:
+def test_a_seed_for_each_rank_leaves_rows_out_and_so_does_mixing(ways):
+    for way in EACH, EACH_WITHOUT, MIXED:
         for rows in ways[way].flatten(0, 1):
             assert counts(rows).min() == 0 and counts(rows).max() > 1
+
+
+def test_mixed_rows_come_as_often_in_each_run_and_in_each_ten_epochs(ways):
+    for mixed, rows in zip(ways[MIXED], ways[ONE]):
+        assert torch.equal(counts(mixed), counts(rows))
+    rows = torch.arange(15).view(1, 15, 1, 1).expand(2, 15, 3, 2)
+    mixed = who_sees_what.mix(rows)
+    assert mixed.shape == rows.shape and not torch.equal(mixed[0], mixed[1])
+    assert torch.equal(mixed[:, :10].flatten(1).sort()[0], rows[:, :10].flatten(1))
+    assert torch.equal(mixed[:, 10:].flatten(1).sort()[0], rows[:, 10:].flatten(1))
 
 
 def test_equal_deals_train_equal_networks_and_runs_differ():
