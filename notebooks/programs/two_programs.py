@@ -3,6 +3,7 @@
 toss            which of the two is broken?
 minibatch       sixteen digits, the first weights, and digits that nobody trains on
 train           twenty steps; the printed losses, and the replicas
+train_on_new    twenty steps, each with other digits; the loss printed last
 no_exchange     the all-reduce of the broken program
 leave_out_last  another broken one, which only forgets a rank
 losses_of       the mean loss on each rank's own images, and on all
@@ -13,6 +14,7 @@ judge           say whether a test sees the mistake in an all-reduce
 python programs/two_programs.py     the table for ten seeds and three rates
 """
 
+import itertools
 import random
 
 import torch
@@ -60,6 +62,21 @@ def train(X, y, params, lr, exchange, world_size=8):
         for _ in range(STEPS)
     ]
     return losses, replicas
+
+
+def train_on_new(seed, lr, exchange, world_size=8):
+    """Take twenty steps, each with sixteen new digits.
+
+    Return the loss printed at the last one, and rank 0's on all of its digits.
+    """
+    _, _, params, _ = minibatch(seed)
+    devices = try_devices(world_size)
+    replicas = [get_params(params, device) for device in devices]
+    batches, _ = load_data("digits", ROWS, seed, dtype=torch.float64)
+    for X, y in itertools.islice(batches, STEPS):
+        _, on_all = losses_of(replicas[:1], X, y)  # before the weights move
+        printed = train_batch(X, y, replicas, devices, lr, exchange)
+    return printed, on_all
 
 
 def no_exchange(gradients):
@@ -200,6 +217,17 @@ def main():
             for exchange in (allreduce, leave_out_last)
         ]
         print(f"{seed:4} {shares[0]:5.0f} {shares[1]:5.0f}")
+    print("rate 0.05, new digits in each step: loss printed at step 20, and")
+    print("rank 0's on all of them:  right         broken")
+    for seed in range(10):
+        right, broken = (
+            train_on_new(seed, 0.05, exchange)
+            for exchange in (allreduce, no_exchange)
+        )
+        print(
+            f"{seed:4}               {right[0]:7.3f} {right[1]:6.3f}"
+            f" {broken[0]:7.3f} {broken[1]:6.3f}"
+        )
 
 
 if __name__ == "__main__":

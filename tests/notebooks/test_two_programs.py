@@ -45,6 +45,14 @@ def test_the_printed_loss_is_that_of_each_ranks_own_images(trained):
         assert own < losses[-1]  # one step later
 
 
+def test_on_new_digits_only_equal_replicas_print_the_loss_of_rank_0_on_all(monkeypatch):
+    monkeypatch.setattr(two_programs, "STEPS", 2)
+    printed, on_all = two_programs.train_on_new(0, 0.05, allreduce)
+    assert printed == pytest.approx(on_all, abs=1e-12)
+    printed, on_all = two_programs.train_on_new(0, 0.05, two_programs.no_exchange)
+    assert abs(printed - on_all) > 0.1
+
+
 @pytest.mark.parametrize(
     "exchange, said",
     [
