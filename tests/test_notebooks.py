@@ -22,6 +22,7 @@ from tests.support.lessons import (
     no_line_of_code_or_output_is_wider_than_78,
     source,
     tags,
+    text_is_at_most_120_words_a_cell,
     texts,
     tokens,
     tree,
@@ -37,14 +38,6 @@ def code_is_at_most_450_tokens_a_cell_and_600_where_it_is_folded(nb):
         cell["id"]
         for cell in code_cells(nb)
         if tokens(source(cell)) > (600 if "hide-input" in tags(cell) else 450)
-    ]
-
-
-def text_is_at_most_120_words_a_cell(nb):
-    return [
-        f"{cell['id']}: {words(source(cell))}"
-        for cell in markdown_cells(nb)
-        if words(source(cell)) > 120
     ]
 
 

@@ -194,42 +194,31 @@ def layer(detail):
         model(torch.ones(1, 1), use_b=dist.get_rank() == 0).sum().backward()
 
 
-def collective(rank, group, *both, root=None):
-    """Call what stands in `both` for this rank: a name, a tensor, an operation."""
-    kind, tensor, *operation = both[rank]
-    if kind == "broadcast":
-        dist.broadcast(tensor, rank if root == "own" else 0, group=group)
-    else:
-        dist.all_reduce(tensor, *operation, group=group)
-    return tensor
-
-
-# what rank 0 and rank 1 do in one moment
-SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+# what rank 0 and rank 1 do in one moment: a call, a tensor, and a root or an operation
 MISTAKES = {
-    "2 numbers, 3 numbers": lambda *at: collective(
-        *at, ("all-reduce", torch.ones(2)), ("all-reduce", torch.ones(3))
+    "2 numbers, 3 numbers": (
+        (dist.all_reduce, torch.ones(2)),
+        (dist.all_reduce, torch.ones(3)),
     ),
-    "float32, int64": lambda *at: collective(
-        *at,
-        ("all-reduce", torch.ones(2)),
-        ("all-reduce", torch.ones(2).long()),
+    "float32, int64": (
+        (dist.all_reduce, torch.ones(2)),
+        (dist.all_reduce, torch.ones(2).long()),
     ),
-    "broadcast, all-reduce": lambda *at: collective(
-        *at, ("broadcast", torch.ones(2)), ("all-reduce", torch.ones(2))
+    "broadcast, all-reduce": (
+        (dist.broadcast, torch.ones(2), 0),
+        (dist.all_reduce, torch.ones(2)),
     ),
-    "broadcast from 0, from 1": lambda *at: collective(
-        *at, *[("broadcast", torch.ones(2))] * 2, root="own"
+    "broadcast from 0, from 1": (
+        (dist.broadcast, torch.ones(2), 0),
+        (dist.broadcast, torch.ones(2), 1),
     ),
-    "sum of 1, maximum of 50": lambda *at: collective(
-        *at,
-        ("all-reduce", torch.tensor(1.0), SUM),
-        ("all-reduce", torch.tensor(50.0), MAX),
+    "sum of 1, maximum of 50": (
+        (dist.all_reduce, torch.tensor(1.0), dist.ReduceOp.SUM),
+        (dist.all_reduce, torch.tensor(50.0), dist.ReduceOp.MAX),
     ),
-    "1 of step 1, 50 of step 2": lambda *at: collective(
-        *at,
-        ("all-reduce", torch.tensor(1.0)),
-        ("all-reduce", torch.tensor(50.0)),
+    "1 of step 1, 50 of step 2": (
+        (dist.all_reduce, torch.tensor(1.0)),
+        (dist.all_reduce, torch.tensor(50.0)),
     ),
 }
 
@@ -239,8 +228,10 @@ def make(mistake, detail):
     if detail:
         dist.set_debug_level(dist.DebugLevel.DETAIL)
     group = dist.new_group(timeout=timedelta(seconds=1))
+    call, tensor, *more = MISTAKES[mistake][dist.get_rank()]
+    result = tensor.clone()
     try:
-        result = MISTAKES[mistake](dist.get_rank(), group)
+        call(result, *more, group=group)
     except RuntimeError as error:
         text = str(error)
         if found := re.search(

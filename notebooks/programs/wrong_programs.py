@@ -21,6 +21,9 @@ A gradient is a sum over images. So each program is a list of numbers, too: what
 each image's gradient is multiplied by. One process that multiplies the losses
 by these numbers takes the step that rank 0 of three takes. The stored runs were
 made in this way: on one core, in about five minutes.
+
+Ranks import this file anew each time they start, so what draws and audits is imported
+where it is used.
 """
 
 import argparse
@@ -33,8 +36,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from course.lab.figures import plot
-from manual_dp.audit import audit_script
 from manual_dp.files import write_json
 from programs.segmentation import UNet, blobs, iou, overlap, pixel_loss
 
@@ -139,6 +140,8 @@ def draw_two(runs):
     """Draw the scores of two runs after each epoch; print the last ones."""
     import matplotlib.pyplot as plt
 
+    from course.lab.figures import plot
+
     ax = plot.axes("epoch", "score on new images", height=2.6)
     for name, scores, style in zip("AB", runs, "-:"):
         print(f"{scores[-1]:.2f} at the end: program {name}")
@@ -167,6 +170,8 @@ def draw_ends(ends):
     ends: {(program, rate): the scores of its seeds}.
     """
     import matplotlib.pyplot as plt
+
+    from course.lab.figures import plot
 
     names = list(dict.fromkeys(program for program, _ in ends))
     panels = plot.axes(width=7.2, height=3.2, panels=len(RATES))
@@ -206,6 +211,8 @@ def lower(scores, others):
 
 def audited(script):
     """Return the audit's report of a script's text on three ranks."""
+    from manual_dp.audit import audit_script
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "train.py")
         path.write_text(script)

@@ -33,8 +33,20 @@ def test_a_backward_of_two_layers_takes_its_ticks(
     assert sum(event.what == "start" for event in events) == 2 // in_bucket
 
 
-def test_the_panel_shows_each_layer_each_wait_and_each_message(monkeypatch):
+@pytest.fixture
+def panel(monkeypatch):
+    """Return a function that draws events, and returns the first panel."""
+
+    def draw(events, start=0):
+        on_the_wire.draw({"one": events, "again": events}, start)
+        return plt.gcf().axes[0]
+
     monkeypatch.setattr(plt, "show", lambda: None)
+    yield draw
+    plt.close("all")
+
+
+def test_the_panel_shows_each_layer_each_wait_and_each_message(panel):
     events = [
         Event(1, "ready", "module.layer 2.weight", 0),
         Event(1, "start", "", 0),
@@ -44,39 +56,29 @@ def test_the_panel_shows_each_layer_each_wait_and_each_message(monkeypatch):
         Event(5, "arrive", "", 1),
         Event(5, "end", "", None),
     ]
-    on_the_wire.draw({"one": events, "again": events}, start=1)
-    try:
-        ax = plt.gcf().axes[0]
-        bars = sorted(
-            (round(bar.get_y() + 0.36), bar.get_x(), bar.get_width())
-            for bar in ax.patches
-        )
-        computes, waits = [(0, 0, 1), (0, 1, 1), (0, 2, 3)], [(1, 2, 1)]
-        assert bars == [*computes, *waits, (2, 1, 1), (2, 2, 1), (2, 3, 1), (2, 4, 1)]
-        assert ax.get_title(loc="left") == "one: 5 ticks"
-    finally:
-        plt.close("all")
+    ax = panel(events, start=1)
+    bars = sorted(
+        (round(bar.get_y() + 0.36), bar.get_x(), bar.get_width()) for bar in ax.patches
+    )
+    computes, waits = [(0, 0, 1), (0, 1, 1), (0, 2, 3)], [(1, 2, 1)]
+    assert bars == [*computes, *waits, (2, 1, 1), (2, 2, 1), (2, 3, 1), (2, 4, 1)]
+    assert ax.get_title(loc="left") == "one: 5 ticks"
 
 
-def test_a_picture_in_which_no_message_waits_has_no_row_for_it(monkeypatch):
-    monkeypatch.setattr(plt, "show", lambda: None)
+def test_a_picture_in_which_no_message_waits_has_no_row_for_it(panel):
     events = [
         Event(1, "ready", "module.layer 1.weight", 0),
         Event(1, "start", "", 0),
         Event(2, "arrive", "", 0),
         Event(2, "end", "", None),
     ]
-    on_the_wire.draw({"one": events, "again": events})
-    try:
-        ax = plt.gcf().axes[0]
-        assert [tick.get_text() for tick in ax.get_yticklabels()] == [
-            "computes layer",
-            "on the wire",
-        ]
-        rows = sorted(round(bar.get_y() + 0.36) for bar in ax.patches)
-        assert rows == [0, 0, 1]
-    finally:
-        plt.close("all")
+    ax = panel(events)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == [
+        "computes layer",
+        "on the wire",
+    ]
+    rows = sorted(round(bar.get_y() + 0.36) for bar in ax.patches)
+    assert rows == [0, 0, 1]
 
 
 @pytest.mark.parametrize("wrap, same", [(DDP, True), (nn.Sequential, False)])

@@ -23,9 +23,9 @@ from tests.support.lessons import (
     no_line_of_code_or_output_is_wider_than_78,
     source,
     tags,
+    text_is_at_most_120_words_a_cell,
     texts,
     tokens,
-    words,
 )
 
 [PAGE] = [json.loads((FOLDER / f"{name}.ipynb").read_text()) for name in PAGES]
@@ -115,14 +115,6 @@ def programs_are_short_and_folded(nb):
     ]
 
 
-def text_is_at_most_120_words_a_row(nb):
-    return [
-        f"{cell['id']}: {words(source(cell))}"
-        for cell in markdown_cells(nb)
-        if words(source(cell)) > 120
-    ]
-
-
 def tables_and_links_lead_to_rows(nb):
     text = "\n".join(map(source, markdown_cells(nb)))
     names = re.findall(r'<a id="([\w-]+)"></a>', text)
@@ -144,7 +136,7 @@ RULES = [
     each_test_tells_the_wrong_program_from_the_cured_one,
     what_a_row_advises_stands_in_its_program,
     programs_are_short_and_folded,
-    text_is_at_most_120_words_a_row,
+    text_is_at_most_120_words_a_cell,
     tables_and_links_lead_to_rows,
 ]
 

@@ -353,6 +353,14 @@ def cells_keep_only_their_tags(nb):
     ]
 
 
+def text_is_at_most_120_words_a_cell(nb):
+    return [
+        f"{cell['id']}: {words(source(cell))}"
+        for cell in markdown_cells(nb)
+        if words(source(cell)) > 120
+    ]
+
+
 def no_line_of_code_or_output_is_wider_than_78(nb):
     # the book's column holds 80; what is wider is cut off on the right
     printed = [
