@@ -2,6 +2,7 @@
 
 dataparallel    the bars of a step of DataParallel, with or without NCCL
 ring            the bars of a step that keeps its weights, with a ring all-reduce
+ratio           how many times the ring's step takes DataParallel, with NCCL
 draw            such steps on one axis of time
 sending         how long a step sends, on 2 to 8 devices
 replicas        torch's own replicas of a module, made on a CPU
@@ -67,6 +68,11 @@ def _compute(n, start, forward):
 def end(bars):
     """Return when the last bar ends."""
     return max(bar.start + bar.length for bar in bars)
+
+
+def ratio(n, forward):
+    """Return how many times the ring's step a step of DataParallel takes, with NCCL."""
+    return end(dataparallel(n, forward, nccl=True)) / end(ring(n, forward))
 
 
 def draw(steps):

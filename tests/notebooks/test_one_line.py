@@ -25,6 +25,12 @@ def test_a_step_ends_when_all_that_it_computes_and_sends_is_over(n, forward):
         assert one_line.end(bars) == pytest.approx(3 * forward + ticks)
 
 
+def test_with_two_devices_the_ring_saves_most():
+    # sending takes 2 ticks against 1, and 2 against 1.75
+    assert one_line.ratio(2, 1.0) == pytest.approx(5 / 4)
+    assert one_line.ratio(8, 1.0) == pytest.approx(5 / 4.75)
+
+
 def test_bars_of_a_device_do_not_overlap():
     for nccl in True, False:
         bars = one_line.dataparallel(4, 1.0, nccl)
