@@ -37,7 +37,9 @@ def watch(model, *others, steps=3, timeout=30):
     """Listen to the next `steps` updates of a script; return a `Watch`.
 
     model, others: models that are trained, and their optimizers; what else is trained
-    is found. timeout: seconds that rank 0 waits for others at the end.
+    is found. timeout: seconds that rank 0 waits for others at the end. Where a process
+    ends without atexit, as the ranks of run_ranks do, write `with watch(...):` around
+    the steps: else a rank 0 that is ahead of the others at its end reports nothing.
     Raises RuntimeError without a process group, TypeError if there is no module.
     """
     if not any(isinstance(one, nn.Module) for one in (model, *others)):
