@@ -28,9 +28,23 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 def test_a_backward_of_two_layers_takes_its_ticks(
     overlap, message, start, in_bucket, wanted
 ):
-    events = on_the_wire.record(overlap, 2, 2, message, start, in_bucket)
+    [events] = on_the_wire.record((overlap, 2, 2, message, start, in_bucket))
     assert events[-1].time == wanted
     assert sum(event.what == "start" for event in events) == 2 // in_bucket
+
+
+def test_jobs_that_run_in_one_start_have_each_its_own_ticks():
+    found = on_the_wire.record((False, 2, 2, 1), (True, 2, 2, 3), (True, 2, 2, 1))
+    assert [events[-1].time for events in found] == [6, 8, 5]
+
+
+def test_a_run_that_is_late_is_run_again_until_two_agree(monkeypatch):
+    late, good = [Event(0.07, "end", "", None)], [Event(0.101, "end", "", None)]
+    runs = [[late], [good], [good]]
+    monkeypatch.setattr(on_the_wire, "run_ranks", lambda *_: [runs.pop(0)])
+    monkeypatch.setattr(on_the_wire.os, "getloadavg", lambda: (0, 0, 0))
+    [events] = on_the_wire.record((True, 2, 2, 1))
+    assert events[0].time == 1 and not runs
 
 
 @pytest.fixture
