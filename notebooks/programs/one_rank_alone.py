@@ -223,28 +223,45 @@ MISTAKES = {
 }
 
 
-def make(mistake, detail):
-    """Make a mistake in a group that gives up after a second; say what happened."""
+def make(names, detail):
+    """Make mistakes, each in a group that gives up after a second; return their ends."""
     if detail:
         dist.set_debug_level(dist.DebugLevel.DETAIL)
-    group = dist.new_group(timeout=timedelta(seconds=1))
-    call, tensor, *more = MISTAKES[mistake][dist.get_rank()]
-    result = tensor.clone()
-    try:
-        call(result, *more, group=group)
-    except RuntimeError as error:
-        text = str(error)
-        if found := re.search(
-            r"differ in the following aspects: *(.*)", text
-        ):
-            differ = found[1].strip()
-            return re.sub(
-                r".*: (\w+)vs (\w+)", r"error: \1 vs \2", differ
-            ).lower()
-        # if a rank has given up, the one that still waits for it is told so
-        waits = "imed out" in text or "Connection closed by peer" in text
-        return "waits" if waits else text
-    return "no error" + (f": {result:g}" if result.ndim == 0 else "")
+    ends = []
+    for name in names:
+        dist.barrier()  # one rank may come out of the last mistake a second later
+        group = dist.new_group(timeout=timedelta(seconds=1))
+        call, tensor, *more = MISTAKES[name][dist.get_rank()]
+        result = tensor.clone()
+        try:
+            call(result, *more, group=group)
+        except RuntimeError as error:
+            ends.append(ended(str(error)))
+        else:
+            ends.append(
+                "no error" + (f": {result:g}" if result.ndim == 0 else "")
+            )
+    return ends
+
+
+def ended(text):
+    """Say in a few words what an error's text says."""
+    if found := re.search(r"differ in the following aspects: *(.*)", text):
+        differ = found[1].strip()
+        return re.sub(
+            r".*: (\w+)vs (\w+)", r"error: \1 vs \2", differ
+        ).lower()
+    # if a rank has given up, the one that still waits for it is told so
+    waits = "imed out" in text or "Connection closed by peer" in text
+    return "waits" if waits else text
+
+
+def ends_of(names, detail):
+    """Return how each of these mistakes ended on the two ranks: {name: ends}."""
+    results, error = run(make, 2, names, detail)[1:]
+    if error:
+        return dict.fromkeys(names, ("a rank is killed",))
+    return dict(zip(names, zip(*results)))
 
 
 def mistakes():
@@ -256,24 +273,21 @@ def mistakes():
         name = re.search(r"did not receive grad for rank \d: (\S+)", text)[1]
         line += f"{'error: ' + ('b.weight' if name == 'b.weight' else f'parameter {name}'):20}"
     print(line.rstrip())
-    for mistake in MISTAKES:
-        line = f"{mistake:27}"
-        for detail in (False, True):
-            _, results, error = run(make, 2, mistake, detail)
-            ends = ["a rank is killed"] if error else results
+    kills = "float32, int64"  # without DETAIL, no other mistake can follow it
+    others = [name for name in MISTAKES if name != kills]
+    found = [
+        ends_of(others, False) | ends_of([kills], False),
+        ends_of(list(MISTAKES), True),
+    ]
+    for name in MISTAKES:
+        line = f"{name:27}"
+        for ends in found:
             # one rank may wait, or be told more than the other
-            line += f"{max(ends, key=lambda end: (end != 'no error', len(end))):20}"
+            line += f"{max(ends[name], key=lambda end: (end != 'no error', len(end))):20}"
         print(line.rstrip())
 
 
 # cures
-
-
-def any_true(flag):
-    """Return on every rank whether `flag` is true on at least one."""
-    votes = torch.tensor([float(flag)])
-    dist.all_reduce(votes, op=dist.ReduceOp.MAX)
-    return votes.item() > 0
 
 
 def mended(cure, steps=10):
@@ -292,8 +306,11 @@ def mended(cure, steps=10):
             loss = (answer - rank).square().mean()
             if mine and cure in ("vote", "look at p.grad"):
                 loss = loss * float("nan")
-            if cure == "vote" and any_true(loss.isnan()):
-                continue
+            if cure == "vote":
+                votes = loss.isnan().float()
+                dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+                if votes > 0:
+                    continue
             optimizer.zero_grad()
             loss.backward()
             if cure == "look at p.grad" and net.a.weight.grad.isnan().any():
