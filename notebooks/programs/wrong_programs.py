@@ -11,7 +11,7 @@
     draw_ends       the ends of all runs as dots
     say             what ranks used, as rows of numbers
     lower           how often a run of one list ends lower than one of another
-    audited         what the audit says of a script on three ranks
+    watched         the report of a training function on three ranks
 
 In notebooks/:
 
@@ -22,13 +22,13 @@ each image's gradient is multiplied by. One process that multiplies the losses
 by these numbers takes the step that rank 0 of three takes. The stored runs were
 made in this way: on one core, in about five minutes.
 
-Ranks import this file anew each time they start, so what draws and audits is imported
-where it is used.
+Ranks import this file anew each time they start, so what draws is imported where it is
+used.
 """
 
 import argparse
 import json
-import tempfile
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ import torch.distributed as dist
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from manual_dp.files import write_json
+from manual_dp.ranks import run_ranks
 from programs.segmentation import UNet, blobs, iou, overlap, pixel_loss
 
 MINIBATCH = 10
@@ -209,14 +210,16 @@ def lower(scores, others):
     return sum(pairs) / len(pairs)
 
 
-def audited(script):
-    """Return the audit's report of a script's text on three ranks."""
-    from manual_dp.audit import audit_script
+def watched(train, *args):
+    """Run train(*args), which returns its watch, on three ranks; return the report."""
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "train.py")
-        path.write_text(script)
-        return audit_script([str(path)], world_size=3)
+    def quietly():
+        with redirect_stdout(None):  # rank 0 prints the report as well
+            heard = train(*args)
+            heard.finish()  # as the end of a script does
+        return heard.report
+
+    return run_ranks(quietly, 3)[0]
 
 
 def main(out):

@@ -3,14 +3,19 @@
 from functools import partial
 
 import torch
+import torch.distributed as dist
 from programs.wrong_programs import (
     shares,
     small_blobs,
     small_unet,
     step,
     step_by_shares,
+    watched,
 )
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
+from manual_dp.audit import watch
 from manual_dp.ranks import run_ranks
 
 
@@ -32,3 +37,21 @@ def test_shares_make_the_step_that_rank_0_of_three_makes():
         assert (after - alone).abs().max() < 1e-12, program
         right = alone if program == "right" else right
         assert ((after - right).abs().max() > 1e-5) == (program != "right")
+
+
+def test_a_watched_function_runs_quietly_and_its_report_comes_back(capfd):
+    def train(by):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Linear(2, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        heard = watch(model, optimizer)
+        for _ in range(3):
+            optimizer.zero_grad()
+            X = torch.rand(3, 2)[by * dist.get_rank()].unsqueeze(0)
+            model(X).sum().backward()
+            optimizer.step()
+        return heard
+
+    assert [found.code for found in watched(train, 0).findings] == ["rows-same"]
+    assert watched(train, 1).findings == []
+    assert capfd.readouterr().out == ""
