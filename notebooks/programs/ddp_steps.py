@@ -12,6 +12,7 @@ start      run a program as torchrun does, in ranks that have torch loaded alrea
 
 import difflib
 import io
+import os
 import re
 import runpy
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import torch
 import torch.distributed as dist
 
 from course.lab.notebook import Source
@@ -50,23 +52,27 @@ def changes(before, after):
     )
 
 
-def start(name, ranks, evaluate=None):
-    """Run the program on so many ranks; return what they print, rank by rank.
+def start(name, ranks, *options, evaluate=None):
+    """Run the program on so many ranks, on CPUs; return their lines, rank by rank.
 
+    options: what stands behind the program's name in a terminal.
     evaluate: takes the place of the function that it imports from train_ddp.
     """
-    printed = run_ranks(_run, ranks, name, evaluate, timeout=200)
+    printed = run_ranks(_run, ranks, name, options, evaluate, timeout=200)
     return [line for lines in printed for line in lines]
 
 
-def _run(name, evaluate):
+def _run(name, options, evaluate):
     sys.path.insert(0, str(PROGRAMS))  # as Python does for a program
+    sys.argv = [f"{name}.py", *map(str, options)]
+    os.environ["LOCAL_WORLD_SIZE"] = os.environ["WORLD_SIZE"]
     if evaluate:
         sys.modules["train_ddp"] = SimpleNamespace(evaluate=evaluate)
     with (
-        # these ranks have met, and run_ranks parts them
+        # these ranks have met, over gloo, and run_ranks parts them
         patch.object(dist, "init_process_group"),
         patch.object(dist, "destroy_process_group"),
+        patch.object(torch.cuda, "device_count", return_value=0),
         redirect_stdout(io.StringIO()) as out,
     ):
         runpy.run_path(str(PROGRAMS / f"{name}.py"), run_name="__main__")

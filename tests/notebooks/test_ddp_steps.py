@@ -37,8 +37,21 @@ def test_a_learners_evaluate_is_called_with_the_rows_of_its_rank():
     def evaluate(model, X, y):
         return torch.tensor(len(X) / 357)
 
-    lines = ddp_steps.start("ddp_log", 2, evaluate)
+    lines = ddp_steps.start("ddp_log", 2, evaluate=evaluate)
     assert counts(lines) == ["right 179 of 357"] * 2
+
+
+def test_the_whole_program_gets_its_options_stops_and_goes_on(tmp_path):
+    def run(ranks, epochs, name):
+        options = "--float64", "--epochs", epochs, "--checkpoint", tmp_path / name
+        return ddp_steps.start("train_ddp", ranks, *options)
+
+    whole = run(1, 3, "one.pt")
+    assert len(whole) == 3
+    assert run(2, 1, "two.pt") == whole[:1]
+    assert run(2, 3, "two.pt") == whole[1:]
+    losses = [line.partition(", ")[0] for line in whole]
+    assert losses[:2] == [line.partition(", ")[0] for line in printed("ddp_log", 1)]
 
 
 def test_what_is_shown_is_the_program_without_words_for_ruff():
