@@ -8,8 +8,13 @@ draw_apart     how far runs are apart, above the loss
 mean_of_means  how wrong a step is if each rank takes a mean
 step_of_means  take that wrong step on every replica
 
-python programs/two_runs.py     what the lesson says of ten seeds, in some minutes
+python programs/two_runs.py                  all that the lesson says of ten starts;
+                                             it takes seven minutes
+python programs/two_runs.py limits uneven    these parts of it: limits, uneven, parting
+                                             or growth
 """
+
+import sys
 
 import torch
 
@@ -30,7 +35,7 @@ from manual_dp import (
     try_devices,
 )
 
-STEPS = 100
+STEPS = 80  # of the runs on the page; ten starts are run for longer
 
 
 def start(seed=0, dtype=torch.float64):
@@ -121,12 +126,20 @@ def draw_apart(found):
     plt.show()
 
 
-def parting(lr, dtype, world_size=4, seeds=range(10), steps=STEPS, seen=0.05):
+def parting(
+    lr=0.1,
+    dtype=torch.float32,
+    world_size=4,
+    seeds=range(10),
+    steps=100,
+    seen=0.05,
+):
     """Print how far losses part from those of one device, and when one sees it."""
     print(
         f"rate {lr}, {dtype}: losses differ from those of one device by at most "
         f"this (and by {seen} or more from this step on)"
     )
+    found = {}
     for seed in seeds:
         X, y, params = start(seed, dtype)
         right, wrong = {"step": train_batch}, {"step": step_of_means}
@@ -134,19 +147,26 @@ def parting(lr, dtype, world_size=4, seeds=range(10), steps=STEPS, seen=0.05):
             f"{world_size} devices": ((X, y, params, world_size), right),
             "one, nudged": ((X, y, nudge(params), 1), right),
             "one, rows reversed": ((X.flip(0), y.flip(0), params, 1), right),
-            "mean of means": ((X, y, params, world_size), wrong),
+            "mean, by ranks": ((X, y, params, world_size), wrong),
         }
         alone, _ = run(X, y, params, 1, lr, steps)
         line = f"  seed {seed}"
         for name, (other, how) in others.items():
             losses, _ = run(*other, lr, steps, **how)
             far = [abs(a - b) for a, b in zip(alone, losses)]
-            first = next((i for i, d in enumerate(far, 1) if d >= seen), "-")
-            line += f"  {name}: {max(far):.1e} ({first})"
+            first = next((i for i, d in enumerate(far, 1) if d >= seen), None)
+            line += f"  {name}: {max(far):.1e} ({first or '-'})"
+            found.setdefault(name, []).append((max(far), first))
         print(line, flush=True)
+    for name, pairs in found.items():
+        far, first = zip(*pairs)
+        line = f"  all: {name}: {min(far):.1e} to {max(far):.1e}"
+        if None not in first:
+            line += f", from step {min(first)} to {max(first)} on"
+        print(line)
 
 
-def growth(lr, world_size=4, steps=STEPS, seeds=range(10)):
+def growth(lr=0.1, world_size=4, steps=150, seeds=range(10)):
     """Print by what factor a step multiplies a difference while training is rough."""
     print(
         f"rate {lr}, float64, {world_size} devices; factors from step 5 to 100"
@@ -227,15 +247,18 @@ def uneven(seeds=range(10)):
         )
 
 
-def main():
-    """Print all of it."""
-    limits()
-    uneven()
-    for lr in 0.02, 0.1:
-        parting(lr, torch.float32)
-    growth(0.1, steps=150)
+def main(parts):
+    """Print these parts, or all."""
+    known = {
+        "limits": limits,
+        "uneven": uneven,
+        "parting": lambda: [parting(lr) for lr in (0.02, 0.1)],
+        "growth": growth,
+    }
+    for part in parts or known:
+        known[part]()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    main(sys.argv[1:])

@@ -63,5 +63,23 @@ def test_what_the_lesson_says_of_ten_starts_is_printed(capsys):
     two_runs.uneven(seeds=[0])
     out = capsys.readouterr().out
     assert out.count("seed 0") == 2
-    assert "mean of means: " in out and "(-)" in out
+    assert "mean, by ranks: " in out and "(-)" in out
+    assert "  all: 4 devices: " in out
     assert "mean of means, 3, 3, 3, 1 rows: 66%" in out
+
+
+def test_the_parts_that_are_named_are_printed(capsys, monkeypatch):
+    for part in "limits", "uneven", "growth":
+        monkeypatch.setattr(two_runs, part, lambda part=part: print(part))
+    monkeypatch.setattr(two_runs, "parting", lambda lr: print("parting", lr))
+    two_runs.main(["uneven"])
+    assert capsys.readouterr().out == "uneven\n"
+    two_runs.main([])
+    out = capsys.readouterr().out.splitlines()
+    assert out == ["limits", "uneven", "parting 0.02", "parting 0.1", "growth"]
+
+
+def test_a_program_that_parts_everywhere_is_told_from_which_step(capsys):
+    two_runs.parting(1.0, torch.float32, seeds=[0], steps=4)
+    wrong = capsys.readouterr().out.splitlines()[-1]
+    assert "mean, by ranks: " in wrong and wrong.endswith(" on")
