@@ -9,63 +9,138 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.school.checks import about, close, exercise, numbers, so_many
+from course.school.checks import (
+    about,
+    close,
+    exercise,
+    numbers,
+    remember,
+    so_many,
+)
 from course.school.draws import rand
 from course.school.ranks import WAITED, attempt, failed, noting
 
 LONGER = 20  # their first optimizer imports torch's compiler
 
 
-@exercise("memory/count")
-def count(random, count):
-    """Hand it tensors that share memory, lie in lists, and go; compare the bytes."""
-    n, m, few = (random.randint(*ends) for ends in ((200, 300), (20, 40), (5, 15)))
-    alive, a, b = WeakSet(), torch.zeros(n), torch.zeros(m, dtype=torch.float64)
-    part, whole, both = a[:few], 4 * n, 4 * n + 8 * m
-    say = about(f"a has {n} numbers of 4 bytes, part = a[:{few}], b {m} of 8 bytes")
+@exercise("memory/recompute")
+def recompute(random, recompute):
+    """Let it train layers that note their runs; compare gradients, then memory."""
+    every, width = random.sample((3, 4), 2), random.randint(3, 5)
+    for turn, size in enumerate(every):
+        n = 4 * size + (0 if turn == 0 else random.randint(1, size - 1))
+        yield from _recomputed(random, recompute, n, size, width, turn == 1)
+
+
+class _Noted(nn.Module):
+    """A layer that notes its runs in a list which it shares with the others.
+
+    A run is (number of the layer, are gradients on?, outputs of layers in memory).
+    """
+
+    def __init__(self, i, weight, runs, outputs):
+        super().__init__()
+        self.i, self.runs, self.outputs = i, runs, outputs
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, X):
+        self.runs.append((self.i, torch.is_grad_enabled(), len(self.outputs)))
+        y = torch.tanh(X @ self.weight)
+        self.outputs.add(y.untyped_storage())
+        return y
+
+
+def _recomputed(random, recompute, n, every, width, before):
+    """Compare what is done for n layers, with a kept input for each `every`."""
+    runs, outputs = [], WeakSet()
+    layers = nn.Sequential(
+        *[_Noted(i, rand(random, width, width), runs, outputs) for i in range(n)]
+    )
+    X = rand(random, 2 * width, width)
+    y = torch.tensor([random.randrange(width) for _ in X])
+    weights = list(layers.parameters())
+    loss = nn.functional.cross_entropy(layers(X), y)
+    own = torch.autograd.grad(loss, weights)
+    del loss
+    runs.clear()
+    old = [torch.ones_like(p) if before else torch.zeros_like(p) for p in weights]
+    for p, grad in zip(weights, old):
+        p.grad = grad.clone() if before else None
+    say = about(f"{n} layers, every {every}" + ", and ones in each p.grad" * before)
+    same, segments = remember(X=X, y=y), -(-n // every)
+    wanted = [grad + was for grad, was in zip(own, old)]
     try:
-        got = [  # no name holds what is handed over: a and b must be gone after `del`
-            count(alive, values)
-            for values in (
-                ((a, few, None), {}, a),
-                ((a, slice(few)), {}, part),
-                (([part, [part]], "sum"), {"out": (b,)}, (None, 2.0)),
-                ((b,), None, b),
-            )
-        ]
+        recompute(layers, X, y, every)
     except RuntimeError as error:
-        if "ambiguous" not in str(error):
+        hints = {
+            "a segment's output is no single number: give backward() the gradient "
+            "of this output, the .grad of the input of the segment behind it, "
+            "which must ask for one, with requires_grad_()": "implicitly" in str(error),
+            "nothing here asks for a gradient: call requires_grad_() on the input, and "
+            "run what is to get gradients outside of no_grad()": "does not require grad"
+            in str(error),
+        }
+        if not any(hints.values()):
             raise
         yield say(
-            "bytes",
-            f"RuntimeError: {error}",
-            [whole, whole, both, both],
-            {
-                "a WeakSet asks whether two members are equal, and tensors answer "
-                "number by number: add storages": True
-            },
+            "the gradients of the weights", f"RuntimeError: {error}", wanted, hints
         )
         return
-    del a, b
-    got += [count(alive, ((part, 3), {}, part)), count(WeakSet(), (part[:2],))]
-    first, view, lists, alone, gone, _ = (size or 0 for size in got)
+    got = [p.grad for p in weights]
+    last = every * (segments - 1)  # where the last segment begins
     yield say(
-        "bytes after a, part, b in a list, b; part, with a and b deleted; then "
-        "part[:2], and a new `alive`",
+        "the gradients of the weights",
         got,
-        [whole, whole, both, both, whole, whole],
+        wanted,
         {
-            "return the bytes": got == [None] * 6,
-            "these are numbers of storages: sum up their nbytes()": [1, 1, 2, 2, 1, 1],
-            "b's numbers have 8 bytes each: ask each storage for its nbytes()": lists
-            == whole + 4 * m,
-            "a view has no memory of its own: add its storage, and that storage's "
-            "nbytes()": view != whole,
-            "what is inside of lists or dicts was not found: tree_leaves": lists < both,
-            "this is what the last operation touched: `alive` has what came before, "
-            "too": alone == 8 * m,
-            "nobody holds b any more: keep tensors and storages in `alive` alone": gone
-            > whole,
+            "no weight has a gradient: run each segment again, with gradients, and "
+            "call backward": [None] * n,
+            "the last layers never ran: the last segment may be shorter": n - 1
+            not in [i for i, *_ in runs],
+            "backward() adds to what is in p.grad: this took the place of it": before
+            and close(numbers(got), numbers(list(own))),
+            "the last segment is right, those before it are not: from the last to "
+            "the first, each begins with the .grad of the input of the segment behind "
+            "it": close(numbers(got[last:]), numbers(wanted[last:])),
+            "begin with the last segment, whose output goes into cross_entropy": True,
+        },
+    )
+    yield from same(say)
+    yield _run_again(say, runs, n)
+    yield _kept(say, runs, n, segments, every)
+
+
+def _run_again(say, runs, n):
+    """Compare how often each layer ran: twice, or once if it was among the last."""
+    often = [sum(i == layer for i, *_ in runs) for layer in range(n)]
+    return say(
+        "how often each layer ran, if more than twice",
+        [max(2, times) for times in often],
+        [2] * n,
+        {
+            "twice is enough: keep the input of each segment, and begin there, not "
+            "at X": True
+        },
+    )
+
+
+def _kept(say, runs, n, segments, every):
+    """Compare how many outputs of layers were in memory at the fullest moment."""
+    most = (
+        segments + every + 1
+    )  # inputs, a segment's insides, and two that stay a while
+    alive = max(count for *_, count in runs)
+    first = next((count for _, on, count in runs if on), 0)
+    return say(
+        f"outputs of layers in memory at one time, if more than {most}",
+        max(alive, most),
+        most,
+        {
+            "gradients were on in the first forward, so that torch kept what is inside "
+            "of all layers: with torch.no_grad()": runs[0][1],
+            "keep the input of each segment, not of each layer": first > segments + 1,
+            "all segments ran again before the first backward: call backward for one, "
+            "then run the one before it": True,
         },
     )
 

@@ -3,23 +3,77 @@
 from tests.course.school.right import changed
 
 RIGHT = {
-    "memory/count": {
-        "lists and dicts by hand": """
-def count(alive, values):
-    if isinstance(values, torch.Tensor):
-        alive.add(values.untyped_storage())
-    elif isinstance(values, dict):
-        count(alive, list(values.values()))
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            count(alive, value)
-    return sum(map(torch.UntypedStorage.nbytes, alive))
+    "memory/recompute": {
+        "torch's own checkpoint": """
+from torch.utils.checkpoint import checkpoint
+def recompute(layers, X, y, every):
+    for i in range(0, len(layers), every):
+        X = checkpoint(layers[i : i + every], X, use_reentrant=False)
+    F.cross_entropy(X, y).backward()
 """,
-        "a set, then added": changed(
-            "memory/count",
-            NOTE="pass",
-            BEFORE="alive |= {x.untyped_storage() for x in "
-            "tree_leaves(values) if torch.is_tensor(x)}",
+        "the last segment runs once, with the loss": """
+def recompute(layers, X, y, every):
+    segments = [layers[i : i + every] for i in range(0, len(layers), every)]
+    inputs = [X.clone()]
+    for segment in segments[:-1]:
+        with torch.no_grad():
+            inputs += [segment(inputs[-1])]
+    grad = None
+    while segments:
+        x = inputs.pop().requires_grad_(True)
+        out = segments.pop()(x)
+        if grad is None:
+            F.cross_entropy(out, y).backward()
+        else:
+            torch.autograd.backward([out], [grad])
+        grad = x.grad
+    return grad
+""",
+        "a segment within a segment": """
+def recompute(layers, X, y, every):
+    def through(X, i):
+        with torch.no_grad():
+            out = layers[i : i + every](X)
+        if i + every < len(layers):
+            grad = through(out, i + every)
+        else:
+            out.requires_grad_()
+            F.cross_entropy(out, y).backward()
+            grad = out.grad
+        X = X.detach().clone().requires_grad_()
+        layers[i : i + every](X).backward(grad)
+        return X.grad
+    through(X, 0)
+""",
+        "a Function of autograd": """
+class Again(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, segment, X):
+        ctx.segment = segment
+        ctx.save_for_backward(X)
+        return segment(X)
+    @staticmethod
+    def backward(ctx, grad):
+        X = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            out = ctx.segment(X)
+        out.backward(grad)
+        return None, X.grad
+def recompute(layers, X, y, every):
+    X = X.detach().requires_grad_()
+    for segment in [layers[i : i + every] for i in range(0, len(layers), every)]:
+        X = Again.apply(segment, X)
+    loss = F.cross_entropy(X, y)
+    loss.backward()
+    return loss.item()
+""",
+        "autograd.grad, added by hand": changed(
+            "memory/recompute",
+            BACKWARD="ps = list(layers[i : i + every].parameters()); "
+            "*gs, g = torch.autograd.grad(layers[i : i + every](x), ps + [x], grad)\n"
+            "        for p, new in zip(ps, gs): "
+            "p.grad = new if p.grad is None else p.grad + new\n"
+            "        x.grad = g",
         ),
     },
     "keep_only_a_part/hooks": {

@@ -5,36 +5,65 @@ mistake in place of some; its key is how the message to the learner begins.
 """
 
 WRONG = {
-    "memory/count": (
+    "memory/recompute": (
         """
-from torch.utils._pytree import tree_leaves
-kept = []
-def count(alive, values):
+def recompute(layers, X, y, every):
+    starts = <<STARTS: range(0, len(layers), every)>>
+    inputs, more = [], []
+    with <<OFF: torch.no_grad()>>:
+        for i in starts:
+            <<KEEP: inputs.append(X)>>
+            <<FORWARD: X = layers[i : i + every](X)>>
+    X = <<LAST: X.detach().requires_grad_()>>
+    F.cross_entropy(X, y).backward()
+    grad = X.grad
     <<BEFORE: pass>>
-    for x in <<LEAVES: tree_leaves(values)>>:
-        if isinstance(x, torch.Tensor):
-            <<NOTE: alive.add(x.untyped_storage())>>
-    return <<RESULT: sum(storage.nbytes() for storage in alive)>>
+    for i in <<ORDER: reversed(starts)>>:
+        x = <<INPUT: inputs.pop().detach().requires_grad_()>>
+        <<BACKWARD: layers[i : i + every](x).backward(grad)>>
+        grad = x.grad
 """,
         {
-            "return the bytes": {"RESULT": "None"},
-            "these are numbers of storages": {"RESULT": "len(alive)"},
-            "b's numbers have 8 bytes": {
-                # b is the smaller one: as if it were in float32
-                "RESULT": "sum(n // 2 if n < 400 else n for n in "
-                "[storage.nbytes() for storage in alive])"
+            "a segment's output is no single": {
+                "BACKWARD": "layers[i : i + every](x).backward()"
             },
-            "a WeakSet asks whether": {"NOTE": "alive.add(x)"},
-            "what is inside of lists": {
-                "LEAVES": "sum(map(list, (values[0], values[2:])), [])"
+            "a segment's output is no single number": {
+                "INPUT": "inputs.pop().detach()"
             },
-            "this is what the last": {"BEFORE": "alive.clear()"},
-            "a view has no memory": {
-                "RESULT": "sum({id(x): x.nbytes for x in tree_leaves(values) "
-                "if isinstance(x, torch.Tensor)}.values())"
+            "nothing here asks": {"LAST": "X.detach()"},
+            "no weight has a gradient": {"ORDER": "[]"},
+            "the last layers never ran": {
+                "STARTS": "range(0, len(layers) - every + 1, every)"
             },
-            "nobody holds b": {
-                "NOTE": "alive.add(x.untyped_storage()); kept.append(x)"
+            "backward() adds to what is": {"BEFORE": "layers.zero_grad()"},
+            "the last segment is right": {
+                "BACKWARD": "layers[i : i + every](x).sum()."
+                "backward() if more else layers[i : i + every](x).backward(grad); "
+                "more.append(i)"
+            },
+            "the last segment is right, those": {
+                "BACKWARD": "layers[i : i + every](x).backward(X.grad)"
+            },
+            "begin with the last segment": {
+                "ORDER": "starts",
+                "INPUT": "inputs.pop(0).detach().requires_grad_()",
+            },
+            "requires_grad was switched": {"INPUT": "inputs.pop().requires_grad_()"},
+            "twice is enough": {
+                "KEEP": "inputs = inputs or [X]",
+                "INPUT": "torch.no_grad()(layers[:i])(inputs[0])"
+                ".detach().requires_grad_()",
+            },
+            "gradients were on": {"OFF": "torch.enable_grad()"},
+            "keep the input of each segment": {
+                "FORWARD": "for layer in layers[i : i + every]: "
+                "more.append(X := layer(X))",
+            },
+            "all segments ran again": {
+                "BEFORE": "again = [x.detach().requires_grad_() for x in inputs]; "
+                "more = [layers[i : i + every](x) for i, x in zip(starts, again)]",
+                "INPUT": "again[i // every]",
+                "BACKWARD": "more[i // every].backward(grad)",
             },
         },
     ),
