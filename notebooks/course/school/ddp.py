@@ -294,8 +294,12 @@ def local_sgd(random, local_sgd, *, k, every, steps):
         {
             "this is an average in every step: that is DDP, here a rank takes "
             "steps of its own": after(lambda i: True),
-            "nothing is averaged: replace the weights by their mean when it is "
-            "due": after(never),
+            "no weight has moved: call optimizer.step() for each batch": [start] * k,
+            "nothing is averaged: when it is due, write the mean into each weight, in "
+            "place (`p = ...` only gives a name to another tensor)": after(never),
+            "this averages once: an average is due after every `every` steps": after(
+                lambda i: i == every
+            ),
             "steps are counted from 1: the first average is after step `every`": after(
                 first_of_round
             ),
@@ -307,9 +311,14 @@ def local_sgd(random, local_sgd, *, k, every, steps):
             ),
             "gradients are averaged where weights should be: a rank's weights are "
             "never replaced": slip(of="gradients"),
-            "this is the sum of the ranks' weights: divide it by their number": slip(
-                share=1
+            "this is an average before the optimizer's step: it comes after it": slip(
+                of="weights before"
             ),
+            "all ranks take the weights of one rank: take the mean of all": is_any(
+                *(slip(of=rank) for rank in range(k))
+            ),
+            "this is the sum of the ranks' weights: divide it by their number, in "
+            "place": slip(share=1),
             "the sum of the weights is divided by `every`: divide it by the number of "
             "ranks": slip(share=every),
             "an older gradient is still in .grad: clear it before each "
@@ -334,9 +343,10 @@ def _local(
 ):
     """Return every rank's parameters after local SGD with a mistake.
 
-    When it is due, what there is `of` the ranks is summed, and divided by `share`. In
-    step i old gradients are cleared if clears(i), and a step is taken if steps(i). The
-    weight has a `stale` gradient at first.
+    When it is due, what there is `of` the ranks is summed, and divided by `share`; if
+    `of` is a rank, all take its weights. In step i old gradients are cleared if
+    clears(i), and a step is taken if steps(i). The weight has a `stale` gradient at
+    first.
     """
     kept = [[stale + 0 * p[0], 0 * p[1]] for p in params]
     for i, rows in enumerate(zip(*batches), 1):
@@ -350,6 +360,8 @@ def _local(
         due = i % every == 0
         if due and of == "gradients":
             grads = _shared(grads, share)
+        if due and of == "weights before":
+            params = _shared(params, share)
         if not steps or steps(i):
             params = [
                 [p - lr * grad for p, grad in zip(own, new)]
@@ -357,6 +369,8 @@ def _local(
             ]
         if due and of == "weights":
             params = _shared(params, share)
+        if due and of in range(len(params)):
+            params = [params[of]] * len(params)
     return params
 
 

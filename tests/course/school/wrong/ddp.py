@@ -140,13 +140,23 @@ def local_sgd(model, optimizer, loss, batches, every):
         <<STEP: optimizer.step()>>
         if <<DUE: step % every == 0>>:
             for p in model.parameters():
-                dist.all_reduce(<<WHAT: p.data>>)
+                dist.<<SEND: all_reduce(<<WHAT: p.data>>)>>
                 <<MEAN: p.data /= <<COUNT: dist.get_world_size()>>>>
             <<AFTER: pass>>
 """,
         {
             "this is an average in every step": {"DUE": "True"},
             "nothing is averaged": {"DUE": "step > len(batches)"},
+            "no weight has moved": {"STEP": "pass"},
+            "this averages once": {"DUE": "step == every"},
+            "this is an average before the optimizer": {
+                "STEP": "step % every and optimizer.step()",
+                "AFTER": "optimizer.step()",
+            },
+            "all ranks take the weights of one": {
+                "SEND": "broadcast(p.data, 0)",
+                "MEAN": "pass",
+            },
             "steps are counted from 1": {"FIRST": "0"},
             "an older gradient": {"CLEAR": "pass"},
             "an older gradient is still": {

@@ -1,0 +1,103 @@
+"""programs/how_often.py: one process plays ranks that meet now and then; what is stored."""
+
+import json
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from programs import how_often
+from programs.how_often import batches, digits, network, steps_to, train
+from torch.nn import functional as F
+
+STORED = Path(__file__).parents[2] / "notebooks/results/how-often.json"
+sgd = partial(torch.optim.SGD, lr=0.25)
+
+
+def test_the_images_are_those_of_sklearn_without_their_frame():
+    X, y, X_test, y_test = digits()
+    assert X.shape == (1438, 64) and X_test.shape == (359, 64)
+    assert X.max() == 1 and {*y.tolist()} == {*y_test.tolist()} == set(range(10))
+
+
+def test_sorted_ranks_have_digits_of_their_own_and_all_rows_are_dealt_once():
+    _, y, *_ = digits()
+    seen = [torch.cat([*islice(batches("sorted", rank), 99)]) for rank in range(4)]
+    assert [{*y[rows].tolist()} for rows in seen] == [
+        {0, 1, 2},
+        {2, 3, 4},
+        {4, 5, 6, 7},
+        {7, 8, 9},
+    ]
+    assert not {*seen[0].tolist()} & {*seen[1].tolist()}
+
+
+def test_so_many_rows_are_drawn_from_all_digits():
+    _, y, *_ = digits()
+    rows = torch.stack([*islice(batches("sorted", 0, foreign=4), 99)])
+    assert y[rows[:, :4]].max() == 9 and y[rows[:, 4:]].max() == 2
+
+
+def alone_and_met(every, steps=3):
+    """Return the test losses of four ranks that step one after another."""
+    X, y, *_ = digits()
+    nets = [network(0) for _ in range(4)]
+    draws = [batches("shuffled", rank) for rank in range(4)]
+    for step in range(1, steps + 1):
+        for net, draw in zip(nets, draws):
+            rows, optimizer = next(draw), sgd(net.parameters())
+            optimizer.zero_grad()
+            F.cross_entropy(net(X[rows]), y[rows]).backward()
+            optimizer.step()
+        if step % every == 0:
+            with torch.no_grad():
+                for same in zip(*(net.parameters() for net in nets)):
+                    mean = sum(same) / 4
+                    for p in same:
+                        p.copy_(mean)
+    return [[p.detach() for p in net.parameters()] for net in nets]
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_ranks_in_one_process_train_as_ranks_do_alone(every, monkeypatch):
+    monkeypatch.setattr(how_often, "LOOK", 3)
+    seen = []
+    real = how_often.test
+    monkeypatch.setattr(how_often, "test", lambda p: seen.append(p) or real(p))
+    train("shuffled", every, sgd, 6 if every == 2 else 3, seeds=[0])
+    wanted = alone_and_met(every, 6 if every == 2 else 3)
+    for stacked, *each in zip(seen[-1], *wanted):
+        torch.testing.assert_close(stacked.detach(), torch.stack(each))
+
+
+def test_a_seed_trains_alike_alone_and_beside_others():
+    both, alone = (
+        train("shuffled", 2, sgd, 16, seeds=seeds) for seeds in ((0, 3), (3,))
+    )
+    assert [loss[1] for _, loss, _ in both] == pytest.approx(
+        [loss[0] for _, loss, _ in alone]
+    )
+
+
+def test_steps_to_is_the_first_look_that_is_good_enough():
+    found = [(16, [], [0.5, 0.2]), (32, [], [0.1, 0.2]), (48, [], [0.3, 0.2])]
+    assert steps_to(0.1, found) == [32, None]
+
+
+def test_a_lone_worker_misses_nothing():
+    ways = [way([2], 0.1, 0) for way in (how_often.wait, how_often.no_wait)]
+    for one, other in islice(zip(*ways), 6):
+        assert all(map(torch.equal, one, other))
+
+
+def test_every_case_is_stored_for_ten_seeds():
+    runs = json.loads(STORED.read_text(encoding="utf-8"))["runs"]
+    assert {(run["order"], run["rate"], run["H"]) for run in runs} == {
+        (order, rate, every)
+        for order in ("shuffled", "sorted")
+        for rate in how_often.RATES
+        for every in how_often.HS
+    }
+    assert {len(run["wrong"]) for run in runs} == {10}
+    assert {len(seeds) for run in runs for seeds in run["steps"].values()} == {10}
