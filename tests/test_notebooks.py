@@ -200,7 +200,7 @@ RULES = [
 ]
 
 # lessons that keep the form of one idea a page; the others still have the older one
-ONE_IDEA = LESSONS[:14]
+ONE_IDEA = LESSONS[:20]
 OF_ONE_IDEA = [
     it_has_one_idea,
     its_answer_is_folded_below_its_question,

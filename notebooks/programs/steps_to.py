@@ -3,7 +3,7 @@
     steps_to    train until the test accuracy is reached; how many steps that took
     fewest      of each size, the rate that needed the fewest steps
 
-    python programs/steps_to.py --out results/digits-steps.json    the grid of count_price_look
+    python programs/steps_to.py --out results/digits-steps.json    the grid
 
 The network has two layers and 32 hidden units, in float64, on the digits. It always
 starts alike. A seed draws the rows. One device does the work: what counts here is the

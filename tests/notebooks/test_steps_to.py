@@ -1,4 +1,4 @@
-"""The steps to a target that count_price_look reads: the median of the best rate."""
+"""The steps to a target: the median of the best rate."""
 
 import json
 from pathlib import Path

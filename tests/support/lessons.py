@@ -36,13 +36,14 @@ LESSONS = [
     "15_sixteen_bits",
     "16_keep_only_a_part",
     "17_how_often",
-    "18_count_price_look",
-    "19_many_machines",
-    "20_resnet_cifar10",
-    "21_lightning",
-    "22_claims",
-    "23_wrong_on_purpose",
-    "24_your_own_script",
+    "18_count_and_price",
+    "19_overlap_and_decide",
+    "20_many_machines",
+    "21_resnet_cifar10",
+    "22_lightning",
+    "23_claims",
+    "24_wrong_on_purpose",
+    "25_your_own_script",
 ]
 # pages with a number that are no lessons: they stand behind all of them
 PAGES = ["26_symptoms"]

@@ -15,7 +15,7 @@ from tests.support.browser import open_browser, watched
 
 FILES = sorted(Path(notebook.__file__).with_name("explorables").glob("*.html"))
 EACH = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-LESSON = FILES[0].parents[3] / "18_count_price_look.ipynb"
+LESSON = FILES[0].parents[3] / "19_overlap_and_decide.ipynb"
 STEP = next(file for file in FILES if file.stem == "step")
 NAMES = "ranks megabytes latency bandwidth compute buckets".split()
 
@@ -87,10 +87,10 @@ def test_on_paper_the_numbers_stay_and_the_sliders_go(chromium, file):
 
 
 def sends(forward, backward, size, ranks, alpha, bandwidth, buckets):
-    """Return what lesson 18 says: its functions stand in two cells."""
+    """Return what lesson 19 says: its functions stand in two cells."""
     names = {"check": lambda *_: None}
     for cell in nbformat.read(LESSON, 4).cells:
-        if cell.id in ("read-allreduce", "read-sends"):
+        if cell.id in ("prices", "read-sends"):
             exec(cell.source, names)
     return names["on_wire"](
         forward,
