@@ -4,11 +4,9 @@ digits      the digits as 64 numbers each, for training and for the test
 batches     which rows a rank draws: from a part of them, shuffled or sorted by digit
 train       ranks step alone, and average their weights after every H steps
 steps_to    after how many steps the networks are good enough
-wait        workers that wait for the slowest: the mean of their gradients is a step
-no_wait     workers that do not wait: each gradient moves the weights by itself
 
 python programs/how_often.py --out results/how-often.json   ten seeds, for lesson 17
-python programs/how_often.py    Adam's moments, DiLoCo, 2 and 8 ranks, a slow worker
+python programs/how_often.py    Adam's moments, DiLoCo, 2 and 8 ranks
 
 The network has two layers, 32 hidden units and 2,410 weights, in float64. One process
 plays all ranks of all seeds: dimension 0 of each tensor counts them. SGD and Adam work
@@ -17,7 +15,6 @@ on each number by itself, so it is as if each rank had an optimizer of its own.
 
 import argparse
 from functools import lru_cache, partial
-from itertools import islice
 from statistics import mean
 
 import torch
@@ -210,79 +207,6 @@ def grid(steps=256):
                 }
 
 
-# one worker is slow
-
-
-def gradient(weights, draw, count=8):
-    """Return the gradient at `weights` of some rows' mean loss."""
-    X, y, *_ = digits()
-    rows = torch.randint(len(X), (count,), generator=draw)
-    seen = [w.detach().requires_grad_() for w in weights]
-    return torch.autograd.grad(
-        F.cross_entropy(outputs(seen, X[rows]), y[rows]), seen
-    )
-
-
-def wait(paces, lr, seed):
-    """Yield the weights after each tick; a round takes what the slowest one needs."""
-    weights = [p.detach() for p in network(seed).parameters()]
-    draw, tick = torch.Generator().manual_seed(seed), 0
-    while True:
-        tick += 1
-        if tick % max(paces) == 0:
-            grads = zip(*(gradient(weights, draw) for _ in paces))
-            weights = [
-                w - lr * sum(own) / len(paces)
-                for w, own in zip(weights, grads)
-            ]
-        yield weights
-
-
-def no_wait(paces, lr, seed):
-    """Yield the weights after each tick; a worker needs paces[worker] of them."""
-    weights = [p.detach() for p in network(seed).parameters()]
-    draw, tick = torch.Generator().manual_seed(seed), 0
-    read = [weights for _ in paces]  # what each worker computes with
-    while True:
-        tick += 1
-        for worker, pace in enumerate(paces):
-            if (
-                tick % pace == 0
-            ):  # its gradient is ready, of what it read then
-                grads = gradient(read[worker], draw)
-                weights = [w - lr * grad for w, grad in zip(weights, grads)]
-                read[worker] = weights
-        yield weights
-
-
-def race(ticks=(64, 128, 256, 512), slow=4, rates=(0.1, 0.2, 0.4, 0.8, 1.6)):
-    """Print the mean loss of ten seeds, at the best of the rates for each time."""
-    paces = [1, 1, 1, slow]
-    ways = {
-        "all wait": (wait, paces),
-        "the slow one is left out": (wait, paces[:-1]),
-        "nobody waits": (no_wait, paces),
-    }
-    print(f"one of four workers takes {slow} ticks; losses after", *ticks)
-    for name, (way, used) in ways.items():
-        losses = {t: {} for t in ticks}
-        for lr in rates:
-            ends = {t: [] for t in ticks}
-            for seed in SEEDS:
-                for tick, weights in enumerate(
-                    islice(way(used, lr, seed), max(ticks)), 1
-                ):
-                    if tick in ends:
-                        loss, _ = test([w[None] for w in weights])
-                        ends[tick].append(loss.item())
-            for t in ticks:
-                losses[t][lr] = mean(ends[t])
-        best = [
-            min(losses[t].items(), key=lambda pair: pair[1]) for t in ticks
-        ]
-        print(*(f"{loss:.2f} at {lr}," for lr, loss in best), name)
-
-
 def tell(label, found):
     """Print the mean loss, its range and the share of wrong answers at the end."""
     step, losses, wrong = found[-1]
@@ -319,8 +243,6 @@ def more():
                     f"AdamW {lr}, {order}, H = 64, {kind.__name__}",
                     train(order, 64, adam, 512, kind=kind),
                 )
-    for slow in (4, 8):
-        race(slow=slow)
 
 
 if __name__ == "__main__":

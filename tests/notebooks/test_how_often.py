@@ -85,12 +85,6 @@ def test_steps_to_is_the_first_look_that_is_good_enough():
     assert steps_to(0.1, found) == [32, None]
 
 
-def test_a_lone_worker_misses_nothing():
-    ways = [way([2], 0.1, 0) for way in (how_often.wait, how_often.no_wait)]
-    for one, other in islice(zip(*ways), 6):
-        assert all(map(torch.equal, one, other))
-
-
 def test_every_case_is_stored_for_ten_seeds():
     runs = json.loads(STORED.read_text(encoding="utf-8"))["runs"]
     assert {(run["order"], run["rate"], run["H"]) for run in runs} == {
