@@ -15,15 +15,20 @@ draw_rows        measured and predicted efficiencies
 draw_hours       hours of computing and of waiting for the wire, and their price
 """
 
+from course.lab import links
 from course.lab.figures.plot import COLOURS, INK, axes
 
-LINKS = {
-    "Ethernet, 10 Gb/s": (14e-6, 10e9 / 8),
-    "Ethernet, 25 Gb/s": (14e-6, 25e9 / 8),
-    "Ethernet, 100 Gb/s": (14e-6, 100e9 / 8),
-    "PCI Express 4": (5.7e-6, 31.5e9),  # 16 lanes
-    "InfiniBand, 400 Gb/s": (14e-6, 400e9 / 8),
-    "NVLink of an H100": (3.4e-6, 450e9),
+NAMES = {
+    "Ethernet, 25 Gb/s": "eth25",
+    "Ethernet, 100 Gb/s": "eth100",
+    "PCI Express 4": "pcie4",
+    "InfiniBand, 400 Gb/s": "ib400",
+    "NVLink of an H100": "nvlink4",
+}
+# name: (alpha, bandwidth), from the course's table with its sources, and a slower one
+LINKS = {"Ethernet, 10 Gb/s": (links.LINKS["eth25"].alpha, 10e9 / 8)} | {
+    name: (links.LINKS[key].alpha, links.LINKS[key].bandwidth)
+    for name, key in NAMES.items()
 }
 WAIT, MORE = "#c9ced6", "#ead7c6"
 COLOUR = {
