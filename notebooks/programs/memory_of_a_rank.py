@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from course.lab.figures import plot
 from course.lab.figures.plot import COLOURS, INK, axes
 from manual_dp import largest_difference
 from manual_dp.ranks import run_ranks
@@ -473,12 +474,7 @@ def out_of_memory(world_sizes, copies=4):
 
 def draw(ax, levels, phases, top):
     """Draw the bytes over a step in which each phase is equally wide."""
-    edges = [*phases.values(), len(levels)]
-    x = [
-        i + (at - left) / (end - left)
-        for i, (left, end) in enumerate(zip(edges, edges[1:]))
-        for at in range(left, end)
-    ]
+    x = plot.phases([*phases.values(), len(levels)])
     ax.fill_between(x, levels, color=COLOURS[7], alpha=0.25, lw=0)
     ax.plot(x, levels, color=COLOURS[7], lw=1.4)
     ax.set_xticks([i + 0.5 for i in range(len(phases))], list(phases))

@@ -127,12 +127,7 @@ def draw(record):
     """Draw what is alive: operation by operation, the three phases equally wide."""
     import matplotlib.pyplot as plt
 
-    edges = [*record.marks.values(), len(record.rows)]
-    x = [
-        phase + (at - left) / (right - left)
-        for phase, (left, right) in enumerate(zip(edges, edges[1:]))
-        for at in range(left, right)
-    ]
+    x = plot.phases([*record.marks.values(), len(record.rows)])
     peak = record.rows[record.levels.index(record.peak)]
     names = [
         name

@@ -58,3 +58,8 @@ def test_labels_that_would_touch_stand_half_above_and_half_below():
     low, *near, high = [label.xyann[1] for label in ax.texts]
     assert abs(low) < 1 and abs(high) < 1 and abs(near[1]) < 1
     assert near[0] < -10 and near[2] > 10
+
+
+def test_each_phase_is_equally_wide_however_many_places_it_has():
+    assert plot.phases([0, 2, 3, 7]) == [0, 0.5, 1, 2, 2.25, 2.5, 2.75]
+    assert plot.phases([4, 5]) == [0]

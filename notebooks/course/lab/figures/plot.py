@@ -3,12 +3,13 @@
     axes        empty axes with the course's look, labelled
     lines       one line a label over common x, labelled at its end
     bars        one bar a label, with its number on top
+    phases      where places lie, if each phase is equally wide
 
-Each draws and returns the axes; the lesson calls `plt.show()`. matplotlib is imported
-inside, so that importing this file costs nothing.
+The first three draw and return the axes; the lesson calls `plt.show()`. matplotlib is
+imported inside, so that importing this file costs nothing.
 """
 
-from itertools import cycle
+from itertools import cycle, pairwise
 
 COLOURS = [
     "#3268a8",
@@ -132,3 +133,12 @@ def _push_apart(pixels, room, bottom, top):
         above = len(places) - 1 - i  # so many stand above it
         places[i] = min(places[i], top - room * above)
     return places
+
+
+def phases(edges):
+    """Return x for each place from the first edge up to the last: a phase is 1 wide."""
+    return [
+        phase + (place - left) / (right - left)
+        for phase, (left, right) in enumerate(pairwise(edges))
+        for place in range(left, right)
+    ]
