@@ -33,7 +33,7 @@ def said(text):
 FIRST = [
     new_markdown_cell(
         "# 0. First\n\nRead a [rank](glossary.md#rank), then [the second]"
-        "(01_split_the_work.ipynb), [a program](programs/steps_to.py).",
+        "(01_split_the_work.ipynb), [a program](programs/larger.py).",
         id="title",
     ),
     new_code_cell("import torch", id="setup", metadata={"tags": ["hide-input"]}),
@@ -107,7 +107,7 @@ def plant(root):
         "manual_dp/ranks/ddp.py",
         "manual_dp/models/lenet.py",
         "notebooks/clusters/README.md",
-        "notebooks/programs/steps_to.py",
+        "notebooks/programs/larger.py",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
