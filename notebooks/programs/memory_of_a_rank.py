@@ -328,7 +328,7 @@ def _watched(load, take_step, folder, last_only):
             levels.clear()
             calls.clear()
             take_step(model, optimizer, X, y, last_only)
-    peak = max(levels) / NUMBERS / 8  # bytes of float64
+    peak = max(levels) / NUMBERS / 2  # in float32: these are in float64
     sums = sum(n for call, n in calls.items() if "reduce_scatter" in call)
     return _full(model), peak, sums
 
@@ -346,7 +346,7 @@ def watch(load, take_step, world_size, clip=0.1):
     for name, (_, peak, sums) in zip(("each", "the last"), ranks[0]):
         print(
             f"sums after {name} micro-batch:",
-            f"{sums:2} reduce-scatters, peak {peak:.1f} copies",
+            f"{sums:2} reduce-scatters, peak {peak:4.1f} bytes a weight",
         )
     far = apart(
         [weights for pair in ranks for weights, _, _ in pair],
@@ -432,12 +432,12 @@ def resume(load, world_size):
 
 
 def _first_step(copies):
-    model, levels, phases = stack(), [], {"forward": 0}
-    weights = sum(p.nbytes for p in model.parameters())
-    stage = Stage0(model, adam)
+    levels, phases, weights = [], {"forward": 0}, 4 * NUMBERS
     X, y = own_rows(torch.float32)
     try:
         with metered(levels, limit=copies * weights):
+            stage = Stage0(model := stack(), adam)
+            levels.clear()
             loss = F.cross_entropy(model(X), y)
             phases["backward"] = len(levels)
             loss.backward()
