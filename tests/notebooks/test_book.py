@@ -98,6 +98,7 @@ FAILED = [
 def plant(root):
     """Write a project of three small lessons and one real page of each kind."""
     for name in (
+        "notebooks/claims.md",
         "notebooks/glossary.md",
         "notebooks/exercises/README.md",
         "README.md",
@@ -107,6 +108,7 @@ def plant(root):
         "manual_dp/ranks/ddp.py",
         "manual_dp/models/lenet.py",
         "notebooks/clusters/README.md",
+        "notebooks/clusters/errors.md",
         "notebooks/programs/larger.py",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -149,8 +151,10 @@ def test_every_file_has_its_page_and_nothing_is_left_beside_the_book(made):
             for name in (
                 "exercises/README",
                 "exercises/release/ps1/ps1",
+                "claims",
                 "glossary",
                 "clusters/README",
+                "clusters/errors",
                 "book/index",
                 "book/more",
                 "book/instructors",

@@ -581,6 +581,10 @@ def rows_to_go(random, rows_to_go):
                 "the last rows are lost where they do not divide by the ranks": [
                     even[rank::k] for rank in range(k)
                 ],
+                "the ranks that read before may have been more or fewer: take off the "
+                "first `seen` rows, then deal": [
+                    order[rank::k][seen // k :] for rank in range(k)
+                ],
                 "some rows are read twice, to give each rank as many: deal out only "
                 "what is left": [full[rank::k] for rank in range(k)],
                 "no row is lost or read twice, but they are dealt in another order: "

@@ -217,6 +217,9 @@ def rows_to_go(order, seen, rank, world_size):
             "no row is lost or read twice, but they": {
                 "ROWS": "left[world_size - 1 - rank::world_size]"
             },
+            "the ranks that read before may": {
+                "ROWS": "order[rank::world_size][seen // world_size:]"
+            },
             "some rows are read twice": {
                 "ROWS": "(left + (left * world_size)[:-len(left) % world_size])[rank::world_size]"
             },
