@@ -330,7 +330,8 @@ def main(depth=12, words=(32, 64, 128, 512, 2048)):
     )
     for layer, n, rows, width in (
         *((Thin, n, 1024, 64) for n in (9, 16, 36, 64)),
-        *((Block, n, 256, 32) for n in (6, 12, 16, 64)),
+        *((Block, n, 256, 32) for n in (6, 12, 16)),
+        *((Block, n, 2048, 16) for n in (32, 34)),  # many words
     ):
         every, peaks = best(layer, n, rows, width)
         told = ", ".join(
