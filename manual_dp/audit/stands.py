@@ -22,7 +22,7 @@ LONG = 10  # times the timeout that a rank may compute in one place
 HUNG = 4  # exit status of a rank that saw that all ranks wait
 END = "<end>"  # where a rank stands whose script has ended
 NO_CALL = "it has called no collective"
-OTHER_SIZES = ("GLHF", "doesn't match expected size", "preamble.length")
+OTHER_SIZES = ("doesn't match expected size", "preamble.length")
 
 
 class Standstill(threading.Thread):
@@ -81,7 +81,7 @@ def waits(frame, idle):
     """
     name = frame.f_code.co_filename
     return (
-        ".wait(" in linecache.getline(name, frame.f_lineno)
+        ".wait(" in linecache.getline(name, line_of(frame))
         or os.path.join("torch", "distributed") in name
         or (idle and os.path.join("site-packages", "torch") in name)
     )
@@ -121,9 +121,11 @@ def ended(error, folder):
     if any(word in whole for word in OTHER_SIZES):
         words = "a rank got what others sent for another collective: "
         return finding("mismatch", words + (says or text), error.rank)
-    if error.kind in ("hung", "left") or any(at != END for at, *_ in stands.values()):
+    left = error.kind == "left" or (stands and "Connection closed by peer" in whole)
+    if error.kind == "hung" or left or any(at != END for at, *_ in stands.values()):
+        cause, repair = _why(stands.values())
         return finding("hang", says or text, error.rank)._replace(
-            cause=_why(stands.values())
+            cause=cause, repair=repair
         )
     died = finding("exception", text, error.rank)
     if "marked as ready twice" in whole or "ready only once" in whole:
@@ -156,17 +158,24 @@ def _told(at, call, updates, _):
 
 
 def _why(stands):
-    """Return the cause of a hang, from where the ranks stand."""
+    """Return the cause of a hang, from where the ranks stand, and a repair."""
     places = {at for at, *_ in stands}
     if END in places:
-        return "a rank has come to its end, and others wait for it: it has fewer steps"
+        return (
+            "a rank has come to its end, and others wait for it: it has fewer steps, "
+            "or decided alone to stop",
+            "drop_last or DistributedSampler; decide together when to stop",
+        )
     if len(places) > 1:
         return (
-            "ranks wait at different lines: only some come to one, as in `if rank == 0`"
+            "ranks wait at different lines: only some come to one, as in "
+            "`if rank == 0`",
+            "let all ranks come to it, or none; evaluate model.module on rank 0",
         )
     return (
         "ranks wait at one line, for different collectives: one of them left out a "
-        "batch, or a backward, before"
+        "batch, or a backward, before",
+        "let all ranks take the same steps",
     )
 
 
@@ -184,7 +193,12 @@ def caller(frame=None):
     frame = frame or sys._getframe(1)
     while frame and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return place(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+    return place(frame.f_code.co_filename, line_of(frame)) if frame else ""
+
+
+def line_of(frame):
+    """Return the number of the line at which a frame is; it may be at none."""
+    return frame.f_lineno or frame.f_code.co_firstlineno
 
 
 def place(path, line):

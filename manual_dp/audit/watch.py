@@ -157,7 +157,7 @@ def judged(runs, asked):
     taken = min(len(run.updates) for run in runs)
     close = runs[0].close  # numbers that differ by so much, relatively, are equal
     if taken < asked and not verdict.findings and not runs[0].unjudged:
-        left = f"{asked - taken} of {asked} steps: the script ended after {taken}"
+        left = f"{asked - taken} of {asked} steps: the run ended after {taken}"
         verdict.not_looked_at.insert(0, left)
     precision = "float64"
     if close > CLOSE[torch.float64]:

@@ -221,7 +221,7 @@ def test_a_script_that_ends_early_says_so(script, forked_audit):
     last = "            optimizer.zero_grad()\n"
     report = audit_script([script((last, last + "            raise SystemExit(0)\n"))])
     assert report.findings == [] and report.steps == 1
-    assert "2 of 3 steps: the script ended after 1" in report.not_looked_at
+    assert "2 of 3 steps: the run ended after 1" in report.not_looked_at
 
 
 def test_the_command_has_a_status(script, forked_audit, capsys):

@@ -62,6 +62,13 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
         ("rank 1 was killed by SIGKILL", "killed", "", "exception", "SIGKILL"),
         ("rank 1 had not finished", "hung", "", "hang", "had not finished"),
         ("rank 1 waited for ranks that were gone", "left", "", "hang", "gone"),
+        (  # gloo's words when another rank has come to its end; all its errors end so
+            "rank 1 raised RuntimeError",
+            "raised",
+            "Connection closed by peer. Check the logs of the remote worker. GLHF!",
+            "exception",
+            "RuntimeError",
+        ),
         (
             "rank 1 raised RuntimeError: DDP expects same model across all ranks",
             "raised",
@@ -96,7 +103,8 @@ class Frame:
     """A line of a file where a rank stands."""
 
     def __init__(self, path, line):
-        self.f_code, self.f_lineno = type("code", (), {"co_filename": str(path)}), line
+        code = {"co_filename": str(path), "co_firstlineno": 1}
+        self.f_code, self.f_lineno = type("code", (), code), line
 
 
 @pytest.mark.parametrize(
@@ -114,23 +122,34 @@ def test_only_who_stands_in_a_collective_waits(tmp_path, name, text, idle, expec
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
     assert waits(Frame(path, 1), idle) == expected
+    assert waits(Frame(path, None), idle) == expected  # between two lines
 
 
 @pytest.mark.parametrize(
-    "stands, cause",
+    "stands, cause, repair",
     [
-        (["a.py, line 3", END], "it has fewer steps"),
-        (["a.py, line 3", "a.py, line 9"], "only some come to one"),
-        (["a.py, line 3", "a.py, line 3"], "left out a batch"),
+        (["a.py, line 3", END], "it has fewer steps", "decide together"),
+        (["a.py, line 3", "a.py, line 9"], "only some come to one", "or none"),
+        (["a.py, line 3", "a.py, line 3"], "left out a batch", "the same steps"),
     ],
 )
-def test_a_hangs_cause_is_read_from_where_ranks_stand(tmp_path, stands, cause):
+def test_a_hangs_cause_is_read_from_where_ranks_stand(tmp_path, stands, cause, repair):
     for rank, at in enumerate(stands):
         text = json.dumps([at, "collective 2 is broadcast in a.py, line 3", 1, True])
         (tmp_path / f"stands-{rank}").write_text(text)
     found = ended(RankError("rank 0 had not finished", 0, "", "hung"), tmp_path)
-    assert found.code == "hang" and cause in found.cause
+    assert found.code == "hang" and cause in found.cause and repair in found.repair
     assert "after 1 update" in found.says
+
+
+def test_who_waits_for_a_rank_at_its_end_hangs_also_if_gloo_tells_it_by_an_error(
+    tmp_path,
+):
+    words = "RuntimeError: Connection closed by peer. GLHF!"
+    text = json.dumps([END, "collective 2 is broadcast in a.py, line 3", 1, True])
+    (tmp_path / "stands-0").write_text(text)
+    found = ended(RankError("rank 1 raised", 1, words, "raised"), tmp_path)
+    assert found.code == "hang" and "decided alone to stop" in found.cause
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def test_the_report_comes_after_three_steps_and_once():
 
 def test_a_script_that_ends_early_says_so():
     _, (_, unchecked, steps) = said_by(as_block, 2)[0]
-    assert steps == 2 and "1 of 3 steps: the script ended after 2" in unchecked
+    assert steps == 2 and "1 of 3 steps: the run ended after 2" in unchecked
 
 
 def copying():
