@@ -6,7 +6,7 @@ into the three functions that the audit asks for.
 
 import copy
 import os
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
 import torch.distributed as dist
@@ -185,12 +185,16 @@ def _steps_of(random, my_step, k):
     def work():
         model, seen, after = DDP(linear.layer(*params)), [], []
         rule, forwards = torch.optim.SGD(model.parameters(), lr), linear.Forwards(model)
+        model.no_sync, sends = Mock(wraps=model.no_sync), []
+        model.register_forward_pre_hook(
+            lambda model, _: sends.append(model.require_backward_grad_sync)
+        )
         for X, y in linear.cloned(batches):
             with forwards:
                 my_step(model, rule, X, y)
             seen.append(forwards.seen)
             after.append(numbers(list(model.parameters())))
-        return after, seen
+        return after, seen, model.no_sync.called and all(sends)
 
     def watched():
         with Roll() as roll:
@@ -204,7 +208,7 @@ def _steps_of(random, my_step, k):
         0,
         {"all ranks must step and meet equally often": True},
     )
-    after, seen = zip(*results)
+    after, seen, outside = zip(*results)
 
     def step(factor, used=rows):
         """Return every rank's weights after a first step with so many rows."""
@@ -244,8 +248,10 @@ def _steps_of(random, my_step, k):
         [count / size / 2 for count in sent],
         [1] * k,
         {
+            "no_sync stands around backward alone, but DDP decides in the forward: put "
+            "both under it": all(outside) and min(sent) > 2 * size,
             "they meet in every micro-batch: once, in the last, is enough; forward "
-            "and backward of the others belong under no_sync": min(sent) > 2 * size
+            "and backward of the others belong under no_sync": min(sent) > 2 * size,
         },
     )
     yield from linear.one_by_one(say, micro // k, sum(seen, []))

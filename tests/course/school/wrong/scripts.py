@@ -80,8 +80,9 @@ def my_step(model, optimizer, X, y):
     parts = zip(mine(X).chunk(grad_accum), mine(y).chunk(grad_accum))
     for i, (X_part, y_part) in enumerate(parts, <<FIRST: 1>>):
         sync = <<SYNC: i % grad_accum == 0>>
+        <<AHEAD: pass>>
         with nullcontext() if sync else model.no_sync():
-            part = loss(model(X_part), y_part) / <<DIVIDE: grad_accum>>
+            part = <<PART: loss(model(X_part), y_part)>> / <<DIVIDE: grad_accum>>
             part.backward()
         if <<STEP: i % grad_accum == 0>>:
             optimizer.step()
@@ -95,6 +96,10 @@ def my_step(model, optimizer, X, y):
             "the ranks end apart": {"SYNC": "i == 1"},
             "the gradients of the step before": {"CLEAR": "pass"},
             "they meet in every micro-batch": {"SYNC": "True"},
+            "no_sync stands around backward": {
+                "AHEAD": "ahead = loss(model(X_part), y_part)",
+                "PART": "ahead",
+            },
             "more rows at once": {
                 "BEFORE": "optimizer.zero_grad(); loss(model(mine(X)), mine(y)).backward();"
                 " optimizer.step(); return"
