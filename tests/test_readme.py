@@ -3,16 +3,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
-from tests.support.lessons import LESSONS
+from tests.support.lessons import LESSONS, markdown_cells, source
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BOOK = ROOT / "notebooks" / "book"
 MORE = (BOOK / "more.md").read_text()
+INDEX = (BOOK / "index.md").read_text()
 GITHUB = ROOT / ".github"
 CONTRIBUTING = (GITHUB / "CONTRIBUTING.md").read_text()
+
+
+def opening(name):
+    """Return the text of a lesson that says what it needs and how long it takes."""
+    nb = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    texts = [source(cell) for cell in markdown_cells(nb)]
+    (text,) = [text for text in texts if "*Time:* about " in text]
+    return text
+
+
+def minutes_that_a_lesson_says(name):
+    return int(re.search(r"\*Time:\* about (\d+) minutes", opening(name))[1])
+
+
+def lessons_that_a_lesson_needs(name):
+    """Return the numbers of the lessons that are linked; "2 to 4" means 3 as well."""
+    needs = re.search(r"\*You need\*(.*?)\*Time", opening(name), re.S)[1]
+    found = set(re.findall(r"\((\d\d)_", needs))
+    if ") to [" in needs:
+        found |= {f"{n:02}" for n in range(int(min(found)), int(max(found)))}
+    return found
 
 
 EXAMPLES = re.findall(
@@ -31,6 +54,30 @@ def test_the_first_page_names_every_lesson():
     assert f"{len(LESSONS)} lessons as notebooks" in README
 
 
+def test_the_hours_are_the_sum_of_the_lessons_own_minutes():
+    minutes = [minutes_that_a_lesson_says(name) for name in LESSONS]
+    assert f"about {round(sum(minutes) / 60)} hours for all lessons" in README
+    assert f"about {round(sum(minutes[:14]) / 60)} hours" in INDEX
+
+
+def test_the_evening_reads_each_lesson_after_those_that_it_needs():
+    evening = re.findall(r"\d\d", re.search(r"read (00[^\n]*?), in this", README)[1])
+    read = set()
+    for number in evening:
+        (name,) = [name for name in LESSONS if name.startswith(number)]
+        assert lessons_that_a_lesson_needs(name) <= read, name
+        read.add(number)
+    links = re.findall(
+        r"\.\./(\d\d)_", re.search(r"\*\*One evening.*?\n\n", INDEX, re.S)[0]
+    )
+    assert links == evening
+
+
+def without_rounding(text):
+    """Return text with each number of float64's rounding, 1e-13 or less, as one."""
+    return re.sub(r"\b\de-1[3-9]\b", "(rounding)", text)
+
+
 @pytest.mark.parametrize("code, printed", EXAMPLES, ids=["start", "ranks", "audit"])
 def test_the_example_prints_what_stands_below_it(code, printed):
     run = subprocess.run(
@@ -41,7 +88,8 @@ def test_the_example_prints_what_stands_below_it(code, printed):
         check=True,
         timeout=120,
     )
-    assert run.stdout.splitlines() == [line[4:] for line in printed.splitlines()]
+    shown = "".join(line[4:] + "\n" for line in printed.splitlines())
+    assert without_rounding(run.stdout) == without_rounding(shown)
 
 
 @pytest.mark.parametrize(

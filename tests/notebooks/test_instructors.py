@@ -47,6 +47,25 @@ def rows(title):
     ][2:]
 
 
+MINUTES = {
+    re.match(r"# \d+\. (.+)", texts[0])[1]: int(
+        re.search(r"\*Time:\* about (\d+) minutes", "\n".join(texts))[1]
+    )
+    for path in NOTEBOOKS.glob("[0-9]*.ipynb")
+    if path.stem not in PAGES
+    for texts in [markdown(path)]
+}
+
+
+@pytest.mark.parametrize("title", ["Fourteen weeks", "Six weeks"])
+def test_a_weeks_hours_are_its_lessons_minutes_times_one_and_a_half(title):
+    for week, names, _, hours in rows(title):
+        if lessons(names):
+            minutes = sum(MINUTES[name] for name in lessons(names))
+            said = float(hours.split(" + ")[0])
+            assert abs(said - 1.5 * minutes / 60) <= 0.25, f"week {week}"
+
+
 def lessons(entry):
     """Return the lessons that a table's entry names, longest names first."""
     named = re.findall(
