@@ -14,6 +14,7 @@ PAGES = [
     LESSONS,
     SETS,
     "glossary.md",
+    "claims.md",
     "book/*.md",
     "book/*.yml",
     "clusters/*.md",

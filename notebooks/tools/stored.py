@@ -24,6 +24,7 @@ LESSONS, SETS = "[0-9][0-9]_*.ipynb", "exercises/source/ps*/ps*.ipynb"
 GIVEN = [
     LESSONS,
     "glossary.md",
+    "claims.md",
     "exercises/README.md",
     "exercises/release/*/*.ipynb",
     "results/*",

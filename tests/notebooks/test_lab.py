@@ -34,6 +34,7 @@ def test_every_lesson_and_what_it_links_to_is_copied(copies):
     assert {
         "00_start_here.ipynb",
         "exercises/release/ps1/ps1.ipynb",
+        "claims.md",
         "glossary.md",
         "exercises/README.md",
         "results/fashion-mnist.json",

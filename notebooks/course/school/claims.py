@@ -76,6 +76,12 @@ def _dealt(got, rows, n):
         },
     )
     yield say(
+        f"numbers that are no row: rows are 0 to {rows - 1}",
+        sum(not 0 <= row < rows for order in orders for row in order),
+        0,
+        {"rows count from 0: let the sampler draw them from range(rows)": True},
+    )
+    yield say(
         "rows that no rank has",
         len(set(range(rows)).difference(*orders)),
         0,
@@ -120,20 +126,22 @@ def crossing(random, crossing):
     for n in random.sample(range(2, 9), 3):
         got = crossing(n)
         right, any_faster = (
-            next(rows for rows in count(1) if _speedup(rows, n) >= times)
+            next(rows for rows in count(n, n) if _speedup(rows, n) >= times)
             for times in (0.8 * n, 0.8)
         )
-        more = isinstance(got, int) and got > right
+        uneven = next(rows for rows in count(1) if _speedup(rows, n) >= 0.8 * n)
         yield about(f"{n} GPUs")(
-            f"the smallest `rows` that are at least {0.8 * n:.1f} times as fast",
+            f"the smallest `rows`, equally many on each GPU, that are at least "
+            f"{0.8 * n:.1f} times as fast",
             got,
             right,
             {
-                "these are one too few: the last at which it is still below": right - 1,
-                "these are the rows of one GPU: `rows` are all GPUs' together": -(
-                    -right // n
-                ),
+                "count in steps of n: each GPU has equally many rows": uneven,
+                "these are one row a GPU too few: there it is still below": right - n,
+                "these are the rows of one GPU: `rows` are all GPUs' together": right
+                // n,
                 "0.8 times as fast is slower than one GPU: it is 0.8 * n": any_faster,
-                "fewer rows suffice: try each whole number": more,
+                "fewer rows suffice: try each multiple of n": isinstance(got, int)
+                and got > right,
             },
         )

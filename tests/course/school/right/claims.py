@@ -24,7 +24,7 @@ RIGHT = {
 from course.school.claims import _speedup
 
 def crossing(n):
-    return next(i for i in range(1, 10 ** 6) if _speedup(i, n) / n >= 0.8)
+    return n * next(i for i in range(1, 10 ** 6) if _speedup(i * n, n) / n >= 0.8)
 """,
         "halved": """
 from course.school.claims import _speedup
@@ -33,11 +33,11 @@ def crossing(n):
     few, enough = 0, 2 ** 20
     while enough - few > 1:
         half = (few + enough) // 2
-        if _speedup(half, n) >= 0.8 * n:
+        if _speedup(half * n, n) >= 0.8 * n:
             enough = half
         else:
             few = half
-    return enough
+    return enough * n
 """,
     },
 }

@@ -22,6 +22,7 @@ def sampled(rows, n):
             "every rank has all rows": {"ORDER": "torch.randperm(rows).tolist()"},
             "drop_last leaves rows out": {"DROP": "True"},
             "there is one list for each": {"RANKS": "1"},
+            "rows count from 0": {"ORDER": "[row + 1 for row in sampler]"},
             "ranks shuffle with seeds": {"SEED": "rank"},
         },
     ),
@@ -44,16 +45,17 @@ def grown():
 from course.school.claims import _speedup as speedup
 
 def crossing(n):
-    rows = 1
+    rows = <<FIRST: n>>
     while speedup(rows, n) < <<TIMES: 0.8 * n>>:
-        rows += <<MORE: 1>>
+        rows += <<MORE: n>>
     return <<RESULT: rows>>
 """,
         {
-            "these are one too few": {"RESULT": "rows - 1"},
-            "these are the rows of one GPU": {"RESULT": "-(-rows // n)"},
+            "count in steps of n": {"FIRST": "1", "MORE": "1"},
+            "these are one row a GPU too few": {"RESULT": "rows - n"},
+            "these are the rows of one GPU": {"RESULT": "rows // n"},
             "0.8 times as fast": {"TIMES": "0.8"},
-            "fewer rows suffice": {"RESULT": "rows + n - rows % n"},
+            "fewer rows suffice": {"RESULT": "rows + n"},
         },
     ),
 }

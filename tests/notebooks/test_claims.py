@@ -1,0 +1,51 @@
+"""notebooks/programs/claims.py: each measurement can say both, and counts what it says."""
+
+import pytest
+from programs import claims  # notebooks/programs
+
+from manual_dp.data import ensure_torchvision
+
+
+def test_rank_0_comes_through_a_step_alone_and_waits_in_backward():
+    assert [claims.waits(act, 2, 0) for act in ("step", "backward")] == [0, 1]
+
+
+def test_ddp_makes_ranks_equal_unless_its_constructor_sends_nothing():
+    assert claims.apart(True, 2, 0) == 0 < claims.apart(False, 2, 0)
+
+
+def test_dataparallel_refuses_a_network_that_never_moved():
+    assert [claims.fails(moved, 2, 0) for moved in (True, False)] == [0, 1]
+
+
+def test_a_step_is_one_devices_only_with_an_exchange():
+    assert claims.off(True, 2, 0) < 1e-12 < 1e-4 < claims.off(False, 2, 0)
+
+
+@pytest.mark.parametrize("n", [2, 3])  # 3 does not divide 64
+def test_shared_rows_end_where_one_gpu_ends_and_twice_the_rate_does_not(n):
+    assert claims.ends(("shared", 1, claims.SGD), n, 0) < 1e-9
+    assert claims.ends(("shared", "n", claims.SGD), n, 0) > 10
+
+
+def test_networks_with_the_same_rows_learn_the_same_together_and_alone():
+    assert claims.errors(False, 3, 0) == 0
+    alone = claims.wrong(True, False, 3, 0, steps=0)
+    assert alone == claims.wrong(True, True, 3, 0, steps=0) > 200  # of 359
+
+
+def test_a_batch_mean_wanders_less_over_more_rows():
+    spread = claims.wanders(True, 4, 0)
+    assert abs(spread - 50) < 10  # 1 / sqrt(4) of it is left
+    assert claims.wanders(False, 2, 0) < 10
+
+
+def test_a_loss_rises_at_a_high_rate_only():
+    assert claims.rises(0.001, 1, 0) == 0 < claims.rises(0.1, 1, 0)
+
+
+def test_bytes_are_those_of_float32_and_operations_grow_with_the_image():
+    size, operations = claims.weigh("resnet18", 32)
+    net = ensure_torchvision().models.resnet18(num_classes=10)
+    assert size == 4 * sum(p.numel() for p in net.parameters())
+    assert claims.weigh("resnet18", 64)[1] == pytest.approx(4 * operations, rel=0.01)
