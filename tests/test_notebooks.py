@@ -82,10 +82,6 @@ def no_public_function_is_retyped(nb):
 # rules: the frame, what a reader meets
 
 
-def it_has_at_most_45_cells(nb):
-    return [] if len(nb["cells"]) <= 45 else [f"{len(nb['cells'])} cells"]
-
-
 def numbers_are_printed_and_not_verdicts(nb):
     said = [
         word
@@ -146,17 +142,6 @@ def its_minutes_are_true(nb):
     return [] if near else [f"says {said} minutes, by the rule {minutes:.0f}"]
 
 
-def its_minutes_are_an_estimate_of_an_hour_at_most(nb):
-    text = "\n\n".join(map(source, markdown_cells(nb)))
-    read = [cell for cell in code_cells(nb) if "hide-input" not in tags(cell)]
-    minutes = words(text) / 120 + 2 * len(read) + 6 * len(written(nb))  # 8 to write one
-    said = re.search(r"\*Time:\* (?:about )?(\d+) minutes", text)
-    if not said:
-        return ["*Time:* N minutes"]
-    near = abs(int(said[1]) - minutes) <= 3 and minutes <= 60
-    return [] if near else [f"says {said[1]} minutes, by the rule {minutes:.0f}"]
-
-
 def the_first_screen_ends_with_one_line_of_frame(nb):
     # title and question, set-up, settings, the run that makes one want the answer
     first = [cell for cell in nb["cells"][:8] if cell["cell_type"] == "markdown"]
@@ -197,16 +182,10 @@ RULES = [
     the_reader_writes_something,
     the_first_screen_ends_with_one_line_of_frame,
     it_ends_with_three_bullets_questions_and_sources,
-]
-
-# lessons that keep the form of one idea a page; the others still have the older one
-ONE_IDEA = LESSONS[:20]
-OF_ONE_IDEA = [
     it_has_one_idea,
     its_answer_is_folded_below_its_question,
     its_minutes_are_true,
 ]
-OLDER = [it_has_at_most_45_cells, its_minutes_are_an_estimate_of_an_hour_at_most]
 
 
 def stored(lesson):
@@ -221,8 +200,7 @@ def test_the_lessons_are_all_there():
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_keeps_every_rule(lesson):
     nb = stored(lesson)
-    rules = RULES + (OF_ONE_IDEA if lesson in ONE_IDEA else OLDER)
-    assert {rule.__name__: rule(nb) for rule in rules if rule(nb)} == {}
+    assert {rule.__name__: rule(nb) for rule in RULES if rule(nb)} == {}
     assert (FOLDER / f"{lesson}.ipynb").stat().st_size <= 200_000
     assert source(nb["cells"][0]).startswith(f"# {int(lesson[:2])}. ")
 
