@@ -370,8 +370,9 @@ def tell(seeds=SEEDS):
             compared(f"{label}: % of new rows wrong", wrong, right, 1)
     for ranks in (2, 4, 6):
         for shift in (0.0, 0.5, 1.0):
-            wrong, right = zip(
-                *(shifted(seed, ranks, shift) for seed in seeds)
+            wrong, right = (
+                [shifted(seed, ranks, shift, together) for seed in seeds]
+                for together in (False, True)
             )
             label = f"batch norm, {ranks} ranks, {shift} apart"
             compared(f"{label}: % of new rows wrong", wrong, right, 1)
