@@ -355,6 +355,19 @@ def at_random(w, dropped=16):
     return (bits & -(2**dropped)).view(torch.float32)
 
 
+def unmoved(seed, lr=1e-4):
+    """Return the share of bfloat16 weights that Adam's first step should move and does not."""
+    model = network(seed).bfloat16()
+    before = [p.detach().clone() for p in model.parameters()]
+    X, y = next(batches(seed))
+    F.cross_entropy(model(X.bfloat16()).float(), y).backward()
+    torch.optim.Adam(model.parameters(), lr).step()
+    stays = [
+        (p == old)[p.grad != 0] for p, old in zip(model.parameters(), before)
+    ]
+    return torch.cat(stays).double().mean().item()
+
+
 def ring(seed, ranks, mixed=False):
     """Return how far a mean in bfloat16 is off: around a ring, in a tree, once."""
     generator = torch.Generator().manual_seed(seed)
@@ -407,7 +420,9 @@ def main(seeds=range(10)):
             far = [a - b for a, b in zip(ends, wide)]
             print(f"  weights {name}: {spread(ends)}, ", end="")
             print(f"{spread(far, '{:+.3f}')} from 32 bits", flush=True)
-    for power in (0, 8, 16, 24):
+    shares = spread([unmoved(seed) for seed in seeds], "{:.1%}")
+    print(f"bfloat16 weights that a first step leaves as they are: {shares}")
+    for power in (-10, 0, 8, 16, 24):  # -10: divided among 1,024 ranks
         shares = zip(*(in_half(gradients(seed), power) for seed in seeds))
         zero, infinite = (spread(part, "{:.1%}") for part in shares)
         print(
