@@ -11,9 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from course.school.checks import about, exercise, numbers
 
-NETWORKS = "resnet18", "resnet50", "vgg16"
-OWN_CASE = "resnet50", 128  # rows of a rank in a step
-
 
 @cache
 def _weigh(name):
@@ -27,12 +24,6 @@ def _weigh(name):
         model(two).sum().backward()
     size = 4 * sum(p.numel() for p in model.parameters())
     return size, counter.get_total_flops() / 2
-
-
-def _bytes_an_operation(name, rows):
-    """Return a number in proportion to a ring's bytes for each operation of a step."""
-    size, operations = _weigh(name)
-    return size / (rows * operations)
 
 
 def _speedup(rows, n):
@@ -86,37 +77,6 @@ def _dealt(got, rows, n):
         len(set(range(rows)).difference(*orders)),
         0,
         {"ranks shuffle with seeds of their own: one seed for all ranks": True},
-    )
-
-
-@exercise("claims/grown")
-def grown(random, grown):
-    """Price what the answer has chosen."""
-    say, said = about("ResNet-50 with 128 rows is the own case"), grown()
-    two = isinstance(said, (list, tuple)) and len(said) == 2
-    name, rows = said if two else (None, None)
-    known, whole = name in list(NETWORKS), isinstance(rows, int) and rows > 0
-    yield say(
-        "your choice: a name of `sizes`, and the rows of a rank in a step",
-        said,
-        said if known and whole else ["a name", "a whole number above 0"],
-        {
-            "return what you choose: the cell calls `each` with it": not two,
-            f"the networks are {', '.join(NETWORKS)}": not known,
-            "rows are a whole number": True,
-        },
-    )
-    ratio = _bytes_an_operation(name, rows) / _bytes_an_operation(*OWN_CASE)
-    yield say(
-        f"{name} with {rows} rows: is it above 1.01 times the bytes an operation?",
-        ratio > 1.01,
-        True,
-        {
-            "this is the own case: a control is another one": (name, rows) == OWN_CASE,
-            "with more rows a step sends the same bytes, for more operations": rows
-            > OWN_CASE[1],
-            f"it is {ratio:.3f} times: too near to the own case to tell": True,
-        },
     )
 
 

@@ -210,37 +210,7 @@ def stage1_step(random, step):
         random,
         work,
         "how far the weights moved on each rank",
-        rounds=2,
-        whole=True,
         left="a copy of the chunk is left in shard.grad: divide in place",
-    )
-
-
-@exercise("keep_only_a_part/reduce", seconds=60)
-def stage2_reduce(random, reduce):
-    """Reduce the gradients of a weight and a bias; look at whose memory is left."""
-
-    def work(own):
-        grads = [part.view(-1, 2) for part in own[dist.get_rank(), :8].split((6, 2))]
-        params = [nn.Parameter(torch.zeros_like(grad)) for grad in grads]
-        for p, grad in zip(params, grads):
-            p.grad = grad.clone()
-        shard = nn.Parameter(torch.zeros_like(own[0].chunk(len(own))[0]))
-        with _numbers_sent() as sent:
-            reduce(params, shard)
-        left = any(p.grad is not None for p in params)
-        if shard.grad is not None:
-            left = left or shard.grad.untyped_storage().nbytes() > shard.nbytes
-        return shard.grad, left, sum(sent) / len(shard)
-
-    yield from _means(
-        random,
-        work,
-        "shard.grad on each rank",
-        rounds=1,
-        whole=False,
-        left="set each p.grad to None; and a view keeps the whole flat "
-        "gradient in memory: grads[rank] / n is a tensor of its own",
     )
 
 
@@ -273,17 +243,16 @@ def _numbers_sent():
         yield sent
 
 
-def _means(random, work, what, rounds, whole, left):
+def _means(random, work, what, left):
     """Compare what work(gradients) returns on ranks: means, what is left, what is sent.
 
-    rounds: how often chunks go round the ring. whole: has each rank all chunks of the
-    mean, or its own alone? left: the hint if more is left in memory.
+    left: the hint if more is left in memory.
     """
     for k in 3, 2:
-        yield from _means_on_ranks(random, work, what, rounds, whole, left, k)
+        yield from _means_on_ranks(random, work, what, left, k)
 
 
-def _means_on_ranks(random, work, what, rounds, whole, left, k):
+def _means_on_ranks(random, work, what, left, k):
     """Compare what k ranks have: see `_means`."""
     own = rand(random, k, 8 + k % 2)
     own[:, 8:] = 0  # with 3 ranks, what fills up the last chunk
@@ -301,14 +270,11 @@ def _means_on_ranks(random, work, what, rounds, whole, left, k):
     )
 
     def every(chunks):
-        return [torch.cat(chunks)] * k if whole else chunks
+        return [torch.cat(chunks)] * k
 
     sums, means = [part.sum(0) for part in parts], [part.mean(0) for part in parts]
     zeros = [0 * mean for mean in means]
-    only_new = False  # where whole weights are wanted: each rank's chunk alone is new
-    if whole:
-        ranks = range(k)
-        only_new = [torch.cat([*zeros[:i], means[i], *zeros[i + 1 :]]) for i in ranks]
+    only_new = [torch.cat([*zeros[:i], means[i], *zeros[i + 1 :]]) for i in range(k)]
     chunks = [part[rank] for rank, part in enumerate(parts)]
     own_chunks = every(chunks), every([chunk / k for chunk in chunks])
     found, kept, sent = zip(*results)
@@ -318,7 +284,6 @@ def _means_on_ranks(random, work, what, rounds, whole, left, k):
         found,
         every(means),
         {
-            "shard.grad is None: this rank's chunk belongs there": [None] * k,
             "all are zero: optimizer.step() updates shard from shard.grad; and "
             "make the gradients flat, not the weights": every(zeros),
             "each rank's own chunk is new, the others are old: the ranks must give "
@@ -334,7 +299,7 @@ def _means_on_ranks(random, work, what, rounds, whole, left, k):
         [False] * k,
         {left: True},
     )
-    most = rounds * (k - 1)
+    most = 2 * (k - 1)  # chunks go round the ring twice
     yield say(
         f"chunks that a rank sends, of the {most} that are needed",
         [max(most, round(chunks, 3)) for chunks in sent],
@@ -344,80 +309,3 @@ def _means_on_ranks(random, work, what, rounds, whole, left, k):
             "reduce_scatter gives each the chunk that it needs": True
         },
     )
-
-
-@exercise("keep_only_a_part/hooks")
-def hooks(random, hooks):
-    """Note in which order layers are gathered, used and freed."""
-    events, count = [], random.randint(2, 4)
-    layers = [nn.Linear(2, 2, dtype=torch.float64) for _ in range(count)]
-    for i, one in enumerate(layers):
-        one.register_forward_hook(partial(_note_use, events, i))
-        hooks(one, _noting(events, f"gather {i}"), _noting(events, f"free {i}"))
-    say = about(so_many(count, "layer"))
-    yield say(
-        "what is done before the first forward",
-        events,
-        [],
-        {"register a function that calls gather() or free(): these ran at once": True},
-    )
-    for turn in "first", "second":
-        events.clear()
-        try:
-            nn.Sequential(*layers)(rand(random, 1, 2).requires_grad_()).sum().backward()
-        except TypeError as error:
-            yield _refused_hook(say, error)
-            return
-        yield _order_of_events(say, turn, events, count)
-
-
-def _refused_hook(say, error):
-    """Return the message about a hook that takes or returns what it should not."""
-    hints = {
-        "what a hook after forward returns replaces the output: return nothing, not "
-        "what register_hook returns": "must be Tensor" in str(error),
-        "gather() and free() take nothing, a hook is handed something: register a "
-        "function that takes it, and calls them": "0 positional" in str(error),
-    }
-    if not any(hints.values()):
-        raise error
-    return say("forward", f"TypeError: {error}", "the layers' outputs", hints)
-
-
-def _order_of_events(say, turn, events, count):
-    """Compare in which order `count` layers are gathered, used and freed."""
-
-    def order(forward, backward="gather use"):
-        there, back = forward.split(), backward.split()
-        first = [f"{does} {i}" for i in range(count) for does in there]
-        return first + [f"{does} {i}" for i in range(count)[::-1] for does in back]
-
-    freed = sum(event.startswith("free") for event in events)
-    return say(
-        f"the {turn} forward and backward",
-        events,
-        order("gather use free"),
-        {
-            "nothing is gathered for backward: ask the layer's output, with "
-            "output.register_hook": order("gather use free", "use"),
-            "this gathers when the layer's backward is over: its output comes first, "
-            "ask that, with output.register_hook": order(
-                "gather use free", "use gather"
-            ),
-            "nothing is freed after forward": order("gather use"),
-            "free after forward only: after backward, `reduce` does it": freed > count,
-            "gather in a forward_pre_hook: the layer must not begin without its "
-            "weights": events[:1] != ["gather 0"],
-        },
-    )
-
-
-def _noting(events, event):
-    """Return a function that takes nothing, and adds to `events`."""
-    return lambda: events.append(event)
-
-
-def _note_use(events, i, layer, inputs, output):
-    """Note that layer i is used, now in forward and later in backward."""
-    events.append(f"use {i}")
-    output.grad_fn.register_hook(lambda *_: events.append(f"use {i}"))

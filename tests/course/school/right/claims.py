@@ -13,12 +13,6 @@ RIGHT = {
             "range(rows), 2, sampler=sampler)))",
         ),
     },
-    "claims/grown": {
-        "fewer rows": changed("claims/grown", CHOICE='["resnet50", 64]'),
-        "a network with fewer operations a weight": changed(
-            "claims/grown", CHOICE='name, 2 ** 7\nname = "resnet18"'
-        ),
-    },
     "claims/crossing": {
         "next": """
 from course.school.claims import _speedup

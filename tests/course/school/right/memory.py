@@ -76,19 +76,6 @@ def recompute(layers, X, y, every):
             "        x.grad = g",
         ),
     },
-    "keep_only_a_part/hooks": {
-        "a hook before backward": changed(
-            "keep_only_a_part/hooks",
-            AFTER="free()",
-            MORE="layer.register_full_backward_pre_hook(lambda *_: gather())",
-        ),
-        "two hooks after forward, the gradient is handed back": changed(
-            "keep_only_a_part/hooks",
-            AFTER="free()",
-            MORE="layer.register_forward_hook(lambda _, inputs, output: "
-            "output.register_hook(lambda grad: (gather(), grad)[1]) and None)",
-        ),
-    },
     "sixteen_bits/scaler": {
         "as torch does it": """
 class MyScaler:
@@ -115,24 +102,6 @@ class MyScaler:
         "torch's own gather": changed(
             "keep_only_a_part/step",
             GATHER="dist.all_gather(weights, weights[rank].clone())",
-        ),
-    },
-    "keep_only_a_part/reduce": {
-        "divided first, then copied": changed(
-            "keep_only_a_part/reduce",
-            ADD="grads[0].div_(1); flat /= n; grads = list(F.pad("
-            "flat, (0, -len(flat) % n)).chunk(n)); reduce_scatter(grads)",
-            RESULT="grads[rank].clone()",
-        ),
-        "reduced to the rank whose chunk it is": changed(
-            "keep_only_a_part/reduce",
-            ADD="[dist.reduce(grad, i) for i, grad in enumerate(grads)]",
-            RESULT="grads[rank].div_(n).clone()",
-        ),
-        "torch's own reduce-scatter": changed(
-            "keep_only_a_part/reduce",
-            ADD="mine = torch.empty_like(grads[rank]); dist.reduce_scatter(mine, grads)",
-            RESULT="mine.div_(n)",
         ),
     },
 }

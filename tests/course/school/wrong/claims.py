@@ -26,20 +26,6 @@ def sampled(rows, n):
             "ranks shuffle with seeds": {"SEED": "rank"},
         },
     ),
-    "claims/grown": (
-        """
-def grown():
-    return <<CHOICE: "vgg16", 128>>
-""",
-        {
-            "return what you choose": {"CHOICE": "2.0"},
-            "the networks are": {"CHOICE": '"vgg", 128'},
-            "rows are a whole number": {"CHOICE": '"resnet50", 0'},
-            "this is the own case": {"CHOICE": '"resnet50", 128'},
-            "with more rows": {"CHOICE": '"vgg16", 1280'},
-            "it is 1.008 times": {"CHOICE": '"resnet50", 127'},
-        },
-    ),
     "claims/crossing": (
         """
 from course.school.claims import _speedup as speedup

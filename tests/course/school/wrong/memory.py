@@ -67,47 +67,6 @@ def recompute(layers, X, y, every):
             },
         },
     ),
-    "keep_only_a_part/hooks": (
-        """
-def hooks(layer, gather, free):
-    done = []
-    def before(layer, inputs):
-        <<BEFORE: gather()>>
-    def after(layer, inputs, output):
-        <<AFTER: free(); output.register_hook(lambda grad: gather())>>
-    layer.register_forward_pre_hook(before)
-    layer.register_forward_hook(after)
-    <<MORE: pass>>
-""",
-        {
-            "nothing is gathered": {"AFTER": "free()"},
-            "this gathers when the layer's backward is over": {
-                "AFTER": "free()",
-                "MORE": "layer.register_full_backward_hook(lambda *_: gather())",
-            },
-            "nothing is gathered for backward: ask": {
-                "AFTER": "free(); done or output.register_hook(lambda grad: gather()); "
-                "done.append(1)"
-            },
-            "register a function": {"MORE": "gather()"},
-            "gather() and free() take nothing": {
-                "MORE": "layer.register_forward_hook(free)"
-            },
-            "nothing is freed": {
-                "AFTER": "output.register_hook(lambda grad: gather())"
-            },
-            "free after forward only": {
-                "MORE": "layer.register_full_backward_hook(lambda *_: free())"
-            },
-            "what a hook after forward returns": {
-                "AFTER": "free(); return output.register_hook(lambda grad: gather())"
-            },
-            "gather in a forward_pre_hook": {
-                "BEFORE": "pass",
-                "AFTER": "gather(); free(); output.register_hook(lambda grad: gather())",
-            },
-        },
-    ),
     "sixteen_bits/scaler": (
         """
 class MyScaler:
@@ -173,31 +132,6 @@ def step(weights, grads, shard, optimizer):
             },
             "an all-reduce gives every rank all sums": {
                 "ADD": "[ring_allreduce(grad) for grad in grads]"
-            },
-        },
-    ),
-    "keep_only_a_part/reduce": (
-        """
-from manual_dp.ranks.collectives import reduce_scatter
-
-def reduce(params, shard):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    flat = torch.cat([<<FLAT: p.grad>>.flatten() for p in <<WHOSE: params>>])
-    grads = list(F.pad(flat, (0, -len(flat) % n)).chunk(n))
-    for p in params:
-        p.grad = <<FREE: None>>
-    <<ADD: reduce_scatter(grads)>>
-    shard.grad = <<RESULT: grads[rank] / n>>
-""",
-        {
-            "all ranks must call": {"ADD": "rank and reduce_scatter(grads)"},
-            "this is no chunk of all gradients": {"WHOSE": "params[:1]"},
-            "all are zero": {"FLAT": "p.detach().clone()"},
-            "shard.grad is None": {"RESULT": "None"},
-            "set each p.grad": {"FREE": "p.grad"},
-            "set each p.grad to None; and a view": {"RESULT": "grads[rank].div_(n)"},
-            "an all-reduce gives every rank": {
-                "ADD": "[dist.all_reduce(grad) for grad in grads]"
             },
         },
     ),
