@@ -123,7 +123,8 @@ def ended(error, folder):
         return finding("mismatch", words + (says or text), error.rank)
     left = error.kind == "left" or (stands and "Connection closed by peer" in whole)
     if error.kind == "hung" or left or any(at != END for at, *_ in stands.values()):
-        cause, repair = _why(stands.values())
+        places = {END} if left else {at for at, *_ in stands.values()}
+        cause, repair = _why(places)
         return finding("hang", says or text, error.rank)._replace(
             cause=cause, repair=repair
         )
@@ -157,9 +158,8 @@ def _told(at, call, updates, _):
     return f"{call}{stands}, after {plural(updates, 'update')}"
 
 
-def _why(stands):
+def _why(places):
     """Return the cause of a hang, from where the ranks stand, and a repair."""
-    places = {at for at, *_ in stands}
     if END in places:
         return (
             "a rank has come to its end, and others wait for it: it has fewer steps, "
