@@ -196,7 +196,17 @@ def draw(night):
             ax.text(start - begin, row, words, va="center", color="white")
     for number, (at, _) in enumerate(night["moments"], 1):
         ax.axvline(at - begin, color=plot.INK, linestyle="--", linewidth=1)
-        ax.text(at - begin, -0.8, f" {number}", fontsize=11, weight="bold")
+        side = (
+            "right" if number % 2 == 0 else "left"
+        )  # two may be close together
+        ax.text(
+            at - begin,
+            -0.8,
+            f" {number} ",
+            fontsize=11,
+            weight="bold",
+            ha=side,
+        )
     middles = [host * (each + 0.5) + (each - 1) / 2 for host in range(3)]
     ax.set_yticks(middles, [f"host {host}" for host in range(3)], fontsize=11)
     ax.set_xlabel("seconds; the number in a bar is its rank", fontsize=11)
