@@ -121,13 +121,13 @@ def ended(error, folder):
     if any(word in whole for word in OTHER_SIZES):
         words = "a rank got what others sent for another collective: "
         return finding("mismatch", words + (says or text), error.rank)
-    left = error.kind == "left" or (stands and "Connection closed by peer" in whole)
-    if error.kind == "hung" or left or any(at != END for at, *_ in stands.values()):
-        places = {END} if left else {at for at, *_ in stands.values()}
-        cause, repair = _why(places)
-        return finding("hang", says or text, error.rank)._replace(
-            cause=cause, repair=repair
-        )
+    places = {at for at, *_ in stands.values()}
+    if error.kind == "left":  # the launcher saw that the others had finished
+        places.add(END)
+    waited = END in places and "Connection closed by peer" in whole
+    if error.kind in ("hung", "left") or waited or places - {END}:
+        hang = finding("hang", says or text, error.rank)
+        return hang._replace(**_why(places)) if places else hang
     died = finding("exception", text, error.rank)
     if "marked as ready twice" in whole or "ready only once" in whole:
         return died._replace(
@@ -161,22 +161,23 @@ def _told(at, call, updates, _):
 def _why(places):
     """Return the cause of a hang, from where the ranks stand, and a repair."""
     if END in places:
-        return (
+        cause = (
             "a rank has come to its end, and others wait for it: it has fewer steps, "
-            "or decided alone to stop",
-            "drop_last or DistributedSampler; decide together when to stop",
+            "or decided alone to stop"
         )
-    if len(places) > 1:
-        return (
-            "ranks wait at different lines: only some come to one, as in "
-            "`if rank == 0`",
-            "let all ranks come to it, or none; evaluate model.module on rank 0",
+        repair = "drop_last or DistributedSampler; decide together when to stop"
+    elif len(places) > 1:
+        cause = (
+            "ranks wait at different lines: only some come to one, as in `if rank == 0`"
         )
-    return (
-        "ranks wait at one line, for different collectives: one of them left out a "
-        "batch, or a backward, before",
-        "let all ranks take the same steps",
-    )
+        repair = "let all ranks come to it, or none; evaluate model.module on rank 0"
+    else:
+        cause = (
+            "ranks wait at one line, for different collectives: one of them left out a "
+            "batch, or a backward, before"
+        )
+        repair = "let all ranks take the same steps"
+    return {"cause": cause, "repair": repair}
 
 
 def is_users(name):

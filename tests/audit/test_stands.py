@@ -152,6 +152,17 @@ def test_who_waits_for_a_rank_at_its_end_hangs_also_if_gloo_tells_it_by_an_error
     assert found.code == "hang" and "decided alone to stop" in found.cause
 
 
+def test_that_a_rank_came_to_its_end_is_said_only_where_it_was_seen(tmp_path):
+    words = "RuntimeError: Connection closed by peer. GLHF!"  # of who was ended first
+    for rank, line in enumerate((3, 9)):
+        text = json.dumps([f"a.py, line {line}", "collective 2 is barrier", 1, True])
+        (tmp_path / f"stands-{rank}").write_text(text)
+    found = ended(RankError("rank 1 exited", 1, words, "exited"), tmp_path)
+    assert found.code == "hang" and "at different lines" in found.cause
+    nowhere = ended(RankError("rank 1 had not finished", 1, "", "hung"), tmp_path / "x")
+    assert nowhere.code == "hang" and "wait" not in nowhere.cause
+
+
 @pytest.mark.parametrize(
     "kind, cause", [("killed", "want of memory"), ("exited", "as os._exit does")]
 )
