@@ -33,9 +33,8 @@ def trainer(callbacks=(), **settings):
     """Return a Trainer for CPUs: two processes and one epoch, if you do not say more."""
     defaults = {**QUIET, "accelerator": "cpu", "devices": 2, "max_epochs": 1}
     defaults["num_sanity_val_steps"] = 0
-    if (
-        settings.get("devices", 2) != 1
-    ):  # no script that could be started again
+    # no script that could be started again
+    if settings.get("devices", 2) != 1:
         defaults["strategy"] = "ddp_notebook"
     keeps = L.pytorch.callbacks.ModelCheckpoint
     defaults["enable_checkpointing"] = any(

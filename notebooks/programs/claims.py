@@ -25,6 +25,9 @@ from threading import Thread
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+)
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.flop_counter import FlopCounterMode
@@ -55,9 +58,7 @@ def _averages(seed):
 
     def average(state, bucket):  # as DDP does, and takes a note
         seen.append(bucket.buffer().nbytes / 2**20)
-        flat = bucket.buffer().div_(dist.get_world_size())
-        work = dist.all_reduce(flat, async_op=True)
-        return work.get_future().then(lambda future: future.value()[0])
+        return allreduce_hook(None, bucket)
 
     model.register_comm_hook(None, average)
     X, y, steps = torch.rand(2, 3, 32, 32), torch.arange(2), []

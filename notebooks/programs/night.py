@@ -196,9 +196,8 @@ def draw(night):
             ax.text(start - begin, row, words, va="center", color="white")
     for number, (at, _) in enumerate(night["moments"], 1):
         ax.axvline(at - begin, color=plot.INK, linestyle="--", linewidth=1)
-        side = (
-            "right" if number % 2 == 0 else "left"
-        )  # two may be close together
+        # two may be close together
+        side = "right" if number % 2 == 0 else "left"
         ax.text(
             at - begin,
             -0.8,

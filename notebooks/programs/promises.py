@@ -1,5 +1,7 @@
 """Sentences on Lightning, each run: `python promises.py` prints what they say of it.
 
+trained             a loop by hand with the rows of two ranks
+by_hand             the network that it trains
 command_line        LightningCLI with the settings of config/lightning.yaml
 workers_of          whether the CLI passes workers=True to seed_everything
 names_of_the_best   what ranks call the best file, if its name holds their number
@@ -45,10 +47,9 @@ class Digits(L.LightningDataModule):
         return DataLoader(self.train, self.hparams.rows, shuffle=True)
 
 
-def by_hand(epochs=1, lr=0.1, rows=24):
-    """Return the network that two ranks' rows together train."""
-    train, net = digits()[0], Net()
-    deals = [DistributedSampler(train, 2, rank) for rank in (0, 1)]
+def trained(net, train, epochs, lr, rows, seed=0):
+    """Train with the rows of two ranks together; yield the number of each epoch."""
+    deals = [DistributedSampler(train, 2, rank, seed=seed) for rank in (0, 1)]
     for epoch in range(epochs):
         for deal in deals:
             deal.set_epoch(epoch)
@@ -59,6 +60,14 @@ def by_hand(epochs=1, lr=0.1, rows=24):
             F.cross_entropy(net.net(X), y).backward()
             for p in net.parameters():
                 p.data -= lr * p.grad
+        yield epoch
+
+
+def by_hand(epochs=1, lr=0.1, rows=24):
+    """Return the network that two ranks' rows together train."""
+    net = Net()
+    for _ in trained(net, digits()[0], epochs, lr, rows):
+        pass
     return net
 
 
@@ -130,22 +139,11 @@ def lowered(seed, epochs=20, lr=0.1, rows=64):
     for layer in (net.net[1], net.net[3]):
         layer.reset_parameters()
     net.double()
-    deals = [DistributedSampler(train, 2, rank, seed=seed) for rank in (0, 1)]
     mine = [
         [*DistributedSampler(test, 2, rank, shuffle=False)] for rank in (0, 1)
     ]
     best, found = [float("inf")] * 2, [[], []]
-    for epoch in range(epochs):
-        for deal in deals:
-            deal.set_epoch(epoch)
-        for both in zip(
-            *[torch.tensor([*deal]).split(rows) for deal in deals]
-        ):
-            X, y = train[torch.cat(both)]
-            net.zero_grad()
-            F.cross_entropy(net.net(X), y).backward()
-            for p in net.parameters():
-                p.data -= lr * p.grad
+    for epoch in trained(net, train, epochs, lr, rows, seed):
         for rank in (0, 1):
             X, y = test[mine[rank]]
             loss = F.cross_entropy(net.net(X), y).item()

@@ -24,6 +24,9 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+)
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -258,10 +261,7 @@ def meetings(model):
     def hook(_, bucket):
         if bucket.is_last():
             found.append(1)
-        group = dist.all_reduce(
-            bucket.buffer().div_(dist.get_world_size()), async_op=True
-        )
-        return group.get_future().then(lambda future: future.value()[0])
+        return allreduce_hook(None, bucket)
 
     model.register_comm_hook(None, hook)
     return found

@@ -206,12 +206,8 @@ def stage1_step(random, step):
         new = left.data_ptr() != grad.untyped_storage().data_ptr()
         return -flat, new, sum(sent) / len(grads[0])
 
-    yield from _means(
-        random,
-        work,
-        "how far the weights moved on each rank",
-        left="a copy of the chunk is left in shard.grad: divide in place",
-    )
+    for k in 3, 2:
+        yield from _moved(random, work, k)
 
 
 @contextmanager
@@ -243,17 +239,9 @@ def _numbers_sent():
         yield sent
 
 
-def _means(random, work, what, left):
-    """Compare what work(gradients) returns on ranks: means, what is left, what is sent.
-
-    left: the hint if more is left in memory.
-    """
-    for k in 3, 2:
-        yield from _means_on_ranks(random, work, what, left, k)
-
-
-def _means_on_ranks(random, work, what, left, k):
-    """Compare what k ranks have: see `_means`."""
+def _moved(random, work, k):
+    """Compare what work(gradients) returns on k ranks: moves, what is left, is sent."""
+    what = "how far the weights moved on each rank"
     own = rand(random, k, 8 + k % 2)
     own[:, 8:] = 0  # with 3 ranks, what fills up the last chunk
     results, error = attempt(partial(work, own), k, LONGER)
@@ -297,7 +285,7 @@ def _means_on_ranks(random, work, what, left, k):
         "is more left in memory than was asked for?",
         kept,
         [False] * k,
-        {left: True},
+        {"a copy of the chunk is left in shard.grad: divide in place": True},
     )
     most = 2 * (k - 1)  # chunks go round the ring twice
     yield say(
