@@ -19,6 +19,7 @@ from tests.support.lessons import (
     cells_keep_only_their_tags,
     code_cells,
     markdown_cells,
+    minutes,
     no_line_of_code_or_output_is_wider_than_78,
     source,
     tags,
@@ -135,11 +136,11 @@ def its_minutes_are_true(nb):
     text = "\n\n".join(map(source, markdown_cells(nb)))
     seen = [cell for cell in code_cells(nb) if "hide-input" not in tags(cell)]
     guesses, functions = text.count("**Guess:**"), len(written(nb))
-    minutes = words(text) / 150 + lines(seen) / 12 + guesses + 15 * functions
-    minutes += 5  # the task at the end
-    said = int(re.search(r"\*Time:\* about (\d+) minutes", text)[1])
-    near = abs(said - minutes) <= 3 and minutes <= 43
-    return [] if near else [f"says {said} minutes, by the rule {minutes:.0f}"]
+    counted = words(text) / 150 + lines(seen) / 12 + guesses + 15 * functions
+    counted += 5  # the task at the end
+    said = minutes(nb)
+    near = abs(said - counted) <= 3 and counted <= 43
+    return [] if near else [f"says {said} minutes, by the rule {counted:.0f}"]
 
 
 def the_first_screen_ends_with_one_line_of_frame(nb):

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.support.lessons import LESSONS, markdown_cells, source
+from tests.support.lessons import LESSONS, markdown_cells, minutes, source
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -17,21 +17,14 @@ GITHUB = ROOT / ".github"
 CONTRIBUTING = (GITHUB / "CONTRIBUTING.md").read_text()
 
 
-def opening(name):
-    """Return the text of a lesson that says what it needs and how long it takes."""
-    nb = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    texts = [source(cell) for cell in markdown_cells(nb)]
-    (text,) = [text for text in texts if "*Time:* about " in text]
-    return text
-
-
-def minutes_that_a_lesson_says(name):
-    return int(re.search(r"\*Time:\* about (\d+) minutes", opening(name))[1])
+def stored(name):
+    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
 
 
 def lessons_that_a_lesson_needs(name):
     """Return the numbers of the lessons that are linked; "2 to 4" means 3 as well."""
-    needs = re.search(r"\*You need\*(.*?)\*Time", opening(name), re.S)[1]
+    text = "\n".join(map(source, markdown_cells(stored(name))))
+    needs = re.search(r"\*You need\*(.*?)\*Time", text, re.S)[1]
     found = set(re.findall(r"\((\d\d)_", needs))
     if ") to [" in needs:
         found |= {f"{n:02}" for n in range(int(min(found)), int(max(found)))}
@@ -55,9 +48,9 @@ def test_the_first_page_names_every_lesson():
 
 
 def test_the_hours_are_the_sum_of_the_lessons_own_minutes():
-    minutes = [minutes_that_a_lesson_says(name) for name in LESSONS]
-    assert f"about {round(sum(minutes) / 60)} hours for all lessons" in README
-    assert f"about {round(sum(minutes[:14]) / 60)} hours" in INDEX
+    said = [minutes(stored(name)) for name in LESSONS]
+    assert f"about {round(sum(said) / 60)} hours for all lessons" in README
+    assert f"about {round(sum(said[:14]) / 60)} hours" in INDEX
 
 
 def test_the_evening_reads_each_lesson_after_those_that_it_needs():

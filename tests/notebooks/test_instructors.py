@@ -8,7 +8,7 @@ import pytest
 
 from course.school import checks
 from course.school.draws import rand
-from tests.support.lessons import PAGES
+from tests.support.lessons import PAGES, minutes
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 PAGE = (NOTEBOOKS / "book" / "instructors.md").read_text(encoding="utf-8")
@@ -22,8 +22,10 @@ def markdown(path):
     ]
 
 
-LESSONS = {
-    re.match(r"# \d+\. (.+)", markdown(path)[0])[1]
+LESSONS = {  # title: minutes
+    re.match(r"# \d+\. (.+)", markdown(path)[0])[1]: minutes(
+        json.loads(path.read_text(encoding="utf-8"))
+    )
     for path in NOTEBOOKS.glob("[0-9]*.ipynb")
     if path.stem not in PAGES
 }
@@ -47,23 +49,13 @@ def rows(title):
     ][2:]
 
 
-MINUTES = {
-    re.match(r"# \d+\. (.+)", texts[0])[1]: int(
-        re.search(r"\*Time:\* about (\d+) minutes", "\n".join(texts))[1]
-    )
-    for path in NOTEBOOKS.glob("[0-9]*.ipynb")
-    if path.stem not in PAGES
-    for texts in [markdown(path)]
-}
-
-
 @pytest.mark.parametrize("title", ["Fourteen weeks", "Six weeks"])
 def test_a_weeks_hours_are_its_lessons_minutes_times_one_and_a_half(title):
     for week, names, _, hours in rows(title):
         if lessons(names):
-            minutes = sum(MINUTES[name] for name in lessons(names))
+            total = sum(LESSONS[name] for name in lessons(names))
             said = float(hours.split(" + ")[0])
-            assert abs(said - 1.5 * minutes / 60) <= 0.25, f"week {week}"
+            assert abs(said - 1.5 * total / 60) <= 0.25, f"week {week}"
 
 
 def lessons(entry):
@@ -90,7 +82,7 @@ def test_plans_name_lessons_and_the_long_one_has_each_or_leaves_it_out():
 
 def test_what_needs_what_names_every_lesson():
     table = rows("What needs what")
-    assert {name for row in table for name in lessons(row[0])} == LESSONS - {
+    assert {name for row in table for name in lessons(row[0])} == LESSONS.keys() - {
         "Start here"
     }
     assert all(lessons(row[1]) for row in table)

@@ -113,6 +113,12 @@ def words(text):
     return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
+def minutes(nb):
+    """Return how many minutes a lesson says that it takes."""
+    text = "\n\n".join(map(source, markdown_cells(nb)))
+    return int(re.search(r"\*Time:\* about (\d+) minutes", text)[1])
+
+
 def lost_links(folder):
     """Return the links of notebooks and texts to what is no file, or no anchor of one."""
 

@@ -20,14 +20,6 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/pictures.json"
 
 
-def star(ranks):
-    return [
-        Sent(*way, "weights", 1_032_544)
-        for rank in range(1, ranks)
-        for way in ((0, rank), (rank, 0))
-    ]
-
-
 def ring(ranks):
     return [Sent(rank, (rank + 1) % ranks, "chunk", 1_806_952) for rank in range(ranks)]
 
@@ -86,8 +78,6 @@ def pictures():
         }
     )
     for n in (2, 4, 8):
-        logs = {"a star": star(n), "a ring": ring(n)}
-        made[f"traffic of {n}"] = graph.traffic(logs, n)
         zeros = [(sent.source, sent.target, 0) for sent in ring(n)]
         numbers = []
         for i in range(1, n):
@@ -97,7 +87,6 @@ def pictures():
             "numbers": (numbers, [1] * n, [n * (n + 1) / 2] * n),
         }
         made[f"messages of {n}"] = graph.messages(runs, n)
-    made["traffic, one row"] = graph.traffic({"a star": [], "a ring": ring(8)}, 8)
     return [*made.items(), *processes().items()]
 
 

@@ -2,7 +2,6 @@
 
 places      where ranks stand: a star, a circle or a tree, by who sends to whom
 between     an arrow from box to box
-traffic     who sends how many bytes to whom                        wrong_on_purpose
 messages    what each message of a ring carried                     wrong_on_purpose
 """
 
@@ -10,9 +9,7 @@ import math
 
 from course.lab.figures import svg
 from course.lab.figures.lanes import join_pairs
-from course.lab.figures.plot import INK
 from course.lab.figures.svg import WIDTH, rank_colour
-from course.lab.send_log import totals
 
 WIDE, TALL = 96, 50  # a rank's box
 
@@ -109,54 +106,6 @@ def between(card, start, end, wide, high, colour, thick, both=False, beside=0):
     return (start[0] + dx / 2 + x, start[1] + dy / 2 + y), right
 
 
-def _size(number):
-    """Say a number of bytes with three digits, in B, kB or MB."""
-    for unit in ("B", "kB", "MB"):
-        if number < 999.5 or unit == "MB":
-            return f"{number:.3g} {unit}"
-        number /= 1000
-
-
-def traffic(logs, world_size, word="device"):
-    """Draw for each label of `logs` its devices and what they sent, in one step.
-
-    logs: a dict from a label to a log of send_log. The more bytes in all, the thicker
-    the arrow. In each box: the bytes out of the device, and into it. word: what to call
-    it.
-    """
-    bytes_by_link, sums = {}, {}
-    worst, said, most = {}, {}, 0
-    for label, log in logs.items():
-        sizes = bytes_by_link[label] = {}
-        for sent in log:
-            link = sent.source, sent.target
-            sizes[link] = sizes.get(link, 0) + sent.size
-        most = max([most, *sizes.values()])
-        out, into = sums[label] = totals(log, world_size)
-        worst[label] = _size(max(out + into))
-        said[label] = f"at most {worst[label]} out of or into a {word}"
-    high = _height(world_size, 20, 200, 330)
-    card = svg.Card(
-        (high + 106) * len(logs) + 8,
-        f"Bytes that cross between {word}s in one step. {join_pairs(said)}",
-    )
-    card.y = 4
-    for label, sizes in bytes_by_link.items():
-        card.heading(label, 16, 16)
-        card.text(f"busiest {word}: {worst[label]}", WIDTH - 16, 16, 13, INK, "end")
-        middle = WIDTH / 2, 65 + high / 2
-        where = places(sizes, world_size, WIDTH - WIDE - 40, high, middle)
-        for (source, target), size in sorted(sizes.items()):
-            thick = max(size * 12 / most, 1)
-            beside = thick / 2 + 4 if (target, source) in sizes else 0
-            _arrow(card, where, source, target, thick, beside)
-        for rank, (out, into) in enumerate(zip(*sums[label])):
-            words = f"out {_size(out)}", f"in {_size(into)}"
-            _rank(card, rank, where[rank], f"{word} {rank}", 15, 16, words)
-        card.y += high + 106
-    return card.picture()
-
-
 def _height(world_size, two, four, more):
     """Return the height for this number of ranks: for up to 2, up to 4, or more."""
     if world_size <= 2:
@@ -164,7 +113,7 @@ def _height(world_size, two, four, more):
     return four if world_size <= 4 else more
 
 
-def _arrow(card, where, source, target, thick, beside):
+def _arrow(card, where, source, target, beside):
     """Draw an arrow in the colour of its source; return what `between` returns."""
     return between(
         card,
@@ -173,18 +122,18 @@ def _arrow(card, where, source, target, thick, beside):
         WIDE + 6,
         TALL + 6,
         rank_colour(source),
-        thick,
+        2.5,
         beside=beside,
     )
 
 
-def _rank(card, rank, middle, name, line, first, words, **style):
-    """Draw a rank's box: a name and, `first` below it, lines of words `line` apart."""
+def _rank(card, rank, middle, name, words, **style):
+    """Draw a rank's box: a name and, below it, lines of words."""
     x, y = middle
     card.box(x - WIDE / 2, y - TALL / 2, WIDE, TALL, colour=rank_colour(rank))
     card.text(name, x, y - 15, 12, "#ffffff", font_weight="bold")
-    for i, said in enumerate(words):
-        card.text(said, x, y - 15 + first + line * i, 11, "#ffffff", **style)
+    for i, said in enumerate(words, 1):
+        card.text(said, x, y - 15 + 15.5 * i, 11, "#ffffff", **style)
 
 
 def messages(runs, world_size):
@@ -214,7 +163,7 @@ def messages(runs, world_size):
         for rank, place in enumerate(where):
             words = f"holds {first[rank]:g}", f"ends with {last[rank]:g}"
             style = {"font_weight": "normal"}
-            _rank(card, rank, place, f"rank {rank}", 15.5, 15.5, words, **style)
+            _rank(card, rank, place, f"rank {rank}", words, **style)
         card.y += high + 120
     return card.picture()
 
@@ -226,7 +175,7 @@ def _carry(card, where, source, target, words, both_ways):
     two ranks that send to each other on the right of each arrow.
     """
     beside, out = (5, 1) if both_ways else (0, -1)
-    (x, y), (right, down) = _arrow(card, where, source, target, 2.5, beside)
+    (x, y), (right, down) = _arrow(card, where, source, target, beside)
     side = out * right
     if abs(side) < 0.2:
         anchor, shift = "middle", 0
