@@ -1,7 +1,5 @@
 """Minibatches hand out every example once an epoch; the digits are scikit-learn's."""
 
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -103,7 +101,7 @@ def test_only_the_training_set_is_shuffled_by_its_seed():
 
 
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setattr("manual_dp.data.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'manual_dp\[course\]'"):
         load_data("digits")
 

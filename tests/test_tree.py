@@ -49,6 +49,7 @@ def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():
 import sys
 heavy = "torchvision d2l drawsvg matplotlib sklearn lightning scipy pandas IPython".split()
 import manual_dp
+manual_dp.load_data("digits")  # reads scikit-learn's file, without scikit-learn
 print(sorted(name for name in heavy if name in sys.modules))
 sys.modules.update(dict.fromkeys(heavy))  # importing one now raises ImportError
 import torch
