@@ -39,7 +39,8 @@ def build(notebooks, out, runs=()):
         prefix=f".{out.name}-", dir=out.parent
     ) as place:
         source = Path(place, "source")
-        given = [f"notebooks/{pattern}" for pattern in [*GIVEN, "book/*"]]
+        pages = ["book/*.*", "book/templates/*"]
+        given = [f"notebooks/{pattern}" for pattern in [*GIVEN, *pages]]
         module = [
             f"manual_dp/{pattern}.py"
             for pattern in ("*", "ranks/*", "models/*")

@@ -69,7 +69,9 @@ FIRST = [
     ),
     new_markdown_cell("Costs $5, or $6, in split.py.", id="plain"),
     new_markdown_cell(
-        '<a id="a-row"></a>\n\n## It hangs\n\nSee [it](#a-row).', id="a-row"
+        '<a id="a-row"></a>\n\n## It hangs\n\n`RuntimeError: Expected to have finished '
+        "reduction in the prior iteration`. See [it](#a-row).",
+        id="a-row",
     ),
 ]
 SECOND = [
@@ -216,6 +218,23 @@ def test_a_book_that_cannot_be_built_leaves_the_old_one(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_each_page_leads_to_symptoms_and_glossary_by_one_click(made):
+    for path in pages_of(made[0]):
+        if path.name in ("index.html", "search.html"):
+            continue
+        links = re.findall(
+            r'<nav class="look-up".*?</nav>', path.read_text(), re.DOTALL
+        )[0]
+        found = [
+            (path.parent / href).resolve().relative_to(made[0].resolve()).as_posix()
+            for href in re.findall('href="([^"]+)"', links)
+            if href != "#"  # the page itself
+        ]
+        asked = ["notebooks/26_symptoms.html", "notebooks/glossary.html"]
+        asked = [name for name in asked if path != made[0] / name]
+        assert (path.name, found) == (path.name, asked)
+
+
 # what is written
 
 
@@ -319,12 +338,20 @@ def test_a_lesson_that_failed_says_so_and_its_error_is_not_folded(made, chromium
         assert page.get_by_text("by zero").is_visible()
 
 
-def test_search_finds_the_ring(first):
+@pytest.mark.parametrize(
+    "words, pages",
+    [
+        ("ring", ["1. Second", "Glossary"]),
+        ("Expected to have finished reduction", ["0. First"]),
+        ("RuntimeError: Expected to have finished reduction in the", ["0. First"]),
+    ],
+)
+def test_search_finds_a_word_and_the_words_of_an_error(first, words, pages):
     page, faults = first
     page.locator(".search-button-field:visible, .search-button:visible").first.click()
-    page.locator("input[name=q]:visible").fill("ring")
+    page.locator("input[name=q]:visible").fill(words)
     page.keyboard.press("Enter")
     found = page.locator("#search-results a")
-    found.filter(has_text="1. Second").first.wait_for()
-    found.filter(has_text="Glossary").first.wait_for()
+    for title in pages:
+        found.filter(has_text=title).first.wait_for()
     assert faults == []
