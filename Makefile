@@ -82,10 +82,12 @@ $(STAMP): pyproject.toml constraints.txt
 	    { echo 'make: $(PYTHON) is not Python 3.11 to 3.14, which the course needs'; exit 1; }
 	@$(PYTHON) -c '$(HAS_VENV)' 2>/dev/null || \
 	    { echo 'make: $(PYTHON) has no venv. On Debian and Ubuntu: apt install python3-venv'; exit 1; }
-	@echo 'Installing into .venv: a few minutes, once.'
+	@echo 'Installing into .venv, once. 1 of 3: torch, JupyterLab and the rest: the longest'
 	@grep -qsxF '$(CURDIR)' $@ || $(PYTHON) -m venv --clear .venv
 	@rm -f $@
 	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[course]'
+	@echo 'Installing, 2 of 3: the functions of the book'
 	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --no-deps d2l
+	@echo 'Installing, 3 of 3: compiling'
 	@$(PY) -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || :
 	@printf '%s\n' '$(CURDIR)' > $@

@@ -41,7 +41,7 @@ SHOWN = 300  # characters of a cell's outputs, where these differ
 
 
 def run_notebooks(args):
-    """Yield each notebook as it is stored, and its run.
+    """Yield each notebook as it is stored, its run, and how many are still to come.
 
     As many run at once as there are cores. But times are right only in a process that
     has the machine to itself: what may store times runs alone.
@@ -58,6 +58,7 @@ def run_notebooks(args):
         timed = args.what == "course" and any(map(measures, nb.cells))
         jobs = alone if args.what == "refresh" or timed else together
         jobs.append((path, cleared(nb)))
+    left = len(together + alone)
     cells = sum(len(code_cells(nb)) for _, nb in together + alone)
     with tqdm(total=cells, leave=False, disable=None) as bar:
 
@@ -67,7 +68,8 @@ def run_notebooks(args):
 
         for jobs, at_once in (together, os.cpu_count() or 1), (alone, 1):
             for run in run_all(jobs, at_once, args.timeout, on_cell):
-                yield stored[run.path], run
+                left -= 1
+                yield stored[run.path], run, left
 
 
 def compare(nb, run):
@@ -107,26 +109,26 @@ def do(args):
 
         links.mend(args.notebooks)
         headings.mend(args.notebooks)
-    for nb, run in run_notebooks(args):
+    for nb, run, left in run_notebooks(args):
         result = run.failure or WHAT[args.what](nb, run)
         well = well and not result.startswith(("FAILED", "DIFFERS"))
         if args.what == "settings":
             result += settings.as_line(run.nb)
-        print_row(run.path.stem, run.seconds, result)
+        print_row(run.path.stem, run.seconds, left, result)
         runs.append(run)
     if args.what == "course":
         out = args.notebooks.parent / "build" / "course"
         start = time.perf_counter()
         warnings = book.build(args.notebooks, out, runs)
         seconds = time.perf_counter() - start
-        print_row("the book", seconds, "\n".join(["ok", *warnings]))
+        print_row("the book", seconds, 0, "\n".join(["ok", *warnings]))
         print(f"Open {os.path.relpath(out)}/index.html")
     return well
 
 
-def print_row(name, seconds, result):
+def print_row(name, seconds, left, result):
     """Print a row of the table, above the bar that tqdm draws."""
-    tqdm.write(f"{name:<28} {seconds:7.1f}  {result}")
+    tqdm.write(f"{name:<28} {seconds:7.1f} {left:5}  {result}")
     sys.stdout.flush()
 
 
@@ -163,7 +165,7 @@ def main(argv=None):
     args = arguments(argv)
     # SIGTERM ends it as Ctrl-C does: the forks are ended, too
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print(f"{'lesson':<28} {'seconds':>7}  result", flush=True)
+    print(f"{'lesson':<28} {'seconds':>7} {'left':>5}  result", flush=True)
     try:
         return int(not do(args))
     except (ValueError, book.BookError) as error:

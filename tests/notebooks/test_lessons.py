@@ -58,8 +58,8 @@ def run(folder, capsys, *words):
     status = program.main([*words, "--notebooks", str(folder)])
     out, err = capsys.readouterr()
     assert err == ""
-    rows = [line.split(maxsplit=2) for line in out.splitlines()[1:]]
-    return status, [(row[0], row[2]) for row in rows if len(row) == 3], out
+    rows = [line.split(maxsplit=3) for line in out.splitlines()[1:]]
+    return status, [(row[0], row[3]) for row in rows if len(row) == 4], out
 
 
 def ran(path):
