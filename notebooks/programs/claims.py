@@ -5,6 +5,7 @@ draw       a picture of them
 waits      whether rank 0, alone, comes through a call
 apart      how far ranks are apart after five steps
 fails      whether DataParallel refuses a network that was moved late, or never
+threads    how far threads' gradients, added up, are from one thread's
 off        how far one step ends from one device's, as a part of the step
 ends       how far five steps end from one GPU's, as a part of its way
 rises      in how many steps the loss rises
@@ -12,6 +13,11 @@ wanders    how far a batch mean moves from step to step
 wrong      wrong digits of networks that learn alone, or together
 errors     how many more of them are wrong alone
 weigh      bytes of a network's gradient, and operations for a row
+downloads  how often a file is downloaded by "the main process"
+uploads    how many ranks see no error when rank 0's upload fails
+mixed      of how many ranks the bytes in one file are
+
+The last three, and threads, are for the page "More claims".
 
 A function takes the case, the number of ranks and the seed, and returns a number.
 
@@ -19,7 +25,11 @@ python programs/claims.py     the claims that are no arithmetic, with ten seeds 
                               it takes some minutes
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 import torch
@@ -35,8 +45,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from course.lab.equivalence import stepwise
 from course.lab.figures import plot
 from manual_dp import (
+    get_params,
     init_params,
     largest_difference,
+    lenet,
+    loss,
     train_batch,
     try_devices,
 )
@@ -164,6 +177,28 @@ def fails(moved, n, seed):
     except RuntimeError:
         return 1
     return 0
+
+
+def threads(whole, n, seed):
+    """Return how far n threads' gradients, added up, are from one's of all 64 rows.
+
+    whole: with the gradients of all threads, otherwise without the last one's.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    params = init_params("he", draw, torch.float64)
+    X = torch.rand(64, 1, 28, 28, generator=draw, dtype=torch.float64)
+    y = torch.randint(10, (64,), generator=draw)
+
+    def gradient(rows):
+        own = get_params(params, torch.device("cpu"))
+        loss(lenet(X[rows], own), y[rows]).sum().backward()
+        return [p.grad for p in own]
+
+    rows = torch.arange(64)
+    with ThreadPoolExecutor(n) as pool:
+        parts = list(pool.map(gradient, rows.chunk(n)))
+    kept = parts if whole else parts[:-1]
+    return largest_difference([sum(p) for p in zip(*kept)], gradient(rows))
 
 
 # did the number of rows stay?
@@ -331,9 +366,84 @@ def weigh(name, pixels):
     return size, counter.get_total_flops() / 2
 
 
+# who touches the file?
+
+
+def _download(when, path):
+    """Do as the Blog does; return the number that the launcher gave this rank."""
+    if when == "before the group":
+        dist.destroy_process_group()  # run_ranks has opened it
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        with open(path, "ab") as file:
+            file.write(b"x")  # in place of a download
+    if dist.is_initialized():
+        dist.barrier()
+    return os.environ.get("RANK")
+
+
+def downloads(when, n, seed):
+    """Return how often n ranks download a file: before the group is open, or in it.
+
+    when: "before the group", "in the group", or "no ranks", which is one process.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "data")
+        if when == "no ranks":
+            _download(when, path)
+        else:
+            run_ranks(_download, n, when, path)
+        return path.stat().st_size
+
+
+def _upload(way, path):
+    error = [None]
+    if dist.get_rank() == 0:
+        try:
+            path.write_bytes(b"x")  # in place of an upload
+        except OSError as raised:
+            error = [str(raised)]
+    if way == "told":
+        dist.broadcast_object_list(error)
+    return error[0] is None
+
+
+def uploads(way, n, seed, fails=True):
+    """Return how many of n ranks see no error when rank 0 uploads alone.
+
+    way: "alone", or "told", if rank 0 says to all how it went.
+    """
+    with TemporaryDirectory() as folder:
+        there = Path(folder, "missing" if fails else "")
+        return sum(run_ranks(_upload, n, way, there / "weights"))
+
+
+def _write(way, path):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    mine = path if way == "one name" else f"{path}.{rank}"
+    with open(mine, "wb", buffering=0) as file:
+        for turn in range(2 * n):  # each rank in turn, and once more
+            dist.barrier()
+            if turn % n == rank:
+                file.write(bytes([rank]) * 1000 * (rank + 1))
+    if mine != path:
+        os.replace(mine, path)
+    dist.barrier()
+    return len({*Path(path).read_bytes()})
+
+
+def mixed(way, n, seed):
+    """Return of how many ranks the bytes are that stand in the file of n ranks.
+
+    way: "one name", or "own names": then each renames its own file at the end.
+    """
+    with TemporaryDirectory() as folder:
+        return max(run_ranks(_write, n, way, f"{folder}/data"))
+
+
 CASES = {  # own case, control
     "2. rank 0 waits": (waits, "step", "backward"),
     "3. distance of ranks": (apart, True, False),
+    "distance of threads' sum": (threads, True, False),
     "6. more wrong digits alone": (errors, True, False),
     "8. % away, old rate": (ends, ("shared", 1, Adam), (64, 1, Adam)),
     "9. % away, N x the rate": (ends, ("shared", "n", Adam), (64, "n", SGD)),
@@ -344,6 +454,9 @@ CASES = {  # own case, control
     ),
     "10. steps in which the loss rises": (rises, 0.001, 0.1),
     "11. % that a mean wanders": (wanders, False, True),
+    "downloads of one file": (downloads, "before the group", "in the group"),
+    "ranks that see no error of an upload": (uploads, "alone", "told"),
+    "ranks whose bytes are in one file": (mixed, "one name", "own names"),
 }
 
 

@@ -3,6 +3,8 @@
 NETWORKS         LeNet, VGG-16, a transformer: what each `Layer` computes and holds
 minibatch        random images for LeNet, and labels
 layer            compute one of LeNet's layers, or a half of it
+autoencoder      an encoder on one device and a decoder on another: what crosses
+speed_up         how many times as fast LeNet is, cut inside each layer
 draw_cuts        who computes what, and how much crosses in a step
 draw_megabytes   what crosses, against the images in the minibatch
 """
@@ -85,6 +87,53 @@ def layer(x, W, b):
         return F.avg_pool2d(F.relu(F.conv2d(x, W, b)), 2)
     x = x.flatten(1) @ W + b
     return F.relu(x) if len(b) > 10 else x  # the ten scores stay as they are
+
+
+def autoencoder(images=16, code=32):
+    """Cut 784-128-code-128-784 at its code; return what crosses, and how far off it is.
+
+    What crosses in a step is in bytes. The other number is the largest difference of a
+    gradient from that of the whole network. The CPU plays both devices.
+    """
+    draw = torch.Generator().manual_seed(0)
+    sizes = 784, 128, code, 128, 784
+    params = [
+        torch.randn(a, b, generator=draw, dtype=torch.float64) / a**0.5
+        for a, b in zip(sizes, sizes[1:])
+    ]
+    X = torch.rand(images, 784, generator=draw, dtype=torch.float64)
+    W1, W2, W3, W4 = (W.requires_grad_() for W in params)
+
+    def encode(X):
+        return F.relu(X @ W1) @ W2
+
+    def decode(h):
+        return F.relu(h @ W3) @ W4
+
+    loss = (decode(encode(X)) - X).square().sum()
+    whole = torch.autograd.grad(loss, params)
+
+    h = encode(X)  # on device 0
+    there = h.detach().clone().requires_grad_()  # sent to device 1
+    (decode(there) - X).square().sum().backward()
+    back = there.grad.clone()  # sent to device 0
+    h.backward(back)
+    off = max((W.grad - g).abs().max().item() for W, g in zip(params, whole))
+    return there.nbytes + back.nbytes, off
+
+
+def speed_up(devices):
+    """Return how many times as fast LeNet is if each layer's outputs are cut.
+
+    Arithmetic: `chunk` cuts them, what is sent takes no time, and in each layer all
+    wait for the device with the most of them.
+    """
+    layers, outputs = NETWORKS["LeNet"], (20, 50, 128, 10)
+    fullest = [
+        layer.flops * math.ceil(each / devices) / each
+        for layer, each in zip(layers, outputs)
+    ]
+    return sum(layer.flops for layer in layers) / sum(fullest)
 
 
 def draw_cuts(megabytes, images):

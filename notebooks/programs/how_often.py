@@ -4,9 +4,11 @@ digits      the digits as 64 numbers each, for training and for the test
 batches     which rows a rank draws: from a part of them, shuffled or sorted by digit
 train       ranks step alone, and average their weights after every H steps
 steps_to    after how many steps the networks are good enough
+times       how long each gradient of a worker takes
+race        workers that do not wait: each writes when its gradient is ready
 
 python programs/how_often.py --out results/how-often.json   ten seeds, for lesson 17
-python programs/how_often.py    Adam's moments, DiLoCo, 2 and 8 ranks
+python programs/how_often.py    the race, Adam's moments, DiLoCo, 2 and 8 ranks
 
 The network has two layers, 32 hidden units and 2,410 weights, in float64. One process
 plays all ranks of all seeds: dimension 0 of each tensor counts them. SGD and Adam work
@@ -14,7 +16,9 @@ on each number by itself, so it is as if each rank had an optimizer of its own.
 """
 
 import argparse
+import random
 from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
 from statistics import mean
 
 import torch
@@ -207,6 +211,51 @@ def grid(steps=256):
                 }
 
 
+def times(kind, seed):
+    """Yield how long each gradient takes: "equal", "similar" or "any"; the mean is 1."""
+    draw = random.Random(seed)
+    while True:
+        if kind == "equal":
+            yield 1.0
+        elif kind == "similar":
+            yield draw.uniform(0.8, 1.2)
+        else:
+            yield draw.expovariate(1)
+
+
+def race(rate, durations, workers=4, writes=400):
+    """Return |w| after each write, and how old each gradient was, in writes of others.
+
+    The loss is w*w/2, so the gradient is w as the worker read it. A worker reads w,
+    takes the next of `durations`, writes w - rate * gradient, and reads again.
+    """
+    w, sizes, ages = 1.0, [], []
+    busy = [(next(durations), worker, w, 0) for worker in range(workers)]
+    heapify(busy)  # who is ready first comes first
+    for n in range(writes):
+        now, worker, gradient, read_at = heappop(busy)
+        w -= rate * gradient
+        sizes.append(abs(w))
+        ages.append(n - read_at)
+        heappush(busy, (now + next(durations), worker, w, n + 1))
+    return sizes, ages
+
+
+def races():
+    """Print what the glossary says of gradients that are old."""
+    for kind in ("equal", "similar", "any"):
+        seeds = SEEDS[:1] if kind == "equal" else SEEDS  # nothing is drawn
+        for rate in (0.4, 0.5, 0.6, 0.8, 1.2):
+            runs = [race(rate, times(kind, seed)) for seed in seeds]
+            grown = sum(sizes[-1] > 1000 for sizes, _ in runs)
+            at_40 = [sizes[39] for sizes, _ in runs]
+            print(
+                f"{kind} times, rate {rate}: w grew in {grown} of {len(runs)},",
+                f"{min(at_40):.2g} to {max(at_40):.2g} after 40 writes,",
+                f"mean age {mean(mean(ages) for _, ages in runs):.2f}",
+            )
+
+
 def tell(label, found):
     """Print the mean loss, its range and the share of wrong answers at the end."""
     step, losses, wrong = found[-1]
@@ -217,7 +266,8 @@ def tell(label, found):
 
 
 def more():
-    """Print what the folded answers of lesson 17 say."""
+    """Print what the folded answers of lesson 17 and the glossary say."""
+    races()
     sgd = partial(torch.optim.SGD, lr=0.25)
     for ranks in (2, 8):
         for order in ("shuffled", "sorted"):

@@ -8,6 +8,7 @@ flop        the floating-point operations of a step
 minibatch   images, or rows of numbers, and their labels
 Block       a block of a transformer
 Thin        a layer, then tanh
+an_image    what one more image adds to the peak of a U-Net's step
 
 python programs/memory_of_a_step.py   what the lesson says of other sizes; a few minutes
 """
@@ -26,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from course.lab.figures import plot
 from manual_dp.models.lenet import LeNet
 from manual_dp.models.resnet import resnet18
+from programs.segmentation import UNet
 
 FIXED = "weights, Adam's state"
 SMALL = "all that is smaller"
@@ -272,6 +274,26 @@ def line(net, n, *shape, **where):
     return one - (two - one), (two - one) / n
 
 
+def an_image(size, width=64):
+    """Return the bytes that an image of size x size adds to the peak of a U-Net's step.
+
+    width: its channels at full size. Nothing is computed: tensors on "meta" have
+    shapes and no numbers.
+    """
+    with torch.device("meta"):
+        net = UNet(width)
+        one, two = (
+            watch(
+                net,
+                usual,
+                torch.rand(n, 1, size, size),
+                torch.randint(2, (n, size, size)),
+            ).peak
+            for n in (4, 8)
+        )
+    return (two - one) / 4
+
+
 def best(layer, n, rows, width=64):
     """Return the number of layers in a segment whose peak is lowest, and all peaks."""
     batch, peaks = minibatch(rows, width), {}
@@ -315,6 +337,9 @@ def main(depth=12, words=(32, 64, 128, 512, 2048)):
     for n in 4, 16, 32, 64:
         where = line(resnet, n, 3, 224, 224, device="meta")
         print(f"  {n:3} ResNet-18: %.1f %.2f" % mega(where))
+    print("an image adds to the U-Net's peak, in MB")
+    for size in 128, 256, 512, 1024:
+        print(f"  {an_image(size) / 1e6:.0f}: {size} x {size}")
     print("a block keeps, in sizes of its input")
     for width, n, rows in (
         (64, 1, 1024),

@@ -7,6 +7,7 @@ workers_of          whether the CLI passes workers=True to seed_everything
 names_of_the_best   what ranks call the best file, if its name holds their number
 lowered             when each rank alone would lower the rate, for ten seeds
 names               which names the Trainer takes, and which hook of a data module
+verbs               what the Trainer's four verbs say to the lesson's two classes
 modes               in which mode, and when, a module's steps run
 data_module         who is asked for what
 same_rows           how many rows two ranks share in their first step
@@ -183,6 +184,21 @@ def names():
         found[f"devices={devices}"] = _error_of(
             lambda s=settings: L.Trainer(**s)
         )
+    found["L.trainer"] = _error_of(lambda: L.trainer)
+    found["device=1"] = _error_of(lambda: L.Trainer(device=1))
+    return found
+
+
+def verbs():
+    """Return what fit, validate, test and predict say to the lesson's classes."""
+    boss, found = trainer(devices=1), {}
+    for verb in ("fit", "validate", "test", "predict"):
+        act = getattr(boss, verb)
+        found[verb] = _error_of(
+            lambda act=act: act(Net(), datamodule=Digits(720))
+        )
+    for path in [*Path().glob("prepare_data-*"), *Path().glob("setup-*")]:
+        path.unlink()
     return found
 
 
@@ -315,7 +331,7 @@ def main():
     print(f"the CLI against the loop: {command_line():.0e}")
     for seed in ({"workers": True}, 1):
         print(f"seed_everything: {seed}: {workers_of(seed)}")
-    for name, found in names().items():
+    for name, found in [*names().items(), *verbs().items()]:
         print(f"{name}: {found}")
     print("the best file, to each rank and on disk:", *names_of_the_best())
     for seed in range(10):

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 import sys
 from contextlib import redirect_stdout
 from unittest.mock import patch
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from course.lab.torchrun import torchrun
 from manual_dp.audit import audit_script
+from manual_dp.data import ensure_torchvision
 from manual_dp.ranks import run_ranks
 from tests.support.loaded import PROGRAMS, loaded
 
@@ -61,6 +63,40 @@ def test_example_1_loads_a_test_set_and_never_reads_it():
     )
     assert note["weights"] == 23_528_522
     assert "'pretrained' is deprecated" in note["warnings"][0]
+
+
+def test_example_2_does_not_start_without_torchrun(tmp_path):
+    # some seconds: only a new process has no variable of torchrun's
+    told = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+    env = {name: value for name, value in os.environ.items() if name not in told}
+    done = subprocess.run(
+        [sys.executable, HARNESS, EXAMPLES[1]],
+        env={**env, "PYTHONPATH": str(PROGRAMS.parents[1])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert done.returncode == 1
+    assert "environment variable MASTER_ADDR expected, but not set" in done.stderr
+
+
+def test_the_printed_transform_makes_numbers_from_minus_1_to_1_and_draws_none():
+    from PIL import Image
+
+    transforms = ensure_torchvision().transforms
+    for path in EXAMPLES:
+        (printed,) = [
+            node.value
+            for node in ast.parse(path.read_text()).body
+            if ast.unparse(node).startswith("transform = ")
+        ]
+        transform = eval(ast.unparse(printed), {"transforms": transforms})
+        image = Image.new("RGB", (2, 1))  # a black pixel, and a white one
+        image.putpixel((1, 0), (255, 255, 255))
+        before = torch.get_rng_state()
+        assert transform(image).tolist() == [[[-1.0, 1.0]]] * 3
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 # repaired

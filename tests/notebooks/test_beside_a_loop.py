@@ -4,8 +4,11 @@ Importing lightning takes seconds in each process. So one file tests the three p
 and starts the shown one once. Only a run in new processes can see what it does there.
 """
 
+import ast
 import logging
 import os
+import re
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -90,7 +93,8 @@ def test_the_command_line_trains_with_the_file_and_passes_workers_itself():
 
 
 def test_names_that_the_trainer_takes_and_refuses():
-    works = [name for name, found in promises.names().items() if found == "works"]
+    names = promises.names()
+    works = [name for name, found in names.items() if found == "works"]
     assert works == [
         "train_dataloader",
         "strategy=auto",
@@ -98,6 +102,43 @@ def test_names_that_the_trainer_takes_and_refuses():
         "devices=2",
         "devices=auto",
     ]
+    assert names["L.trainer"].startswith("AttributeError")
+    assert names["device=1"].startswith("TypeError")
+
+
+def test_only_fit_works_with_the_lessons_two_classes():
+    found = promises.verbs()
+    assert found.pop("fit") == "works"
+    assert {verb: said.partition(":")[0] for verb, said in found.items()} == {
+        "validate": "MisconfigurationException",
+        "test": "MisconfigurationException",
+        "predict": "MisconfigurationException",
+    }
+
+
+def lines_of_code(text):
+    """Count lines that are neither blank nor a comment nor in a docstring."""
+    rest = set(range(1, len(text.splitlines()) + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            first = node.body[0]
+            if ast.get_docstring(node):
+                rest -= {*range(first.lineno, first.end_lineno + 1)}
+    kept = [line for i, line in enumerate(text.splitlines(), 1) if i in rest]
+    return sum(not re.match(r"\s*(#|$)", line) for line in kept)
+
+
+def test_lightnings_program_has_as_many_lines_as_the_page_says():
+    programs = Path(promises.__file__).parent
+    page = (programs.parent / "book/more.md").read_text()
+    module, loop = (
+        lines_of_code((programs / name).read_text())
+        for name in ("with_lightning.py", "ddp_log.py")
+    )
+    shared = (programs / "train_ddp.py").read_text()
+    evaluate = lines_of_code(re.search(r"@.*\ndef evaluate(.*\n)+?\n", shared)[0])
+    said = re.search(r"has (\d+) lines.* has (\d+), and.*\s+imports has (\d+)", page)
+    assert [module, loop, evaluate] == [int(number) for number in said.groups()]
 
 
 def test_each_rank_gives_the_best_file_a_name_of_its_own():

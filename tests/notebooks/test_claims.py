@@ -1,9 +1,16 @@
 """notebooks/programs/claims.py: each measurement can say both, and counts what it says."""
 
+import json
+from pathlib import Path
+from statistics import median
+
 import pytest
 from programs import claims  # notebooks/programs
 
 from manual_dp.data import ensure_torchvision
+from manual_dp.ranks import run_ranks
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def test_rank_0_comes_through_a_step_alone_and_waits_in_backward():
@@ -16,6 +23,11 @@ def test_ddp_makes_ranks_equal_unless_its_constructor_sends_nothing():
 
 def test_dataparallel_refuses_a_network_that_never_moved():
     assert [claims.fails(moved, 2, 0) for moved in (True, False)] == [0, 1]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_threads_gradients_add_up_to_one_threads_if_none_is_left_out(n):
+    assert claims.threads(True, n, 0) < 1e-12 < 1e-3 < claims.threads(False, n, 0)
 
 
 def test_a_step_is_one_devices_only_with_an_exchange():
@@ -49,3 +61,34 @@ def test_bytes_are_those_of_float32_and_operations_grow_with_the_image():
     net = ensure_torchvision().models.resnet18(num_classes=10)
     assert size == 4 * sum(p.numel() for p in net.parameters())
     assert claims.weigh("resnet18", 64)[1] == pytest.approx(4 * operations, rel=0.01)
+
+
+def test_before_the_group_each_rank_downloads_and_then_one_does():
+    whens = ("before the group", "in the group", "no ranks")
+    assert [claims.downloads(when, 3, 0) for when in whens] == [3, 1, 1]
+
+
+def test_a_rank_has_its_number_before_the_group_is_open(tmp_path):
+    numbers = run_ranks(claims._download, 3, "before the group", tmp_path / "data")
+    assert numbers == ["0", "1", "2"]
+
+
+def test_the_other_ranks_see_no_error_of_an_upload_until_rank_0_tells_them():
+    assert [claims.uploads(way, 3, 0) for way in ("alone", "told")] == [2, 0]
+    assert claims.uploads("alone", 3, 0, fails=False) == 3
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_file_that_all_ranks_write_holds_bytes_of_all_unless_each_renames_its_own(n):
+    assert [claims.mixed(way, n, 0) for way in ("one name", "own names")] == [n, 1]
+
+
+def test_the_page_says_what_the_books_builds_took_on_two_gpus():
+    stored = NOTEBOOKS / "results" / "d2l-builds.json"
+    runs = json.loads(stored.read_text(encoding="utf-8"))["runs"]
+    right = [run["seconds"] for run in runs if run["sum_reaches_gpu_1"]]
+    times = [two / one for one, two in right]
+    page = (NOTEBOOKS / "claims.md").read_text(encoding="utf-8")
+    assert f"in the {len(times)} builds whose second GPU got the sum" in page
+    assert f"took {min(times):.2f} to {max(times):.2f} times as long" in page
+    assert f"{median(times):.1f} times in the median" in page

@@ -1,7 +1,8 @@
 """What split_the_work cuts: the networks, and LeNet a layer at a time."""
 
+import pytest
 import torch
-from programs.cuts import NETWORKS, layer, minibatch
+from programs.cuts import NETWORKS, autoencoder, layer, minibatch, speed_up
 from torch.utils.flop_counter import FlopCounterMode
 
 from manual_dp import init_params, lenet
@@ -46,6 +47,26 @@ def test_the_transformers_weights_are_those_of_its_blocks():
     assert [layer.weights for layer in layers] == [4096**2 * (4 + 8)] * 32
 
 
+def flops_of_device_0(devices):
+    """Return what the first of each layer's chunks costs, by torch's counter."""
+    params, (h, _) = parameters(), minibatch(1)
+    total = 0
+    for i in range(0, 8, 2):
+        W, b = params[i : i + 2]
+        W_0, b_0 = W.chunk(devices, int(W.dim() == 2))[0], b.chunk(devices)[0]
+        with FlopCounterMode(display=False) as counter:
+            layer(h, W_0, b_0)
+        total += counter.get_total_flops()
+        h = layer(h, W, b)
+    return total
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 8, 16])
+def test_a_cut_inside_layers_is_as_fast_as_its_largest_chunks(devices):
+    once = flops_of_device_0(1) / flops_of_device_0(devices)
+    assert speed_up(devices) == pytest.approx(once)
+
+
 def test_layer_by_layer_is_lenet():
     params, (X, _) = parameters(), minibatch(3)
     h = X
@@ -62,3 +83,8 @@ def test_halves_of_the_outputs_are_computed_apart():
         parts = torch.cat([layer(h, *half) for half in halves], dim=1)
         h = layer(h, W, b)
         assert torch.allclose(parts, h, rtol=0, atol=1e-13)
+
+
+def test_an_encoder_and_a_decoder_are_the_whole_network_and_send_the_code_twice():
+    for images, code in ((16, 32), (3, 8)):
+        assert autoencoder(images, code) == (2 * images * code * 8, 0)

@@ -3,12 +3,14 @@
 import json
 from functools import partial
 from itertools import islice
+from math import pi, sin
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import torch
 from programs import how_often
-from programs.how_often import batches, digits, network, steps_to, train
+from programs.how_often import batches, digits, network, race, steps_to, times, train
 from torch.nn import functional as F
 
 STORED = Path(__file__).parents[2] / "notebooks/results/how-often.json"
@@ -83,6 +85,35 @@ def test_a_seed_trains_alike_alone_and_beside_others():
 def test_steps_to_is_the_first_look_that_is_good_enough():
     found = [(16, [], [0.5, 0.2]), (32, [], [0.1, 0.2]), (48, [], [0.3, 0.2])]
     assert steps_to(0.1, found) == [32, None]
+
+
+def grows(rate, kind="equal", workers=4, seeds=range(10)):
+    """Return in how many races w grows."""
+    runs = [race(rate, times(kind, seed), workers) for seed in seeds]
+    return sum(sizes[-1] > 1000 for sizes, _ in runs)
+
+
+@pytest.mark.parametrize("age", [0, 1, 3])
+def test_workers_in_turn_shrink_w_only_below_the_rate_that_arithmetic_gives(age):
+    limit = 2 * sin(pi / (4 * age + 2))
+    assert race(limit, times("equal", 0), age + 1)[1][age:] == [age] * (400 - age)
+    below, above = (
+        race(part * limit, times("equal", 0), age + 1, 4000)[0][-1]
+        for part in (0.98, 1.02)
+    )
+    assert below < 1e-3 and above > 1e3
+
+
+def test_at_one_mean_age_the_limit_is_higher_if_times_are_drawn():
+    for kind in ("equal", "similar", "any"):
+        ages = [mean(race(0.4, times(kind, seed))[1]) for seed in range(10)]
+        assert min(ages) > 2.9 and max(ages) < 3.1
+    after_40 = [race(0.4, times("similar", seed))[0][39] for seed in range(10)]
+    assert min(after_40) < 0.009 and max(after_40) > 0.19
+    assert [grows(rate, seeds=[0]) for rate in (0.4, 0.5)] == [0, 1]
+    shrunk = [race(0.8, times("any", seed))[0][-1] for seed in range(10)]
+    assert max(shrunk) < 1e-3
+    assert grows(0.6, "similar") == 10 and grows(3, "any") == 10
 
 
 def test_every_case_is_stored_for_ten_seeds():

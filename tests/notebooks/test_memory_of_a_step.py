@@ -63,6 +63,11 @@ def test_the_peak_is_a_fixed_part_and_a_part_of_each_row():
     assert fixed + 5000 * each == pytest.approx(peak)
 
 
+def test_a_unets_activations_grow_with_the_pixels():
+    assert memory.an_image(128, 4) == pytest.approx(4 * memory.an_image(64, 4), 1e-3)
+    assert memory.an_image(64, 8) == pytest.approx(2 * memory.an_image(64, 4), 0.1)
+
+
 def test_segments_give_the_same_gradient_for_less_memory():
     batch, grads, peaks = memory.minibatch(320, 16), [], []
     for step in memory.usual, memory.segments(1):
@@ -105,11 +110,13 @@ def test_pictures_have_a_slab_for_each_name_and_a_line_for_each_way(
 
 def test_all_that_the_lesson_says_of_other_sizes_is_printed(capsys, monkeypatch):
     monkeypatch.setattr(memory, "line", lambda *_, **__: (2 * MB, 3 * MB))
+    monkeypatch.setattr(memory, "an_image", lambda size: size * MB)
     monkeypatch.setattr(memory, "best", lambda *_: (1, {1: MB}))
     monkeypatch.setattr(memory, "kept", lambda *_: 16.0)
     memory.main(1, [32])
     said = capsys.readouterr().out
     assert "   1 LeNet: 2.000 3.0000\n" in said
+    assert "  512: 512 x 512\n" in said
     assert ", in update and update\n" in said
     assert "  12.1 14.8: LeNet, 128 images, gradients on\n" in said
     assert "  0.9 14.8: LeNet, 128 images, gradients off\n" in said
