@@ -53,9 +53,14 @@ def code_cells(nb):
     return [cell for cell in nb.cells if cell.cell_type == "code"]
 
 
-def measures(cell):
-    """Say whether a cell measures times, which are others in each run."""
+def varies(cell):
+    """Say whether a cell's outputs are others in each run, so nobody compares them."""
     return "nbval-ignore-output" in cell.metadata.get("tags", [])
+
+
+def measures(cell):
+    """Say whether a cell measures seconds, so its lesson runs alone for the book."""
+    return "seconds" in cell.metadata.get("tags", [])
 
 
 def cleared(nb):
@@ -107,12 +112,12 @@ def write_text(path, text):
 def differences(old, new):
     """Return {cell id: (stored outputs, new outputs)} of the cells that differ.
 
-    Charts in pixels are not compared, for each machine draws others; nor are times.
+    Charts in pixels are not compared, for each machine draws others; nor is what varies.
     """
     found = {}
     for before, after in zip(code_cells(old), code_cells(new)):
         texts = "", ""
-        if not measures(before):
+        if not varies(before):
             texts = _outputs(before), _outputs(after)
         numbered_alike = before.execution_count == after.execution_count
         if texts[0] != texts[1] or not numbered_alike:
