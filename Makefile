@@ -55,7 +55,7 @@ settings: $(STAMP)
 	@$(LESSONS) settings $(LESSON_FLAG)
 
 lint: $(STAMP)
-	$(PY) -m ruff format --check .
+	$(PY) -m ruff format --check . || { echo 'To lay it out: .venv/bin/ruff format .'; exit 1; }
 	$(PY) -m ruff check --output-format=concise .
 	$(PY) .venv/bin/lint-imports --no-cache --no-logo
 

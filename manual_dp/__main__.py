@@ -23,7 +23,8 @@ def run(parser, argv):
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     except KeyboardInterrupt:
-        parser.exit(130, "\ninterrupted; finished runs are kept\n")
+        kept = "; finished runs are kept" if args.command is train_command else ""
+        parser.exit(130, f"\ninterrupted{kept}\n")
 
 
 def train_command(args):

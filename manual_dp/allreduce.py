@@ -137,7 +137,7 @@ def reduce_scatter(chunks):
     for step in range(world_size - 1):
         for rank in range(world_size):
             peer = (rank + 1) % world_size
-            i = (rank - 1 - step) % world_size  # the chunk that came in the last step
+            i = (rank - 1 - step) % world_size  # the chunk that came last, if one did
             chunks[peer][i].add_(chunks[rank][i].to(chunks[peer][i].device))
 
 

@@ -160,6 +160,16 @@ def test_an_interruption_keeps_the_runs_that_finished(capsys, tmp_path, fake_run
     assert os.listdir(tmp_path) == ["out.json"]
 
 
+def test_an_interrupted_audit_has_kept_no_runs(capsys, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("manual_dp.audit.command.audit_script", interrupted)
+    with pytest.raises(SystemExit):
+        main(["audit", "--", "train.py"])
+    assert capsys.readouterr().err == "\ninterrupted\n"
+
+
 @pytest.mark.parametrize("kind", [OSError, ValueError, ImportError, RuntimeError])
 def test_an_error_is_one_line_and_keeps_them(capsys, tmp_path, fake_runs, kind):
     assert breaks_off(fake_runs, kind("diverged"), tmp_path / "out.json") == 2

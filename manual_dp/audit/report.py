@@ -10,7 +10,7 @@ from collections import namedtuple
 Finding = namedtuple("Finding", "code says cause repair rank step place")
 TABLE = """\
 exception         the code raised it
-                  read the traceback in report.details; does it run under torchrun?
+                  read the traceback (report.details); does it run under torchrun?
 hang              unequal numbers of batches, or a collective behind `if rank == 0`
                   drop_last or DistributedSampler; evaluate model.module on rank 0
 mismatch          ranks call other collectives at the same time, or take more steps

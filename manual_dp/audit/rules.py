@@ -130,8 +130,14 @@ def judge(runs, alone=None, watched=False):
     if facts:
         found = [f for f in found if f.code in APART]
     first = {f.code: f for f in reversed([*facts, *found])}
-    if watched and not {"rows-same", "no-sampler"} & first.keys():
+    same_rows = {"rows-same", "no-sampler"} & first.keys()
+    if watched and not same_rows:
         verdict.look_at += filter(None, [later_on_another_rank(runs)])
+    if watched and same_rows and "not-synchronised" not in first:
+        verdict.not_looked_at.append(
+            "whether gradients are averaged: ranks with the same rows have the same "
+            "gradients in any case (repair the rows, and audit again)"
+        )
     verdict.findings = list(first.values())  # a Report puts the gravest first
     verdict.look_at[:] = _once(verdict.look_at)
     return verdict
@@ -215,7 +221,10 @@ def _level(runs, verdict):
             f"{says} had taken {most}: right if it is sent the weights"
         )
     elif most > least:
-        verdict.not_looked_at.append(f"{says} had taken {most}: the others")
+        verdict.not_looked_at.append(
+            f"of rank {who} {least} updates were heard to their end, of rank {other} "
+            f"{most}: the others"
+        )
     keys = [{u.key for u in run.updates} for run in runs]
     common = set.intersection(*keys)
     for run in runs:

@@ -148,6 +148,9 @@ def how_it_ended(error, rank):
     kind = "raised"
     if isinstance(error, CannotLook):
         kind, text = "cannot look", str(error)
+    elif isinstance(error, SystemExit) and error.code == 2:
+        kind = "cannot look"
+        text = "the script ended with status 2, as for wrong arguments: see its words"
     elif isinstance(error, SyntaxError):
         kind, text = "cannot look", f"Python cannot run it: {error}"
     elif any(words in str(error) for words in NO_GPU) and not torch.cuda.is_available():

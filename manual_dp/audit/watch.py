@@ -74,8 +74,8 @@ class Watch(AbstractContextManager):
             atexit.register(self._at_exit)
 
     def updates(self):
-        """Return how many updates were heard."""
-        return len(self.recorder.updates)
+        """Return how many updates were heard; the last one may not be over."""
+        return len(self.recorder.updates) + bool(self.recorder.now.held)
 
     def _update_ended(self):
         each = [self.recorder.steps.get(id(one), 0) for one in self.known()[1]]

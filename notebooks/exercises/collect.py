@@ -130,8 +130,12 @@ def due_date(name):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("python collect.py ps1: sorts the zips in downloaded/ps1")
     due = due_date(sys.argv[1])
     print(
         f"{sys.argv[1]} is due {due or 'at no date: nothing is late'} (UTC)"
     )
-    print("\n".join(collect(sys.argv[1], due=due)))
+    lines = collect(sys.argv[1], due=due)
+    nothing = f"no zip, or nothing in it: downloaded/{sys.argv[1]}/*.zip"
+    print("\n".join(lines) or nothing)

@@ -29,6 +29,7 @@ from course.school.lint import refusal
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
 TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
 BUSY = rf"\A\S+ {UNFINISHED}\."
+AFTER_ONE = 60  # seconds for each cell, once one had to be interrupted
 LONG = 20_000  # characters of what a cell prints that are kept
 A_FLOOD = (
     1_000_000  # characters that may be why nobody could read them in time
@@ -76,6 +77,36 @@ class OverwriteCells(preprocessors.OverwriteCells):
         if _grade_id(cell) is None:
             cell.metadata.pop("nbgrader", None)
         return cell, resources
+
+    def add_missing_grade_cells(self, nb, resources):
+        """Put back what a learner deleted, as it was handed out, where it stood.
+
+        nbgrader's own puts a check below the cell before it in the source, and stops
+        if that one is deleted, too, or is a text without points.
+        """
+        book = self.gradebook.find_notebook(
+            self.notebook_id, self.assignment_id
+        )
+        points = {cell.name: cell.max_score for cell in book.grade_cells}
+        answers = {cell.name for cell in book.solution_cells}
+        place = 0  # below the last cell that is there, in the source's order
+        for cell in book.source_cells:
+            names = [_grade_id(one) for one in nb.cells]
+            if cell.name in names:
+                place = names.index(cell.name) + 1
+            elif cell.name in points or cell.name in answers:
+                self.log.warning("%s was deleted: it is put back", cell.name)
+                back = self.missing_cell_transform(
+                    cell,
+                    points.get(cell.name, 0),
+                    is_solution=cell.name in answers,
+                )
+                if cell.name not in points:
+                    del back.metadata["nbgrader"]["points"]
+                    back.metadata["nbgrader"]["grade"] = False
+                nb.cells.insert(place, back)
+                place += 1
+        return nb, resources
 
     def report_change(self, name, attr, old, new):
         """Warn of a cell that somebody changed."""
@@ -127,6 +158,9 @@ class Execute(preprocessors.Execute):
         for output in cell.get("outputs", []):
             if len(output.get("text", "")) > LONG:
                 output.text = f"{output.text[:LONG]}\n... (cut)\n"
+            if output.get("ename") == TOO_SLOW:
+                # what does not end once does not end in the cells below that call it
+                self.timeout = min(self.timeout, AFTER_ONE)
         return cell, resources
 
     def _why(self, error):

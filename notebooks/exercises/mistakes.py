@@ -111,6 +111,10 @@ def _errors(cell):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(
+            "python mistakes.py ps1: what to teach again, after autograde"
+        )
     handed_in, graded = (
         {
             path.name: path / sys.argv[1] / f"{sys.argv[1]}.ipynb"

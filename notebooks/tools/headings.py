@@ -70,16 +70,22 @@ def _number(nb, name):
             numbers[digit, title] = number
             _head(cell, f"## {number} {title}{points or ''}")
         meta = cell.metadata.get("nbgrader", {})
-        if heading is None or not meta.get("grade"):
+        if not meta.get("grade"):
             continue
+        if heading is None:
+            raise ValueError(
+                f"{name}: {meta.grade_id} has no heading of its own, such as "
+                f"'## {digit}.1 Its title'"
+            )
         form = r'check\("(\w+/(\w+))", ([\w, ]+)\)'
         check = re.match(form, cell.source)
         if check:
             meta.points = find(check[1]).points
-            for name in [check[2], *check[3].split(", ")]:
-                numbers[digit, name] = number
+            for function in [check[2], *check[3].split(", ")]:
+                numbers[digit, function] = number
         worth = f"{meta.points:g} point{'s' * (meta.points != 1)}"
         _head(heading, f"## {number} {title} ({worth}{more or ''})")
+        heading = None
     return numbers
 
 

@@ -14,6 +14,7 @@ import nbformat
 from stored import GIVEN, NOTEBOOKS, cleared, find_files
 
 FOLDER = Path("build", "lab")
+RUN = "\n\n*Your copy has no outputs: run its cells from the top, with Shift+Enter.*"
 # a link that copies do without: JupyterLab lists the lessons on the left
 ALL = "[All lessons](../README.md#what-to-read) | "
 
@@ -39,6 +40,7 @@ def copy_lessons(folder):
 def _for_lab(text):
     """Return a lesson without outputs; the cells that the book folds are folded."""
     nb = cleared(nbformat.reads(text.replace(ALL, ""), 4))
+    nb.cells[0].source += RUN
     for cell in nb.cells:
         if "hide-input" in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = {"source_hidden": True}
@@ -62,6 +64,10 @@ def main(options):
             "--LabApp.default_url=lab/tree/00_start_here.ipynb",
             f"--ServerApp.root_dir={FOLDER.resolve()}",
             f"--LabApp.app_settings_dir={NOTEBOOKS / 'config'}",
+            # an instructor's page, which says an error where no course is graded
+            "--ServerApp.jpserver_extensions={'nbgrader.server_extensions.formgrader': False}",
+            # a container's user is often root, whom JupyterLab else refuses
+            "--allow-root",
             *options,
         ],
     )

@@ -85,7 +85,8 @@ def compare(nb, run):
         lines.append(f"--- {name}, stored:\n{before[shown]}")
         lines.append(f"--- {name}, now:\n{now[shown]}")
     lines.append(
-        "If that is on purpose: make refresh LESSON=... stores what it says now."
+        f"If that is on purpose: make refresh LESSON={run.path.stem.split('_')[0]} "
+        "stores what it says now."
     )
     return "\n".join(lines)
 
@@ -156,7 +157,9 @@ def arguments(argv):
             if asked & {*path.stem.split("_", 1)}  # its number, its name
         ]
     if len(args.paths) < len(args.lesson or [1]):
-        parser.error(f"no such lesson in {args.notebooks}")
+        parser.error(
+            f"no such lesson in {args.notebooks}: {' '.join(args.lesson or [])}"
+        )
     return args
 
 

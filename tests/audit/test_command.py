@@ -193,6 +193,13 @@ def test_what_is_no_script_is_refused(words, error, says, tmp_path, monkeypatch)
             "say watch\\(model, optimizer\\) in each",
         ),
         (
+            "import argparse\n"
+            "parser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--lr', required=True)\n"
+            "parser.parse_args()\n",
+            "ended with status 2, as for wrong arguments",
+        ),
+        (
             "raise RuntimeError('Found no NVIDIA driver')",
             "asks for a GPU, and there is",
         ),

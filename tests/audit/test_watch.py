@@ -231,6 +231,16 @@ def trained(model, optimizer, steps, seed=0):
         optimizer.step()
 
 
+def test_an_update_counts_from_the_step_of_its_optimizer_on():
+    def rank():
+        model, optimizer = small()
+        heard = watch(model, optimizer, steps=9)
+        trained(model, optimizer, 2)
+        return heard.updates()
+
+    assert run_ranks(rank, 2) == [2, 2]
+
+
 def said_by(function, *args):
     """Return what rank 0 printed and its report's findings and unchecked."""
 

@@ -70,7 +70,8 @@ def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
             for cell in stored
         ]
         assert [(c.id, c.source, c.metadata) for c in cells] == [
-            (c.id, c.source.replace(lab.ALL, ""), c.metadata) for c in stored
+            (c.id, c.source.replace(lab.ALL, "") + said, c.metadata)
+            for c, said in zip(stored, [lab.RUN] + [""] * len(stored))
         ]
 
 

@@ -111,7 +111,8 @@ def honest():
 
 
 def faulty():
-    """An own import whose check was edited, no Python, no check, tricks, nothing written."""
+    """An own import whose check was edited, no Python, no check, tricks, nothing written, and
+    a task whose answer and check are deleted, as are the words."""
     nb, blank = solved(), cells(notebook("release"))
     patch = "import course.school.checks as checks\nchecks.check = lambda *a, **k: 0"
     cells(nb)[ONE].source = f"%%time\nfrom manual_dp import {ONE}"
@@ -122,6 +123,8 @@ def faulty():
     for name in ANSWERS[4:]:
         cells(nb)[name].source = blank[name].source
     added(nb, place(nb, FIVE), f"check = lambda *args, **kwargs: None\n{patch}")
+    for name in (FIVE, f"check_{FIVE}", "words"):
+        nb.cells.pop(place(nb, name))
     added(nb, 0, "from elsewhere import what_is_not_there")
     nb.cells[0].metadata.nbgrader = {
         **cells(nb)[FOUR].metadata.nbgrader,

@@ -139,6 +139,11 @@ def exercise(*names, points=0, seconds=30, supply=dict, cases=((),)):
 
 def find(name):
     """Import its file and return the exercise `name`: "ps9/fit" or "one_step/sgd"."""
+    if not isinstance(name, str):
+        raise TypeError(
+            'check takes the name of the exercise first, as in check("ps9/fit", fit); '
+            f"got {type(name).__name__}"
+        )
     folder = name.partition("/")[0]
     for file in [folder] if folder in SETS else (*TOPICS, *SETS):
         importlib.import_module(f"course.school.{file}")

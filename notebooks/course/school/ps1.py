@@ -122,6 +122,7 @@ def largest_difference(random, largest_difference):
             own = [p.clone() for p in params]
             own[i] += move
             own[i].view(-1)[1:] -= move / 2  # so that neither sum nor mean is right
+            own[i - 1] += move / 4  # so that no sum over the parameters is right
             replicas.append([p.requires_grad_() for p in own])
         same = remember(device_params=replicas)
         got = largest_difference(replicas)
@@ -129,20 +130,26 @@ def largest_difference(random, largest_difference):
         farthest = max(map(abs, steps))
         of_neighbours = max([abs(b - a) for a, b in pairwise(moves)], default=0)
         falls = max([a - b for a, b in combinations(moves, 2)], default=0)
-        single = [part * (a - b) for part in (1, 0.5) for a in moves for b in moves]
+        of_two = max(moves) - min(moves)
+        parts = 1, 0.5, 0.25
+        single = [part * (a - b) for part in parts for a in moves for b in moves]
         say = about(f"replicas of which parameter {i} was moved by up to {moves}")
         yield from same(say)
         yield say(
             "the largest difference",
             got,
-            max(moves) - min(moves),
+            of_two,
             {
                 "a difference may be below 0: take its absolute value": any(
-                    close(numbers(got), one) for one in (max(steps), max(0, falls))
+                    one and close(numbers(got), one)
+                    for one in (max(steps), max(0, falls))
                 ),
                 "compare every two replicas, not only each with the first": farthest,
                 "compare every two replicas, not only neighbours": of_neighbours,
-                "look at every parameter": 0,
+                "look at every parameter": any(
+                    close(numbers(got), part * of_two) for part in (0, 0.25)
+                ),
+                "take the largest over the parameters, not their sum": 1.25 * of_two,
                 "no number of a replica is that far from another one's: compare "
                 "number by number, take no norm, sum or mean before": not any(
                     close(numbers(got), one) for one in single

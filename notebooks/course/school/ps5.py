@@ -223,6 +223,19 @@ def get_params(random, get_params):
             kept,
             {"leave the parameters as they are: only their copies are yours": True},
         )
+        away = get_params(source, META)  # a device that every machine has
+        states = {_ready(p) for p in tensors(away, len(source), "get_params")}
+        yield say(
+            "on another device (meta), is every tensor of a replica a leaf that wants "
+            "a gradient and has none yet?",
+            sorted(states),
+            ["yes"],
+            {
+                "copy to the device first, then call requires_grad_(): what "
+                ".to(device) makes of a leaf on another device is no leaf": "no leaf"
+                in states
+            },
+        )
         yield moved(
             get_params,
             (source, META),

@@ -35,6 +35,10 @@ def get_params(params, device):
             "move each tensor to the device": {
                 "BEFORE": "new = [p.detach().clone() for p in params]"
             },
+            "copy to the device first": {
+                "BEFORE": "new = [p.detach().clone() for p in params]",
+                "AFTER": "[p.requires_grad_().to(device) for p in new]",
+            },
         },
     ),
     "split_the_batch/split_batch": (
@@ -94,6 +98,10 @@ def largest_difference(device_params):
             "look at every parameter": {"COUNT": "1"},
             "a difference may be below 0: take": {"ABS": ""},
             "no number of a replica is that far": {"ABS": "torch.norm"},
+            "take the largest over the parameters, not their sum": {
+                "AFTER": "n = len(first); return max([sum(found[i:i + n]) "
+                "for i in range(0, len(found), n)], default=0.0)"
+            },
         },
     ),
     "ps1/split_by_counts": (
