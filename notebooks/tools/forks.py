@@ -42,12 +42,16 @@ def run_all(jobs, at_once=1, timeout=900, on_cell=lambda path: None):
     """
     for name in WARM:
         importlib.import_module(name)
+    from manual_dp.ranks.launch import launch  # it imports torch
+
+    nursery = launch.lend_nursery()
     waiting, running = list(jobs), []
     with tempfile.TemporaryDirectory(prefix="lessons-") as place:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
-                    running.append(_Fork(*waiting.pop(0), place, timeout))
+                    job = waiting.pop(0)
+                    running.append(_Fork(*job, place, timeout, nursery))
                 wait([fork.line for fork in running], timeout=0.2)
                 for fork in [fork for fork in running if fork.ended(on_cell)]:
                     running.remove(fork)
@@ -60,14 +64,14 @@ def run_all(jobs, at_once=1, timeout=900, on_cell=lambda path: None):
 class _Fork:
     """A notebook that runs in a process of its own."""
 
-    def __init__(self, path, nb, place, timeout):
+    def __init__(self, path, nb, place, timeout, nursery):
         self.path, self.nb = path, nb
         self.left = code_cells(nb)  # those that have not run yet
         self.failure = ""
         self.start, self.timeout = time.perf_counter(), timeout
         self.line, line = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("fork").Process(
-            target=_run, args=(path.parent, nb, place, line)
+            target=_run, args=(path.parent, nb, place, line, nursery)
         )
         self.process.start()
         line.close()
@@ -114,7 +118,7 @@ class _Fork:
 # in the fork
 
 
-def _run(folder, nb, place, line):
+def _run(folder, nb, place, line, nursery):
     """Run the cells; send each one's outputs, number, and "" or a failure to `line`."""
     os.setsid()
     # forget what the parent does at its exit: a fork must not remove its folders
@@ -124,6 +128,8 @@ def _run(folder, nb, place, line):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # as a kernel does
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    launch = importlib.import_module("manual_dp.ranks.launch.launch")
+    launch.borrow_nursery(nursery)  # its own would import for some 8 s
     os.chdir(folder)
     sys.path.insert(0, "")
     os.environ["MPLBACKEND"] = CHARTS  # as a kernel does

@@ -3,6 +3,7 @@
     run_ranks      start the ranks, wait, return their results; never hang
     make_job       what a warden must know to start ranks
     start_warden, ask_warden, end_warden   one warden a launch (nursery.py)
+    lend_nursery, borrow_nursery           one nursery for many forks
     show, unpack   print what the ranks printed, raise their error; read a result
     check_start, check_timeout             refuse arguments before anything starts
 
@@ -10,7 +11,6 @@ ranks/live uses all of them but run_ranks.
 """
 
 import contextlib
-import functools
 import linecache
 import os
 import pickle
@@ -178,8 +178,7 @@ class Nursery:
         """Return a socket to a new warden, and its pid: one launch, one warden."""
         with self.lock:
             for _ in range(2):  # if this nursery has died, once more with a new one
-                if self.process is None:
-                    self._start()
+                self.start()
                 ours, theirs = socket.socketpair()
                 ours.settimeout(START)
                 with contextlib.suppress(OSError):
@@ -196,7 +195,10 @@ class Nursery:
             stderr,
         )
 
-    def _start(self):
+    def start(self):
+        """Start the process if it does not run yet; do not wait for its imports."""
+        if self.process is not None:
+            return
         self.control, theirs = socket.socketpair()
         code = (
             f"import sys; sys.path[:] = {list(map(str, sys.path))!r}\n"
@@ -229,10 +231,28 @@ def _end_nursery(process, control):
         return process.stderr.read()
 
 
-@functools.cache
+NURSERIES = {}  # of each pid: a forked copy of this process may outlive its parent's
+
+
 def _nursery(pid):
-    # one for each pid: a forked copy of this process must not use its parent's
-    return Nursery()
+    if pid not in NURSERIES:
+        NURSERIES[pid] = Nursery()
+    return NURSERIES[pid]
+
+
+def lend_nursery():
+    """Start this process's nursery; return it, for forks that call `borrow_nursery`.
+
+    A nursery imports for some seconds, so many short-lived forks do well to share one.
+    """
+    nursery = _nursery(os.getpid())
+    nursery.start()
+    return nursery
+
+
+def borrow_nursery(nursery):
+    """Let this fork, which ends before its parent, use the nursery of its parent."""
+    NURSERIES[os.getpid()] = nursery
 
 
 def check_timeout(timeout):

@@ -195,6 +195,22 @@ def test_a_copy_of_the_process_has_a_nursery_of_its_own():
     assert run_ranks(int, 1) == [0] and nursery().pid == before
 
 
+def test_a_fork_may_start_its_ranks_from_its_parents_nursery():
+    lent = launch.lend_nursery()
+    before = nursery().pid
+    copy = os.fork()
+    if copy == 0:
+        code = 1
+        try:
+            launch.borrow_nursery(lent)
+            started = run_ranks(dist.get_rank, 2) == [0, 1]
+            code = 0 if started and nursery().pid == before else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 0
+    assert run_ranks(int, 1) == [0] and nursery().pid == before
+
+
 def test_open_files_do_not_pile_up():
     def count():
         return len(os.listdir("/proc/self/fd"))
@@ -296,7 +312,7 @@ def test_nccl_ranks_sum_on_their_gpus():
 
 
 def test_a_nursery_that_cannot_start_says_why(monkeypatch):
-    launch._nursery.cache_clear()
+    launch.NURSERIES.clear()
     monkeypatch.setattr(sys, "path", ["/nowhere"])
     error = error_of(int)
     assert "the process that forks the ranks does not start" in str(error)
