@@ -129,7 +129,7 @@ def _run(folder, nb, place, line, nursery):
     # as a kernel does
     signal.signal(signal.SIGINT, signal.default_int_handler)
     launch = importlib.import_module("manual_dp.ranks.launch.launch")
-    launch.borrow_nursery(nursery)  # its own would import for some 8 s
+    launch.borrow_nursery(nursery)  # its own would import for some 7 s
     os.chdir(folder)
     sys.path.insert(0, "")
     os.environ["MPLBACKEND"] = CHARTS  # as a kernel does
