@@ -215,10 +215,10 @@ def _level(runs, verdict):
     counts = [len(run.updates) for run in runs]
     least, most = min(counts), max(counts)
     who, other = counts.index(least), counts.index(most)
-    says = f"rank {who} took {plural(least, 'update')} by the time that rank {other}"
     if not least and most:
         verdict.look_at.append(
-            f"{says} had taken {most}: right if it is sent the weights"
+            f"rank {who} took {plural(least, 'update')} by the time that rank {other} "
+            f"had taken {most}: right if it is sent the weights"
         )
     elif most > least:
         verdict.not_looked_at.append(

@@ -142,10 +142,13 @@ class Execute(preprocessors.Execute):
 
     def preprocess(self, nb, resources, **kwargs):
         """Run the cells, up to one that ends or blocks their kernel."""
+        seconds = self.timeout  # the next notebook has all of them again
         try:
             return super().preprocess(nb, resources, **kwargs)
         except (CellTimeoutError, DeadKernelError) as error:
             why = self._why(error)
+        finally:
+            self.timeout = seconds
         self.at.outputs = [
             new_output("error", ename=STOPPED, evalue=why, traceback=[why])
         ]

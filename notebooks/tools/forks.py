@@ -42,9 +42,9 @@ def run_all(jobs, at_once=1, timeout=900, on_cell=lambda path: None):
     """
     for name in WARM:
         importlib.import_module(name)
-    from manual_dp.ranks.launch import launch  # it imports torch
+    from manual_dp.ranks.launch.launch import lend_nursery  # it imports torch
 
-    nursery = launch.lend_nursery()
+    nursery = lend_nursery()
     waiting, running = list(jobs), []
     with tempfile.TemporaryDirectory(prefix="lessons-") as place:
         try:
@@ -128,8 +128,9 @@ def _run(folder, nb, place, line, nursery):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # as a kernel does
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    launch = importlib.import_module("manual_dp.ranks.launch.launch")
-    launch.borrow_nursery(nursery)  # its own would import for some 7 s
+    from manual_dp.ranks.launch.launch import borrow_nursery
+
+    borrow_nursery(nursery)  # its own would import for some 7 s
     os.chdir(folder)
     sys.path.insert(0, "")
     os.environ["MPLBACKEND"] = CHARTS  # as a kernel does

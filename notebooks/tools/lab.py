@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 import nbformat
+from nbformat.v4 import new_markdown_cell
 from stored import GIVEN, NOTEBOOKS, cleared, find_files
 
 FOLDER = Path("build", "lab")
-RUN = "\n\n*Your copy has no outputs: run its cells from the top, with Shift+Enter.*"
+RUN = "*Your copy has no outputs: run its cells from the top, with Shift+Enter.*"
 # a link that copies do without: JupyterLab lists the lessons on the left
 ALL = "[All lessons](../README.md#what-to-read) | "
 
@@ -40,7 +41,8 @@ def copy_lessons(folder):
 def _for_lab(text):
     """Return a lesson without outputs; the cells that the book folds are folded."""
     nb = cleared(nbformat.reads(text.replace(ALL, ""), 4))
-    nb.cells[0].source += RUN
+    # a cell of its own: in a problem set the title is locked, and nbgrader compares it
+    nb.cells.insert(1, new_markdown_cell(RUN, id="your-copy"))
     for cell in nb.cells:
         if "hide-input" in cell.metadata.get("tags", []):
             cell.metadata["jupyter"] = {"source_hidden": True}

@@ -266,6 +266,30 @@ def test_a_notebook_that_cannot_be_run_says_why_in_the_cell(
     assert sum(len(str(cell.outputs)) for cell in nb.cells) < 1000
 
 
+def test_after_an_endless_cell_the_others_get_less_time_and_the_next_notebook_all(
+    monkeypatch,
+):
+    seconds = []
+
+    def run(self, cell, resources, index):
+        seconds.append(self.timeout)
+        return cell, resources
+
+    monkeypatch.setattr(preprocessors.Execute, "preprocess_cell", run)
+    monkeypatch.setattr(
+        preprocessors.Execute,
+        "preprocess",
+        lambda self, nb, resources: [
+            self.preprocess_cell(cell, resources, i) for i, cell in enumerate(nb.cells)
+        ],
+    )
+    nb = new_notebook(cells=[an_answer("sgd", **SLOW), a_check("sgd"), a_check("sum")])
+    step = Execute(timeout=400)
+    for _ in range(2):
+        step.preprocess(nb, {})
+    assert seconds == [400, 60, 60] * 2
+
+
 def test_who_has_no_points_is_listed_with_the_reason(tmp_path):
     (tmp_path / "bo.ipynb").write_text('{"cells": [')
     (tmp_path / "di.ipynb").write_text(nbformat.writes(new_notebook()))

@@ -13,6 +13,7 @@ import nbformat
 import psutil
 import pytest
 from grading import JoinCells  # notebooks/exercises
+from nbgrader.utils import compute_checksum
 
 from tests.support.browser import open_browser, watched
 from tests.support.launches import until
@@ -60,6 +61,7 @@ def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
         cells, stored = (
             nbformat.read(path, 4).cells for path in (copy, NOTEBOOKS / copy.name)
         )
+        assert cells.pop(1).source == lab.RUN
         code = [cell for cell in cells if cell.cell_type == "code"]
         assert code and not any(cell.outputs or cell.execution_count for cell in code)
         folded = [cell.metadata.pop("jupyter", {}) for cell in cells]
@@ -70,9 +72,20 @@ def test_a_copy_has_no_output_and_is_the_lesson_but_for_that(copies):
             for cell in stored
         ]
         assert [(c.id, c.source, c.metadata) for c in cells] == [
-            (c.id, c.source.replace(lab.ALL, "") + said, c.metadata)
-            for c, said in zip(stored, [lab.RUN] + [""] * len(stored))
+            (c.id, c.source.replace(lab.ALL, ""), c.metadata) for c in stored
         ]
+
+
+def test_what_nbgrader_compares_in_a_copy_of_a_set_is_as_it_was_handed_out(copies):
+    for copy in copies[0].glob("exercises/release/*/*.ipynb"):
+        locked = [
+            cell
+            for cell in nbformat.read(copy, 4).cells
+            if cell.metadata.get("nbgrader", {}).get("locked")
+        ]
+        assert locked and all(
+            cell.metadata.nbgrader.checksum == compute_checksum(cell) for cell in locked
+        )
 
 
 def test_what_a_learner_wrote_stays_what_was_deleted_comes_back_and_it_is_said(
