@@ -153,6 +153,12 @@ def how_it_ended(error, rank):
         text = "the script ended with status 2, as for wrong arguments: see its words"
     elif isinstance(error, SyntaxError):
         kind, text = "cannot look", f"Python cannot run it: {error}"
+    elif "attempted relative import with no known parent" in str(error):
+        kind = "cannot look"
+        text = (
+            "the script is a module of a package, and imports from there: in the folder "
+            "that holds the package say audit -m package.module"
+        )
     elif any(words in str(error) for words in NO_GPU) and not torch.cuda.is_available():
         kind = "cannot look"
         text = (

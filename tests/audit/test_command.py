@@ -185,6 +185,7 @@ def test_what_is_no_script_is_refused(words, error, says, tmp_path, monkeypatch)
     "text, says",
     [
         ("for", "Python cannot run it: invalid syntax"),
+        ("from . import model", "say audit -m package.module"),
         ("name = input()", "reads its input, and the audit's ranks have none"),
         (
             "from multiprocessing import Process\n"
