@@ -39,7 +39,7 @@ Run the first steps of your training on several ranks, and say what is wrong.
   python -m manual_dp audit -- train.py --its --arguments
   python -m manual_dp audit -m package.train --its --arguments
 
-runs a script as torchrun does, and ends it after its first updates. It really runs, and
+runs a script as torchrun does, and ends it after its first steps. It really runs, and
 writes the files that it writes: checkpoints, logs. What it makes and calls is listened
 to; nothing has to be declared. What follows the script is its own.
 
@@ -74,7 +74,7 @@ def add_parser(commands, count):
     )
     for name, default, of in [
         ("world-size", 2, "ranks"),
-        ("steps", 3, "updates; more than an epoch has show what only its end shows"),
+        ("steps", 3, "steps; more than an epoch has show what only its end shows"),
         ("timeout", 60, "seconds until ranks that wait are given up"),
     ]:
         parser.add_argument(

@@ -132,7 +132,7 @@ class Report:
             head = f"{plural(self.steps, 'step')} {head}, {self.precision}"
         lines = [f"audit: {head}: {words}"]
         for f in self.findings:
-            where = [f"since update {f.step + 1}"] if f.step is not None else []
+            where = [f"since step {f.step + 1}"] if f.step is not None else []
             where += [f.place] if f.place else []
             lines.append(
                 f"{f.code:16}  {f.says}" + (f" ({'; '.join(where)})" * any(where))

@@ -208,7 +208,7 @@ def later_on_another_rank(runs):
     if not twice or runs[0].samplers or not none_again:
         return ""
     return (
-        f"{plural(twice, 'row')} of these updates on several ranks, and none twice on "
+        f"{plural(twice, 'row')} of these steps on several ranks, and none twice on "
         "one: do ranks' parts of the data overlap?"
     )
 

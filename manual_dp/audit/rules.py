@@ -217,12 +217,12 @@ def _level(runs, verdict):
     who, other = counts.index(least), counts.index(most)
     if not least and most:
         verdict.look_at.append(
-            f"rank {who} took {plural(least, 'update')} by the time that rank {other} "
+            f"rank {who} took {plural(least, 'step')} by the time that rank {other} "
             f"had taken {most}: right if it is sent the weights"
         )
     elif most > least:
         verdict.not_looked_at.append(
-            f"of rank {who} {least} updates were heard to their end, of rank {other} "
+            f"of rank {who} {least} steps were heard to their end, of rank {other} "
             f"{most}: the others"
         )
     keys = [{u.key for u in run.updates} for run in runs]

@@ -155,7 +155,7 @@ def _told(at, call, updates, _):
         stands = "; it came to its end"
     elif not at or call.endswith(f"in {at}"):
         stands = ""
-    return f"{call}{stands}, after {plural(updates, 'update')}"
+    return f"{call}{stands}, after {plural(updates, 'step')}"
 
 
 def _why(places):

@@ -16,7 +16,7 @@ JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 BY_HAND = (
     "whether labels belong to their rows, terms that a loss gets by hand, numbers that "
-    "are kept beside the models, the test, and all updates after these"
+    "are kept beside the models, the test, and all steps after these"
 )
 
 
@@ -117,7 +117,7 @@ def _looked_at(recorder, run, known):
         plural(len(known()[1]), "optimizer"),
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
-        plural(len(run.updates), "update"),
+        plural(len(run.updates), "step"),
         f"the rows of {plural(len(batches), 'forward')}",
         f"random numbers beside the forward ({', '.join(drew) or 'none'})",
     ]

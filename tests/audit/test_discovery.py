@@ -133,7 +133,7 @@ SCRIPTS = {
     "two models, both wrapped": (two("DDP"), None, ""),
     "the second is not wrapped": (two(""), "not-synchronised", ""),
     "an optimizer for each layer": (EACH, None, ""),
-    "rank 0 alone steps, and sends": (SERVER, None, "rank 1 took 0 updates"),
+    "rank 0 alone steps, and sends": (SERVER, None, "rank 1 took 0 steps"),
     "a rank's own expert": (one(make=EXPERT), None, ""),
     "a loss of 0 on a rank": (
         one(f"({MEAN} if rank == t % 2 else 0 * net(X).sum())"),

@@ -37,7 +37,7 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     lines = str(REPORT).splitlines()
     assert lines[0] == "audit: 3 steps on 2 ranks, float64: 2 findings"
     assert lines[1].startswith("stale             the gradient of the step before")
-    assert "(since update 3; step at train.py, line 3)" in " ".join(str(REPORT).split())
+    assert "(since step 3; step at train.py, line 3)" in " ".join(str(REPORT).split())
     assert "           cause: gradients of an earlier step were not cleared" in lines
     assert "          repair: optimizer.zero_grad() on every rank" in str(REPORT)
     assert lines[-3:] == [

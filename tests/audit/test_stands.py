@@ -139,7 +139,7 @@ def test_a_hangs_cause_is_read_from_where_ranks_stand(tmp_path, stands, cause, r
         (tmp_path / f"stands-{rank}").write_text(text)
     found = ended(RankError("rank 0 had not finished", 0, "", "hung"), tmp_path)
     assert found.code == "hang" and cause in found.cause and repair in found.repair
-    assert "after 1 update" in found.says
+    assert "after 1 step" in found.says
 
 
 def test_who_waits_for_a_rank_at_its_end_hangs_also_if_gloo_tells_it_by_an_error(

@@ -56,7 +56,7 @@ def printed(cell):
 def verdicts(cell):
     """Return what the tests said, of the wrong and of the cured program."""
     text = " ".join(printed(cell).split())
-    return re.findall(r"-> ((?:not )?this row)", text)
+    return re.findall(r"-> ((?:not )?this entry)", text)
 
 
 # rules
@@ -89,7 +89,7 @@ def each_test_tells_the_wrong_program_from_the_cured_one(nb):
     return wrong + [
         f"{name}: {verdicts(cell)}"
         for name, cell in cells.items()
-        if verdicts(cell) != ["this row", "not this row"]
+        if verdicts(cell) != ["this entry", "not this entry"]
     ]
 
 
@@ -172,9 +172,9 @@ def change(nb, cell_id, old, new):
 
 
 def test_a_test_that_says_the_same_of_both_programs_is_named():
-    for said in "this row", "not this row":
-        nb = change(PAGE, "starved-run", "-> not this row", f"-> {said}")
-        nb = change(nb, "starved-run", "-> this row", f"-> {said}")
+    for said in "this entry", "not this entry":
+        nb = change(PAGE, "starved-run", "-> not this entry", f"-> {said}")
+        nb = change(nb, "starved-run", "-> this entry", f"-> {said}")
         [found] = each_test_tells_the_wrong_program_from_the_cured_one(nb)
         assert found == f"starved: {[said, said]}"
 
