@@ -156,7 +156,7 @@ def how_it_ended(error, rank):
     elif "attempted relative import with no known parent" in str(error):
         kind = "cannot look"
         text = (
-            "the script is a module of a package, and imports from there: in the folder "
+            "the script is a module of a package, and imports from it: in the folder "
             "that holds the package say audit -m package.module"
         )
     elif any(words in str(error) for words in NO_GPU) and not torch.cuda.is_available():

@@ -41,8 +41,8 @@ def no_limit(monkeypatch):
 
 
 def soon(*args, timeout, **kwargs):
-    """Run ranks for five seconds at most: long enough for who waits in vain."""
-    return run_ranks(*args, timeout=min(5, timeout), **kwargs)
+    """Run ranks for two seconds at most: long enough for who waits in vain."""
+    return run_ranks(*args, timeout=min(2, timeout), **kwargs)
 
 
 def hint_of(name, cell, monkeypatch):
