@@ -17,6 +17,7 @@ imports torch, so its forks are safe.
 """
 
 import contextlib
+import gc
 import importlib
 import linecache
 import mmap
@@ -66,10 +67,14 @@ def serve():
     for number in (0, 2):  # stderr led to the kernel, for errors before this line
         os.dup2(null, number)
     later = list(LATER)
+    gc.freeze()  # or the first collection of garbage in a rank copies all objects: 0.5 s
     while True:
         if later and not wait([control], 0):
             with contextlib.suppress(Exception):  # not in this torch, or not installed
                 importlib.import_module(later.pop(0))
+            gc.freeze()
+            if not later:
+                processes.use_large_pages()
             continue
         message, lines, *_ = socket.recv_fds(control, 1, 1)
         if not message:

@@ -2,6 +2,7 @@
 
     adopt_orphans      become the parent of what children leave behind
     die_with_parent    end when the parent does
+    use_large_pages    make a fork of this process cheaper
     exit_code          the exit code of a child, which is not reaped yet
     signal_name        a signal by its name
     state_and_parent   what a process does now, and which process is its parent
@@ -22,6 +23,8 @@ import sys
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # numbers of Linux's prctl
+MADV_COLLAPSE = 25  # a number of Linux's madvise, from 6.1 on
+LARGE = 2**21  # bytes of a large page
 
 
 def adopt_orphans():
@@ -37,6 +40,27 @@ def die_with_parent():
 def _prctl(option, value):
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
+
+
+def use_large_pages():
+    """Put this process's memory into large pages (on Linux from 6.1).
+
+    A fork copies an entry for each page. With torch and more imported, 300 MB are 70,000
+    small pages, or a few hundred: a fork then takes half the time or less.
+    """
+    if sys.platform != "linux":
+        return
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    with open("/proc/self/maps") as maps:
+        lines = maps.readlines()
+    for line in lines:
+        span, access, _, _, inode, *_ = line.split()
+        if access == "rw-p" and inode == "0":  # its own memory, not a file's
+            start, end = (int(edge, 16) for edge in span.split("-"))
+            start, end = -(-start // LARGE) * LARGE, end // LARGE * LARGE
+            if start < end:
+                madvise(start, end - start, MADV_COLLAPSE)  # if it cannot: as before
 
 
 def exit_code(pid):

@@ -1,5 +1,6 @@
 """What run_ranks promises to its caller: values back, and refusals in words."""
 
+import gc
 import math
 import os
 import signal
@@ -318,3 +319,8 @@ def test_a_nursery_that_cannot_start_says_why(monkeypatch):
     assert "the process that forks the ranks does not start" in str(error)
     assert "No module named" in error.details
     assert (error.kind, error.rank) == ("lost", None)
+
+
+def test_garbage_that_is_collected_in_a_rank_is_the_ranks_own():
+    [frozen] = run_ranks(gc.get_freeze_count, 1)
+    assert frozen > 10_000  # what the nursery has imported

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -242,3 +243,20 @@ def test_who_dies_with_its_parent_is_killed_when_that_ends():
         os.waitpid(pid, 0)
         found.append(os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1]))
         """) == ["+", "", True, -signal.SIGKILL]
+
+
+@LINUX
+def test_memory_keeps_its_bytes_in_large_pages():
+    before, after, kept = alone("""
+        def large_kb():
+            with open("/proc/self/smaps_rollup") as file:
+                lines = [line.split() for line in file]
+            return sum(int(line[1]) for line in lines if line[0] == "AnonHugePages:")
+        memory = bytearray(b"manual_dp") * (7 * 2**20)
+        found = [large_kb()]
+        processes.use_large_pages()
+        found += [large_kb(), memory == b"manual_dp" * (7 * 2**20)]
+        """)
+    assert kept
+    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 1):
+        assert after >= 56 * 1024 and after >= before  # of 63 MB
