@@ -377,9 +377,10 @@ def remember(**things):
     def same(say):
         for name, thing in things.items():
             now, was = _as_it_is(thing), before[name]
-            if repr(now) == repr(was):  # NaN is NaN here
+            if _unchanged(now, was):
                 yield None
                 continue
+            now, was = numbers(now), numbers(was)
             hint = (
                 "this has to stay as it is: work on a copy, made with clone() or list()"
             )
@@ -391,13 +392,13 @@ def remember(**things):
 
 
 def _as_it_is(value):
-    """Return all that counts of a value, as dicts, lists and numbers."""
+    """Return all that counts of a value: dicts, lists, numbers, copies of tensors."""
     if isinstance(value, torch.nn.Module):
         tensors = {**dict(value.named_parameters()), **dict(value.named_buffers())}
         return {"training": value.training, **_as_it_is(tensors)}
     if isinstance(value, torch.Tensor):
         return {
-            "numbers": numbers(value),
+            "numbers": value.detach().cpu().clone(),
             "form": f"{value.dtype} of shape {tuple(value.shape)}",
             "requires_grad": value.requires_grad,
         }
@@ -406,6 +407,21 @@ def _as_it_is(value):
     if isinstance(value, dict):
         return {str(key): _as_it_is(part) for key, part in value.items()}
     return numbers(value)
+
+
+def _unchanged(now, was):
+    """Return whether two values of `_as_it_is` are equal; NaN is NaN here."""
+    if type(now) is not type(was):
+        return False
+    if isinstance(now, torch.Tensor):  # its bytes: a list of them would take seconds
+        now, was = (part.reshape(-1).view(torch.uint8) for part in (now, was))
+        return torch.equal(now, was)
+    if isinstance(now, list):
+        return len(now) == len(was) and all(map(_unchanged, now, was))
+    if isinstance(now, dict):
+        same_keys = now.keys() == was.keys()
+        return same_keys and all(_unchanged(now[key], was[key]) for key in now)
+    return repr(now) == repr(was)
 
 
 def _without_grad(value):

@@ -42,7 +42,7 @@ def global_statistics(random, global_statistics, *, k):
     shards = [rand(random, size, features) for size in _sizes(random, k)]
     sizes = [len(shard) for shard in shards]
     say = about(f"{k} ranks with {sizes} rows: {shorten(shards)}")
-    got = _ask(global_statistics, "global_statistics", shards, say)
+    [got] = _ask(global_statistics, "global_statistics", [(say, shards)])
     yield from _came(say, got, shards)
     yield from _statistics(say, got, shards)
     if k > 1:
@@ -67,14 +67,17 @@ def two_round_statistics(random, two_round_statistics, *, k):
     """Ask for the same of rows around 0, and around numbers with large squares."""
     features = random.randint(2, 3)
     drawn = [rand(random, size, features) for size in _sizes(random, k)]
-    for number, dtype, *rounding in AROUND:
+    cases = []
+    for number, dtype, *_ in AROUND:
         shards = [(number + rows).to(dtype) for rows in drawn]
         sizes = [len(shard) for shard in shards]
         say = about(
             f"{k} ranks with {sizes} rows in {dtype}, around {number:g}: "
             f"{shorten(shards, digits=11)}"
         )
-        got = _ask(two_round_statistics, "two_round_statistics", shards, say)
+        cases.append((say, shards))
+    found = _ask(two_round_statistics, "two_round_statistics", cases)
+    for (number, _, *rounding), (say, shards), got in zip(AROUND, cases, found):
         yield from _came(say, got, shards)
         yield from _statistics(say, got, shards, *rounding, lost=number > 0)
         if k > 1:
@@ -86,21 +89,26 @@ def two_round_statistics(random, two_round_statistics, *, k):
             )
 
 
-def _ask(answer, name, shards, say):
-    """Return lists, with an entry for each rank: what it returns, and what it calls."""
+def _ask(answer, name, cases):
+    """Return, for each (say, shards) of cases, what ranks return and call, as lists."""
 
     def work():
-        x = shards[dist.get_rank()].clone()
-        same = remember(x=x)
+        found = []
         with Roll() as roll:
-            both = roll.call(answer, x)
-            calls = len(roll.seen)
-        mean, var = [x, x] if roll.absent else tensors(both, 2, name)
-        form = forms([mean, var])
-        return mean, var, form, list(same(say)), calls, roll.absent
+            for say, shards in cases:
+                x = shards[dist.get_rank()].clone()
+                same = remember(x=x)
+                both = roll.call(answer, x)
+                calls = len(roll.seen)
+                mean, var = [x, x] if roll.absent else tensors(both, 2, name)
+                changed = list(same(say))
+                form = forms([mean, var])
+                found.append([mean, var, form, changed, calls, roll.absent])
+        return found
 
     names = "means", "variances", "forms", "changed", "calls", "absent"
-    return dict(zip(names, zip(*on_ranks(work, len(shards), SECONDS))))
+    ranks = on_ranks(work, len(cases[0][1]), SECONDS)
+    return [dict(zip(names, zip(*case))) for case in zip(*ranks)]
 
 
 def _came(say, got, shards):
