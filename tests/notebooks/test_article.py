@@ -5,7 +5,7 @@ import hashlib
 import io
 import json
 import os
-import subprocess
+import runpy
 import sys
 from contextlib import redirect_stdout
 from unittest.mock import patch
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from course.lab.torchrun import torchrun
+from course.lab.hosts import on_hosts
 from manual_dp.audit import audit_script
 from manual_dp.data import ensure_torchvision
 from manual_dp.ranks import run_ranks
@@ -34,17 +34,71 @@ def test_the_printed_programs_are_not_edited():
     assert sums == ["724e5ce5955417c0", "187187be2c6eb831"]
 
 
-def as_printed(example, ranks):
-    lines = torchrun(HARNESS, EXAMPLES[example - 1], ranks=ranks, timeout=LONG)
+def as_script(*words):
+    """Run a program as `python` does: it is told nothing of ranks."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
+    sys.argv = [*map(str, words)]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def transformed(path):
+    """Return what a program makes of a black pixel and a white one; did it draw none?"""
+    from PIL import Image
+
+    (printed,) = [
+        node.value
+        for node in ast.parse(path.read_text()).body
+        if ast.unparse(node).startswith("transform = ")
+    ]
+    transform = eval(
+        ast.unparse(printed), {"transforms": ensure_torchvision().transforms}
+    )
+    image = Image.new("RGB", (2, 1))
+    image.putpixel((1, 0), (255, 255, 255))
+    before = torch.get_rng_state()
+    found = transform(image).tolist()
+    return found, torch.equal(torch.get_rng_state(), before)
+
+
+def start_all(hosts, out):
+    """Start each program as a fork of this process; return what each one said."""
+    ensure_torchvision()  # once: it takes seconds
+    two_ranks = "torchrun --standalone --nproc-per-node 2"
+    words = "--rows 48 --batch-size 16 --epochs 1 --looks 2"
+    runs = {
+        "example 1": hosts.run({}, as_script, HARNESS, EXAMPLES[0]),
+        "example 2": hosts.type(f"{two_ranks} '{HARNESS}' '{EXAMPLES[1]}'"),
+        "example 2 alone": hosts.run({}, as_script, HARNESS, EXAMPLES[1]),
+        "repaired": hosts.type(f"{two_ranks} '{REPAIRED}' {words} --out '{out}'"),
+    }
+    return {"transforms": [transformed(path) for path in EXAMPLES]} | {
+        name: (hosts.printed(run).splitlines(), hosts.printed(run, "err"), run.exitcode)
+        for name, run in runs.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Start the programs side by side; return lines, errors, exit code of each, by name.
+
+    Some seconds: only the programs themselves show what they read, take and print.
+    """
+    out = tmp_path_factory.mktemp("repaired") / "run"
+    return on_hosts(start_all, out, timeout=LONG) | {"out": out}
+
+
+def notes_and_lines(said):
+    lines, errors, code = said
+    assert code == 0, errors
     notes = [json.loads(line) for line in lines if line.startswith("{")]
     return sorted(notes, key=lambda note: note["rank"]), [
         line for line in lines if not line.startswith("{")
     ]
 
 
-def test_example_2_on_two_ranks_prints_no_loss():
-    # some seconds: only torchrun starts it as the article does
-    notes, lines = as_printed(2, 2)
+def test_example_2_on_two_ranks_prints_no_loss(said):
+    notes, lines = notes_and_lines(said["example 2"])
     assert lines == ["Finished Training"]
     assert [note["rank"] for note in notes] == [0, 1]
     for note in notes:
@@ -52,9 +106,8 @@ def test_example_2_on_two_ranks_prints_no_loss():
         assert (note["downloads"], note["test set read"]) == (1, 0)
 
 
-def test_example_1_loads_a_test_set_and_never_reads_it():
-    # some seconds: only the program itself shows what it reads
-    [note], lines = as_printed(1, 1)
+def test_example_1_loads_a_test_set_and_never_reads_it(said):
+    [note], lines = notes_and_lines(said["example 1"])
     assert len(lines) == 3
     assert (note["downloads"], note["train set read"], note["test set read"]) == (
         2,
@@ -65,38 +118,14 @@ def test_example_1_loads_a_test_set_and_never_reads_it():
     assert "'pretrained' is deprecated" in note["warnings"][0]
 
 
-def test_example_2_does_not_start_without_torchrun(tmp_path):
-    # some seconds: only a new process has no variable of torchrun's
-    told = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
-    env = {name: value for name, value in os.environ.items() if name not in told}
-    done = subprocess.run(
-        [sys.executable, HARNESS, EXAMPLES[1]],
-        env={**env, "PYTHONPATH": str(PROGRAMS.parents[1])},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-    )
-    assert done.returncode == 1
-    assert "environment variable MASTER_ADDR expected, but not set" in done.stderr
+def test_example_2_does_not_start_without_torchrun(said):
+    _, errors, code = said["example 2 alone"]
+    assert code == 1
+    assert "environment variable MASTER_ADDR expected, but not set" in errors
 
 
-def test_the_printed_transform_makes_numbers_from_minus_1_to_1_and_draws_none():
-    from PIL import Image
-
-    transforms = ensure_torchvision().transforms
-    for path in EXAMPLES:
-        (printed,) = [
-            node.value
-            for node in ast.parse(path.read_text()).body
-            if ast.unparse(node).startswith("transform = ")
-        ]
-        transform = eval(ast.unparse(printed), {"transforms": transforms})
-        image = Image.new("RGB", (2, 1))  # a black pixel, and a white one
-        image.putpixel((1, 0), (255, 255, 255))
-        before = torch.get_rng_state()
-        assert transform(image).tolist() == [[[-1.0, 1.0]]] * 3
-        assert torch.equal(torch.get_rng_state(), before)
+def test_the_printed_transform_makes_numbers_from_minus_1_to_1_and_draws_none(said):
+    assert said["transforms"] == [([[[-1.0, 1.0]]] * 3, True)] * 2
 
 
 # repaired
@@ -124,14 +153,14 @@ def some(rows, seed=0):
     )
 
 
-def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(tmp_path):
-    # some seconds: only this starts it as a reader does
-    words = f"--rows 48 --batch-size 16 --epochs 1 --looks 3 --out {tmp_path / 'run'}"
-    lines = torchrun(REPAIRED, *words.split(), ranks=2, timeout=LONG)
-    run = json.loads((tmp_path / "run").read_text())
+def test_it_starts_with_torchrun_and_rank_0_prints_a_line_for_each_look(said):
+    lines, errors, code = said["repaired"]
+    assert code == 0, errors
+    text = said["out"].read_text()
+    run = json.loads(text)
     assert lines == [str(look) for look in run["history"]]
-    assert [look["images"] for look in run["history"]] == [16, 32, 48]
-    assert run["world_size"] == 2 and str(tmp_path) not in str(run)
+    assert [look["images"] for look in run["history"]] == [32, 48]
+    assert run["world_size"] == 2 and str(said["out"].parent) not in text
 
 
 def test_it_is_audited_as_it_is_started(forked_audit):
@@ -238,11 +267,11 @@ def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path):
         tmp_path / "whole.pt",
         tmp_path / "cut.pt",
     )
-    words = "--batch-size", 8, "--epochs", 3, "--checkpoint"
+    words = "--batch-size", 8, "--epochs", 2, "--checkpoint"
     once = run_ranks(run, 2, (*words, whole), sets, timeout=LONG)
     first = run_ranks(run, 2, (*words, cut), sets, False, 1, timeout=LONG)
     then = run_ranks(run, 2, (*words, cut), sets, timeout=LONG)
-    assert len(losses(first[0][0])) == 1 and len(losses(then[0][0])) == 2
+    assert len(losses(first[0][0])) == len(losses(then[0][0])) == 1
     assert losses(first[0][0]) + losses(then[0][0]) == losses(once[0][0])
     for (_, one), (_, two) in zip(once, then):
         assert all(torch.equal(one[name], two[name]) for name in one)
