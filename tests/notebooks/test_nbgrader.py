@@ -1,28 +1,40 @@
-"""Problem set 1 goes through nbgrader, by the very commands of the exercises' README.
+"""A class hands in set 1: from Canvas' zips to learners' pages and the table of points.
 
-Two learners hand in, and each exercise of theirs is a case of its own. It takes half a
-minute on an idle machine: only nbgrader itself can say what it makes of a cell.
+The commands are those of the exercises' README. It takes 40 s of a processor:
+only nbgrader itself can say what it makes of a cell, and of a kernel that has ended.
 """
 
+import atexit
+import contextlib
 import copy
 import csv
+import multiprocessing
 import os
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import nbformat
+import nbgrader.apps  # noqa: F401, once, before the forks
 import pytest
+from nbgrader.api import Gradebook
 from nbgrader.utils import determine_grade
+from table import Table  # notebooks/exercises, which pyproject.toml puts on the path
 
 EXERCISES = Path(__file__).parents[2] / "notebooks" / "exercises"
 README = (EXERCISES / "README.md").read_text()
 
 
 def notebook(folder):
-    return nbformat.read(EXERCISES / folder / "ps1" / "ps1.ipynb", 4)
+    """Return set 1 without the cell that trains, which has no points."""
+    nb = nbformat.read(EXERCISES / folder / "ps1" / "ps1.ipynb", 4)
+    nb.cells = [cell for cell in nb.cells if cell.id != "train"]
+    return nb
 
 
 def cells(nb):
@@ -89,6 +101,15 @@ def loudly(function):
 """
 
 
+BUSY = f"""
+class Wrong(AssertionError):
+    pass
+
+def {ONE}(*args):
+    raise Wrong("ps1/{ONE} is not checked to the end.\\nThe machine is busy")
+"""
+
+
 def honest():
     """Solutions that warn and print, with magics, in cells that were split or copied."""
     nb = solved()
@@ -133,22 +154,108 @@ def faulty():
     return nb
 
 
-def right_in_parts(path):
-    """Let one hidden check end in half of its points, as checks of ps7 do."""
-    source = nbformat.read(path, 4)
-    check = cells(source)[f"check_{FOUR}"]
-    half = check.metadata.nbgrader.points / 2
-    check.source = check.source.replace("### END", f"{half}\n### END")
-    nbformat.write(source, path)
+def ended():
+    """A check that a busy machine does not bring to its end, and an end of the kernel."""
+    nb = solved()
+    cells(nb)[ONE].source += BUSY
+    cells(nb)[TWO].source += f"\nimport os\ndef {TWO}(*args):\n    os._exit(1)"
+    return nb
+
+
+def right_in_parts():
+    """Return the source; one hidden check ends in half of its points, as some of ps7 do."""
+    source = notebook("source")
+    half, slow = (cells(source)[f"check_{name}"] for name in (FOUR, FIVE))
+    points = half.metadata.nbgrader.points / 2
+    half.source = half.source.replace("### END", f"{points}\n### END")
+    slow.source = slow.source.partition("### BEGIN")[0]  # once is enough
+    return source
 
 
 HONEST = "Anna O'Neil"  # names of the learning platforms
-HANDED_IN = {HONEST: honest, "faulty": faulty}
+# what the platform's zips hold: a newer zip brings what came later
+FIRST = {HONEST: honest, "faulty_LATE": faulty}
+SECOND = {"ended": ended, "torn": None}  # None: no notebook
+NUMBERS = {HONEST: "98101", "faulty": "98102", "ended": "98201", "torn": "98202"}
+
+
+def hand_in(folder, number, learners):
+    """Put a zip, as Canvas makes it, where collect.py looks for it."""
+    place = folder / "downloaded" / "ps1"
+    place.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(place / f"{number}.zip", "w") as file:
+        for i, (who, make) in enumerate(learners.items(), 1):
+            text = nbformat.writes(make()) if make else '{"cells": ['
+            file.writestr(f"{who}_98{number}0{i}_{number}_ps1.ipynb", text)
 
 
 def commands():
-    block = re.search(r"^ +nbgrader generate_assignment.*\n( {4}.+\n)+", README, re.M)
-    return [line.strip() for line in block[0].splitlines()]
+    """Return README's commands to collect, to grade and to tell."""
+    blocks = re.findall(r"^ +nbgrader (?:db|generate).*\n(?: {4}.+\n)+", README, re.M)
+    return [line.strip() for line in "".join(blocks).splitlines()]
+
+
+def in_a_fork(line, folder, environment):
+    """Run a command in a fork, which has imported torch; return its status and words."""
+
+    def run():
+        atexit._clear()  # a fork must not remove its parent's folders
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        file = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
+        program, *words = shlex.split(line)
+        try:
+            if program == "nbgrader":
+                sys.argv = [program, *words]
+                runpy.run_module(program, run_name="__main__")
+            else:
+                sys.argv = words
+                runpy.run_path(words[0], run_name="__main__")
+        finally:
+            atexit._run_exitfuncs()
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join(800)
+    process.kill()
+    return process.exitcode, (folder / "said").read_text()
+
+
+def in_a_shell(line, folder, environment):
+    """Run a line as somebody types it: each nbgrader is a Python of its own."""
+    done = subprocess.run(
+        line,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=800,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def surroundings(home):
+    """Return an environment that is not activated: the settings find what nbgrader calls."""
+    (home / "bin").mkdir()
+    script = home / "bin" / "nbgrader"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nbgrader "$@"\n')
+    script.chmod(0o755)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))
+    }
+    return kept | {
+        "HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{home / 'bin'}:{os.defpath}",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -160,56 +267,36 @@ def course(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     folder = home / "exercises"
     shutil.copytree(
-        EXERCISES,
-        folder,
-        ignore=shutil.ignore_patterns(
-            "release",
-            "downloaded",
-            "submitted",
-            "autograded",
-            "feedback",
-            "gradebook.db",
-            "*.csv",
-            "ps[!1]",
-        ),
+        EXERCISES, folder, ignore=shutil.ignore_patterns("ps*", "*.db*", "*.csv")
     )
-    right_in_parts(folder / "source" / "ps1" / "ps1.ipynb")
-    for learner, make in HANDED_IN.items():
-        (folder / "submitted" / learner / "ps1").mkdir(parents=True)
-        nbformat.write(make(), folder / "submitted" / learner / "ps1" / "ps1.ipynb")
-    # an environment that is not activated: the settings find what nbgrader calls
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))
-    }
-    (home / "bin").mkdir()
-    for name in "nbgrader", "python":
-        script = home / "bin" / name
-        module = "-m nbgrader" if name == "nbgrader" else ""
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
-        script.chmod(0o755)
-    environment |= {
-        "HOME": str(home),
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{home / 'bin'}:{os.defpath}",
-    }
-    said = {}
-    for line in commands():
-        done = subprocess.run(
-            line,
-            shell=True,
-            cwd=folder,
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=800,
-        )
-        assert done.returncode == 0, done.stderr
-        said[re.search(r"nbgrader (\w+)|(\w+)\.py", line)[0]] = (
-            done.stdout + done.stderr
-        )
+    (folder / "source" / "ps1").mkdir()
+    nbformat.write(right_in_parts(), folder / "source" / "ps1" / "ps1.ipynb")
+    environment, said = surroundings(home), {}
+
+    def run(line, start=in_a_fork, wanted=0):
+        status, words = start(line, folder, environment)
+        assert status == wanted, words
+        said[re.search(r"nbgrader (\w+)|(\w+)\.py", line)[0]] = words
+
+    due, collect, generate, autograde, *rest = commands()
+    hand_in(folder, 1, FIRST)
+    for line in due, collect, generate:
+        run(line)
+    run(autograde, in_a_shell)
+    hand_in(folder, 2, SECOND)
+    run(collect)
+    first = said["nbgrader autograde"]
+    run("nbgrader autograde ps1", wanted=1)  # of all that is new; one is no notebook
+    said["nbgrader autograde"] += first
+    for line in rest:
+        run(line)
     return folder, said
+
+
+def rows(folder):
+    """Return {student: row} of the table of points."""
+    with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
+        return {row["student_id"]: row for row in csv.DictReader(file)}
 
 
 def earned(course, learner):
@@ -220,10 +307,9 @@ def earned(course, learner):
         name.removeprefix("check_"): determine_grade(cells(nb)[name])[0]
         for name in CHECKS
     }
-    with open(folder / "grades.csv", newline="", encoding="utf-8") as file:
-        rows = {row["student_id"]: row for row in csv.DictReader(file)}
-    assert float(rows[learner]["checks"]) == sum(points.values())
-    assert float(rows[learner]["of"]) == sum(CHECKS.values()) + WORDS
+    row = rows(folder)[learner]
+    assert float(row["checks"]) == sum(points.values())
+    assert float(row["of"]) == sum(CHECKS.values()) + WORDS
     return points
 
 
@@ -233,6 +319,11 @@ def page(course, learner):
 
 ALL = {name.removeprefix("check_"): points for name, points in CHECKS.items()}
 ALL[FOUR] /= 2  # the check says so
+WHYS = [  # why ended's checks have no points
+    f"{ONE}: not checked to the end",
+    f"{', '.join(ANSWERS[1:])}: its cell ends the kernel: os._exit, or no memory is left?",
+]
+TORN = "it cannot be read: Notebook does not appear to be JSON"
 
 
 def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
@@ -265,9 +356,94 @@ def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
     assert re.findall(r"for cell (\w+) has changed", said) == [f"check_{ONE}"]
 
 
-def test_what_to_teach_again_names_the_mistakes(course):
+def test_what_to_teach_again_and_what_has_no_points_are_listed_apart(course):
     said = course[1]["mistakes.py"]
-    assert re.search(rf"^1 of 2 +{TWO} +SyntaxError", said, re.M)
-    assert re.search(rf"^1 of 2 +{ONE} +not graded: it imports more", said, re.M)
+    assert re.search(rf"^1 of 3 +{TWO} +SyntaxError", said, re.M)
+    assert re.search(rf"^1 of 3 +{ONE} +not graded: it imports more", said, re.M)
     *_, last = re.findall(r"^\d of \d .*", said, re.M)
     assert "not written yet" in last
+    assert re.findall(r"^no points yet +(.*)", said, re.M) == [
+        *(f"ended: {why}" for why in WHYS),
+        f"torn: {TORN}",
+    ]
+
+
+# the table of points
+
+
+def gradebook(folder):
+    return Gradebook(f"sqlite:///{folder / 'gradebook.db'}", "manual_dp")
+
+
+def by_hand(course, learner, **points):
+    """Give points as a person does in Formgrader."""
+    with gradebook(course[0]) as book:
+        for name, number in points.items():
+            grade = book.find_grade(name, "ps1", "ps1", learner)
+            grade.manual_score, grade.needs_manual_grade = number, False
+        book.db.commit()
+
+
+def table(course, **settings):
+    """Export as `nbgrader export` does; return {student: row}."""
+    with contextlib.chdir(course[0]), gradebook(course[0]) as book:
+        Table(**settings).export(book)
+    return rows(course[0])
+
+
+def test_what_nobody_can_know_yet_is_empty_with_a_reason_and_never_0(course):
+    found = rows(course[0])  # by `nbgrader export`
+    unread = "words: nobody has read it yet"
+    assert {
+        who: (row["checks"], row["total"], row["reason"]) for who, row in found.items()
+    } == {
+        HONEST: ("14.0", "", unread),
+        "faulty": ("3.0", "", unread),  # it earned 0 for most of its checks
+        "ended": ("", "", "; ".join([*WHYS, unread])),
+        "torn": ("", "", TORN),
+    }
+    assert {who: row["lms_user_id"] for who, row in found.items()} == NUMBERS
+
+
+def test_points_by_hand_fill_the_gaps_also_with_0(course):
+    for learner in HONEST, "ended":
+        by_hand(course, learner, words=3)
+    found = table(course)
+    assert (found[HONEST]["total"], found[HONEST]["reason"]) == ("17.0", "")
+    assert (found["ended"]["total"], found["ended"]["words"]) == ("", "3.0")
+    by_hand(course, "ended", **dict.fromkeys(CHECKS, 0))
+    row = table(course)["ended"]
+    assert (row["checks"], row["total"]) == ("0.0", "3.0")
+
+
+def test_what_a_late_day_costs_is_of_the_points_that_stand_when_one_exports(course):
+    for words, total in ((3, 5.4), (1, 3.6)):
+        by_hand(course, "faulty", words=words)
+        found = table(course, percent_a_day=10)
+        assert (found["faulty"]["days_late"], found["faulty"]["total"]) == (
+            "1",
+            str(total),
+        )
+        assert (found[HONEST]["days_late"], found[HONEST]["total"]) == ("0", "17.0")
+
+
+def test_a_late_hand_in_of_a_set_without_a_due_date_is_told(course):
+    with gradebook(course[0]) as book:
+        book.find_assignment("ps1").duedate = None
+        book.db.commit()
+    row = table(course, percent_a_day=10)["faulty"]
+    assert (row["days_late"], row["penalty"]) == ("0", "0.0")
+    assert row["reason"] == "late, but the set has no due date"
+
+
+def test_a_copy_that_was_not_run_to_its_end_has_no_points_of_an_earlier_run(course):
+    path = course[0] / "autograded" / HONEST / "ps1" / "ps1.ipynb"
+    nb = nbformat.read(path, 4)
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
+    path.chmod(0o644)
+    nbformat.write(nb, path)
+    row = table(course)[HONEST]
+    assert (row["checks"], row["total"]) == ("", "")
+    assert row["reason"] == f"{', '.join(ANSWERS)}: not graded yet, or cut short"
