@@ -35,7 +35,7 @@ random-same       ranks are seeded alike after the model was made: same masks an
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  wrapper not called, or in no_sync; a sum left out; own noise or clip
+not-synchronised  wrapper not called, or in no_sync; no sum; noise or clip on one rank
                   call the wrapper; sum every gradient, and wait for the sum's handle
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
@@ -129,8 +129,8 @@ class Report:
         words = plural(len(self.findings), "finding") if self.findings else "no finding"
         head = f"on {plural(self.world_size, 'rank')}"
         if self.steps:
-            head = f"{plural(self.steps, 'step')} {head}, {self.precision}"
-        lines = [f"audit: {head}: {words}"]
+            head = f"in {plural(self.steps, 'step')} {head} ({self.precision})"
+        lines = [f"audit: {words} {head}"]
         for f in self.findings:
             where = [f"since step {f.step + 1}"] if f.step is not None else []
             where += [f.place] if f.place else []

@@ -15,8 +15,8 @@ CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 BY_HAND = (
-    "whether labels belong to their rows, terms that a loss gets by hand, numbers that "
-    "are kept beside the models, the test, and all steps after these"
+    "whether labels belong to their rows, terms that a loss gets by hand, numbers kept "
+    "outside the models (running averages), the test, and all steps after these"
 )
 
 
@@ -119,7 +119,7 @@ def _looked_at(recorder, run, known):
         losses,
         plural(len(run.updates), "step"),
         f"the rows of {plural(len(batches), 'forward')}",
-        f"random numbers beside the forward ({', '.join(drew) or 'none'})",
+        f"random numbers outside the forward ({', '.join(drew) or 'none'})",
     ]
 
 

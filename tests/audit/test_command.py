@@ -64,7 +64,7 @@ def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
         ("in range(1):", "in range(10**6):"),  # it is left, and does not end by itself
     )
     report = audit_script([path], show=True)
-    assert str(report).startswith("audit: 3 steps on 2 ranks, in the script's prec")
+    assert str(report).startswith("audit: no finding in 3 steps on 2 ranks (below ")
     assert report.findings == [] and report.look_at == [] and report.steps == 3
     norm = "batch norm's own statistics: 4 rows a rank"
     assert report.not_looked_at == [norm, BY_HAND]

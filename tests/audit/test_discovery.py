@@ -153,7 +153,7 @@ SCRIPTS = {
     "noise of one seed": (
         one(loop=NOISE.replace("seed(rank)", "seed(1)")),
         None,
-        "all ranks draw the same numbers (torch's) beside the forward",
+        "all ranks draw the same numbers (torch's) outside the forward",
     ),
     "noise of a rank's own seed": (one(loop=NOISE), None, ""),
     "a mean of own words": (

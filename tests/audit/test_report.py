@@ -35,7 +35,7 @@ def test_causes_stand_before_consequences():
 
 def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     lines = str(REPORT).splitlines()
-    assert lines[0] == "audit: 3 steps on 2 ranks, float64: 2 findings"
+    assert lines[0] == "audit: 2 findings in 3 steps on 2 ranks (float64)"
     assert lines[1].startswith("stale             the gradient of the step before")
     assert "(since step 3; step at train.py, line 3)" in " ".join(str(REPORT).split())
     assert "           cause: gradients of an earlier step were not cleared" in lines
@@ -51,13 +51,19 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
 @pytest.mark.parametrize(
     "report, words",
     [
-        (Report([], world_size=1, steps=1), "1 step on 1 rank, float64: no finding"),
-        (Report([], ["x"], (), (), 2, 3), "no finding"),
-        (Report([finding("hang", "x")], (), (), (), 2, 3), "1 finding"),
+        (
+            Report([], world_size=1, steps=1),
+            "audit: no finding in 1 step on 1 rank (float64)",
+        ),
+        (Report([], ["x"], (), (), 2, 3), "audit: no finding in 3 steps"),
+        (
+            Report([finding("hang", "x")], (), (), (), 2, 3),
+            "audit: 1 finding in 3 steps",
+        ),
     ],
 )
 def test_the_first_line_says_how_it_stands(report, words):
-    assert str(report).splitlines()[0].endswith(words)
+    assert str(report).splitlines()[0].startswith(words)
 
 
 def test_every_code_has_a_cause_and_a_repair():

@@ -67,7 +67,7 @@ def serve():
     for number in (0, 2):  # stderr led to the kernel, for errors before this line
         os.dup2(null, number)
     later = list(LATER)
-    gc.freeze()  # or the first collection of garbage in a rank copies all objects: 0.5 s
+    gc.freeze()  # else garbage collection in a rank copies all objects: 0.5 s
     while True:
         if later and not wait([control], 0):
             with contextlib.suppress(Exception):  # not in this torch, or not installed

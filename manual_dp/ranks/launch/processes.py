@@ -45,8 +45,8 @@ def _prctl(option, value):
 def use_large_pages():
     """Put this process's memory into large pages (on Linux from 6.1).
 
-    A fork copies an entry for each page. With torch and more imported, 300 MB are 70,000
-    small pages, or a few hundred: a fork then takes half the time or less.
+    A fork copies an entry for each page. With torch and more imported, 300 MB are
+    70,000 small pages, or a few hundred: a fork then takes half the time or less.
     """
     if sys.platform != "linux":
         return
