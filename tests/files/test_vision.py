@@ -1,41 +1,33 @@
 """torchvision imports, and a fault that is not the known one is not hidden."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 import manual_dp.data
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_torchvision_imports_beside_this_torch_and_fetches_the_same_files():
-    # some seconds: only a new Python can say what its first import does
-    script = """
-import sys
 from manual_dp.data import ensure_torchvision
 from manual_dp.files.fashion_mnist import FILES, SOURCE
-assert "torchvision" not in sys.modules
-torchvision = ensure_torchvision()
-assert ensure_torchvision() is torchvision is sys.modules["torchvision"]
-fetched = torchvision.datasets.FashionMNIST
-assert sorted(name for name, md5 in fetched.resources) == sorted(FILES)
-assert f"{SOURCE}/" in fetched.mirrors
-assert isinstance(fetched.raw_folder, property)
-from torchvision import transforms
-print("ok")
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        timeout=300,
-        capture_output=True,
-        text=True,
-    )
-    assert (run.stdout, run.stderr) == ("ok\n", "")
+from manual_dp.ranks import run_ranks
+
+
+def first_import():
+    """Import torchvision in this rank; return what it would fetch."""
+    assert "torchvision" not in sys.modules
+    torchvision = ensure_torchvision()
+    assert ensure_torchvision() is torchvision is sys.modules["torchvision"]
+    from torchvision import transforms  # noqa: F401
+
+    fetched = torchvision.datasets.FashionMNIST
+    assert isinstance(fetched.raw_folder, property)
+    return sorted(name for name, md5 in fetched.resources), fetched.mirrors
+
+
+def test_torchvision_imports_beside_this_torch_and_fetches_the_same_files(capsys):
+    # some seconds: only a process without torchvision can say what its import does
+    [(names, mirrors)] = run_ranks(first_import, 1, timeout=300)
+    assert names == sorted(FILES) and f"{SOURCE}/" in mirrors
+    assert capsys.readouterr() == ("", "")  # the import says nothing
 
 
 def test_another_fault_of_torchvision_is_not_hidden(monkeypatch):

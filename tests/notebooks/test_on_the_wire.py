@@ -16,26 +16,18 @@ from manual_dp.ranks import DDP, run_ranks
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-@pytest.mark.parametrize(
-    "overlap, message, start, in_bucket, wanted",
-    [
+def test_each_backward_of_two_layers_takes_its_ticks_also_beside_others_in_one_start():
+    # some seconds: a tick is a tenth of one, and only real messages take their time
+    cases = [  # overlap, message, start, in_bucket, wanted
         (False, 1, 0, 1, 2 * 2 + 2 * 1),
-        (True, 1, 0, 1, 2 * 2 + 1),  # all messages but the last beside backward
         (True, 3, 0, 1, 2 + 2 * 3),
+        (True, 1, 0, 1, 2 * 2 + 1),  # all messages but the last beside backward
         (True, 1, 2, 2, 2 * 2 + 2 + 2 * 1),  # one bucket: one start
-    ],
-)
-def test_a_backward_of_two_layers_takes_its_ticks(
-    overlap, message, start, in_bucket, wanted
-):
-    [events] = on_the_wire.record((overlap, 2, 2, message, start, in_bucket))
-    assert events[-1].time == wanted
-    assert sum(event.what == "start" for event in events) == 2 // in_bucket
-
-
-def test_jobs_that_run_in_one_start_have_each_its_own_ticks():
-    found = on_the_wire.record((False, 2, 2, 1), (True, 2, 2, 3), (True, 2, 2, 1))
-    assert [events[-1].time for events in found] == [6, 8, 5]
+    ]
+    found = on_the_wire.record(*[(overlap, 2, 2, *wire) for overlap, *wire, _ in cases])
+    assert [events[-1].time for events in found] == [wanted for *_, wanted in cases]
+    starts = [sum(event.what == "start" for event in events) for events in found]
+    assert starts == [2, 2, 2, 1]
 
 
 def test_a_run_that_is_late_is_run_again_until_two_agree(monkeypatch):

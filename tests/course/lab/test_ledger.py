@@ -34,12 +34,13 @@ N = 3  # ranks: the least whose chunks, halves and shards are all uneven
 
 @functools.cache  # every method starts its ranks once for all tests of this file
 def report():
-    # slow: only here do all methods train on the same minibatches, beside one device
-    return ledger.compare(N, steps=10, batch_size=24)
+    # some seconds: only here do all methods train on the same minibatches, beside one
+    # device. Three steps: torch's DDP packs its buckets anew after the first
+    return ledger.compare(N, steps=3, batch_size=24)
 
 
 def test_every_method_steps_and_ends_where_one_device_does():
-    assert report()["after"] == [1, 10] and report()["moved"] > 1e-3
+    assert report()["after"] == [1, 3] and report()["moved"] > 1e-3
     for row in report()["rows"]:
         assert 0 <= row["stepwise"] <= 1e-12, row["method"]
         assert max(sum(row["difference"], [])) <= 1e-12, row["method"]
