@@ -68,11 +68,9 @@ def draw_losses(runs):
     import matplotlib.pyplot as plt
 
     ax = plot.axes("step", "printed loss")
-    for (label, (losses, _)), colour, style in zip(
-        runs.items(), (plot.INK, plot.COLOURS[4]), ("-", "--")
-    ):
+    for (label, (losses, _)), style in zip(runs.items(), ("-", "--")):
         steps = range(1, len(losses) + 1)
-        ax.plot(steps, losses, style, color=colour, lw=2, label=label)
+        ax.plot(steps, losses, style, color=plot.INK, lw=2, label=label)
     ax.legend(frameon=False, loc="lower left", fontsize=11)
     ax.set_ylim(0)
     plt.show()
@@ -91,14 +89,11 @@ def draw_apart(found):
         sharey="row",
         layout="constrained",
     )
-    styles = {"color": plot.COLOURS[4]}, {"color": plot.COLOURS[1]}
     for (lr, (losses, differences)), (top, bottom) in zip(
         found.items(), rows.T
     ):
         steps = range(1, len(losses) + 1)
-        for (label, gap), style, form in zip(
-            differences.items(), styles, ("-", "o")
-        ):
+        for (label, gap), form in zip(differences.items(), ("-", "o")):
             every = 1 if form == "-" else 4
             top.semilogy(
                 steps[::every],
@@ -107,7 +102,7 @@ def draw_apart(found):
                 ms=4,
                 mfc="white",
                 label=label,
-                **style,
+                color=plot.INK,
             )
         bottom.plot(steps, losses, color=plot.INK)
         top.set_title(f"rate {lr}", fontsize=11, color=plot.INK)

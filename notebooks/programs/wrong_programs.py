@@ -183,8 +183,7 @@ def draw_ends(ends):
             rows = [
                 place + 0.075 * (seed - middle) for seed in range(len(scores))
             ]
-            colour = plot.COLOURS[place] if place else plot.INK
-            ax.plot(scores, rows, "o", color=colour, ms=4, clip_on=False)
+            ax.plot(scores, rows, "o", color=plot.INK, ms=4, clip_on=False)
         ax.set_yticks(
             range(len(names)), names if lr == RATES[0] else [""] * len(names)
         )
