@@ -4,6 +4,7 @@ The Makefile is tested in an empty folder with a stub in place of Python, which 
 down what it is asked to do.
 """
 
+import functools
 import importlib
 import os
 import re
@@ -59,6 +60,13 @@ def installed(requirement):
         return None
 
 
+@functools.cache
+def brought(requirement):
+    """Return what an installed distribution requires, or None."""
+    found = installed(requirement)
+    return found and [Requirement(line) for line in found.requires or []]
+
+
 def test_every_constraint_is_one_exact_public_version_that_the_project_allows():
     text = (ROOT / "constraints.txt").read_text()
     lines = [re.sub(r" *#.*", "", line) for line in text.splitlines()]
@@ -104,10 +112,7 @@ def test_everything_that_a_requirement_brings_is_pinned_too(python):
         if key in seen:
             continue
         seen.add(key)
-        if installed(requirement) is None:
-            continue
-        for line in installed(requirement).requires or []:
-            child = Requirement(line)
+        for child in brought(requirement) or []:
             if child.marker is None or any(
                 child.marker.evaluate({**environment, "extra": extra})
                 for environment in environments
