@@ -60,10 +60,19 @@ def test_processes_that_a_rank_started_are_gone(tmp_path):
     assert not any(map(psutil.pid_exists, pids))
 
 
-STUCK = """
-import os, signal, subprocess, sys, threading, time
+# Two callers, which end in turn; a fork has the other's nursery. No stdin, stdout or
+# stderr, and many open files. Each has ranks that stay, idle and busy, what these have
+# started, and three launches.
+CALLERS = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
+files = [open("/dev/null") for _ in range(1100)]
+assert files[0].fileno() == 0
+
+import os, signal, subprocess, tempfile, threading, time
 import torch, torch.distributed as dist
 from manual_dp.ranks import Ranks, run_ranks
+from manual_dp.ranks.launch.launch import borrow_nursery, lend_nursery
 
 # what a shell starts in the background ignores Ctrl-C, and so do its children
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -78,6 +87,44 @@ def stuck(how):
     if how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     dist.recv(torch.zeros(1), 1 - dist.get_rank())
+
+def get_stuck_in_many_ways():
+    idle, busy = Ranks(2), Ranks(2)
+    for ranks in idle, busy:
+        ranks.push(note=note)
+        ranks.run("import os, subprocess; note('live', os.getpid()); "
+                  "note('sleep', subprocess.Popen(['sleep', '500']).pid)")
+    copy = os.fork()
+    if copy == 0:  # it stays, and does not hold the ranks
+        time.sleep(500)
+        os._exit(0)
+    open("copy", "w").write(str(copy))
+    threading.Thread(target=busy.run, args=("import time; time.sleep(500)",),
+                     kwargs={"timeout": 500}, daemon=True).start()
+    for how in "gloo", "stop", "loop":
+        threading.Thread(target=run_ranks, args=(stuck, 2, how),
+                         kwargs={"timeout": 500}).start()
+    return idle, busy
+
+nursery = lend_nursery()
+os.mkdir("fork")
+fork = os.fork()
+if fork == 0:
+    borrow_nursery(nursery)
+    os.chdir("fork")
+    open("caller", "w").write(str(os.getpid()))
+    tempfile.tempdir = os.getcwd()
+    try:
+        run_ranks(stuck, 2, "gloo", timeout=500)
+    except KeyboardInterrupt:
+        open("interrupted", "w").close()
+        subprocess.run("rm *.pid", shell=True)
+    open("next", "w").write(str(run_ranks(dist.get_rank, 2)))
+    kept = get_stuck_in_many_ways()
+    time.sleep(500)
+kept = get_stuck_in_many_ways()
+os.waitpid(fork, 0)
+time.sleep(500)
 """
 
 
@@ -90,27 +137,6 @@ def pids_in(folder, count):
     assert until(lambda: len(written()) == count, 240)
     time.sleep(0.1)  # now they are stuck
     return [int(path.read_text()) for path in written()]
-
-
-# ranks that stay, idle and busy, what these have started, and three launches
-STUCK_IN_MANY_WAYS = """
-idle, busy = Ranks(2), Ranks(2)
-for ranks in idle, busy:
-    ranks.push(note=note)
-    ranks.run("import os, subprocess; note('live', os.getpid()); "
-              "note('sleep', subprocess.Popen(['sleep', '500']).pid)")
-copy = os.fork()
-if copy == 0:  # it stays, and does not hold the ranks
-    time.sleep(500)
-    os._exit(0)
-open("copy", "w").write(str(copy))
-threading.Thread(target=busy.run, args=("import time; time.sleep(500)",),
-                 kwargs={"timeout": 500}, daemon=True).start()
-for how in "gloo", "stop", "loop":
-    threading.Thread(target=run_ranks, args=(stuck, 2, how),
-                     kwargs={"timeout": 500}).start()
-time.sleep(500)
-"""
 
 
 def ends_with_all_that_it_started(process, number, folder):
@@ -126,42 +152,18 @@ def ends_with_all_that_it_started(process, number, folder):
 
 
 def test_a_caller_that_is_interrupted_terminated_or_killed_leaves_no_rank(start_python):
-    # 20 s: only here does a caller end, with ranks of all kinds that are stuck
-    interrupted, folder = start_python(
-        STUCK
-        + """
-try:
-    run_ranks(stuck, 2, "gloo", timeout=500)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    subprocess.run("rm *.pid", shell=True)
-print(run_ranks(dist.get_rank, 2), flush=True)
-"""
-        + STUCK_IN_MANY_WAYS
-    )
-    # the other has no stdin, stdout, stderr, and many open files
-    killed, other_folder = start_python(
-        """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
-files = [open("/dev/null") for _ in range(1100)]
-assert files[0].fileno() == 0
-"""
-        + STUCK
-        + STUCK_IN_MANY_WAYS,
-        preexec_fn=lambda: os.closerange(0, 3),
-    )
-    pids = pids_in(folder, 2)
-    start = time.monotonic()
-    interrupted.send_signal(signal.SIGINT)
-    said = interrupted.stdout.readline()
-    if said != "interrupted\n":
-        pytest.fail(f"{said!r}, {interrupted.wait(60)}:\n{interrupted.stderr.read()}")
-    assert time.monotonic() - start < LATE  # the ranks would stay for a minute
+    # 10 s: only here does a caller end, with ranks of all kinds that are stuck
+    killed, folder = start_python(CALLERS, preexec_fn=lambda: os.closerange(0, 3))
+    pids = pids_in(folder / "fork", 2)
+    terminated = psutil.Process(int((folder / "fork" / "caller").read_text()))
+    terminated.send_signal(signal.SIGINT)
+    # the ranks would stay for minutes
+    assert until((folder / "fork" / "interrupted").exists)
     assert not any(map(psutil.pid_exists, pids))
-    assert interrupted.stdout.readline() == "[0, 1]\n"  # the next call works
-    ends_with_all_that_it_started(interrupted, signal.SIGTERM, folder)
-    ends_with_all_that_it_started(killed, signal.SIGKILL, other_folder)
+    assert until(lambda: (folder / "fork" / "copy").exists(), 240)
+    assert (folder / "fork" / "next").read_text() == "[0, 1]"  # the next call works
+    ends_with_all_that_it_started(terminated, signal.SIGTERM, folder / "fork")
+    ends_with_all_that_it_started(killed, signal.SIGKILL, folder)
     assert until(lambda: not alive())  # a nursery ends when it has done an import
 
 
