@@ -23,11 +23,14 @@ def strip(sizes):
     return same, len(flat), sum(int((t == 0).sum()) for t in tensors)
 
 
-@pytest.mark.parametrize(("ranks", "length"), [(1, 14), (3, 15), (4, 16)])
-def test_a_strip_holds_the_numbers_and_its_chunks_are_their_memory(ranks, length):
-    found = run_ranks(strip, ranks, [(3, 4), (2,)])
-    covered = 14 if ranks == 1 else length // ranks
-    assert found == [(True, length, covered)] * ranks
+def strips(many):
+    return [strip(sizes) for sizes in many]
+
+
+@pytest.mark.parametrize(("ranks", "lengths"), [(2, [14, 14, 16]), (3, [15] * 3)])
+def test_a_strip_holds_the_numbers_and_its_chunks_are_their_memory(ranks, lengths):
+    found = run_ranks(strips, ranks, [[(3, 4), (last,)] for last in (1, 2, 3)])
+    assert found == [[(True, n, n // ranks) for n in lengths]] * ranks
 
 
 def test_the_meter_forgets_what_is_gone_counts_a_view_once_and_leaves_meta_out():

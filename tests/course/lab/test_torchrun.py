@@ -27,9 +27,8 @@ def program(tmp_path):
 
 
 def test_every_rank_runs_the_program_with_its_number_and_the_options(
-    program, tmp_path, monkeypatch
+    program, tmp_path, monkeypatch, forked_torchrun
 ):
-    # only a real torchrun sets these variables and keeps each rank's lines apart
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = program(
         "import os, sys\nnames = 'RANK', 'LOCAL_RANK', 'WORLD_SIZE',"
@@ -52,7 +51,8 @@ def test_every_rank_runs_the_program_with_its_number_and_the_options(
 def test_what_another_rank_says_into_a_traceback_is_not_the_reason(
     program, monkeypatch
 ):
-    # only a real torchrun says which rank failed first
+    # some seconds: torchrun as a new Python, which is what `torchrun` starts: only so
+    # its last words, which say which rank failed first, come by its stderr
     monkeypatch.setenv("FORCE_COLOR", "1")  # as in a notebook; heard from 3.13 on
     path = program("""
 import os, sys, time
