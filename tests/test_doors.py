@@ -94,7 +94,7 @@ def bare(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT}/notebooks"},
     )
 

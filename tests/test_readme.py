@@ -90,7 +90,7 @@ def test_each_example_prints_what_stands_below_it():
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=360,
     )
     printed = without_rounding(run.stdout).split("end of an example\n")
     shown = [re.sub("^    ", "", text, flags=re.M) for _, text in examples]
