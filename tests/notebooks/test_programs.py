@@ -241,7 +241,7 @@ def closing(path, *more):
     [
         ("ddp_first_try.py", []),
         ("train_ddp.py", []),
-        ("train.py", []),
+        ("train.py", ["--batch-size", "480"]),
         ("resnet_ddp.py", ["--rows", "8", "--batch-size", "8"]),
     ],
 )
