@@ -331,8 +331,8 @@ def _random(step):
         alike = all(u.outside.get(name) == number for u in step.first)
         if alike and step.watched:
             step.look_at.append(
-                f"all ranks draw the same numbers ({name}'s) outside the forward: wrong "
-                "if they are noise, masks or augmentation of a rank's own rows"
+                f"all ranks draw the same numbers ({name}'s) outside the forward: "
+                "wrong if they are noise, masks or augmentation of a rank's own rows"
             )
 
 
