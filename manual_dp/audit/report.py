@@ -31,16 +31,16 @@ rows-overlap      the split drops or pads the tail, or ranks shuffle for themsel
                   give each row to one rank, and weight rank i's loss by n_i * W / N
 not-trained       an optimizer of other tensors, no loss that needs them, or no step
                   step on all ranks; optimizer last; wrap all layers, freeze unused ones
-random-same       ranks are seeded alike after the model was made: same masks and noise
+random-same       ranks draw with one seed: the same masks and noise on all
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  wrapper not called, or in no_sync; no sum; noise or clip on one rank
+not-synchronised  no wrapper, or not called, or in no_sync; noise or clip on one rank
                   call the wrapper; sum every gradient, and wait for the sum's handle
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
-settings          frozen, in another mode, with other options, or for one world size
-                  set all ranks up alike, before wrapping; lr goes with rows of a step
+settings          frozen, another mode, options, or a scheduler fed a rank's own loss
+                  set all ranks up alike, before wrapping; average what schedulers get
 sum               gradients are summed over ranks and not divided by the world size
                   divide by the world size; lr stays, the minibatch is the same
 averaged-twice    DDP has taken the mean already; or a loss over gathered rows is split

@@ -29,6 +29,7 @@ from manual_dp.audit.state import differ
 CHAIN = [*WORDS]  # causes before consequences
 # told beside a finding about rows: they do not follow from it
 APART = ("start-differs", "not-synchronised", "stale", "sum", "averaged-twice")
+LEAVES_ALIKE = ("random-same",)  # equal weights stay equal
 ALONE = "the step beside one device's: "
 DIVIDED = "whether the loss is divided rightly: "
 
@@ -152,22 +153,28 @@ def _once(words):
 
 
 def _first_broken(steps, verdict):
-    """Return the findings of the first step that has some."""
+    """Return the findings of the first step that has some.
+
+    A finding that leaves the ranks alike explains no later one: the search goes on.
+    """
     if _local(steps):
         verdict.not_looked_at.append(
             "the steps: ranks step on their own, and average their weights (local SGD, "
             "or each rank updates a part of them)"
         )
         return []
+    told = {}
     for step in steps:
         links = sorted(_links(step), key=lambda f: CHAIN.index(f.code))
-        if links:
-            return [
-                f._replace(step=step.t, place=step.line(f.code))
-                for f in links
-                if f is links[0] or f.code == "not-synchronised"
-            ]
-    return []
+        links = [f._replace(step=step.t, place=step.line(f.code)) for f in links]
+        for f in links:
+            if f.code in LEAVES_ALIKE:
+                told.setdefault(f.code, f)
+        breaks = [f for f in links if f.code not in LEAVES_ALIKE]
+        if breaks:
+            more = [f for f in breaks[1:] if f.code == "not-synchronised"]
+            return [*told.values(), breaks[0], *more]
+    return [*told.values()]
 
 
 # whatever a step comes to
@@ -222,8 +229,7 @@ def _level(runs, verdict):
         )
     elif most > least:
         verdict.not_looked_at.append(
-            f"of rank {who} {least} steps were heard to their end, of rank {other} "
-            f"{most}: the others"
+            f"the steps after {least}: rank {other} took {most}, rank {who} {least}"
         )
     keys = [{u.key for u in run.updates} for run in runs]
     common = set.intersection(*keys)
@@ -252,13 +258,19 @@ def _facts(runs, watched):
 
 
 def _local(steps):
-    """Return whether ranks apply gradients of their own, and meet again later."""
+    """Return whether ranks apply gradients of their own, and meet again later.
+
+    Of all parameters: where a sum left out a single one, the others' are alike.
+    """
     apart = False
     for step in steps:
         if step.proof or not all(step.updates):
             continue
         if all(u.used is not None for u in step.last):
-            apart |= step.far([u.applied for u in step.last]) > 0
+            applied = [u.applied for u in step.last]
+            each = [[rows[i] for rows in applied] for i in step.last[0].held]
+            live = [rows for rows in each if any(row.norm() > 0 for row in rows)]
+            apart |= bool(live) and all(step.far(rows) for rows in live)
         if apart and not _after(step):
             return True
     return False

@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
 
@@ -111,6 +112,8 @@ def run(words):
             if words[0] == "-m":
                 sys.argv = words[1:]
                 sys.path[0] = os.getcwd()
+                if not find_spec(words[1]):
+                    raise CannotLook(f"there is no module {words[1]}")
                 runpy.run_module(words[1], run_name="__main__", alter_sys=True)
             else:
                 sys.argv = words

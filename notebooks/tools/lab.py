@@ -25,11 +25,10 @@ def copy_lessons(folder):
     new, kept = 0, 0
     for path in find_files(NOTEBOOKS, GIVEN):
         copy = folder / path.relative_to(NOTEBOOKS)
-        if path.suffix in (".ipynb", ".py"):  # a learner's own from now on
-            if copy.exists():
-                kept += 1
-                continue
-            new += 1
+        if copy.exists():  # a learner's own
+            kept += 1
+            continue
+        new += 1
         copy.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".ipynb":

@@ -215,6 +215,13 @@ def test_what_cannot_be_looked_at_is_told_with_what_to_do(
         audit_script([path])
 
 
+def test_a_module_that_its_package_lacks_is_named(forked_audit, tmp_path, monkeypatch):
+    (tmp_path / "pkg").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError, match="there is no module pkg.trian"):
+        audit_script(["-m", "pkg.trian"])
+
+
 def test_a_module_is_run_from_where_it_is(script, forked_audit, tmp_path, monkeypatch):
     package = tmp_path / "pkg"
     package.mkdir()

@@ -105,6 +105,22 @@ TEACHER = (
     .replace("    (net", "    with torch.no_grad(): aim = teacher(X)\n    (net")
     .replace("teacher(X).detach()", "aim")
 )
+# Adam's first step has the size of the rate, whatever the gradient: one number that no
+# rank sums stays alike, for a while
+FACTOR = (
+    """
+class Times(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(()))
+    def forward(self, X):
+        return self.factor * X
+net, times = DDP(nn.Sequential(a, nn.Tanh(), b)), Times()
+opt = torch.optim.Adam([*net.parameters(), *times.parameters()], 0.1)
+"""
+    + LOOP
+    + STEP.format(loss="F.cross_entropy(times(net(X)), y)")
+)
 NOISE = LOOP + "    X = X + torch.randn_like(X)\n"
 BY_HAND_AND_CLIPPED = """
 net = nn.Sequential(a, nn.Tanh(), b)
@@ -132,6 +148,7 @@ UNHEARD = "(F.kl_div(net(X).log_softmax(1), F.one_hot(y, 2).float()) + 0.1 * "
 SCRIPTS = {
     "two models, both wrapped": (two("DDP"), None, ""),
     "the second is not wrapped": (two(""), "not-synchronised", ""),
+    "a factor is not wrapped, with Adam": (FACTOR, "not-synchronised", ""),
     "an optimizer for each layer": (EACH, None, ""),
     "rank 0 alone steps, and sends": (SERVER, None, "rank 1 took 0 steps"),
     "a rank's own expert": (one(make=EXPERT), None, ""),
@@ -207,3 +224,17 @@ def test_what_is_found_and_what_is_only_looked_at(name, tmp_path, forked_audit):
     ), report
     assert "optimizer" in report.looked_at[0]
     assert BY_HAND in report.not_looked_at  # a term on one rank alone, ...
+
+
+def test_equal_masks_do_not_hide_what_breaks_later(tmp_path, forked_audit):
+    text = one(make=ONE.replace("nn.Tanh()", "nn.Dropout(0.5)"))
+    text = text.replace("manual_seed(rank)", "manual_seed(1)").replace(
+        "    opt.step()",
+        "    opt.param_groups[0]['lr'] = 0.2 if rank and t else 0.1\n    opt.step()",
+    )
+    (tmp_path / "train.py").write_text(HEAD + text)
+    report = audit_script([tmp_path / "train.py"])
+    assert {f.code: f.step for f in report.findings} == {
+        "random-same": 0,
+        "settings": 1,
+    }, report
