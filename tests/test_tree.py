@@ -36,11 +36,20 @@ def test_shapes_are_said_in_words_and_no_file_lets_torch_load_run_code():
     headings = r"^ *(?:Args|Arguments|Parameters|Returns|Raises):? *$"
     for name, text in MODULE.items():
         for node in ast.walk(ast.parse(text)):
-            assert not (isinstance(node, ast.arg) and node.annotation), (name, node.arg)
+            assert not (isinstance(node, ast.arg) and node.annotation), (
+                f"{name}: {node.arg} has an annotation; say its shape in the docstring"
+            )
             if isinstance(node, ast.FunctionDef):
                 found = re.search(headings, ast.get_docstring(node) or "", re.M)
-                assert not found, (name, node.name)
+                assert not found, f"{name}: {node.name} has a heading; write sentences"
         assert not re.search(r"weights_only *= *False", text), name
+
+
+def test_the_page_of_checks_lists_each_of_them():
+    page = ast.parse(MODULE["manual_dp/checks.py"])
+    checks = [node.name for node in page.body if isinstance(node, ast.FunctionDef)]
+    listed = re.findall(r"^    (check_\w+) ", ast.get_docstring(page), re.M)
+    assert sorted(listed) == sorted(n for n in checks if n.startswith("check_"))
 
 
 def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():

@@ -47,6 +47,7 @@ class Step:
 
     proof: True if it is the step that the same code takes alone, False if not, None if
     the two cannot be compared: `why`. own: places of what each rank has for itself.
+    close: numbers that differ by so much, relatively, count as equal.
     """
 
     def __init__(self, t, runs, alone, verdict, watched, own):
@@ -71,6 +72,7 @@ class Step:
     def far(self, sketches):
         """Return how far one of these is from rank 0's, 0 for no more than rounding."""
         far = max(float((x - sketches[0]).norm()) for x in sketches)
+        # rounding: 1e-7 of float32, whose `close` is 1e-4, and 1e-13 of float64
         return far if far > 10 * self.close**2 * float(sketches[0].norm()) else 0
 
     def line(self, code):
@@ -85,7 +87,7 @@ class Step:
     def _prove(self):
         begin, size = self.alone[0].start, float(self.alone[0].start.norm())
         move = begin - self.alone[-1].stop
-        allowed = self.close * float(move.norm()) + 1e-13 * size
+        allowed = self.close * float(move.norm()) + 1e-13 * size  # float64's rounding
         moves = [a.start - b.stop for a, b in zip(self.first, self.last)]
         if any(_elsewhere(u.start, begin, 1e-6 * size) for u in self.first):
             self.why = "at world size 1 the weights before the step are others"

@@ -7,6 +7,7 @@ Execute              write into a notebook why it could not be run to its end
 WarningsAreNoErrors  take no points for what a check prints to stderr
 SaveAutoGrades       leave a check without points that came to no judgement
 without_points       the checks of a graded notebook that have no points, and why
+not_judged           its answers that have 0 points, though no check looked at them
 by_reason            the same as texts, a reason each
 no_copy              why there is no graded notebook at all
 
@@ -28,6 +29,8 @@ from course.school.lint import refusal
 
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
 TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
+PUT_BACK = "put-back"  # the tag of an answer cell that was deleted
+NOT_GRADED = "not graded"
 BUSY = rf"\A\S+ {UNFINISHED}\."
 AFTER_ONE = 60  # seconds for each cell, once one had to be interrupted
 LONG = 20_000  # characters of what a cell prints that are kept
@@ -104,6 +107,8 @@ class OverwriteCells(preprocessors.OverwriteCells):
                 if cell.name not in points:
                     del back.metadata["nbgrader"]["points"]
                     back.metadata["nbgrader"]["grade"] = False
+                if cell.name in answers:
+                    back.metadata["tags"] = [PUT_BACK]
                 nb.cells.insert(place, back)
                 place += 1
         return nb, resources
@@ -128,7 +133,7 @@ class OnlyAnswers(preprocessors.NbGraderPreprocessor):
                 cell.source = f"{note}\n{cell.source}"
             elif not is_locked(cell) and (why := refusal(cell.source, first)):
                 # the check then finds no answer; the learner's text stays, as comments
-                lines = [f"raise AssertionError('not graded: {why}')"]
+                lines = [f"raise AssertionError('{NOT_GRADED}: {why}')"]
                 lines += [f"# {line}" for line in cell.source.splitlines()]
                 cell.source = "\n".join(lines)
         return nb, resources
@@ -234,6 +239,22 @@ def without_points(nb):
             if why or cell.execution_count is None:
                 found[_grade_id(cell)] = why or "not graded yet, or cut short"
             slow = ""  # of an answer, it holds for the check below it
+    return found
+
+
+def not_judged(nb):
+    """Return {grade id: why} for answers of a graded notebook that no check looked at."""
+    found = {}
+    for cell in nb.cells:
+        refused = re.match(
+            rf"raise AssertionError\('{NOT_GRADED}: (.*)'\)", cell.source
+        )
+        if PUT_BACK in cell.metadata.get("tags", []):
+            found[_grade_id(cell)] = (
+                "the answer cell was deleted: see the page"
+            )
+        elif refused:
+            found[_grade_id(cell)] = f"{NOT_GRADED}: {refused[1]}"
     return found
 
 

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import nbformat
-from grading import by_reason, no_copy, without_points
+from grading import by_reason, no_copy, not_judged, without_points
 from nbgrader.api import MissingEntry
 from nbgrader.plugins import ExportPlugin
 from nbgrader.utils import parse_utc
@@ -89,18 +89,32 @@ class Table(ExportPlugin):
         row["days_late"] = _days_late(
             folder / "timestamp.txt", submission.duedate
         )
-        self._fill(row, submission, without_points(nbformat.read(graded, 4)))
+        nb = nbformat.read(graded, 4)
+        self._fill(row, submission, without_points(nb), not_judged(nb))
         if record.get("late") and submission.duedate is None:
             said = row["reason"], "late, but the set has no due date"
             row["reason"] = "; ".join(filter(None, said))
         return row
 
-    def _fill(self, row, submission, why):
-        """Write the points into a row. why: of the checks that have none."""
+    def _fill(self, row, submission, why, not_judged):
+        """Write the points into a row.
+
+        why: of the checks that have no points. not_judged: of the answers that have 0,
+        until somebody gives points by hand.
+        """
         grades = [
             grade for book in submission.notebooks for grade in book.grades
         ]
-        look_at = {}
+        by_hand = {
+            grade.name.removeprefix("check_")
+            for grade in grades
+            if grade.manual_score is not None
+        }
+        look_at = {
+            name: why_not
+            for name, why_not in not_judged.items()
+            if name not in by_hand
+        }
         for column, kind in (("checks", "code"), ("words", "markdown")):
             asked = [
                 grade for grade in grades if grade.cell.cell_type == kind

@@ -4,6 +4,7 @@ python notebooks/tools/release.py       let nbgrader write notebooks/exercises/r
 ... --zip build/manual_dp_course.zip    and pack the course for learners
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,16 @@ def replace_files(new, old):
             shutil.copyfile(path, place)
 
 
+def without_answers(page):
+    """Return the page for instructors without its list of where answers stand."""
+    return re.sub(
+        r"- \*\*What the students' zip holds.*?(?=\n## )",
+        "",
+        page,
+        flags=re.S,
+    )
+
+
 def pack(path):
     """Write the course to a zip, without solutions and without what was handed in."""
 
@@ -80,7 +91,12 @@ def pack(path):
         return hidden(folder, names)
 
     with tempfile.TemporaryDirectory() as place:
-        shutil.copytree(ROOT, Path(place, path.stem), ignore=not_for_learners)
+        copy = Path(place, path.stem)
+        shutil.copytree(ROOT, copy, ignore=not_for_learners)
+        page = copy / "notebooks" / "book" / "instructors.md"
+        page.write_text(
+            without_answers(page.read_text(encoding="utf-8")), "utf-8"
+        )
         shutil.make_archive(path.with_suffix(""), "zip", place)
     print(f"for learners: {path}")
 

@@ -398,11 +398,22 @@ def test_what_nobody_can_know_yet_is_empty_with_a_reason_and_never_0(course):
         who: (row["checks"], row["total"], row["reason"]) for who, row in found.items()
     } == {
         HONEST: ("14.0", "", unread),
-        "faulty": ("3.0", "", unread),  # it earned 0 for most of its checks
+        "faulty": ("3.0", "", found["faulty"]["reason"]),  # most of its checks: 0
         "ended": ("", "", "; ".join([*WHYS, unread])),
         "torn": ("", "", TORN),
     }
     assert {who: row["lms_user_id"] for who, row in found.items()} == NUMBERS
+    assert set(found["faulty"]["reason"].split("; ")) == {
+        *(
+            f"{name}: not graded: it imports more of {course} than the first cell does, "
+            "and an answer is your own"
+            for name, course in ((ONE, "manual_dp"), (FOUR, "course"))
+        ),
+        f"{FIVE}: the answer cell was deleted: see the page",
+        unread,
+    }
+    by_hand(course, "faulty", **{f"check_{FIVE}": 0})
+    assert FIVE not in table(course)["faulty"]["reason"]
 
 
 def test_points_by_hand_fill_the_gaps_also_with_0(course):
@@ -433,7 +444,7 @@ def test_a_late_hand_in_of_a_set_without_a_due_date_is_told(course):
         book.db.commit()
     row = table(course, percent_a_day=10)["faulty"]
     assert (row["days_late"], row["penalty"]) == ("0", "0.0")
-    assert row["reason"] == "late, but the set has no due date"
+    assert row["reason"].endswith("; late, but the set has no due date")
 
 
 def test_a_copy_that_was_not_run_to_its_end_has_no_points_of_an_earlier_run(course):

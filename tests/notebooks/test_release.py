@@ -125,6 +125,13 @@ def test_learners_get_lessons_module_and_sets_and_no_solutions(unpacked):
     assert modules <= names
 
 
+def test_learners_are_not_told_where_answers_stand(unpacked):
+    page = Path("notebooks", "book", "instructors.md")
+    whole, theirs = ((folder / page).read_text() for folder in (ROOT, unpacked))
+    assert "| 9.5 (`finish`) |" in whole and "9.5 (`finish`)" not in theirs
+    assert "## The same matter in two places" in theirs
+
+
 def test_every_link_that_learners_get_leads_to_a_file_and_to_a_heading_in_it(unpacked):
     assert lost_links(unpacked) == []
 

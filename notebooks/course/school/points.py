@@ -48,7 +48,8 @@ def points(path):
     from nbclient import NotebookClient
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
-    nb, ran, stopped = _as_graded(nbformat.read(path, 4)), set(), ""
+    nb, refused = _as_graded(nbformat.read(path, 4))
+    ran, stopped = set(), ""
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
         speak = {"connection_file": f"{folder}/connection.json"}
         if os.name == "posix":  # over files: a port may be taken
@@ -68,7 +69,7 @@ def points(path):
         except CellTimeoutError:
             stopped = "an answer does not end, or prints too much"
     return [
-        _row(cell, "" if cell.id in ran else f"not run: {stopped}")
+        _row(cell, "" if cell.id in ran else f"not run: {stopped}", refused)
         for cell in nb.cells
         if _meta(cell).get("grade")
     ]
@@ -88,8 +89,13 @@ def lines(rows):
 
 
 def _as_graded(nb):
-    """Return the set as it was handed out, with the learner's answers in it."""
+    """Return the set as it was handed out, with the learner's answers in it.
+
+    And {name: why} of the answers that are left out, since grading refuses them.
+    """
     import nbformat
+
+    from course.school.lint import refusal
 
     answers = _answers(nb)
     sets = [nbformat.read(path, 4) for path in sorted(RELEASE.glob("*/*.ipynb"))]
@@ -97,11 +103,17 @@ def _as_graded(nb):
     if not any(common):
         raise ValueError("this notebook has no answer cell of a problem set")
     handed_out = sets[common.index(max(common))]
+    code = [cell.source for cell in handed_out.cells if cell.cell_type == "code"]
+    refused = {}
     for cell in handed_out.cells:
         name = _meta(cell).get("grade_id")
         if name in answers:
-            cell.source = "\n".join(answers[name])
-    return handed_out
+            text = "\n".join(answers[name])
+            if why := refusal(text, code[0]):
+                refused[name] = f"not graded: {why}"
+            else:
+                cell.source = text
+    return handed_out, refused
 
 
 def _answers(nb):
@@ -113,11 +125,13 @@ def _answers(nb):
     return found
 
 
-def _row(cell, not_run):
+def _row(cell, not_run, refused=()):
     name = _meta(cell)["grade_id"].removeprefix("check_")
     most = _meta(cell)["points"]
     if cell.cell_type != "code":
         return name, None, most, WORDS
+    if name in refused:
+        return name, 0, most, refused[name]
     if not_run:
         return name, None, most, not_run
     for output in cell.outputs:

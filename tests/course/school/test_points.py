@@ -56,6 +56,16 @@ def test_answers_are_run_as_they_are_graded_up_to_one_that_ends_the_kernel(
     ]
 
 
+def test_an_answer_that_grading_refuses_is_not_run_and_it_is_told(handed_out, tmp_path):
+    first, answer, check, other, its_check, words = handed_out.cells
+    answer.source = f"import inspect\n{RIGHT}"
+    handed_out.cells = [first, answer, check]
+    nbformat.write(handed_out, tmp_path / "ps1.ipynb")
+    name, earned, most, why = points.points(tmp_path / "ps1.ipynb")[0]
+    assert (name, earned, most) == ("largest_difference", 0, 2)
+    assert why.startswith("not graded: it imports inspect, ")
+
+
 @pytest.mark.parametrize(
     "outputs, row",
     [
