@@ -1,11 +1,8 @@
-"""Every exercise: right answers pass, each wrong one is told the hint that is its name.
+"""Every exercise: right answers pass, and so on whatever an answer does to its inputs.
 
-Answers stand in wrong/ and right/. A set's wrong answers are one test: only together
-they tell which hints nobody is told.
+Answers stand in wrong/ and right/; test_hints.py has the wrong ones.
 """
 
-import re
-import sys
 from contextlib import nullcontext
 
 import pytest
@@ -13,11 +10,10 @@ import torch
 
 from course.school import checks, ranks
 from course.school.checks import Wrong, check, find
-from manual_dp.ranks import RankError, run_ranks
+from manual_dp.ranks import RankError
 from tests.course.school.right import changed
 from tests.course.school.wrong import filled
 from tests.support.school import (
-    FILES,
     NAMES,
     RIGHT,
     SETS,
@@ -28,6 +24,7 @@ from tests.support.school import (
     in_notebook,
     points,
     solution,
+    soon,
     told,
 )
 
@@ -38,75 +35,6 @@ OF_SETS = [name for name in NAMES if name.partition("/")[0] in checks.SETS]
 def no_limit(monkeypatch):
     """Let a check take its time on a busy machine."""
     monkeypatch.setattr(checks, "limit", lambda seconds: nullcontext())
-
-
-def soon(*args, timeout, **kwargs):
-    """Run ranks for two seconds at most: long enough for who waits in vain."""
-    return run_ranks(*args, timeout=min(2, timeout), **kwargs)
-
-
-def hint_of(name, cell, monkeypatch):
-    """Return what a wrong answer is told, without a long wait for its ranks."""
-    with monkeypatch.context() as patched:
-        patched.setattr(ranks, "run_ranks", soon)
-        return told(name, define(name, cell))
-
-
-def kind(hint):
-    """Return a hint without its numbers, to know it again."""
-    hint = re.sub(
-        r"rank \d+'s( twice| \d times)?( \+ rank \d+'s( twice| \d times)?)*",
-        "RANKS",
-        hint,
-    )
-    return re.sub(r"-?\d[\d.]*", "N", hint)
-
-
-@pytest.fixture
-def declared(monkeypatch):
-    """Return {file: set}, to which hints of sets' files are added as they are tried."""
-    found = {file: set() for file in FILES}
-
-    def spy(about, hints_of):
-        def spying(given):
-            compare = about(given)
-
-            def spied(what, got, wanted, hints=(), *args, **kwargs):
-                hints = dict(hints)
-                hints_of.update(map(kind, hints))
-                return compare(what, got, wanted, hints, *args, **kwargs)
-
-            return spied
-
-        return spying
-
-    for file in FILES:
-        module = sys.modules[f"course.school.{file}"]
-        monkeypatch.setattr(module, "about", spy(module.about, found[file]))
-    return found
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared, monkeypatch):
-    names = [name for name in WRONG if find(name).run.__module__.endswith(f".{file}")]
-    said = {
-        (name, hint): hint_of(name, cell, monkeypatch)
-        for name in names
-        for hint, cell in WRONG[name].items()
-    }
-
-    def others():
-        return {
-            key: hint
-            for key, hint in said.items()
-            if hint is None or not hint.startswith(key[1])
-        }
-
-    for name, hint in others():  # on a busy machine they may need all their seconds
-        said[name, hint] = told(name, define(name, WRONG[name][hint]))
-    assert others() == {}, "an answer's name is how its hint begins"
-    told_to_nobody = declared[file] - set(map(kind, said.values()))
-    assert told_to_nobody == set(), f"write such an answer into wrong/{file}.py"
 
 
 @pytest.mark.parametrize("name", OF_SETS)

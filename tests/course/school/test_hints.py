@@ -1,0 +1,84 @@
+"""Every hint: each wrong answer is told the hint that is its name.
+
+A set's wrong answers are one test: only together they tell which hints nobody is told.
+"""
+
+import re
+import sys
+from contextlib import nullcontext
+
+import pytest
+
+from course.school import checks, ranks
+from course.school.checks import find
+from tests.support.school import FILES, WRONG, define, soon, told
+
+
+@pytest.fixture(autouse=True)
+def no_limit(monkeypatch):
+    """Let a check take its time on a busy machine."""
+    monkeypatch.setattr(checks, "limit", lambda seconds: nullcontext())
+
+
+def hint_of(name, cell, monkeypatch):
+    """Return what a wrong answer is told, without a long wait for its ranks."""
+    with monkeypatch.context() as patched:
+        patched.setattr(ranks, "run_ranks", soon)
+        return told(name, define(name, cell))
+
+
+def kind(hint):
+    """Return a hint without its numbers, to know it again."""
+    hint = re.sub(
+        r"rank \d+'s( twice| \d times)?( \+ rank \d+'s( twice| \d times)?)*",
+        "RANKS",
+        hint,
+    )
+    return re.sub(r"-?\d[\d.]*", "N", hint)
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """Return {file: set}, to which hints of sets' files are added as they are tried."""
+    found = {file: set() for file in FILES}
+
+    def spy(about, hints_of):
+        def spying(given):
+            compare = about(given)
+
+            def spied(what, got, wanted, hints=(), *args, **kwargs):
+                hints = dict(hints)
+                hints_of.update(map(kind, hints))
+                return compare(what, got, wanted, hints, *args, **kwargs)
+
+            return spied
+
+        return spying
+
+    for file in FILES:
+        module = sys.modules[f"course.school.{file}"]
+        monkeypatch.setattr(module, "about", spy(module.about, found[file]))
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared, monkeypatch):
+    names = [name for name in WRONG if find(name).run.__module__.endswith(f".{file}")]
+    said = {
+        (name, hint): hint_of(name, cell, monkeypatch)
+        for name in names
+        for hint, cell in WRONG[name].items()
+    }
+
+    def others():
+        return {
+            key: hint
+            for key, hint in said.items()
+            if hint is None or not hint.startswith(key[1])
+        }
+
+    for name, hint in others():  # on a busy machine they may need all their seconds
+        said[name, hint] = told(name, define(name, WRONG[name][hint]))
+    assert others() == {}, "an answer's name is how its hint begins"
+    told_to_nobody = declared[file] - set(map(kind, said.values()))
+    assert told_to_nobody == set(), f"write such an answer into wrong/{file}.py"
