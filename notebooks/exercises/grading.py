@@ -29,8 +29,7 @@ from course.school.lint import refusal
 
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
 TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
-PUT_BACK = "put-back"  # the tag of an answer cell that was deleted
-NOT_GRADED = "not graded"
+NOT_JUDGED = "not_judged"  # in a cell's metadata: why its answer has 0 points
 BUSY = rf"\A\S+ {UNFINISHED}\."
 AFTER_ONE = 60  # seconds for each cell, once one had to be interrupted
 LONG = 20_000  # characters of what a cell prints that are kept
@@ -108,7 +107,9 @@ class OverwriteCells(preprocessors.OverwriteCells):
                     del back.metadata["nbgrader"]["points"]
                     back.metadata["nbgrader"]["grade"] = False
                 if cell.name in answers:
-                    back.metadata["tags"] = [PUT_BACK]
+                    back.metadata[NOT_JUDGED] = (
+                        "the answer cell was deleted: see the page"
+                    )
                 nb.cells.insert(place, back)
                 place += 1
         return nb, resources
@@ -133,7 +134,8 @@ class OnlyAnswers(preprocessors.NbGraderPreprocessor):
                 cell.source = f"{note}\n{cell.source}"
             elif not is_locked(cell) and (why := refusal(cell.source, first)):
                 # the check then finds no answer; the learner's text stays, as comments
-                lines = [f"raise AssertionError('{NOT_GRADED}: {why}')"]
+                cell.metadata[NOT_JUDGED] = f"not graded: {why}"
+                lines = [f"raise AssertionError('not graded: {why}')"]
                 lines += [f"# {line}" for line in cell.source.splitlines()]
                 cell.source = "\n".join(lines)
         return nb, resources
@@ -244,18 +246,11 @@ def without_points(nb):
 
 def not_judged(nb):
     """Return {grade id: why} for answers of a graded notebook that no check looked at."""
-    found = {}
-    for cell in nb.cells:
-        refused = re.match(
-            rf"raise AssertionError\('{NOT_GRADED}: (.*)'\)", cell.source
-        )
-        if PUT_BACK in cell.metadata.get("tags", []):
-            found[_grade_id(cell)] = (
-                "the answer cell was deleted: see the page"
-            )
-        elif refused:
-            found[_grade_id(cell)] = f"{NOT_GRADED}: {refused[1]}"
-    return found
+    return {
+        _grade_id(cell): cell.metadata[NOT_JUDGED]
+        for cell in nb.cells
+        if NOT_JUDGED in cell.metadata
+    }
 
 
 def by_reason(whys):

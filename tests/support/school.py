@@ -6,6 +6,7 @@ define                  the answers that cells define, after a notebook's first
 solution, in_notebook   those of the source notebook; of a cell with magics
 told                    what a check says of them: None, or the hint
 soon                    run_ranks without a long wait for ranks that hang
+no_limit                a fixture: a check may take its time
 """
 
 import contextlib
@@ -20,6 +21,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from IPython.core.interactiveshell import InteractiveShell
@@ -169,3 +171,9 @@ def told(name, answers, seed=0):
 def soon(*args, timeout, **kwargs):
     """Run ranks for two seconds at most: long enough for who waits in vain."""
     return run_ranks(*args, timeout=min(2, timeout), **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def no_limit(monkeypatch):
+    """Let a check take its time on a busy machine."""
+    monkeypatch.setattr(checks, "limit", lambda seconds: contextlib.nullcontext())

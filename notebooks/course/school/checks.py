@@ -419,7 +419,7 @@ def _unchanged(now, was):
     if isinstance(now, list):
         return len(now) == len(was) and all(map(_unchanged, now, was))
     if isinstance(now, dict):
-        same_keys = now.keys() == was.keys()
+        same_keys = list(now) == list(was)
         return same_keys and all(_unchanged(now[key], was[key]) for key in now)
     return repr(now) == repr(was)
 

@@ -3,8 +3,6 @@
 Answers stand in wrong/ and right/; test_hints.py has the wrong ones.
 """
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
@@ -22,6 +20,7 @@ from tests.support.school import (
     WRONG,
     define,
     in_notebook,
+    no_limit,  # noqa: F401, a fixture
     points,
     solution,
     soon,
@@ -29,12 +28,6 @@ from tests.support.school import (
 )
 
 OF_SETS = [name for name in NAMES if name.partition("/")[0] in checks.SETS]
-
-
-@pytest.fixture(autouse=True)
-def no_limit(monkeypatch):
-    """Let a check take its time on a busy machine."""
-    monkeypatch.setattr(checks, "limit", lambda seconds: nullcontext())
 
 
 @pytest.mark.parametrize("name", OF_SETS)

@@ -5,19 +5,19 @@ A set's wrong answers are one test: only together they tell which hints nobody i
 
 import re
 import sys
-from contextlib import nullcontext
 
 import pytest
 
-from course.school import checks, ranks
+from course.school import ranks
 from course.school.checks import find
-from tests.support.school import FILES, WRONG, define, soon, told
-
-
-@pytest.fixture(autouse=True)
-def no_limit(monkeypatch):
-    """Let a check take its time on a busy machine."""
-    monkeypatch.setattr(checks, "limit", lambda seconds: nullcontext())
+from tests.support.school import (
+    FILES,
+    WRONG,
+    define,
+    no_limit,  # noqa: F401, a fixture
+    soon,
+    told,
+)
 
 
 def hint_of(name, cell, monkeypatch):
