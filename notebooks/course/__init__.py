@@ -4,7 +4,10 @@ check   is this answer right? And if not, why not?
 show    the source of a function, with its links
 """
 
+from course.lab import ranges
 from course.lab.notebook import show
 from course.school.checks import check
 
 __all__ = ["check", "show"]
+
+ranges.watch()

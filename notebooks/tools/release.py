@@ -55,13 +55,17 @@ def release(exercises):
 
 
 def replace_files(new, old):
-    """Make the notebooks in the folder `old` those in `new`, file by file."""
-    for path in old.glob("*/*.ipynb"):
+    """Make the notebooks in `old` those in `new`; print each that changes."""
+    for path in sorted(old.glob("*/*.ipynb")):
         if not (new / path.relative_to(old)).exists():
+            print(
+                f"release/{path.relative_to(old)}: deleted, it has no source"
+            )
             path.unlink()
-    for path in new.glob("*/*.ipynb"):
+    for path in sorted(new.glob("*/*.ipynb")):
         place = old / path.relative_to(new)
         if not place.exists() or place.read_bytes() != path.read_bytes():
+            print(f"release/{path.relative_to(new)}: written from its source")
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
 

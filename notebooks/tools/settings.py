@@ -1,10 +1,7 @@
 """A lesson's settings: what they may be, and the lesson with other ones.
 
-They are the literals of the cell tagged `parameters`. The comment of each says what it
-may be, and after a comma what it means:
-
-    world_size = 4  # 2 to 8, the number of devices
-    data = "digits"  # "digits" or "blobs"
+They are the literals of the cell tagged `parameters`, as course/lab/ranges.py reads
+them.
 
     has_any         whether a notebook has settings; a page that is no lesson has none
     read_settings   the settings of a lesson; refuses a line of another form
@@ -14,18 +11,11 @@ may be, and after a comma what it means:
     broken          the first printed line that was True and is False now
 """
 
-import ast
 import re
-from collections import namedtuple
 
 from stored import cleared, code_cells
 
-# values: from the least to the greatest, or in the order of the comment
-Setting = namedtuple("Setting", "name stored values")
-
-WORD = r"\"[^\"]*\"|'[^']*'|True|False|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
-RANGE = rf"(?:{WORD})(?:(?: to | or |, )(?:{WORD}))+"
-LINE = re.compile(rf"(\w+) = ({WORD}) +# ({RANGE})(?:, \S.*)?")
+from course.lab import ranges
 
 
 def has_any(nb):
@@ -42,8 +32,8 @@ def read_settings(path, nb):
     for number, line in enumerate(cell.source.splitlines(), 1):
         if not line:
             continue
-        setting = _setting(line)
-        if not setting:
+        setting = ranges.read(line)
+        if not setting or not ranges.is_inside(setting):
             raise ValueError(
                 f"{path.name}, cell {cell.id}, line {number}: {line}\n    a setting is a name, "
                 'its value, a range that has it, such as "# 2 to 8" or "# 4 or 8", '
@@ -61,30 +51,12 @@ def _parameters(nb):
     )
 
 
-def _setting(line):
-    """Return the Setting of a line; None if its value or its range does not fit."""
-    found = LINE.fullmatch(line)
-    if not found:
-        return None
-    stored = ast.literal_eval(found[2])
-    values = [ast.literal_eval(word) for word in re.findall(WORD, found[3])]
-    if isinstance(stored, float):  # "0 to 1" is a range of 0.5, too
-        values = [float(value) for value in values]
-    if {type(value) for value in values} != {type(stored)}:
-        return None
-    if " to " in found[3]:
-        within = values[0] <= stored <= values[-1]
-    else:
-        within = stored in values
-    return Setting(found[1], stored, values) if within else None
-
-
 def plan(settings):
     """Return a dict of values for each run: each extreme alone, all least, all greatest.
 
     A run with the stored values is left out, for `make test` runs it, and so are repeats.
     """
-    stored = {setting.name: setting.stored for setting in settings}
+    stored = {setting.name: setting.value for setting in settings}
     wanted = [
         stored | {setting.name: value}
         for setting in settings

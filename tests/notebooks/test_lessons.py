@@ -372,9 +372,8 @@ def parameters(text):
     ],
 )
 def test_a_range_is_read(line, value, values):
-    assert settings.read_settings(Path("07_try.ipynb"), parameters(line)) == [
-        ("x", value, values)
-    ]
+    (read,) = settings.read_settings(Path("07_try.ipynb"), parameters(line))
+    assert read[:3] == ("x", value, values)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def course(place, *sets):
 
 
 def test_what_is_stored_is_what_the_sources_generate_and_what_is_the_same_stays(
-    tmp_path,
+    tmp_path, capsys
 ):
     # 10 s of a processor: only nbgrader itself generates
     folder = course(tmp_path, *SETS)
@@ -66,6 +66,11 @@ def test_what_is_stored_is_what_the_sources_generate_and_what_is_the_same_stays(
     (release / "ps0").mkdir()
     (release / "ps0" / "ps0.ipynb").write_text("of a set that went")
     assert program.release(folder) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "release/ps0/ps0.ipynb: deleted, it has no source",
+        "release/ps2/ps2.ipynb: written from its source",
+        "release/ps3/ps3.ipynb: written from its source",
+    ]
     after = {
         name: text for name, text in files(folder).items() if "__pycache__" not in name
     }

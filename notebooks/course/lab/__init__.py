@@ -13,6 +13,7 @@ look at a training
 compare with, build on
     d2l_code         the code of d2l.ai 12.5, to compare with
     notebook         a function's source, a picture with sliders, a lesson's files
+    ranges           what a setting may be, and a word when it is something else
     torchrun         run a program under torchrun, with a deadline
     hosts            several hosts made of one machine, a torchrun on each
     figures          every picture of the course
