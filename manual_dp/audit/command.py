@@ -44,8 +44,8 @@ writes the files that it writes: checkpoints, logs. What it makes and calls is l
 to; nothing has to be declared. What follows the script is its own.
 
 A script that starts its ranks itself runs as it is, without this command, and says
-`watch(model, optimizer)` (from manual_dp.audit). More exact is manual_dp.audit.audit,
-which compares with one device.
+`watch(model, optimizer)` (from manual_dp.audit). More exact is
+manual_dp.audit.audit_step, which compares with one device.
 
 Exit status: 0 no finding in what was looked at; 1 findings; 2 it could not look.
 """

@@ -30,7 +30,7 @@ from manual_dp.audit.summary import summary
 from manual_dp.ranks import RankError, run_ranks
 
 
-def audit(
+def audit_step(
     make_model,
     make_batch,
     step,

@@ -72,8 +72,8 @@ def diagnose(C, gradients):
     if one is None:
         return finding(
             "gradient",
-            "all ranks apply one mean of what came back to them,"
-            " and that is not one device's gradient",
+            "all ranks apply the same mixture of their gradients,"
+            " and one device's gradient is no mixture of them",
         )
     if any(abs(one[k]) <= 1e-9 for k in gradients.live):
         return None
@@ -99,7 +99,7 @@ def _other_rows(C, zero, who, gradients):
     if own and len(live) > 1:
         return finding(
             "not-synchronised",
-            f"{ranks_in_words(own)} applied the gradient of own rows alone",
+            f"{ranks_in_words(own)} applied the gradient of their own rows alone",
             own[0],
         )
     return finding(

@@ -21,7 +21,7 @@ class Update:
     noisy: bool = False  # did the forward draw random numbers?
     rng: int = 0  # number of torch's generator before it did
     outside: dict = field(default_factory=dict)  # generators that drew beside it
-    batch: tuple = (0, None)  # in `audit`: rows of the minibatch, and their hash
+    batch: tuple = (0, None)  # in `audit_step`: rows of the minibatch, and their hash
     rows: list = field(default_factory=list)  # of each forward: places, or hashes
     terms: list = field(default_factory=list)  # (n, each) of the losses, see losses.py
     pieces: list = field(default_factory=list)  # sketch of what each backward brought

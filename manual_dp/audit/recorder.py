@@ -50,14 +50,14 @@ class Recorder:
     """Record what happens to what is known, while it listens.
 
     known: returns models and optimizers (discover.py); what is new there begins the
-    record anew. cast: in `audit`, what is done with the inputs of a forward.
+    record anew. cast: in `audit_step`, what is done with the inputs of a forward.
     ended: called when an update is complete.
     """
 
     def __init__(self, known, cast=None, ended=None):
         self.known, self.cast, self.ended = known, cast, ended
         self.problem, self.wanders, self.grouped = "", "", False
-        self.t, self.minibatch = 0, None  # of `audit`: its step, the rows of it
+        self.t, self.minibatch = 0, None  # of `audit_step`: its step, the rows of it
         self.dealing, self.draws = Dealing(self._loads), Draws()
         self.heard, self.unheard = set(), set()  # names of losses
         self.taken = weakref.WeakKeyDictionary()  # steps of each optimizer in all
@@ -357,7 +357,7 @@ class Recorder:
 
     @quietly
     def end_step(self):
-        """End a step of `audit`; one that writes the weights by hand counts, too."""
+        """End a step of `audit_step`; one that writes weights by hand counts, too."""
         start = self.now.start
         if self.now.held:
             self._close()

@@ -35,8 +35,8 @@ random-same       ranks draw with one seed: the same masks and noise on all
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  no wrapper, or not called, or in no_sync; noise or clip on one rank
-                  call the wrapper; sum every gradient, and wait for the sum's handle
+not-synchronised  no wrapper, not called, or in no_sync; noise or clipping on one rank
+                  call the wrapper; sum every gradient; wait for an async all-reduce
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
 settings          frozen, another mode, options, or a scheduler fed a rank's own loss
@@ -47,7 +47,7 @@ averaged-twice    DDP has taken the mean already; or a loss over gathered rows i
                   leave the second division out; under DDP multiply such a loss by W
 uneven-shards     ranks' means count alike, and divide by unequal rows, words, weights
                   multiply mean i by n_i * W / N; n_i: what it divides by, N: their sum
-gradient          a number over own rows, another loss or label on a rank, a constant
+gradient          a number over own rows, another loss or label on a rank, wrong factors
                   gather such a number, with gradients; compute alike on all ranks
 buffers           buffers, such as running means, are each rank's own
                   DDP with broadcast_buffers=True, or broadcast them before evaluation

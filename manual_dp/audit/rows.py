@@ -178,7 +178,7 @@ def rows_of_step(step):
         says = f"all ranks see the same {plural(len(seen[0]), 'row')}{none}"
         if not apart or (any(u.noisy for u in step.first) and not size):
             yield finding("rows-same", says)
-        elif not size:  # in `audit` one device tells whether that is right
+        elif not size:  # in `audit_step` one device tells whether that is right
             step.look_at.append(
                 f"{says}, and get other gradients: right if each takes a part of them, "
                 "as of a sequence or a graph"

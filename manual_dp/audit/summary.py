@@ -61,7 +61,7 @@ def _broken(recorder):
 def _unheld(recorder):
     """Return the names of what got a gradient and is held by no optimizer.
 
-    In `audit` also of what got none. What moves all the same is not among them: an
+    In `audit_step` also of what got none. What moves all the same is not among them: an
     optimizer may hold a copy of it.
     """
     held = {id(p) for one in recorder.optimizers for p in params_of(one)}

@@ -161,7 +161,7 @@ def judged(runs, asked):
         verdict.not_looked_at.insert(0, left)
     precision = "float64"
     if close > CLOSE[torch.float64]:
-        precision = f"below {close:g} nothing is seen"
+        precision = f"differences below {close:g} are not seen"
     return Report(
         verdict.findings,
         look_at=verdict.look_at,

@@ -1,7 +1,7 @@
 """Eight mistakes in one small training, and what two audits say of each.
 
-    make_model, make_batch, step    the training, in the three functions of `audit`
-    reports                         what `watch` and `audit` report of a mistake
+    make_model, make_batch, step    the training, in the three functions of `audit_step`
+    reports                         what `watch` and `audit_step` report of a mistake
     table                           print it, a line for each mistake
 
 In notebooks/, in three minutes on two cores:
@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from manual_dp.audit import audit, watch
+from manual_dp.audit import audit_step, watch
 from manual_dp.ranks import run_ranks
 
 INDENT = {"initial_indent": " " * 12, "subsequent_indent": " " * 16}
@@ -83,19 +83,19 @@ def watched(mistake, seed):
 
 
 def reports(mistake, world_size, seed=0):
-    """Return the reports of `watch` and of `audit` on three steps."""
+    """Return the reports of `watch` and of `audit_step` on three steps."""
     parts = (
         partial(make_model, mistake, seed),
         partial(make_batch, seed=seed),
         partial(step, mistake),
     )
     heard = run_ranks(watched, world_size, mistake, seed)[0]
-    return heard, audit(*parts, world_size)
+    return heard, audit_step(*parts, world_size)
 
 
 def table(world_size, seed=0):
     """Print the codes of both; below them, what is not in every report."""
-    print("mistake     watch             audit, beside one device")
+    print("mistake     watch             audit_step, beside one device")
     for mistake in MISTAKES:
         heard, beside = reports(mistake, world_size, seed)
         codes = [
@@ -104,7 +104,7 @@ def table(world_size, seed=0):
         ]
         print(f"{mistake:12}{codes[0]:18}{codes[1]}")
         deaf = [f"watch: {words}" for words in heard.not_looked_at[:-1]]
-        deaf += [f"audit: {words}" for words in beside.not_looked_at]
+        deaf += [f"audit_step: {words}" for words in beside.not_looked_at]
         for words in deaf:
             print(textwrap.fill(f"not looked at by {words}", 70, **INDENT))
 

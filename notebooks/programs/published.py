@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from manual_dp import largest_difference
-from manual_dp.audit import audit
+from manual_dp.audit import audit_step
 from manual_dp.ranks import RankError, run_ranks
 
 NAMES = "as published", "repaired"
@@ -282,7 +282,7 @@ def judged(step, X, y, ranks):
     plain_step(one, torch.optim.SGD(one.parameters(), 1.0), X, y)
     right = [p.detach() for p in one.parameters()]
     off = max(largest_difference(mine, right) for mine in weights)
-    report = audit(
+    report = audit_step(
         wrapped, lambda t: (X, y), step, ranks, reference=plain_step
     )
     says = [one.says for one in report.findings] + report.look_at

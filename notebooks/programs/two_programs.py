@@ -146,10 +146,10 @@ def draw_answers(X, y, replica, name):
         ax.set_xlabel(f"{answers[i]}", fontsize=13, labelpad=2, color=colour)
         if i % 2 == 0:
             rank = i // 2
-            ax.set_title(
-                f"rank {rank}", fontsize=11, color=plot.COLOURS[rank]
-            )
-    figure.suptitle(f"What {name} answers (red: wrong)", fontsize=11)
+            ax.set_title(f"rank {rank}", fontsize=11, color=plot.INK)
+    figure.suptitle(
+        f"What {name} answers to each rank's digits (red: wrong)", fontsize=11
+    )
     plt.show()
 
 
@@ -172,7 +172,9 @@ def judge(exchange, gap, params, world_size):
     if not found <= 1e-12:
         print(f"seen: a weight is off by {found:.0e}")
     elif not off <= 1e-12:
-        print(f"NOT SEEN: {found:.0e}; but sums are off by {off:.0e}")
+        print(
+            f"NOT SEEN: {found:.0e}; but sums are off by {off:.0e} x the size"
+        )
     else:
         print(f"no mistake found in 4 sums: {found:.0e}")
 

@@ -110,7 +110,7 @@ def draw_apart(found):
         for ax in (top, bottom):
             ax.spines[["top", "right"]].set_visible(False)
             ax.grid(color=plot.FAINT)
-    rows[0, 0].set_ylabel("difference of a weight", color=plot.INK)
+    rows[0, 0].set_ylabel("largest difference\nof a weight", color=plot.INK)
     rows[1, 0].set_ylabel("loss of one device", color=plot.INK)
     figure.legend(
         *rows[0, 0].get_legend_handles_labels(),

@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+import headings
 import links
 import nbformat
 import settings
@@ -106,8 +107,6 @@ def do(args):
     """Run the notebooks and do what is asked for; return whether all went well."""
     runs, well = [], True
     if args.what == "refresh":
-        import headings  # it imports torch, which nothing else here needs
-
         links.mend(args.notebooks)
         headings.mend(args.notebooks)
     for nb, run, left in run_notebooks(args):

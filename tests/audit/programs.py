@@ -1,4 +1,4 @@
-"""Programs for `audit`, as sources with edits; all of them run in few groups of ranks.
+"""Programs for `audit_step`, as sources with edits; all of them run in few groups of ranks.
 
 HAND, ON_DDP, WORDS   right programs: make_model, make_batch, step
 audited                  the findings of each, and what was not checked
@@ -105,7 +105,7 @@ def edited(base, *edits, rows=12):
 
 
 def audited(sources, world_size=2, reference=None, timeout=150):
-    """Return (findings, unchecked) of each source, as `audit` has them."""
+    """Return (findings, unchecked) of each source, as `audit_step` has them."""
     alone = run_ranks(_measured, 1, reference or sources, timeout=timeout)[0]
     ranks = run_ranks(_measured, world_size, sources, timeout=timeout)
     verdicts = [

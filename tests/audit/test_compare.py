@@ -1,4 +1,4 @@
-"""`audit` takes a person's own code: what it refuses, and how a run that fails is told."""
+"""`audit_step` takes a person's own code: what it refuses, and how a run that fails is told."""
 
 import time
 
@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from manual_dp.audit import audit
+from manual_dp.audit import audit_step
 
 
 def ddp():
@@ -35,7 +35,7 @@ def unequal(model, optimizer, X, y):
 
 def test_unequal_batches_end_within_the_timeout_and_name_the_calls():
     begin = time.monotonic()
-    report = audit(ddp, rows, unequal, steps=1, timeout=8)
+    report = audit_step(ddp, rows, unequal, steps=1, timeout=8)
     assert time.monotonic() < begin + 60
     [found] = report.findings
     assert found.code == "hang" and "rank 0" in found.says
@@ -47,7 +47,7 @@ def raises(model, optimizer, X, y):
 
 
 def test_an_error_of_the_step_is_told_with_its_traceback():
-    report = audit(ddp, rows, raises, steps=1)
+    report = audit_step(ddp, rows, raises, steps=1)
     assert [f.code for f in report.findings] == ["exception"]
     assert "ValueError: of the step" in report.findings[0].says
     assert "in raises" in report.details
@@ -70,4 +70,4 @@ def test_an_error_of_the_step_is_told_with_its_traceback():
 def test_arguments_that_do_not_fit_are_refused(more, error, words):
     right = {"make_model": ddp, "make_batch": rows, "step": ordinary}
     with pytest.raises(error, match=words):
-        audit(**right | more)
+        audit_step(**right | more)

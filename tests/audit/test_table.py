@@ -220,7 +220,7 @@ BROKEN = {
             (CLIP, ""),
         ],
         "gradient",
-        "no mixture of what came back",
+        "no mixture of them",
     ),
     # what is trained
     "no step": (HAND, [(STEP, "")], "not-trained", "no update"),

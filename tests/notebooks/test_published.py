@@ -10,7 +10,7 @@ from programs import published  # notebooks/programs
 from torch import nn
 from torch.nn import functional as F
 
-from manual_dp.audit import audit
+from manual_dp.audit import audit_step
 from manual_dp.ranks import ring_allreduce, run_ranks
 from tests.support.lessons import FOLDER, source
 
@@ -115,7 +115,9 @@ def test_the_audit_objects_to_the_tutorials_ring_and_not_to_whole_tensors(page):
                 ring(p.grad.div_(dist.get_world_size()))
             optimizer.step()
 
-        report = audit(plain, lambda t: (X, y), step, 2, reference=published.plain_step)
+        report = audit_step(
+            plain, lambda t: (X, y), step, 2, reference=published.plain_step
+        )
         return [one.code for one in report.findings]
 
     def tutorial(grad):

@@ -49,7 +49,7 @@ def watch():
 
     Does nothing where no notebook runs. A second call adds nothing.
     """
-    if "IPython" not in sys.modules:
+    if not sys.modules.get("IPython"):
         return
     from IPython import get_ipython
 
