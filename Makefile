@@ -20,6 +20,8 @@ PYTEST := $(PY) -m pytest -n 3 --dist loadfile
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
 course lab test refresh settings: export OMP_NUM_THREADS ?= 1
+# Empty is off. Many containers set it, and then each rank compiles all that it imports.
+course lab test refresh release settings: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help course lab test refresh release settings lint count bench
 
