@@ -30,6 +30,7 @@ INSIDES = {
 }
 # refused as names, not as attributes: model.eval() is fine
 NAMES = {"eval", "exec", "globals", "__builtins__", "__import__"}
+ENDS = {"exit", "quit"}  # IPython's: the kernel ends after the cell that calls one
 NO_WAY = "an answer needs no way into what runs it"
 
 
@@ -109,6 +110,8 @@ def _bad_name(node):
     attribute = getattr(node, "attr", None)
     if name in NAMES or attribute in INSIDES:
         return f"it uses {name or attribute}, and {NO_WAY}"
+    if name in ENDS:
+        return f"it uses {name}, which ends the kernel: raise an error"
     if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":
         return f"it uses sys.modules, and {NO_WAY}"
     return None

@@ -44,6 +44,8 @@ REFUSED = {
     "uses exec": ["exec('check = 1')"],
     "uses __globals__": ["loss.__globals__['x'] = 1"],
     "uses globals": ["globals()['x']"],
+    "uses exit, which ends": ["f = lambda b, c: exit()"],
+    "uses quit, which ends": ["def f():\n    quit()"],
     "uses sys.modules": ["import sys\nsys.modules['x'] = 1"],
     "defines check anew": [
         "def f():\n    global check\n    check = print",
