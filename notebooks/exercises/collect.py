@@ -19,9 +19,12 @@ from nbgrader.api import Gradebook, MissingEntry
 
 # Canvas: NAME_98123_1234567_ps1.ipynb and NAME_LATE_98123_1234567_ps1.ipynb
 # Moodle: NAME_1234_assignsubmission_file_/any name with ps1.ipynb
-CANVAS = r"(?P<name>[^/_.][^/_]*)(?P<late>_LATE)?_(?P<id>\d+)_(?P<number>\d+)_[^/]*"
-MOODLE = r"(?P<name>[^/_.][^/_]*)_(?P<id>\d+)_assignsubmission_file_/[^/]*"
-PATTERN = r"(?:.*/)?(?:{})(?<![A-Za-z])(?i:{})(?!\d)[^/]*\.ipynb"
+CANVAS = (
+    r"(?P<name>[^/_.][^/_]*)(?P<late>_LATE)?_(?P<id>\d+)_(?P<number>\d+)_"
+)
+MOODLE = r"(?P<name>[^/_.][^/_]*)_(?P<id>\d+)_assignsubmission_file_/"
+FILE = r"(?P<file>[^/]*(?<![A-Za-z])(?i:{})(?!\d)[^/]*\.ipynb)"
+PATTERN = r"(?:.*/)?{}" + FILE
 
 
 def collect(name, folder=Path(), due=None):
@@ -32,15 +35,27 @@ def collect(name, folder=Path(), due=None):
     newest, lines = {}, []
     for path in sorted(folder.glob(f"downloaded/{name}/**/*.zip")):
         with zipfile.ZipFile(path) as archive:
+            here = {}  # what each student has in this zip
             for member in archive.infolist():
                 found = parse(member, name)
                 if found:
                     key = found["name"], found["id"]
-                    before = newest.get(key, found)
-                    if found["version"] >= before["version"]:
-                        newest[key] = {**found, "data": archive.read(member)}
+                    here.setdefault(key, []).append(found)
                 elif not member.is_dir():
                     lines.append(f"skipped    {member.filename}")
+            for key, files in here.items():
+                *left, found = sorted(files, key=_preferred)
+                lines += [
+                    f"two files  {key[0]}: took {found['file']}, "
+                    f"left {other['file']}"
+                    for other in left
+                ]
+                before = newest.get(key, found)
+                if found["version"] >= before["version"]:
+                    newest[key] = {
+                        **found,
+                        "data": archive.read(found["member"]),
+                    }
     for _, found in sorted(newest.items()):
         lines.append(_store(found, name, folder, due))
     return lines
@@ -57,6 +72,9 @@ def parse(member, name):
             named = found.groupdict()
             time = datetime(*member.date_time).astimezone()
             return {
+                "member": member,
+                "set": name,
+                "file": named["file"],
                 "name": named["name"],
                 "id": named["id"],
                 "version": int(named.get("number") or time.timestamp()),
@@ -64,6 +82,18 @@ def parse(member, name):
                 "time": time,
             }
     return None
+
+
+def _preferred(found):
+    """Return a key: of two files in one zip, the one with the larger key is taken.
+
+    The file that is called as the set is, though Canvas makes ps1-1.ipynb of a second
+    ps1.ipynb; then the newer one.
+    """
+    asked = re.fullmatch(
+        rf"{found['set']}(-\d+)?\.ipynb", found["file"], re.I
+    )
+    return bool(asked), found["version"]
 
 
 def _store(found, name, folder, due):
@@ -80,14 +110,14 @@ def _store(found, name, folder, due):
         "late": bool(found["late"]),
     }
     if notebook.exists():
-        if _id(place) is None:
+        if "version" not in _read(place):
             return f"left       {who}, which was put there by hand"
         if _read(place)["version"] >= found["version"]:
             return f"was there  {who}"
     word = "newer" if notebook.exists() else "new"
-    # no points of an older hand-in for a newer one
-    graded = folder / "autograded" / who / name
-    shutil.rmtree(graded, ignore_errors=True)
+    # no points of an older hand-in for a newer one, and no page
+    for made in "autograded", "feedback":
+        shutil.rmtree(folder / made / who / name, ignore_errors=True)
     place.mkdir(parents=True, exist_ok=True)
     notebook.write_bytes(found["data"])
     (place / "handed_in.json").write_text(json.dumps(record))

@@ -378,8 +378,9 @@ def test_a_second_zip_adds_to_the_first_and_a_repair_stays(tmp_path):
     )
     collect("ps1", tmp_path)
     (tmp_path / "submitted" / "al" / "ps1" / "ps1.ipynb").write_text("repaired")
-    graded = tmp_path / "autograded" / "bo" / "ps1"
-    graded.mkdir(parents=True)
+    made = [tmp_path / name / "bo" / "ps1" for name in ("autograded", "feedback")]
+    for place in made:
+        place.mkdir(parents=True)
     late = {
         "al_1_10_ps1.ipynb": (9, "al's"),
         "bo_LATE_2_12_ps1.ipynb": (9, "bo's second"),
@@ -393,7 +394,8 @@ def test_a_second_zip_adds_to_the_first_and_a_repair_stays(tmp_path):
         "bo's second",
         "cy's",
     ]
-    assert not graded.exists()  # no points of the first for the second
+    # no points of the first for the second, and no page
+    assert not any(place.exists() for place in made)
     assert {line.split()[0] for line in collect("ps1", tmp_path, DUE)} == {"was"}
 
 
@@ -412,10 +414,40 @@ def test_two_students_of_one_name_are_two_and_stay_so(tmp_path):
     assert handed_in(tmp_path)["wei-7"][0] == "one, later"
 
 
-def test_what_was_put_there_by_hand_is_left(tmp_path):
+def test_of_two_files_in_one_zip_the_one_with_the_sets_name_is_taken(tmp_path):
+    moodle = "Tom B_5_assignsubmission_file_/"
+    zipped(
+        tmp_path,
+        "all.zip",
+        {
+            f"{moodle}ps1.ipynb": (4, "tom's"),
+            f"{moodle}ps1_old.ipynb": (4, "tom's old"),
+            "al_1_10_ps1-1.ipynb": (4, "al's"),
+            "al_1_11_ps1_try.ipynb": (4, "al's try"),
+            "bo_2_12_my_ps1.ipynb": (4, "bo's first"),
+            "bo_2_13_my_ps1-2.ipynb": (4, "bo's second"),
+        },
+    )
+    lines = collect("ps1", tmp_path)
+    assert [line for line in lines if line.startswith("two")] == [
+        "two files  Tom B: took ps1.ipynb, left ps1_old.ipynb",
+        "two files  al: took ps1-1.ipynb, left ps1_try.ipynb",
+        "two files  bo: took my_ps1-2.ipynb, left my_ps1.ipynb",
+    ]
+    assert [text for text, *_ in handed_in(tmp_path).values()] == [
+        "tom's",
+        "al's",
+        "bo's second",
+    ]
+
+
+@pytest.mark.parametrize("record", [None, {"lms_user_id": "1"}])
+def test_what_was_put_there_by_hand_is_left(tmp_path, record):
     place = tmp_path / "submitted" / "al" / "ps1"
     place.mkdir(parents=True)
     (place / "ps1.ipynb").write_text("by hand")
+    if record:  # the number, which an instructor wrote beside it
+        (place / "handed_in.json").write_text(json.dumps(record))
     zipped(tmp_path, "all.zip", {"al_1_10_ps1.ipynb": (4, "al's")})
     assert collect("ps1", tmp_path) == ["left       al, which was put there by hand"]
     assert (place / "ps1.ipynb").read_text() == "by hand"
