@@ -30,6 +30,8 @@ from course.school.lint import refusal
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
 TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
 NOT_JUDGED = "not_judged"  # in a cell's metadata: why its answer has 0 points
+NOT_RUN = "# not run: this is not an answer cell"  # written above such a cell
+UNDEFINED = r"name '(\w+)' is not defined"  # a NameError, of a rank's, too
 BUSY = rf"\A\S+ {UNFINISHED}\."
 AFTER_ONE = 60  # seconds for each cell, once one had to be interrupted
 LONG = 20_000  # characters of what a cell prints that are kept
@@ -130,8 +132,7 @@ class OnlyAnswers(preprocessors.NbGraderPreprocessor):
         for cell in code:
             if _grade_id(cell) is None:
                 cell.metadata["tags"] = ["skip-execution"]
-                note = "# not run: this is not an answer cell"
-                cell.source = f"{note}\n{cell.source}"
+                cell.source = f"{NOT_RUN}\n{cell.source}"
             elif not is_locked(cell) and (why := refusal(cell.source, first)):
                 # the check then finds no answer; the learner's text stays, as comments
                 cell.metadata[NOT_JUDGED] = f"not graded: {why}"
@@ -245,12 +246,26 @@ def without_points(nb):
 
 
 def not_judged(nb):
-    """Return {grade id: why} for answers of a graded notebook that no check looked at."""
-    return {
+    """Return {grade id: why} for answers of a graded notebook that no check looked at.
+
+    A check that meets a name of a cell that is not run has looked at a part only.
+    """
+    found = {
         _grade_id(cell): cell.metadata[NOT_JUDGED]
         for cell in nb.cells
         if NOT_JUDGED in cell.metadata
     }
+    not_run = "\n".join(
+        cell.source for cell in nb.cells if cell.source.startswith(NOT_RUN)
+    )
+    for cell in filter(is_grade, nb.cells):
+        for output in cell.get("outputs", []):
+            missing = re.search(UNDEFINED, output.get("evalue", ""))
+            if missing and re.search(rf"\b{missing[1]}\b", not_run):
+                found[_grade_id(cell)] = (
+                    f"{missing[1]} stands in a cell that is not run"
+                )
+    return found
 
 
 def by_reason(whys):

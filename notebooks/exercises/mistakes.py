@@ -5,6 +5,7 @@ python mistakes.py ps1      read autograded/*/ps1/ps1.ipynb
 reasons   why the checks of one notebook gave less than all points
 report    the lines for a class: the most frequent first, what nobody wrote last
 ungraded  the lines for checks and notebooks that have no points yet: what to do again
+same      the lines for learners whose answers are the same text, to the letter
 """
 
 import re
@@ -16,6 +17,7 @@ from grading import by_reason, no_copy, without_points
 from nbgrader.utils import determine_grade, is_grade, is_solution
 
 BLANK = "not written yet"
+STUB = "YOUR (CODE|ANSWER) HERE"  # in a cell that nobody has written yet
 # a hint of problem set 7 that lists several mistakes: each counts by itself
 LISTS = r"^(got away|accused, and right): (.+)"
 
@@ -66,6 +68,23 @@ def ungraded(handed_in, graded):
             whys = [no_copy(file)]
         lines += [f"no points yet  {name}: {why}" for why in whys]
     return lines
+
+
+def same(graded):
+    """Return lines "the same text  Al, Bo", by {name: notebook}; blank answers aside."""
+    names = {}
+    for name, nb in graded.items():
+        texts = tuple(
+            cell.source
+            for cell in nb.cells
+            if is_solution(cell) and not re.search(STUB, cell.source)
+        )
+        names.setdefault(texts, []).append(name)
+    return [
+        f"the same text  {', '.join(those)}: all that they wrote"
+        for texts, those in names.items()
+        if texts and len(those) > 1
+    ]
 
 
 def _why(check, answers):
@@ -128,5 +147,6 @@ if __name__ == "__main__":
         for name, path in graded.items()
         if path.exists()
     }
-    lines = report([*notebooks.values()]) + ungraded(handed_in, notebooks)
+    lines = report([*notebooks.values()])
+    lines += ungraded(handed_in, notebooks) + same(notebooks)
     print("\n".join(lines))

@@ -13,7 +13,7 @@ import mistakes  # notebooks/exercises, which pyproject.toml puts on the path
 import nbformat
 import pytest
 from collect import collect
-from grading import Execute, JoinCells, no_copy, without_points
+from grading import NOT_RUN, Execute, JoinCells, no_copy, not_judged, without_points
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbgrader import preprocessors
@@ -243,6 +243,19 @@ def test_a_check_that_came_to_no_judgement_has_no_points(cells, whys):
     assert found == whys or whys == "both" and [*found] == ["check_sgd", "check_sum"]
 
 
+@pytest.mark.parametrize("said", ["", "RankError: rank 1: NameError: "])
+def test_a_helper_in_a_cell_that_is_not_run_is_the_reason_for_a_0(said):
+    nb = new_notebook(
+        cells=[
+            new_code_cell(f"{NOT_RUN}\ndef helper(p):\n    return p"),
+            an_answer("sgd"),
+            a_check("sgd", error=f"{said}name 'helper' is not defined"),
+            a_check("sum", error="name 'help' is not defined"),
+        ]
+    )
+    assert not_judged(nb) == {"check_sgd": "helper stands in a cell that is not run"}
+
+
 @pytest.mark.parametrize(
     "error, printed, why",
     [
@@ -301,6 +314,23 @@ def test_who_has_no_points_is_listed_with_the_reason(tmp_path):
         "no points yet  cy: there is no notebook of this name",
         f"no points yet  di: {no_copy(handed_in['di'])}",
     ]
+
+
+def test_who_handed_in_the_same_text_is_listed_and_blank_ones_are_not():
+    def answers(*texts):
+        return new_notebook(
+            cells=[marked(text, f"a{i}") for i, text in enumerate(texts)]
+        )
+
+    blank = "# YOUR CODE HERE\nraise NotImplementedError()"
+    graded = {
+        "al": answers("def sgd(p): p -= 1", blank),
+        "bo": answers("def sgd(p): p -= 2", blank),
+        "cy": answers("def sgd(p): p -= 1", blank),
+        "di": answers(blank, blank),
+        "ed": answers(blank, blank),
+    }
+    assert mistakes.same(graded) == ["the same text  al, cy: all that they wrote"]
 
 
 # what a learning platform hands over
