@@ -17,7 +17,8 @@ from grading import by_reason, no_copy, without_points
 from nbgrader.utils import determine_grade, is_grade, is_solution
 
 BLANK = "not written yet"
-STUB = "YOUR (CODE|ANSWER) HERE"  # in a cell that nobody has written yet
+# in a cell that nobody has written yet
+STUB = r"raise NotImplementedError\(\)|YOUR ANSWER HERE"
 # a hint of problem set 7 that lists several mistakes: each counts by itself
 LISTS = r"^(got away|accused, and right): (.+)"
 

@@ -3,8 +3,10 @@
     build    write the book to a folder; return jupyter-book's warnings
 
 A lesson comes with the outputs of its run, if one is given, or else with the stored ones:
-jupyter-book runs nothing. book/toc.yml says what stands where. jupyter-book works on a
-copy of the project, beside the folder for the book; the finished book replaces the old.
+jupyter-book runs nothing. book/toc.yml says what stands where. The page for instructors
+comes without its list of where answers stand: students may read the book. jupyter-book
+works on a copy of the project, beside the folder for the book; the finished book replaces
+the old.
 """
 
 import os
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_markdown_cell
+from release import without_answers
 from stored import GIVEN, tidy
 from tqdm import tqdm
 
@@ -54,6 +57,10 @@ def build(notebooks, out, runs=()):
                     _show(page)
         for run in runs:
             nbformat.write(_lesson(run), source / run.path.relative_to(root))
+        page = source / "notebooks" / "book" / "instructors.md"
+        page.write_text(
+            without_answers(page.read_text(encoding="utf-8")), "utf-8"
+        )
         _label(source)
         warnings = _run_jupyter_book(source, place)
         if out.exists():

@@ -24,6 +24,8 @@ PACKED = (
     "manual_dp",
     "notebooks",
 )
+# tests, and what is about them, are not in it
+NOT_PACKED = r"\bmake test\b|CONTRIBUTING\.md"
 # what it has of the folder of exercises
 PACKED_EXERCISES = ("README.md", "release")
 
@@ -80,6 +82,20 @@ def without_answers(page):
     )
 
 
+def without_tests(page):
+    """Return the page without the sentences that name what the zip does not have.
+
+    A line that has no other sentence goes.
+    """
+    lines = []
+    for line in page.split("\n"):
+        said = line.split(". ")
+        kept = [one for one in said if not re.search(NOT_PACKED, one)]
+        if kept:
+            lines.append(". ".join(kept))
+    return "\n".join(lines)
+
+
 def pack(path):
     """Write the course to a zip, without solutions and without what was handed in."""
 
@@ -97,10 +113,13 @@ def pack(path):
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place, path.stem)
         shutil.copytree(ROOT, copy, ignore=not_for_learners)
-        page = copy / "notebooks" / "book" / "instructors.md"
-        page.write_text(
-            without_answers(page.read_text(encoding="utf-8")), "utf-8"
-        )
+        for name, mend in (
+            ("notebooks/book/instructors.md", without_answers),
+            ("README.md", without_tests),
+            ("Makefile", without_tests),
+        ):
+            page = copy / name
+            page.write_text(mend(page.read_text(encoding="utf-8")), "utf-8")
         shutil.make_archive(path.with_suffix(""), "zip", place)
     print(f"for learners: {path}")
 

@@ -177,6 +177,12 @@ def test_every_file_has_its_page_and_nothing_is_left_beside_the_book(made):
     ]
 
 
+def test_no_page_tells_where_answers_stand(made):
+    page = (made[0] / "notebooks" / "book" / "instructors.html").read_text()
+    assert "The same matter in two places" in page
+    assert "_buckets" not in page and "What the students" not in page
+
+
 def test_only_what_is_not_there_is_warned_of(made):
     missing = [line for line in made[1] if "cross-reference target not found" in line]
     assert missing and len(missing) == len(made[1])

@@ -137,6 +137,16 @@ def test_learners_are_not_told_where_answers_stand(unpacked):
     assert "## The same matter in two places" in theirs
 
 
+def test_learners_are_not_told_of_tests_that_they_do_not_have(unpacked):
+    for name in "README.md", "Makefile":
+        whole, theirs = ((folder / name).read_text() for folder in (ROOT, unpacked))
+        assert "make test" in whole and "make test" not in theirs
+        assert "CONTRIBUTING" not in theirs
+        assert "make course" in theirs and "make lab" in theirs
+        lost = len(whole) - len(theirs)
+        assert 0 < lost < 500, "more than the sentences about tests is gone"
+
+
 def test_every_link_that_learners_get_leads_to_a_file_and_to_a_heading_in_it(unpacked):
     assert lost_links(unpacked) == []
 
