@@ -107,8 +107,10 @@ def do(args):
     """Run the notebooks and do what is asked for; return whether all went well."""
     runs, well = [], True
     if args.what == "refresh":
-        links.mend(args.notebooks)
-        headings.mend(args.notebooks)
+        mended = links.mend(args.notebooks) + headings.mend(args.notebooks)
+        for path in dict.fromkeys(mended):
+            name = path.relative_to(args.notebooks)
+            print(f"{name}: numbers, points or links written anew")
     for nb, run, left in run_notebooks(args):
         result = run.failure or WHAT[args.what](nb, run)
         well = well and not result.startswith(("FAILED", "DIFFERS"))

@@ -353,6 +353,17 @@ def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys)
     assert code(path)[2].source == "7 * 6"
 
 
+def test_a_page_whose_number_is_written_anew_is_named_though_its_outputs_stay(
+    tmp_path, capsys
+):
+    path = lesson(tmp_path / "03_all.ipynb", "6 * 7")
+    run(tmp_path, capsys, "refresh")
+    path.write_text(path.read_text().replace("# 3. A lesson", "# 0. A lesson"))
+    status, rows, out = run(tmp_path, capsys, "refresh")
+    assert (status, rows[-1]) == (0, ("03_all", "unchanged"))
+    assert "03_all.ipynb: numbers, points or links written anew" in out
+
+
 # settings
 
 
