@@ -110,7 +110,7 @@ def do(args):
         mended = links.mend(args.notebooks) + headings.mend(args.notebooks)
         for path in dict.fromkeys(mended):
             name = path.relative_to(args.notebooks)
-            print(f"{name}: numbers, points or links written anew")
+            print(f"{name}: numbers rewritten")
     for nb, run, left in run_notebooks(args):
         result = run.failure or WHAT[args.what](nb, run)
         well = well and not result.startswith(("FAILED", "DIFFERS"))

@@ -361,7 +361,7 @@ def test_a_page_whose_number_is_written_anew_is_named_though_its_outputs_stay(
     path.write_text(path.read_text().replace("# 3. A lesson", "# 0. A lesson"))
     status, rows, out = run(tmp_path, capsys, "refresh")
     assert (status, rows[-1]) == (0, ("03_all", "unchanged"))
-    assert "03_all.ipynb: numbers, points or links written anew" in out
+    assert "03_all.ipynb: numbers rewritten" in out
 
 
 # settings
