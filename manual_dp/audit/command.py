@@ -94,7 +94,9 @@ def audit_command(args):
     print(report)
     if report.details:
         print(report.details)
-    return 1 if report.findings else 0
+    if report.findings:
+        return 1
+    return 0 if report.steps else 2
 
 
 def audit_script(words, world_size=2, steps=3, timeout=60, show=False):
@@ -219,7 +221,7 @@ def _report(name, folder, world_size, steps, error):
     report = None
     if all(path.exists() for path in paths):
         runs = [unpack(path.read_bytes()) for path in paths]
-        if any(run.updates for run in runs):
+        if any(run.updates or run.unjudged for run in runs):
             report = judged(runs, steps)
     heard = all(Path(folder, f"last-{rank}").exists() for rank in ranks)
     if error and not heard and not Path(folder, "enough").exists():

@@ -3,7 +3,7 @@
 `Known` takes in each model that is wrapped in DDP, each optimizer that is made, and
 each module that the script calls itself (not one inside of another). Called with
 gradients, and with parameters that an optimizer holds, it is a model. Called without,
-it is *silent*: a teacher, a frozen critic, a moving average.
+or with buffers alone, it is *silent*: a teacher, a frozen critic, a moving average.
 """
 
 import weakref
@@ -52,7 +52,7 @@ class Known:
         return models, optimizers
 
     def silent_modules(self):
-        """Return the modules that were called without gradients, and still live."""
+        """Return the modules that are called and not trained, and still live."""
         return _alive(self.silent)
 
     def hooks(self):
@@ -86,6 +86,8 @@ class Known:
     def _called(self, module):
         new = [p for p in module.parameters() if id(p) not in self.listened]
         if not new:
+            if not any(True for _ in module.parameters()) and [*module.buffers()]:
+                _add(self.silent, module)  # a loss that keeps an average, perhaps
             return
         if torch.is_grad_enabled() and any(p.requires_grad for p in new):
             _add(self.models, module)

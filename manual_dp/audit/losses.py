@@ -24,6 +24,7 @@ HEARD = (
     "nll_loss",
     "smooth_l1_loss",
 )
+SOME = ", some of its terms"  # ends the name of a loss that a script masks itself
 NAMED = (  # these are told by name alone
     "cosine_embedding_loss",
     "ctc_loss",
@@ -88,7 +89,8 @@ def _note(s, name, shares, how, note):
             return
         shares = shares.expand(s.shape) if shares.dim() == s.dim() else shares
         each = s[shares != 0]
-        each = each[each != 0]  # a mask of the script's own
+        if not bool(each.all()):  # a mask of the script's own, or its largest terms
+            name, each = name + SOME, each[each != 0]
         weighted = bool(((shares != 0) & (shares != 1)).any())
         if weighted or float(each.max() - each.min()) > 1e-4 * float(each.abs().max()):
             note(f"{name} with reduction='none' and weights")

@@ -99,7 +99,8 @@ def _other_rows(C, zero, who, gradients):
     if own and len(live) > 1:
         return finding(
             "not-synchronised",
-            f"{ranks_in_words(own)} applied the gradient of their own rows alone",
+            f"{ranks_in_words(own)} applied the gradient of "
+            f"{'its' if len(own) == 1 else 'their'} own rows alone",
             own[0],
         )
     return finding(

@@ -41,6 +41,9 @@ def quietly(hook):
             return None if self.problem else hook(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is ours)
             self.problem = f"the steps: the audit met {type(error).__name__}: {error}"
+            self.grouped |= dist.is_initialized()
+            if self.ended:  # nothing more will be heard
+                self.ended()
             return None
 
     return call

@@ -127,6 +127,8 @@ class Report:
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
         words = plural(len(self.findings), "finding") if self.findings else "no finding"
+        if not self.steps and not self.findings:
+            words = "nothing was compared"
         head = f"on {plural(self.world_size, 'rank')}"
         if self.steps:
             head = f"in {plural(self.steps, 'step')} {head} ({self.precision})"

@@ -204,13 +204,13 @@ def _own(runs, verdict):
 
 
 def _silent(runs):
-    """Yield words for a module that is called without gradients, and differs."""
+    """Yield words for a module that is called and not trained, and differs."""
     for name in runs[0].silent:
         hashes = [run.silent.get(name) for run in runs]
         if None not in hashes and any(one != hashes[0] for one in hashes):
             yield (
-                f"the weights of {name}, differ between ranks: wrong if it is a "
-                "teacher, or an average, that all ranks should have alike"
+                f"{name} differ between ranks: wrong if it is a teacher, or an "
+                "average, that all ranks should have alike"
             )
 
 
@@ -227,7 +227,8 @@ def _level(runs, verdict):
     if not least and most:
         verdict.look_at.append(
             f"rank {who} took {plural(least, 'step')} by the time that rank {other} "
-            f"had taken {most}: right if it is sent the weights"
+            f"had taken {most}: right if it is sent the weights (check_ranks(model) "
+            "compares them)"
         )
     elif most > least:
         verdict.not_looked_at.append(
@@ -369,8 +370,11 @@ def _nothing(us):
     arrived = all(u.pieces for u in us)
     came_zero = arrived and sum(float(u.came.norm()) for u in us) < 1e-14
     used_zero = all(u.used is not None and not float(u.used.norm()) for u in us)
-    if came_zero or used_zero:
+    if came_zero:
         says = "every gradient is 0: the loss does not change with the weights"
+        yield finding("not-trained", says)
+    elif used_zero:
+        says = "every gradient is 0 when it is applied, and was not when it came"
         yield finding("not-trained", says)
 
 
@@ -417,9 +421,9 @@ def _mixed(us, one, step):
         if step.far(rows):
             says = f"ranks apply different gradients of {step.names[i]}"
             return finding("not-synchronised", says)
-    says = "what all ranks apply is no mixture of what came back"
+    says = "all ranks apply the same one, which is no mixture of theirs"
     if step.proof is False:
-        return finding("gradient", f"{says} to them, nor one device's gradient")
+        return finding("gradient", f"{says}, nor one device's")
     step.look_at.append(f"the gradients: {says}: right if it was changed on all alike")
     return None
 
@@ -462,6 +466,7 @@ def divided(terms, c, near):
             return finding("uneven-shards", says), ""
         return None, "its terms do not count alike: right if these are their weights"
     n, raw = told[0][0], [one for mine in terms for one in mine]
+    many = max(map(len, terms))  # losses of a rank in one step
     if n > 1 and all(m == n and abs(each - 1) <= near for m, each in raw):
         says = f"the loss is a sum over {n:g} terms, not a mean"
         return None, f"{says}: right only if you wanted a sum"
@@ -470,11 +475,10 @@ def divided(terms, c, near):
         return None, ""
     hint = ""
     for x, words in ((W, "the world size: "), (1 / W, "1 / the world size: ")):
-        if W > 1 and abs(total - x) <= near * x:
+        if W > 1 and many == 1 and abs(total - x) <= near * x:
             hint = words
-    says = (
-        f"losses count {total:.4g} times in a step: {hint}right if this is their weight"
-    )
+    losses = "losses count" if many == 1 else f"{many} losses of a rank count together"
+    says = f"{losses} {total:.4g} times in a step: {hint}right if this is their weight"
     return None, says
 
 

@@ -126,6 +126,8 @@ def ended(error, folder):
         places.add(END)
     waited = END in places and "Connection closed by peer" in whole
     if error.kind in ("hung", "left") or waited or places - {END}:
+        if waited and str(error.rank) not in stands:
+            says += f". rank {error.rank} waited for it: see the traceback"
         hang = finding("hang", says or text, error.rank)
         return hang._replace(**_why(places)) if places else hang
     died = finding("exception", text, error.rank)
@@ -150,10 +152,10 @@ def ended(error, folder):
 
 
 def _told(at, call, updates, _):
-    stands = f"; it stands at {at}"
     if at == END:
-        stands = "; it came to its end"
-    elif not at or call.endswith(f"in {at}"):
+        return f"came to its end, after {plural(updates, 'step')} (before that: {call})"
+    stands = f"; it stands at {at}"
+    if not at or call.endswith(f"in {at}"):
         stands = ""
     return f"{call}{stands}, after {plural(updates, 'step')}"
 

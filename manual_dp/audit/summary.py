@@ -5,6 +5,7 @@ from contextlib import suppress
 import torch
 from torch import nn
 
+from manual_dp.audit.losses import SOME
 from manual_dp.audit.notes import Run
 from manual_dp.audit.private import has_parts, missing
 from manual_dp.audit.report import few, plural
@@ -15,8 +16,13 @@ CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 BY_HAND = (
-    "whether labels belong to their rows, terms that a loss gets by hand, numbers kept "
-    "outside the models (running averages), the test, and all steps after these"
+    "whether labels belong to their rows, terms that a loss gets by hand or from other "
+    "ranks, numbers kept outside the models (running averages), evaluation, and all "
+    "steps after these"
+)
+CHOSEN = (
+    "how the terms of a loss are chosen (a mask, the largest): each rank chooses among "
+    "its own"
 )
 
 
@@ -89,7 +95,8 @@ def script_summary(recorder, known, whole):
 
     whole: read data sets and silent modules, too. Once is enough.
     """
-    recorder.settle()
+    if not recorder.problem:
+        recorder.settle()
     run = summary(recorder)
     dtypes = [p.dtype.to_real() for p in recorder.params]
     run.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
@@ -100,10 +107,14 @@ def script_summary(recorder, known, whole):
     with suppress(Exception):  # a data set that refuses to be read
         run.reads = recorder.dealing.read()
     for module in known.silent_modules():
-        name = f"{type(module).__name__}, called without gradients"
+        name, tensors = type(module).__name__, list(module.parameters())
+        name = f"the weights of {name}, called without gradients,"
+        if not tensors:
+            name = f"the buffers of {type(module).__name__}"
+            tensors = list(module.buffers())
         while name in run.silent:
             name += "'"
-        run.silent[name] = bit_hashes(list(module.parameters()))
+        run.silent[name] = bit_hashes(tensors)
     return run
 
 
@@ -114,10 +125,9 @@ def _looked_at(recorder, run, known):
     drew = sorted({name for u in run.updates for name in u.outside})
     parameters = plural(len(run.names), "parameter")
     return [
-        plural(len(known()[1]), "optimizer"),
+        plural(len(recorder.taken), "optimizer"),
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
-        plural(len(run.updates), "step"),
         f"the rows of {plural(len(batches), 'forward')}",
         f"random numbers outside the forward ({', '.join(drew) or 'none'})",
     ]
@@ -131,6 +141,8 @@ def _not_looked_at(recorder, run):
         rows = next((len(one) for u in run.updates for one in u.rows if one), 0)
         words.append(f"batch norm's own statistics: {plural(rows, 'row')} a rank")
     words += [f"the loss {name}" for name in sorted(recorder.unheard)]
+    if any(name.endswith(SOME) for name in recorder.heard):
+        words.append(CHOSEN)
     if not recorder.heard:
         words.append("how rows count: no loss of torch.nn.functional was heard")
     if run.apart:

@@ -22,7 +22,7 @@ from manual_dp.audit.discover import Known
 from manual_dp.audit.losses import hear
 from manual_dp.audit.notes import pack, unpack
 from manual_dp.audit.recorder import Recorder
-from manual_dp.audit.report import Report
+from manual_dp.audit.report import Report, plural
 from manual_dp.audit.rules import judge
 from manual_dp.audit.summary import CLOSE, script_summary
 
@@ -66,12 +66,12 @@ class Watch(AbstractContextManager):
         self.known = Known(made)
         self.recorder = Recorder(self.known, ended=self._update_ended)
         self.known.changed = self.recorder.discover
-        self.recorder.listen(self.stack)
-        for patch in [*self.known.hooks(), *hear(self.recorder.note_loss)]:
-            self.stack.enter_context(patch)
         if not UNDER_COMMAND:
             self.board = Board("watch")
             atexit.register(self._at_exit)
+        self.recorder.listen(self.stack)
+        for patch in [*self.known.hooks(), *hear(self.recorder.note_loss)]:
+            self.stack.enter_context(patch)
 
     def updates(self):
         """Return how many updates were heard; the last one may not be over."""
@@ -82,6 +82,7 @@ class Watch(AbstractContextManager):
         count = self.updates()
         all_stepped = min(each, default=count) >= self.steps
         last = count >= self.steps and (all_stepped or count >= OFTEN * self.steps)
+        last = last or bool(self.recorder.problem)
         if last:
             self.stop()
         self._put(last)
@@ -155,17 +156,23 @@ def judged(runs, asked):
     """Return the Report on the runs of all ranks; asked: how many updates."""
     verdict = judge(runs, watched=True)
     taken = min(len(run.updates) for run in runs)
+    looked_at = list(runs[0].looked_at)
+    looked_at.insert(3, plural(taken, "step"))
+    if (
+        not taken and not verdict.findings
+    ):  # what one rank did was compared with nothing
+        looked_at = []
     close = runs[0].close  # numbers that differ by so much, relatively, are equal
-    if taken < asked and not verdict.findings and not runs[0].unjudged:
+    if 0 < taken < asked and not verdict.findings and not runs[0].unjudged:
         left = f"{asked - taken} of {asked} steps: the run ended after {taken}"
         verdict.not_looked_at.insert(0, left)
     precision = "float64"
     if close > CLOSE[torch.float64]:
-        precision = f"differences below {close:g} are not seen"
+        precision = f"differences below {close:g} unseen"
     return Report(
         verdict.findings,
         look_at=verdict.look_at,
-        looked_at=runs[0].looked_at,
+        looked_at=looked_at,
         not_looked_at=verdict.not_looked_at,
         world_size=len(runs),
         steps=taken,

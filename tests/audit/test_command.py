@@ -64,7 +64,9 @@ def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
         ("in range(1):", "in range(10**6):"),  # it is left, and does not end by itself
     )
     report = audit_script([path], show=True)
-    assert str(report).startswith("audit: no finding in 3 steps on 2 ranks (below ")
+    assert str(report).startswith(
+        "audit: no finding in 3 steps on 2 ranks (differences below 0.0001 unseen)\n"
+    )
     assert report.findings == [] and report.look_at == [] and report.steps == 3
     norm = "batch norm's own statistics: 4 rows a rank"
     assert report.not_looked_at == [norm, BY_HAND]
@@ -246,6 +248,10 @@ def test_the_command_has_a_status(script, forked_audit, capsys):
     args = parser.parse_args(["audit", "--steps", "1", "--", str(path)])
     assert args.command(args) == 1
     assert "not-synchronised" in capsys.readouterr().out
+    path = script(("optimizer.step()", "optimizer.step() if rank == 0 else None"))
+    args = parser.parse_args(["audit", "--steps", "1", "--", str(path)])
+    assert args.command(args) == 2
+    assert "audit: nothing was compared on 2 ranks" in capsys.readouterr().out
 
 
 def test_an_interrupt_leaves_no_process_behind(script, interruptible):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from manual_dp.audit import audit_script
-from manual_dp.audit.summary import BY_HAND
+from manual_dp.audit.summary import BY_HAND, CHOSEN, SHARDED
 
 HEAD = """
 import torch
@@ -66,6 +66,20 @@ EACH = (
     )
     .replace("opt.zero_grad()", "net.zero_grad()")
     .replace("opt.step()", "[o.step() for o in opts]")
+)
+AVERAGE = one(
+    "F.cross_entropy(keep(net(X)), y)",
+    ONE
+    + """
+class Average(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2))
+    def forward(self, out):
+        self.mean.mul_(0.9).add_(out.detach().mean(0))
+        return out
+keep = Average()
+""",
 )
 SERVER = (
     """
@@ -150,7 +164,21 @@ SCRIPTS = {
     "the second is not wrapped": (two(""), "not-synchronised", ""),
     "a factor is not wrapped, with Adam": (FACTOR, "not-synchronised", ""),
     "an optimizer for each layer": (EACH, None, ""),
-    "rank 0 alone steps, and sends": (SERVER, None, "rank 1 took 0 steps"),
+    "two losses of a step": (
+        one(f"({MEAN} + {MEAN})"),
+        None,
+        "2 losses of a rank count together 2 times in a step: right",
+    ),
+    "gradients cleared before the step": (
+        one().replace("    opt.step()", "    opt.zero_grad(False)\n    opt.step()"),
+        "not-trained",
+        "",
+    ),
+    "an average of own rows in a loss": (
+        AVERAGE,
+        None,
+        "the buffers of Average differ",
+    ),
     "a rank's own expert": (one(make=EXPERT), None, ""),
     "a loss of 0 on a rank": (
         one(f"({MEAN} if rank == t % 2 else 0 * net(X).sum())"),
@@ -224,6 +252,48 @@ def test_what_is_found_and_what_is_only_looked_at(name, tmp_path, forked_audit):
     ), report
     assert "optimizer" in report.looked_at[0]
     assert BY_HAND in report.not_looked_at  # a term on one rank alone, ...
+
+
+def test_of_what_only_one_rank_did_nothing_was_compared(tmp_path, forked_audit):
+    (tmp_path / "train.py").write_text(HEAD + SERVER)
+    report = audit_script([tmp_path / "train.py"])
+    lines = str(report).splitlines()
+    assert lines[0] == "audit: nothing was compared on 2 ranks"
+    assert report.look_at[0].startswith("rank 1 took 0 steps by the time")
+    assert (report.steps, report.looked_at, report.findings) == (0, [], [])
+    assert report.not_looked_at == [BY_HAND]
+
+
+def test_sharded_parameters_are_not_followed_and_the_script_is_left(
+    tmp_path, forked_audit
+):
+    make = """
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+net = nn.Sequential(a, nn.Tanh(), b)
+fully_shard(net, mesh=init_device_mesh("cpu", (W,)))
+opt = torch.optim.AdamW(net.parameters())
+"""
+    loop = LOOP.replace("range(6)", "range(10**9)").replace("16 * t", "t % 80")
+    (tmp_path / "train.py").write_text(HEAD + one(make=make, loop=loop))
+    report = audit_script([tmp_path / "train.py"])
+    assert (report.steps, report.findings, report.looked_at) == (0, [], [])
+    assert report.not_looked_at[0] == SHARDED
+
+
+def test_a_loss_of_the_largest_terms_is_named(tmp_path, forked_audit):
+    loss = "F.cross_entropy(net(X), y, reduction='none').topk(4).values.mean()"
+    (tmp_path / "train.py").write_text(HEAD + one(loss))
+    report = audit_script([tmp_path / "train.py"])
+    assert report.findings == [] and CHOSEN in report.not_looked_at
+    assert "1 loss (cross_entropy, some of its terms)" in report.looked_at
+
+
+def test_what_stepped_is_counted_and_not_what_was_made(tmp_path, forked_audit):
+    make = ONE + "spare = torch.optim.Adam(net.parameters())\n"
+    (tmp_path / "train.py").write_text(HEAD + one(make=make))
+    looked_at = audit_script([tmp_path / "train.py"]).looked_at
+    assert looked_at[0] == "1 optimizer" and looked_at[3] == "6 steps"
 
 
 def test_equal_masks_do_not_hide_what_breaks_later(tmp_path, forked_audit):

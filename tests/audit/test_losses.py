@@ -65,6 +65,16 @@ def test_a_term_counts_what_comes_back(loss, terms):
     assert [each for _, each in told] == pytest.approx([each for _, each in terms])
 
 
+def test_a_loss_of_which_a_script_takes_some_terms_has_another_name():
+    names = []
+    with ExitStack() as stack:
+        for patch in hear(lambda name, *_: names.append(name)):
+            stack.enter_context(patch)
+        F.cross_entropy(X, Y, reduction="none").sum().backward()
+        F.cross_entropy(X, Y, reduction="none").topk(2).values.mean().backward()
+    assert names == ["cross_entropy", "cross_entropy, some of its terms"]
+
+
 def test_losses_are_torchs_own_again():
     before = F.cross_entropy
     heard(lambda: F.cross_entropy(X, Y))
@@ -79,7 +89,12 @@ def test_losses_are_torchs_own_again():
         ([[(6, 1 / 6)], [(4, 0.25)]], [0.5, 0.5], "uneven-shards", ""),
         ([[(4, 0.5)], [(4, 0.5)]], [0.5, 0.5], None, "losses count 2 times"),
         ([[(4, 1)], [(4, 1)]], [0.5, 0.5], None, "a sum over 4 terms, not a mean"),
-        ([[(1, 1), (1, 1)]] * 2, [0.5, 0.5], None, "losses count 2 times"),
+        (  # the hint "the world size" is for one loss alone
+            [[(1, 1), (1, 1)]] * 2,
+            [0.5, 0.5],
+            None,
+            "2 losses of a rank count together 2 times in a step: right",
+        ),
         ([[(4, 1)], [(3, 1)]], [0.5, 0.5], None, "losses count 3.5 times"),
         ([[(6, 0.3)], [(4, 0.1)]], [0.5, 0.5], None, "do not count alike"),
         (

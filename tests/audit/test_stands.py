@@ -169,3 +169,15 @@ def test_that_a_rank_came_to_its_end_is_said_only_where_it_was_seen(tmp_path):
 def test_a_process_that_ended_is_no_error_of_the_code(tmp_path, kind, cause):
     found = ended(RankError("rank 1 ended", 1, "", kind), tmp_path)
     assert found.code == "exception" and cause in found.cause
+
+
+def test_of_a_rank_that_waited_for_one_at_its_end_both_are_told(tmp_path):
+    call = "collective 20 is all_reduce in train.py, line 65"
+    (tmp_path / "stands-1").write_text(json.dumps([END, call, 15, True]))
+    error = RankError("rank 0 raised", 0, "Connection closed by peer", "raised")
+    found = ended(error, tmp_path)
+    assert (found.code, found.says) == (
+        "hang",
+        f"rank 1: came to its end, after 15 steps (before that: {call}). "
+        "rank 0 waited for it: see the traceback",
+    )

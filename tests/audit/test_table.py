@@ -104,7 +104,7 @@ BROKEN = {
             (CLIP, ""),
         ],
         "not-synchronised",
-        "rank 1 applied the gradient of own rows",
+        "rank 1 applied the gradient of its own rows",
     ),
     "rank 0's gradient for all": (
         HAND,
@@ -162,19 +162,19 @@ BROKEN = {
         ON_DDP,
         [(LOSS, LOSS.replace("/ 2", "/ (m + 2)"))],
         "gradient",
-        "one mean",
+        "the same mixture",
     ),
     "a normaliser of own rows": (
         HAND,
         [("model(X_mine)", "model(X_mine - X_mine.mean(0))")],
         "gradient",
-        "not one device's gradient",
+        "one device's gradient is no mixture",
     ),
     "labels of other rows": (
         HAND,
         [(", y[rank::", ", y[(rank + 1) % world_size::")],
         "gradient",
-        "not one device's gradient",
+        "one device's gradient is no mixture",
     ),
     "not cleared": (HAND, [(CLEAR, ""), (CLIP, "")], "stale", "the step before"),
     "clipped before the sum": (
@@ -220,7 +220,7 @@ BROKEN = {
             (CLIP, ""),
         ],
         "gradient",
-        "no mixture of them",
+        "no mixture of theirs",
     ),
     # what is trained
     "no step": (HAND, [(STEP, "")], "not-trained", "no update"),
