@@ -43,9 +43,9 @@ def section(title):
 
 def rows(title):
     return [
-        [entry.strip() for entry in line.strip("|").split("|")]
+        [entry.strip() for entry in line.strip().strip("|").split("|")]
         for line in section(title).splitlines()
-        if line.startswith("|")
+        if line.strip().startswith("|")
     ][2:]
 
 
@@ -86,6 +86,59 @@ def test_what_needs_what_names_every_lesson():
         "Start here"
     }
     assert all(lessons(row[1]) for row in table)
+
+
+@pytest.mark.parametrize("title", ["Fourteen weeks", "Six weeks"])
+def test_what_a_lesson_or_a_set_needs_comes_before_it_in_a_plan(title):
+    needs = {
+        name: lessons(row[1])
+        for row in rows("What needs what")
+        for name in lessons(row[0])
+    }
+    done = set()
+    for _, names, sets, _ in rows(title):
+        for name in lessons(names) if "session" not in names else []:
+            assert done.issuperset(needs.get(name, [])), f"{name} comes too early"
+            done.add(name)
+        for number in re.findall(r"ps\d", sets):
+            assert needed_by_set(number, sets) <= done, f"{number} comes too early"
+
+
+LINK = r"\[[^\]]+\]\((?:\.\./)+(\d\d)_\w+\.ipynb\)"  # to a lesson, from a set
+
+
+def needed_by_set(name, entry):
+    """Return the lessons that a set's first cell links to: a and b, or a to c."""
+    first = markdown(NOTEBOOKS / f"exercises/source/{name}/{name}.ipynb")[0]
+    [line] = re.findall(r"^\*You need:\*(.+?)(?:;|\. )", first, re.M)
+    numbers = [
+        number
+        for first, last in re.findall(rf"{LINK}(?: to {LINK})?", line)
+        for number in range(int(first), int(last or first) + 1)
+    ]
+    paths = [next(NOTEBOOKS.glob(f"{n:02}_*.ipynb")) for n in numbers]
+    found = {re.match(r"# \d+\. (.+)", markdown(path)[0])[1] for path in paths}
+    if ":" in entry and "`Outer`" not in entry:  # of ps8, only Outer needs it
+        found -= {"How often to synchronise"}
+    return found
+
+
+def test_what_stands_in_the_students_zip_is_there():
+    table = [row for row in rows("Homework and grading") if re.match(r"\d\.\d", row[0])]
+    assert len(table) > 15
+    for _, where in table:
+        named = re.findall(r"`([\w./]+)`", where)
+        paths = [
+            path
+            for name in named
+            if name.endswith(".py")
+            for folder in ("..", ".", "../manual_dp/ranks")
+            if (path := NOTEBOOKS / folder / name).exists()
+        ]
+        assert len(paths) >= sum(name.endswith(".py") for name in named), where
+        text = "".join(path.read_text(encoding="utf-8") for path in paths)
+        for name in named:
+            assert name.endswith(".py") or re.search(rf"\b{name}\b", text), name
 
 
 def test_every_exercise_that_is_named_exists():
