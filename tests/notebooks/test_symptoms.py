@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from manual_dp.audit.report import WORDS
 from tests.support.lessons import (
     FOLDER,
     PAGES,
@@ -216,9 +217,11 @@ def found_in_torch(strings):
     return set(strings) - {text.decode() for text in left}
 
 
-def test_the_words_of_errors_stand_in_torch_to_the_letter_and_in_order():
+def test_words_stand_to_the_letter_in_torch_or_in_the_audit_and_in_order():
     said = [text for text, _, _ in strings()]
     assert said == sorted(said, key=lambda text: re.sub(r"\W", "", text.lower()))
     assert len(said) == len(set(said)) >= 40
     of_torch = [text for text, _, whose in strings() if whose == "torch"]
     assert set(of_torch) - found_in_torch(of_torch) == set()
+    of_the_audit = [text for text, _, whose in strings() if whose == "the audit"]
+    assert of_the_audit and set(of_the_audit) - set(WORDS) == set()
