@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.support.lessons import LESSONS, markdown_cells, minutes, source
+from tests.support.lessons import LESSONS, PAGES, markdown_cells, minutes, source
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -40,10 +40,9 @@ def test_every_example_shows_what_it_prints():
     assert len(EXAMPLES) == (README + MORE).count("```python\n") == 3
 
 
-def test_the_first_page_names_every_lesson():
-    assert (
-        re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M) == LESSONS
-    )
+def test_the_first_page_names_every_lesson_and_page():
+    rows = re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M)
+    assert rows == [*LESSONS, *PAGES]
     assert f"{len(LESSONS)} lessons as notebooks" in README
 
 
