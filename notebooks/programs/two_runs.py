@@ -68,7 +68,7 @@ def draw_losses(runs):
     import matplotlib.pyplot as plt
 
     ax = plot.axes("step", "printed loss")
-    for (label, (losses, _)), style in zip(runs.items(), ("-", "--")):
+    for (label, (losses, _)), style in zip(runs.items(), "-:"):
         steps = range(1, len(losses) + 1)
         ax.plot(steps, losses, style, color=plot.INK, lw=2, label=label)
     ax.legend(frameon=False, loc="lower left", fontsize=11)
