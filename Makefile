@@ -56,10 +56,15 @@ release: $(STAMP)
 settings: $(STAMP)
 	@$(LESSONS) settings $(LESSON_FLAG)
 
+# All three run, so that one fault does not hide another's.
 lint: $(STAMP)
-	$(PY) -m ruff format --check . || { echo 'To lay it out: .venv/bin/ruff format .'; exit 1; }
-	$(PY) -m ruff check --output-format=concise .
-	$(PY) .venv/bin/lint-imports --no-cache --no-logo
+	@fault=0; \
+	$(PY) -m ruff format --check . || { fault=1; echo 'To lay it out: .venv/bin/ruff format .'; }; \
+	$(PY) -m ruff check --output-format=concise . || { fault=1; \
+	    echo 'What ruff can mend itself: .venv/bin/ruff check --fix .'; }; \
+	$(PY) .venv/bin/lint-imports --no-cache --no-logo || { fault=1; \
+	    echo 'The layers stand in pyproject.toml: move the function down, or hand it in.'; }; \
+	exit $$fault
 
 count: $(STAMP)
 	@$(PY) notebooks/tools/count.py

@@ -177,9 +177,11 @@ def it_ends_with_three_bullets_questions_and_sources(nb):
     text = "\n\n".join(map(source, markdown_cells(nb)))
     summary = re.search(r"^## Summary\n(.*?)(?=^## |<details>)", text, re.M | re.S)
     wrong = []
-    if not summary or len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
+    if not summary:
+        return ["the heading ## Summary"]
+    if len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
         wrong.append("a summary of three bullets")
-    if text[summary.end() if summary else 0 :].count("<details>") not in (2, 3):
+    if text[summary.end() :].count("<details>") not in (2, 3):
         wrong.append("two or three questions with their answers in <details>")
     wrong += [
         f"**{name}"

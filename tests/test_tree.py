@@ -49,7 +49,8 @@ def test_the_page_of_checks_lists_each_of_them():
     page = ast.parse(MODULE["manual_dp/checks.py"])
     checks = [node.name for node in page.body if isinstance(node, ast.FunctionDef)]
     listed = re.findall(r"^    (check_\w+) ", ast.get_docstring(page), re.M)
-    assert sorted(listed) == sorted(n for n in checks if n.startswith("check_"))
+    there = sorted(n for n in checks if n.startswith("check_"))
+    assert sorted(listed) == there, "list it, or drop it, at the top of checks.py"
 
 
 def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():

@@ -47,7 +47,7 @@ A script that starts its ranks itself runs as it is, without this command, and s
 `watch(model, optimizer)` (from manual_dp.audit). More exact is
 manual_dp.audit.audit_step, which compares with one device.
 
-Exit status: 0 no finding in what was looked at; 1 findings; 2 it could not look.
+Exit status: 0 no finding in what was looked at; 1 findings; 2 nothing was compared.
 """
 
 

@@ -405,6 +405,8 @@ def _mixed(us, one, step):
         return None
     known = step.proof is False and one and one.used is not None
     gradients = matrix.Gradients(us, one if known else None, step.close)
+    # C[rank][k]: how often rank k's gradient counts in what this rank applies; a row is
+    # None if what it applies is no mixture of the ranks' gradients
     C = gradients.matrix()
     found = None if None in C else matrix.diagnose(C, gradients)
     if found and found.code == "not-synchronised":

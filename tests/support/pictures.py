@@ -58,7 +58,6 @@ def pictures():
             made[f"{function.__name__} {n}"] = player.play(function, n)
             made[f"{function.__name__} {n}, stills"] = player.stills(function, n)
     for n in range(2, 9):
-        made[f"race {n}"] = player.race([*WAYS.values()], n)
         made[f"ticks {n}"] = player.ticks(WAYS, n)
     sizes = [
         ("b4", 10),

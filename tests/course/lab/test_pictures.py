@@ -41,7 +41,7 @@ def test_all_pictures_are_drawn_and_stored_as_they_were():
     assert not changed, (
         f"these pictures have changed: {', '.join(changed)}. If that is on purpose, "
         "look at each, run make refresh LESSON=... for the lessons that show them, then: "
-        "python -m tests.support.pictures"
+        ".venv/bin/python -m tests.support.pictures"
     )
 
 

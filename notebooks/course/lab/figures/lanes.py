@@ -1,7 +1,6 @@
 """Rows of boxes over one axis, from top to bottom: `bars` draws on it.
 
 Lanes       a card with one scale, and a `label` for each row
-hand        a line that moves from left to right, as time does
 so_many     "1 bucket", "2 buckets"
 join_pairs  "star: 2 rounds; ring: 6 rounds", for a picture's title
 """
@@ -25,21 +24,6 @@ class Lanes(svg.Card):
     def label(self, words, y, gap=8):
         """Write in front of a row what it is."""
         self.text(words, self.left - gap, y, 12, INK, "end")
-
-
-def hand(card, left, right, span, end, seconds, colour="#c2410c"):
-    """Let a line move from left to right until `end`, a time in seconds.
-
-    span: its top and bottom. seconds: when it begins again.
-    """
-    import drawsvg
-
-    top, bottom = span
-    style = {"stroke": colour, "stroke_width": 2, "transform": f"translate({left} 0)"}
-    line = drawsvg.Line(0, top, 0, bottom, **style)
-    begins, ends = (left, 0), (right, 0)
-    svg.travel(line, [(0, begins), (end, ends)], seconds)
-    card.append(line)
 
 
 def so_many(count, noun):

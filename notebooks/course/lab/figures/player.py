@@ -3,7 +3,6 @@
     play      one function: every chunk travels, every rank's squares darken  allreduce
     states    how many ranks are summed in each square, step after step       allreduce
     stills    one function: what all ranks hold after each step               allreduce
-    race      several functions on one clock                                  allreduce
     ticks     the same as a chart: in which ticks does each rank send?        allreduce
 
 `allreduce_trace.states` records what is sent, by whom, in which step, and what every
@@ -16,7 +15,7 @@ from collections import namedtuple
 from course.lab import allreduce_trace
 from course.lab.figures import svg
 from course.lab.figures.graph import between, places
-from course.lab.figures.lanes import hand, so_many
+from course.lab.figures.lanes import so_many
 from course.lab.figures.plot import FAINT, INK
 from course.lab.figures.svg import WIDTH, rank_colour
 
@@ -291,114 +290,6 @@ def _tables(card, names, held, side):
     card.text(words, WIDTH / 2, 104 + world_size * side, 11.5)
 
 
-def race(functions, world_size):
-    """Draw functions side by side, each a run of its own, all on one clock.
-
-    functions: a list of all-reduces, or a dict from their labels. In a tick, a rank
-    sends at most one chunk, of as many as there are ranks, and receives at most one.
-    What it costs to begin a send is left out: the tensor is large.
-    """
-    if not isinstance(functions, dict):
-        functions = {function.__name__: function for function in functions}
-    runs = {label: _recorded(f, world_size) for label, f in functions.items()}
-    ticks = {}  # of each function, how many ticks each step takes
-    for label, (steps, _) in runs.items():
-        ticks[label] = [max(send.chunks for send in step) for step in steps]
-    longest = max(map(sum, ticks.values()))
-    tick = min(1.0, 16 / longest)
-    seconds = longest * tick + 2.5
-    said = {label: f"{sum(each)} ticks" for label, each in ticks.items()}
-    title = ", ".join(f"{label} {words}" for label, words in said.items())
-    title = f"{world_size} ranks, one large tensor: {title}"
-    card = svg.Card(306 + 34 * len(runs), title)
-    column = WIDTH / len(runs)
-    fits = all(svg.wide(label, 14) <= column for label in runs)
-    for place, (label, run) in enumerate(runs.items()):
-        x = column * (place + 0.5)
-        times = []  # of each step's begin, and of the end
-        for i in range(len(ticks[label]) + 1):
-            before = ticks[label][:i]
-            times.append(tick * sum(before))
-        card.text(label, x, 18, 13 if fits else 11.5, INK, font_weight="bold")
-        _runners(card, x, column, *run, times, seconds)
-    for row, label in enumerate(runs):
-        y = 230 + 34 * row
-        scale, x = 292 / longest, 118
-        card.text(label, x - 8, y + 12, 12, INK, "end")
-        for number in ticks[label]:
-            wide = max(number * scale - 1, 1)
-            card.box(x + 0.5, y, wide, 24, colour=LINK, rx=2)
-            x += number * scale
-        card.text(said[label], x + 6, y + 12, 12, INK, "start")
-    bottom = 230 + 34 * len(runs)
-    hand(card, 118, WIDTH - 70, (226, bottom), longest * tick, seconds, RED)
-    lines = (
-        f"In one tick, a rank sends at most one chunk (1/{world_size} of the tensor)",
-        "and receives at most one. The bar under a rank is full when",
-        "the rank holds the whole sum.",
-    )
-    for i, words in enumerate(lines):
-        card.text(words, 14, bottom + 30 + 15 * i, 11.5, INK, "start")
-    return card.picture()
-
-
-def _runners(card, middle, column, steps, held, times, seconds):
-    """Draw a function's ranks, what they send, and below each what it has."""
-    import drawsvg
-
-    links = {(send.rank, send.peer) for step in steps for send in step}
-    where = places(links, len(held[0]), column - 42, 140, (middle, 129))
-    pairs = {tuple(sorted(link)) for link in links}
-    for a, b in sorted(pairs):
-        card.line(*where[a], *where[b], stroke=LINK, stroke_width=1.5)
-    for rank in range(len(where)):
-        _parcel(card, rank, where, steps, times, seconds)
-    for rank, (x, y) in enumerate(where):
-        place = svg.short(x), svg.short(y)
-        card.append(drawsvg.Circle(*place, 11, fill=rank_colour(rank)))
-        card.text(rank, x, y, 12, "#ffffff")
-        left, top, width = x - 14, y + 13, 28
-        card.box(left, top, width, 6, colour=FAINT, rx=2)
-        widths = []  # of the dark part: full when all ranks are summed in every chunk
-        for state in held:
-            summed = sum(min(part, 1) for chunk in state[rank] for part in chunk)
-            widths.append(svg.short(width * summed / len(where) ** 2))
-        corner = svg.short(left), svg.short(top)
-        bar = drawsvg.Rectangle(*corner, widths[0], 6, rx=2, fill=INK)
-        card.append(bar)
-        svg.jumps(bar, "width", list(zip(times, widths)), seconds)
-
-
-def _parcel(card, rank, where, steps, times, seconds):
-    """Draw what a rank sends, a large square for a whole tensor."""
-    import drawsvg
-
-    way, size = [(0, svg.AWAY)], 0
-    for begin, end, step in zip(times, times[1:], steps):
-        send = next((send for send in step if send.rank == rank), None)
-        if send is None:
-            continue
-        size = max(size, 6 if send.chunks < len(where) else 12)
-        way += [
-            (begin, svg.AWAY),
-            (begin, where[rank]),
-            (end, where[send.peer]),
-            (end, svg.AWAY),
-        ]
-    if size:
-        square = drawsvg.Rectangle(
-            -size / 2,
-            -size / 2,
-            size,
-            size,
-            rx=2,
-            fill=rank_colour(rank),
-            stroke=INK,
-            transform="translate(-999 -999)",
-        )
-        svg.travel(card.append(square), way, seconds)
-
-
 def stills(allreduce, world_size):
     """Draw what all ranks hold at the start and after each step: nothing moves.
 
@@ -470,7 +361,8 @@ def _still(card, label, state, sends, left, top, side):
 def ticks(functions, world_size):
     """Draw in which ticks each rank sends, for each function; nothing moves.
 
-    functions: as for `race`. What a rank sends is one bar, a tick for each chunk.
+    functions: a list of all-reduces, or a dict from their labels. What a rank sends is
+    one bar, a tick for each chunk.
     """
     runs = {label: _recorded(f, world_size)[0] for label, f in functions.items()}
     lengths = {}  # of each function, how many ticks each step takes
