@@ -137,19 +137,23 @@ def by_microbatch(gradients):
     count = max(map(len, gradients.pieces))
     if count < 2 or len(columns) > MOST:
         return None
+    alone = {}  # of each rank, the micro-batches of which it applied its own gradient
     for r, used in enumerate(gradients.used):
         found = mixture(used, [piece for *_, piece in columns], gradients.close)
         if found is None:
-            return None
+            break
         tiny = gradients.near * max(map(abs, found))
         heard = {(k, m) for (k, m, _), x in zip(columns, found) if abs(x) > tiny}
         summed = {m for k, m in heard if k != r}
-        if alone := sorted(m for k, m in heard if k == r and m not in summed):
-            return finding(
-                "not-synchronised",
-                f"rank {r} applied its own gradient of "
-                f"micro-batch {', '.join(str(m + 1) for m in alone)} of "
-                f"{count}: no sum over ranks",
-                r,
-            )
-    return None
+        if own := sorted(m for k, m in heard if k == r and m not in summed):
+            alone[r] = ", ".join(str(m + 1) for m in own)
+    if not alone:
+        return None
+    first, which = next(iter(alone.items()))
+    everyone = list(alone.values()) == [which] * len(gradients.used)
+    return finding(
+        "not-synchronised",
+        f"{'each rank' if everyone else f'rank {first}'} applied its own gradient of "
+        f"micro-batch {which} of {count}: no sum over ranks",
+        first,
+    )
