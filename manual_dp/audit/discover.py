@@ -84,9 +84,10 @@ class Known:
         yield mock.patch.object(nn.Module, "__call__", calling)
 
     def _called(self, module):
-        new = [p for p in module.parameters() if id(p) not in self.listened]
+        parameters = [*module.parameters()]
+        new = [p for p in parameters if id(p) not in self.listened]
         if not new:
-            if not any(True for _ in module.parameters()) and [*module.buffers()]:
+            if not parameters and [*module.buffers()]:
                 _add(self.silent, module)  # a loss that keeps an average, perhaps
             return
         if torch.is_grad_enabled() and any(p.requires_grad for p in new):

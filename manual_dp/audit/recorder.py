@@ -41,9 +41,6 @@ def quietly(hook):
             return None if self.problem else hook(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is ours)
             self.problem = f"the steps: the audit met {type(error).__name__}: {error}"
-            self.grouped |= dist.is_initialized()
-            if self.ended:  # nothing more will be heard
-                self.ended()
             return None
 
     return call
@@ -54,7 +51,8 @@ class Recorder:
 
     known: returns models and optimizers (discover.py); what is new there begins the
     record anew. cast: in `audit_step`, what is done with the inputs of a forward.
-    ended: called when an update is complete.
+    ended: called when an update is complete, and at a forward after a problem, when
+    nothing more will be heard.
     """
 
     def __init__(self, known, cast=None, ended=None):
@@ -136,13 +134,24 @@ class Recorder:
             if model is not module:
                 self.hooks.append(model.register_forward_pre_hook(self._wrapped))
 
+    def _give_up(self):
+        """Say that no update will be complete; in a forward, where hooks may go."""
+        self.grouped |= dist.is_initialized()
+        if self.ended:
+            self.ended()
+
     @quietly
     def _wrapped(self, model, _):
         if torch.is_grad_enabled():
             self._enter()  # before a compiled module is on its way
 
-    @quietly
     def _forward(self, module, args, kwargs):
+        if self.problem:
+            return self._give_up()
+        return self._note_forward(module, args, kwargs)
+
+    @quietly
+    def _note_forward(self, module, args, kwargs):
         if not torch.is_grad_enabled():
             return None
         if self.cast:

@@ -374,7 +374,7 @@ def _nothing(us):
         says = "every gradient is 0: the loss does not change with the weights"
         yield finding("not-trained", says)
     elif used_zero:
-        says = "every gradient is 0 when it is applied, and was not when it came"
+        says = "every gradient is 0 when it is applied"
         yield finding("not-trained", says)
 
 

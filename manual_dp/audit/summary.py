@@ -100,7 +100,7 @@ def script_summary(recorder, known, whole):
     run = summary(recorder)
     dtypes = [p.dtype.to_real() for p in recorder.params]
     run.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
-    run.looked_at = _looked_at(recorder, run, known)
+    run.looked_at = _looked_at(recorder, run)
     run.not_looked_at = _not_looked_at(recorder, run)
     if not whole:
         return run
@@ -118,7 +118,7 @@ def script_summary(recorder, known, whole):
     return run
 
 
-def _looked_at(recorder, run, known):
+def _looked_at(recorder, run):
     heard = sorted(recorder.heard)
     losses = plural(len(heard), "loss") + (f" ({', '.join(heard)})" if heard else "")
     batches = [rows for u in run.updates for rows in u.rows if rows]

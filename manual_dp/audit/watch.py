@@ -66,12 +66,12 @@ class Watch(AbstractContextManager):
         self.known = Known(made)
         self.recorder = Recorder(self.known, ended=self._update_ended)
         self.known.changed = self.recorder.discover
-        if not UNDER_COMMAND:
-            self.board = Board("watch")
-            atexit.register(self._at_exit)
         self.recorder.listen(self.stack)
         for patch in [*self.known.hooks(), *hear(self.recorder.note_loss)]:
             self.stack.enter_context(patch)
+        if not UNDER_COMMAND:
+            self.board = Board("watch")
+            atexit.register(self._at_exit)
 
     def updates(self):
         """Return how many updates were heard; the last one may not be over."""
@@ -155,15 +155,14 @@ class Watch(AbstractContextManager):
 def judged(runs, asked):
     """Return the Report on the runs of all ranks; asked: how many updates."""
     verdict = judge(runs, watched=True)
-    taken = min(len(run.updates) for run in runs)
-    looked_at = list(runs[0].looked_at)
-    looked_at.insert(3, plural(taken, "step"))
-    if (
-        not taken and not verdict.findings
-    ):  # what one rank did was compared with nothing
-        looked_at = []
+    unjudged = any(run.unjudged for run in runs)
+    taken = 0 if unjudged else min(len(run.updates) for run in runs)
+    looked_at = []  # where nothing was compared
+    if taken or verdict.findings:
+        *first, rows, numbers = runs[0].looked_at
+        looked_at = [*first, plural(taken, "step"), rows, numbers]
     close = runs[0].close  # numbers that differ by so much, relatively, are equal
-    if 0 < taken < asked and not verdict.findings and not runs[0].unjudged:
+    if 0 < taken < asked and not verdict.findings:
         left = f"{asked - taken} of {asked} steps: the run ended after {taken}"
         verdict.not_looked_at.insert(0, left)
     precision = "float64"

@@ -264,16 +264,26 @@ def test_of_what_only_one_rank_did_nothing_was_compared(tmp_path, forked_audit):
     assert report.not_looked_at == [BY_HAND]
 
 
-def test_sharded_parameters_are_not_followed_and_the_script_is_left(
-    tmp_path, forked_audit
-):
-    make = """
+FSDP2 = """
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
 net = nn.Sequential(a, nn.Tanh(), b)
 fully_shard(net, mesh=init_device_mesh("cpu", (W,)))
 opt = torch.optim.AdamW(net.parameters())
 """
+FSDP1 = """
+from torch.distributed.fsdp import FullyShardedDataParallel
+net = FullyShardedDataParallel(
+    nn.Sequential(a, nn.Tanh(), b), device_id=torch.device("cpu"), use_orig_params=True
+)
+opt = torch.optim.AdamW(net.parameters())
+"""
+
+
+@pytest.mark.parametrize("make", [FSDP1, FSDP2], ids=["FSDP1", "FSDP2"])
+def test_sharded_parameters_are_not_followed_and_the_script_is_left(
+    make, tmp_path, forked_audit
+):
     loop = LOOP.replace("range(6)", "range(10**9)").replace("16 * t", "t % 80")
     (tmp_path / "train.py").write_text(HEAD + one(make=make, loop=loop))
     report = audit_script([tmp_path / "train.py"])
