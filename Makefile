@@ -21,7 +21,7 @@ PYTEST := $(PY) -m pytest -n 3 --dist loadfile
 # `make bench` are with all of them.
 course lab test refresh settings: export OMP_NUM_THREADS ?= 1
 # Empty is off. Many containers set it, and then each rank compiles all that it imports.
-course lab test refresh release settings: export PYTHONDONTWRITEBYTECODE :=
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help course lab test refresh release settings lint count bench
 

@@ -178,10 +178,10 @@ def it_ends_with_three_bullets_questions_and_sources(nb):
     summary = re.search(r"^## Summary\n(.*?)(?=^## |<details>)", text, re.M | re.S)
     wrong = []
     if not summary:
-        return ["the heading ## Summary"]
-    if len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
+        wrong.append("the heading ## Summary")
+    elif len(re.findall(r"^[-*] ", summary[1], re.M)) != 3:
         wrong.append("a summary of three bullets")
-    if text[summary.end() :].count("<details>") not in (2, 3):
+    if summary and text[summary.end() :].count("<details>") not in (2, 3):
         wrong.append("two or three questions with their answers in <details>")
     wrong += [
         f"**{name}"

@@ -18,7 +18,6 @@ import sys
 import time
 from pathlib import Path
 
-import headings
 import links
 import nbformat
 import settings
@@ -107,6 +106,8 @@ def do(args):
     """Run the notebooks and do what is asked for; return whether all went well."""
     runs, well = [], True
     if args.what == "refresh":
+        import headings  # it imports torch, which nothing else here needs
+
         mended = links.mend(args.notebooks) + headings.mend(args.notebooks)
         for path in dict.fromkeys(mended):
             name = path.relative_to(args.notebooks)

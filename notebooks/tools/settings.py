@@ -15,8 +15,6 @@ import re
 
 from stored import cleared, code_cells
 
-from course.lab import ranges
-
 
 def has_any(nb):
     """Return whether a notebook has a cell of settings."""
@@ -28,6 +26,8 @@ def read_settings(path, nb):
 
     Raises ValueError, which names lesson, cell and line, for a line that is no setting.
     """
+    from course.lab import ranges  # `course` imports torch, which else waits
+
     settings, cell = [], _parameters(nb)
     for number, line in enumerate(cell.source.splitlines(), 1):
         if not line:
