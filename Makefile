@@ -19,17 +19,18 @@ PYTEST := $(PY) -m pytest -n 3 --dist loadfile
 # Minibatches are small here: one thread is as fast as two, and on a busy machine two
 # wait for each other (lesson 05: 91 seconds, with one thread 39). The figures of
 # `make bench` are with all of them.
-course lab test refresh settings: export OMP_NUM_THREADS ?= 1
+course lab test check refresh settings: export OMP_NUM_THREADS ?= 1
 # Empty is off. Many containers set it, and then each rank compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help course lab test refresh release settings lint count bench
+.PHONY: help course lab test check refresh release settings lint count bench
 
 help:
 	@echo 'make course   run every lesson, build the book: build/course/index.html  (LESSON=03: one)'
 	@echo 'make lab      open your own copies of the lessons in JupyterLab: build/lab'
 	@echo 'make test     lint, all tests, every lesson and problem set against its stored outputs'
-	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one)'
+	@echo 'make check    lessons and problem sets against their stored outputs  (LESSON=03 or ps1: one)'
+	@echo 'make refresh  run every notebook and store its outputs  (LESSON=03 or ps1: one; REDRAW=1: all charts)'
 	@echo 'make release  the problem sets, and a zip for learners: without solutions, hidden checks'
 	@echo 'make settings every lesson at the extremes of its settings  (LESSON=03: one)'
 	@echo 'make lint     ruff: form and faults, notebooks too; who imports whom'
@@ -46,9 +47,11 @@ test: lint
 	$(PYTEST) tests
 	$(LESSONS) check
 
+check: $(STAMP)
+	@$(LESSONS) check $(LESSON_FLAG)
+
 refresh: $(STAMP)
-	@$(LESSONS) refresh $(LESSON_FLAG)
-	@$(RELEASE)
+	@$(LESSONS) refresh $(LESSON_FLAG) $(if $(REDRAW),--redraw)
 
 release: $(STAMP)
 	@$(RELEASE) --zip build/manual_dp_course.zip
@@ -78,9 +81,9 @@ ifneq "$(shell cat $(STAMP) 2>/dev/null)" "$(CURDIR)"
 .PHONY: $(STAMP)
 endif
 
-# An install that was cut short left no stamp: it starts again from nothing. What is
-# installed is compiled on all cores (a file of a template may not compile): a Python
-# that may write no bytecode, as in many containers, else takes 4 s to import torch.
+# An install that was cut short left no stamp: it starts again from nothing. What each
+# rank imports is compiled here, and the rest where it is first used: a Python that may
+# write no bytecode, as in many containers, else takes 4 s to import torch.
 $(STAMP): pyproject.toml constraints.txt
 	@$(eval PYTHON := $(PYTHON))
 	@$(PYTHON) -c '' >/dev/null 2>&1 || \
@@ -95,6 +98,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[course]'
 	@echo 'Installing, 2 of 3: the functions of the book'
 	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --no-deps d2l
-	@echo 'Installing, 3 of 3: compiling'
-	@$(PY) -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || :
+	@echo 'Installing, 3 of 3: compiling what each rank imports'
+	@$(PY) -c 'import manual_dp.audit.script, manual_dp.ranks'
 	@printf '%s\n' '$(CURDIR)' > $@

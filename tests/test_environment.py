@@ -252,7 +252,7 @@ def make(folder, *words, python="./stub"):
     asked = [
         call
         for call in (folder / "calls").read_text().splitlines()
-        if not call.startswith("-c")
+        if call == COMPILE or not call.startswith("-c")
     ]
     return done.returncode, done.stdout, asked
 
@@ -260,7 +260,8 @@ def make(folder, *words, python="./stub"):
 VENV = "-m venv --clear .venv"
 INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
 PIP_INSTALL = f"{INSTALL} --editable .[course]"
-INSTALLS = [PIP_INSTALL, f"{INSTALL} --no-deps d2l", "-m compileall -q -j 0 .venv/lib"]
+COMPILE = "-c import manual_dp.audit.script, manual_dp.ranks"
+INSTALLS = [PIP_INSTALL, f"{INSTALL} --no-deps d2l", COMPILE]
 
 
 def installs(folder, *words):
@@ -349,14 +350,22 @@ def test_make_alone_lists_every_target(folder):
     assert [line.split()[1] for line in said.splitlines()] == targets[1].split()
 
 
-@pytest.mark.parametrize("target", ["course", "lab", "test", "refresh", "settings"])
+@pytest.mark.parametrize(
+    "target", ["course", "lab", "test", "check", "refresh", "settings"]
+)
 def test_lessons_get_one_thread_unless_somebody_says_another_number(folder, target):
     for words, threads in [([], "1"), (["OMP_NUM_THREADS=3"], "3")]:
         make(folder, target, *words)
         assert (folder / "threads").read_text() == f"{threads}\n"
 
 
-@pytest.mark.parametrize("target", ["course", "refresh", "settings"])
+@pytest.mark.parametrize("target", ["course", "check", "refresh", "settings"])
 def test_one_lesson_can_be_asked_for(folder, target):
     *_, asked = make(folder, target, "LESSON=03")
     assert any(call.endswith(" --lesson 03") for call in asked)
+
+
+def test_charts_are_stored_anew_if_asked_for(folder):
+    for words, flags in [([], ""), (["REDRAW=1"], " --redraw")]:
+        *_, asked = make(folder, "refresh", *words)
+        assert f"notebooks/tools/lessons.py refresh{flags}" in asked

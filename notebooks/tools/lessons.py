@@ -3,7 +3,9 @@
     python notebooks/tools/lessons.py   run every lesson, make the book in build/course
     ... check                           name the cells of lessons and problem sets whose
                                         outputs differ from the stored ones
-    ... refresh                         store their outputs of now
+    ... refresh                         store their outputs of now, and let nbgrader make
+                                        what learners get of the sets, if one is among them
+    ... refresh --redraw                also charts in pixels, where no text changed
     ... settings                        run lessons at the extremes of their settings
     ... --lesson 03 one_step ps1        do this for these alone
 
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import links
 import nbformat
+import release
 import settings
 from forks import run_all
 from stored import (
@@ -31,6 +34,7 @@ from stored import (
     differences,
     find_files,
     measures,
+    redrawn,
     refresh,
 )
 from tqdm import tqdm
@@ -72,11 +76,27 @@ def run_notebooks(args):
                 yield stored[run.path], run, left
 
 
-def compare(nb, run):
+def number(path):
+    """Return what `make` calls a lesson or set: 03, ps1."""
+    return path.stem.split("_")[0]
+
+
+def other_charts(nb, run):
+    """Say which charts a notebook has that are drawn otherwise now; "" if none."""
+    names = redrawn(nb, run.nb)
+    if not names:
+        return ""
+    return (
+        f", but now with other pixels in the charts of {', '.join(names)}: "
+        f"make refresh LESSON={number(run.path)} REDRAW=1 stores them"
+    )
+
+
+def compare(nb, run, args):
     """Name the cells whose outputs differ from the stored ones; show both outputs."""
     found = differences(nb, run.nb)
     if not found:
-        return "as stored"
+        return "as stored" + other_charts(nb, run)
     lines = [f"DIFFERS in {', '.join(found)}"]
     for name, (before, now) in found.items():
         # begin a little before the first character that differs
@@ -85,40 +105,49 @@ def compare(nb, run):
         lines.append(f"--- {name}, stored:\n{before[shown]}")
         lines.append(f"--- {name}, now:\n{now[shown]}")
     lines.append(
-        f"If that is on purpose: make refresh LESSON={run.path.stem.split('_')[0]} "
+        f"If that is on purpose: make refresh LESSON={number(run.path)} "
         "stores what it says now."
     )
     return "\n".join(lines)
 
 
+def store(nb, run, args):
+    """Store a run; say whether the file changed, and which old charts it keeps."""
+    changed = refresh(run.path, run.nb, args.redraw)
+    kept = other_charts(nbformat.read(run.path, 4), run)
+    return ("refreshed" if changed else "unchanged") + kept
+
+
 # what to do with the stored notebook and its run; returns the words for the table
 WHAT = {
-    "course": lambda nb, run: "ok",
+    "course": lambda nb, run, args: "ok",
     "check": compare,
-    "refresh": lambda nb, run: (
-        "refreshed" if refresh(run.path, run.nb) else "unchanged"
-    ),
-    "settings": lambda nb, run: settings.broken(nb, run.nb) or "ok",
+    "refresh": store,
+    "settings": lambda nb, run, args: settings.broken(nb, run.nb) or "ok",
 }
 
 
 def do(args):
     """Run the notebooks and do what is asked for; return whether all went well."""
-    runs, well = [], True
+    runs, well, written = [], True, {*args.paths}
     if args.what == "refresh":
         import headings  # it imports torch, which nothing else here needs
 
         mended = links.mend(args.notebooks) + headings.mend(args.notebooks)
+        written.update(mended)
         for path in dict.fromkeys(mended):
             name = path.relative_to(args.notebooks)
             print(f"{name}: numbers rewritten")
     for nb, run, left in run_notebooks(args):
-        result = run.failure or WHAT[args.what](nb, run)
+        result = run.failure or WHAT[args.what](nb, run, args)
         well = well and not result.startswith(("FAILED", "DIFFERS"))
         if args.what == "settings":
             result += settings.as_line(run.nb)
         print_row(run.path.stem, run.seconds, left, result)
         runs.append(run)
+    sets = find_files(args.notebooks, [SETS])
+    if args.what == "refresh" and well and written.intersection(sets):
+        well = release.release(args.notebooks / "exercises") == 0
     if args.what == "course":
         out = args.notebooks.parent / "build" / "course"
         start = time.perf_counter()
@@ -141,6 +170,11 @@ def arguments(argv):
     parser.add_argument("what", choices=WHAT, nargs="?", default="course")
     parser.add_argument(
         "--lesson", nargs="+", help="numbers or names (default: all)"
+    )
+    parser.add_argument(
+        "--redraw",
+        action="store_true",
+        help="refresh: store charts anew, also where no text changed",
     )
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS)
     parser.add_argument(

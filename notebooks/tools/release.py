@@ -36,6 +36,7 @@ def release(exercises):
     A notebook that is the same stays as it is, and so does its folder: a kernel that
     somebody has open there works on.
     """
+    print("the problem sets: nbgrader makes release/ of source/", flush=True)
     with tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
             [

@@ -2,6 +2,7 @@
 
 tidy          remove what differs between machines and runs; store charts in 256 colours
 refresh       store a run, where its outputs changed
+redrawn       the cells whose charts have other pixels than the stored ones
 find_files    the files of several patterns
 differences   the cells whose outputs differ from the stored ones
 write_text    write a file whole or not at all
@@ -85,17 +86,21 @@ def tidy(nb):
     return nb
 
 
-def refresh(path, nb):
+def refresh(path, nb, redraw=False):
     """Write the executed `nb` to `path`; return whether that changed the file.
 
-    If only times and rounding differ, the stored outputs stay: the file of a lesson that
-    says the same as before does not change.
+    If only times, rounding and charts differ, the stored outputs stay: the file of a
+    lesson that says the same as before does not change. With `redraw`, each cell with
+    another chart is stored anew.
     """
     before = path.read_text(encoding="utf-8")
     old = tidy(nbformat.reads(before, 4))
     before_run = [cell.source for cell in old.cells]
     after_run = [cell.source for cell in nb.cells]
     if before_run == after_run and not differences(old, nb):
+        for kept, now in zip(code_cells(old), code_cells(nb)):
+            if redraw and _charts(kept) != _charts(now):
+                kept.outputs = now.outputs
         nb = old
     after = nbformat.writes(tidy(nb)).rstrip("\n") + "\n"
     write_text(path, after)
@@ -112,7 +117,8 @@ def write_text(path, text):
 def differences(old, new):
     """Return {cell id: (stored outputs, new outputs)} of the cells that differ.
 
-    Charts in pixels are not compared, for each machine draws others; nor is what varies.
+    Charts in pixels are not compared, for another machine may draw others (`redrawn`
+    names them); nor is what varies.
     """
     found = {}
     for before, after in zip(code_cells(old), code_cells(new)):
@@ -123,6 +129,29 @@ def differences(old, new):
         if texts[0] != texts[1] or not numbered_alike:
             found[before.id] = texts
     return found
+
+
+def redrawn(old, new):
+    """Return the ids of cells whose charts have other pixels.
+
+    Not of cells that vary or measure seconds: these draw others in each run.
+    """
+    return [
+        before.id
+        for before, after in zip(code_cells(old), code_cells(new))
+        if not (varies(before) or measures(before))
+        and _charts(before) != _charts(after)
+    ]
+
+
+def _charts(cell):
+    """Return the size and the pixels of each chart, in 256 colours."""
+    charts = []
+    for output in cell.outputs:
+        if text := output.get("data", {}).get("image/png"):
+            image = _open(_few_colours(text)).convert("RGB")
+            charts.append((image.size, image.tobytes()))
+    return charts
 
 
 def _outputs(cell):
@@ -143,9 +172,13 @@ def _outputs(cell):
     return whole
 
 
+def _open(text):
+    return Image.open(io.BytesIO(base64.b64decode(text)))
+
+
 def _few_colours(text):
     """Return a PNG in 256 colours: the same picture in a third of the bytes."""
-    image = Image.open(io.BytesIO(base64.b64decode(text)))
+    image = _open(text)
     if image.mode == "P":
         return text
     file = io.BytesIO()

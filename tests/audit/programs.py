@@ -99,7 +99,10 @@ def edited(base, *edits, rows=12):
     """Return the source with `old -> new` for each edit, each found once."""
     for old, new in edits:
         if base.count(old) != 1:
-            raise ValueError(f"{base.count(old)} times: {old!r}")
+            raise ValueError(
+                f"an edit replaces a text that stands in the program once; {old!r} "
+                f"stands there {base.count(old)} times: copy another or a longer text"
+            )
         base = base.replace(old, new)
     return base.replace("ROWS", str(rows))
 

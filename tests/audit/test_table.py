@@ -19,10 +19,11 @@ CLEAR = "    optimizer.zero_grad()\n"
 
 
 def around(line, before="", after=""):
+    """Return the edit that puts text before and after a line."""
     return line, before + line + after
 
 
-# name: (base, edits, code, words)
+# name: (base, edits, the one finding's code, words in it)
 BROKEN = {
     # set-up and weights before
     "weights drawn by rank": (
@@ -260,6 +261,7 @@ CLOSURE = "    def closure():\n" + "".join(
         "    return loss / len(X)",
     ]
 )
+# name: (base, edits), and the rows of a minibatch where these are not 12
 RIGHT = {
     "by hand": (HAND, []),
     "on DDP": (ON_DDP, []),

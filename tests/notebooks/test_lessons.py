@@ -30,6 +30,7 @@ import matplotlib.pyplot as plt
 plt.plot([1, 2])
 plt.show()
 print("below")"""
+VARY = {"c1": "nbval-ignore-output", "c2": "seconds"}
 STREAMS = """import sys
 print("one")
 print("warned", file=sys.stderr)
@@ -351,6 +352,53 @@ def test_the_stored_form_has_nothing_of_the_machine_or_the_run(tmp_path, capsys)
     nbformat.write(nb, path)
     run(path.parent, capsys, "refresh")
     assert code(path)[2].source == "7 * 6"
+
+
+def test_a_chart_with_other_pixels_is_named_and_stored_if_that_is_asked_for(
+    tmp_path, capsys
+):
+    cells = FIGURE, "import time\ntime.time()", FIGURE
+    path = lesson(tmp_path / "00_chart.ipynb", *cells, tags=VARY)
+    run(tmp_path, capsys, "refresh")
+    right = path.read_bytes()
+    nb = nbformat.read(path, 4)
+    white = io.BytesIO()
+    Image.new("RGB", (9, 9), "white").save(white, "png")
+    for cell in nb.cells[1], nb.cells[3]:
+        cell.outputs[0].data["image/png"] = base64.b64encode(white.getvalue()).decode()
+    nbformat.write(stored.tidy(nb), path)
+    old = path.read_bytes()
+    other = (
+        ", but now with other pixels in the charts of c0: "
+        "make refresh LESSON=00 REDRAW=1 stores them"
+    )
+    for what, word in ("refresh", "unchanged"), ("check", "as stored"):
+        assert run(tmp_path, capsys, what)[:2] == (0, [("00_chart", word + other)])
+    assert path.read_bytes() == old
+    redrawn = run(tmp_path, capsys, "refresh", "--redraw")
+    assert redrawn[:2] == (0, [("00_chart", "refreshed")])
+    assert path.read_bytes() == right  # the time stayed, too
+    assert run(tmp_path, capsys, "check")[1] == [("00_chart", "as stored")]
+
+
+def test_the_sets_for_learners_are_made_where_a_set_was_refreshed_or_renumbered(
+    tmp_path, capsys, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(program.release, "release", lambda at: asked.append(at) or 3)
+    path = lesson(tmp_path / "02_sum.ipynb", "6 * 7")
+    source = lesson(tmp_path / "exercises/source/ps1/ps1.ipynb", "6 * 7")
+    (tmp_path / "exercises" / "README.md").touch()
+    assert run(tmp_path, capsys, "refresh", "--lesson", "02")[0] == 0 and asked == []
+    assert run(tmp_path, capsys, "refresh", "--lesson", "ps1")[0] == 1
+    assert asked == [tmp_path / "exercises"]
+    text = source.read_text()
+    source.write_text(text.replace("A lesson", "A [lesson 3](../../03_sum.ipynb)"))
+    run(tmp_path, capsys, "refresh", "--lesson", "02")
+    assert len(asked) == 2
+    lesson(path, "1 / 0")
+    run(tmp_path, capsys, "refresh")
+    assert len(asked) == 2  # after a failure, what was released stays
 
 
 def test_a_page_whose_number_is_written_anew_is_named_though_its_outputs_stay(

@@ -48,12 +48,15 @@ SETS = [file for file in FILES if file in checks.SETS]
 
 
 WRONG = {
-    name: {hint: filled(cell, changes) for hint, changes in mistakes.items()}
+    name: {hint: filled(name, cell, changes) for hint, changes in mistakes.items()}
     for name, (cell, mistakes) in TEMPLATES.items()
 }
 STYLES = tables(right, "RIGHT")
 RIGHT = {
-    name: {"what wrong ones are made of": filled(cell, {}), **STYLES.get(name, {})}
+    name: {
+        "what wrong ones are made of": filled(name, cell, {}),
+        **STYLES.get(name, {}),
+    }
     for name, (cell, _) in TEMPLATES.items()
 }
 

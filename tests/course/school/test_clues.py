@@ -11,7 +11,7 @@ CLUE, REPAIR = {"CLUE": '"replicas", k - 1'}, {"WRITE": "data[i] = total.clone()
 
 def checked(capsys, changes):
     """Return the points for an answer, and the lines that the check prints."""
-    answers = define(NAME, filled(TEMPLATES[NAME][0], changes))
+    answers = define(NAME, filled(NAME, TEMPLATES[NAME][0], changes))
     return check(NAME, *answers), capsys.readouterr().out.splitlines()
 
 

@@ -154,13 +154,17 @@ CELL = "<<BEFORE: pass>>; <<RATE: lr / <<WHOLE: n>>>>; WHOLE"
 @pytest.mark.parametrize(
     "cell, changes, message",
     [
-        (CELL, {"AFTER": "pass"}, r"no such places: \['AFTER'\]"),
-        (CELL + "<<RATE: lr>>", {}, "two places are called RATE"),
+        (
+            CELL,
+            {"AFTER": "pass"},
+            "ps9/fit: .* no place AFTER, it has BEFORE, RATE, WHOLE",
+        ),
+        (CELL + "<<RATE: lr>>", {}, "ps9/fit: two places are called RATE"),
     ],
 )
 def test_a_place_that_is_nowhere_or_twice_is_refused(cell, changes, message):
     with pytest.raises(ValueError, match=message):
-        filled(cell, changes)
+        filled("ps9/fit", cell, changes)
 
 
 def test_a_style_that_changes_what_is_not_there_is_refused():

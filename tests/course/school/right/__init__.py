@@ -11,7 +11,7 @@ def changed(name, *pairs, **changes):
 
     changes: other words in its places; pairs: what stood in it, and what stands there now.
     """
-    cell = filled(TEMPLATES[name][0], changes)
+    cell = filled(name, TEMPLATES[name][0], changes)
     for old, new in pairs:
         if old not in cell:
             raise ValueError(f"{name}: no {old!r} in{cell}")

@@ -21,19 +21,25 @@ def tables(folder, name):
     return {key: value for file in files for key, value in getattr(file, name).items()}
 
 
-def filled(cell, changes):
-    """Return the cell with its places filled: by `changes`, or with the right words.
+def filled(name, cell, changes):
+    """Return an exercise's cell with its places filled: by `changes`, or right words.
 
     A place may stand in the words for another one.
     """
     words = {}
     while place := PLACE.search(cell):
         if place[1] in words:
-            raise ValueError(f"two places are called {place[1]}")
+            raise ValueError(
+                f"{name}: two places are called {place[1]}: call one something else"
+            )
         words[place[1]] = place[2]
         cell = PLACE.sub(r"\1", cell, count=1)
-    if changes.keys() - words.keys():
-        raise ValueError(f"no such places: {sorted(changes.keys() - words.keys())}")
+    if lost := changes.keys() - words.keys():
+        raise ValueError(
+            f"{name}: its cell has no place {', '.join(sorted(lost))}, it has "
+            f"{', '.join(sorted(words))}. Name one of these, or write "
+            "<<NAME: right words>> around the words of a new one"
+        )
     words.update(changes)
     found = re.compile(rf"\b({'|'.join(words)})\b")
     for _ in range(3):
