@@ -6,6 +6,7 @@ autograd on the unsplit minibatch.
 
 import math
 from collections import namedtuple
+from functools import partial
 from itertools import combinations, pairwise
 from statistics import fmean
 
@@ -542,16 +543,17 @@ def _two_steps(random, train, weighted=False):
             shards = _shards(params, X, y, w, k)
             total = _combined(shards, [1] * k)
             grads = [g / w.sum() for g in total]
-            hints = _slips(shards)
+            hints = partial(_slips, shards)
             if weighted:
-                hints.update(_slips_with_weights(shards, params, X, y, w))
+                hints = partial(_slips_with_weights, shards, params, X, y, w)
             # all k replicas add them up again, as sums or as means
-            hints[LEFT[number - 1]] = [
+            again = [
                 [[g / w.sum() + k * old / size for g, old in zip(total, left)]] * k
                 for size in (w.sum(), before)
             ]
+            late = {LEFT[number - 1]: again}
             yield from same(say)
-            yield from _weights(say, replicas, params, grads, lr, hints, random)
+            yield from _weights(say, replicas, params, grads, lr, hints, late, random)
             message = _loss(say, got, shards)
             if weighted:
                 wrong_loss = wrong_loss or message
@@ -617,12 +619,13 @@ def _slips(shards):
 
 
 def _slips_with_weights(shards, params, X, y, w):
-    """Return the same of mistakes that can be seen only where weights are not 1."""
+    """Return the same, and mistakes that can be seen only where weights are not 1."""
     k, n = len(shards), len(X)
     plain = _shards(params, X, y, torch.ones_like(w), k)
     masked = _shards(params, X, y, (w > 0).to(w.dtype), k)
     rows = sum(shard.weight for shard in masked)
     return {
+        **_slips(shards),
         "the weights of the rows are left out": [[_combined(plain, [1 / n] * k)] * k],
         "the weights tell only which rows count: a row of weight 2 counts twice": [
             [_combined(masked, [1 / size] * k)] * k for size in (rows, float(w.sum()))
@@ -675,10 +678,11 @@ def _combined(shards, factors):
     ]
 
 
-def _weights(say, replicas, params, grads, lr, hints, random):
+def _weights(say, replicas, params, grads, lr, hints, late, random):
     """Compare ten numbers of each parameter of each replica; hint from all of them.
 
-    grads: the right ones. hints: see `_slips`.
+    grads: the right ones. hints: called if they are wrong, see `_slips`. late: the
+    same as a dict, tried after them.
     """
     # where this step moves the weights most, and anywhere
     places = []
@@ -692,25 +696,26 @@ def _weights(say, replicas, params, grads, lr, hints, random):
     def after(steps):  # of every replica, if they step with these gradients
         return [some([p - lr * g for p, g in zip(params, step)]) for step in steps]
 
-    got = [some(replica) for replica in replicas]
-    has_nan = any(x != x for x in flat(got))
-    differ = not close(got, [got[0]] * len(got))
-    looks = {
-        "these are nan: a shard without rows, or of padding alone, has no mean, "
-        "0 / 0": has_nan
-    }
-    for hint, ways in hints.items():
-        looks[hint] = any(close(got, after(way)) for way in ways)
-    looks[
-        "replicas differ: each must step with the sum over all, and divide it by the "
-        "same number"
-    ] = differ
-    for rank, (replica, truth) in enumerate(zip(got, after([grads] * len(got)))):
-        for i, (mine, right) in enumerate(zip(replica, truth)):
+    got, right = [some(replica) for replica in replicas], after([grads] * len(replicas))
+    looks = {}
+    if not close(got, right):
+        has_nan = any(x != x for x in flat(got))
+        looks[
+            "these are nan: a shard without rows, or of padding alone, has no mean, "
+            "0 / 0"
+        ] = has_nan
+        for hint, ways in {**hints(), **late}.items():
+            looks[hint] = any(close(got, after(way)) for way in ways)
+        looks[
+            "replicas differ: each must step with the sum over all, and divide it by "
+            "the same number"
+        ] = not close(got, [got[0]] * len(got))
+    for rank, (replica, truth) in enumerate(zip(got, right)):
+        for i, (mine, wanted) in enumerate(zip(replica, truth)):
             yield say(
                 f"ten numbers of parameter {i} of replica {rank}",
                 mine,
-                right,
+                wanted,
                 looks,
                 whole=got,
             )

@@ -93,7 +93,7 @@ def _warm_up(random, learning_rate, k, w):
 @exercise("train/evaluate_accuracy", seconds=60)
 def evaluate_accuracy(random, evaluate_accuracy):
     """Ask for the accuracy; see which rows went through which replica's lenet."""
-    full = random.randint(2, 3)
+    full, params = random.randint(2, 3), _network(random)
     for k, sizes in [
         (4, (full + 8, full + 8, 2)),
         (2, (7, 7, 3)),
@@ -102,31 +102,30 @@ def evaluate_accuracy(random, evaluate_accuracy):
         (3, (8, 8, 1)),
         (3, (4, 7, 5)),
     ]:
-        params, devices = _network(random), try_devices(k)
+        devices = try_devices(k)
         data = [
             _labelled(random, params, rows, number == len(sizes) - 1)
             for number, rows in enumerate(sizes)
         ]
         replicas = [replica(params, device) for device in devices]
-        handed = [(X.clone(), y.clone()) for X, y in data]
+        handed = [(X.clone(), y.clone()) for X, y, _ in data]
         same = remember(device_params=replicas, data=handed)
         with calls_of_lenet() as calls:
             accuracy = numbers(evaluate_accuracy(replicas, handed, devices))
-        hits = [(lenet(X, params).argmax(1) == y).tolist() for X, y in data]
         say = about(f"minibatches of {sizes} rows, {so_many(k, 'device')}")
-        seen = rows_seen(calls, replicas, torch.cat([X for X, _ in data]))
+        seen = rows_seen(calls, replicas, torch.cat([X for X, _, _ in data]))
         looked = {}
         if seen is not None:  # else nobody can tell
             looked = {**_tally(seen[:k], sum(sizes)), "with other weights": seen[k]}
-        yield _accuracy(say, accuracy, hits, looked, k)
+        yield _accuracy(say, accuracy, [hits for _, _, hits in data], looked, k)
         if looked:
             yield from _work(say, seen[:k], looked, sizes)
         yield from same(say)
 
-        def work(X, y, replicas, devices):
-            evaluate_accuracy(replicas, [(X, y)], devices)
+    def work(X, y, replicas, devices):
+        evaluate_accuracy(replicas, [(X, y)], devices)
 
-        yield together(work, params, random)
+    yield together(work, params, random)
 
 
 def _tally(shards, n):
@@ -147,14 +146,17 @@ def _network(random):
 
 
 def _labelled(random, params, rows, last):
-    """Draw a minibatch: a third of it, or all of the last, is classified right."""
+    """Draw a minibatch, and tell which rows are classified right.
+
+    These are a third of it, or all of the last.
+    """
     X, _ = images(random, rows)
     right = random.sample(range(rows), rows if last else rows // 3)
     y = lenet(X, params).argmax(dim=1)
     for row in range(rows):
         if row not in right:
             y[row] = (y[row] + random.randint(1, 9)) % 10
-    return X, y
+    return X, y, [row in right for row in range(rows)]
 
 
 def _accuracy(say, got, hits, looked, k):
