@@ -18,6 +18,16 @@ from manual_dp.audit.report import finding, numbers
 from manual_dp.audit.sketch import mixture
 from manual_dp.ranks.launch.verdict import ranks_in_words
 
+PAST_DDP = {
+    "cause": "a forward went past DDP (model.module), or was in no_sync",
+    "repair": "call DDP's model; leave no_sync before the forward of the last "
+    "micro-batch",
+}
+NO_SUM = {
+    "cause": "no sum over ranks before the step; or ranks average weights later (local "
+    "SGD, which more steps show)",
+    "repair": "wrap the model in DDP, or sum every gradient and wait for the sums",
+}
 SAME = 1e-5  # numbers of C are equal, so far apart
 MOST = 64  # columns
 
@@ -36,6 +46,7 @@ class Gradients:
         self.alone = alone and alone.used[held]
         self.clipped = any(u.clips for u in us)
         self.world_size, self.close = len(us), close
+        self.wrapped = False  # in DDP?
         self.near = max(SAME, 10 * close)
         self.live = [k for k, c in enumerate(self.came) if float(c.norm()) > 0]
 
@@ -97,12 +108,13 @@ def _other_rows(C, zero, who, gradients):
     live = gradients.live
     own = [r for r in live if [k for k in live if not zero[r][k]] == [r]]
     if own and len(live) > 1:
-        return finding(
+        found = finding(
             "not-synchronised",
             f"{ranks_in_words(own)} applied the gradient of "
             f"{'its' if len(own) == 1 else 'their'} own rows alone",
             own[0],
         )
+        return found._replace(**_why(gradients))
     return finding(
         "clip" if gradients.clipped else "not-synchronised",
         "rank 0 counts the "
@@ -110,6 +122,11 @@ def _other_rows(C, zero, who, gradients):
         f"{numbers(C[who])}",
         who,
     )
+
+
+def _why(gradients):
+    """Return the likely cause of a gradient that is a rank's own, and the repair."""
+    return PAST_DDP if gradients.wrapped else NO_SUM
 
 
 def scaled(times, gradients):
@@ -151,9 +168,10 @@ def by_microbatch(gradients):
         return None
     first, which = next(iter(alone.items()))
     everyone = list(alone.values()) == [which] * len(gradients.used)
-    return finding(
+    found = finding(
         "not-synchronised",
         f"{'each rank' if everyone else f'rank {first}'} applied its own gradient of "
         f"micro-batch {which} of {count}: no sum over ranks",
         first,
     )
+    return found._replace(**_why(gradients))

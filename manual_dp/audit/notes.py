@@ -63,6 +63,8 @@ class Run:
     blurs: str = ""  # why one device would step otherwise
     apart: list = field(default_factory=list)  # places: DDP was told to ignore them
     free: list = field(default_factory=list)  # places: no wrapper holds them
+    wrapped: bool = False  # is a model in a wrapper, such as DDP?
+    gathered: list = field(default_factory=list)  # (name, place) before a backward
     reads: list = field(default_factory=list)  # some rows of data sets
     unheld: list = field(default_factory=list)  # names that no optimizer holds
     broken: list = field(default_factory=list)  # names of what is not finite

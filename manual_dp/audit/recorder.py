@@ -61,6 +61,7 @@ class Recorder:
         self.t, self.minibatch = 0, None  # of `audit_step`: its step, the rows of it
         self.dealing, self.draws = Dealing(self._loads), Draws()
         self.heard, self.unheard = set(), set()  # names of losses
+        self.gathered = {}  # {place: name} of a gather between forward and backward
         self.taken = weakref.WeakKeyDictionary()  # steps of each optimizer in all
         self.hooks, self.nested = [], 0
         self._know(*known())
@@ -83,8 +84,11 @@ class Recorder:
         # by the place of a parameter: [(backward, sketch)], sketch, factor
         self.came, self.left, self.clipped = {}, {}, {}
         self.terms = {}  # by the backward that they are of
-        self.backwards, self.listens = set(), set()
+        # of each backward of this update, how many forwards there were before it
+        self.backwards, self.listens = {}, set()
+        self.on_the_way = {}  # like `gathered`, since the last forward
         self.callers, self.steps, self.stepping = [], {}, 0
+        self.applied = set()  # backwards of which the optimizers apply something
 
     def discover(self):
         """Take in what is new; return whether there was something."""
@@ -114,7 +118,7 @@ class Recorder:
                 return clip(params, most, norm, *args, **kwargs)
 
             enter(mock.patch.object(*NAMES["clip"][:2], clip_and_note))
-        for patch in self.dealing.hooks():
+        for patch in [*self.dealing.hooks(), *self._gathers()]:
             enter(patch)
         stack.callback(lambda: [hook.remove() for hook in self.hooks])
         self._to_modules()
@@ -133,6 +137,26 @@ class Recorder:
             self.hooks.append(after(self._forwarded))
             if model is not module:
                 self.hooks.append(model.register_forward_pre_hook(self._wrapped))
+
+    def _gathers(self):
+        """Yield patches of torch's collectives that bring other ranks' values."""
+        for name in ("all_gather", "all_gather_into_tensor"):
+            yield mock.patch.object(dist, name, self._heard(getattr(dist, name)))
+
+    def _heard(self, gather):
+        @wraps(gather)
+        def call(*args, **kwargs):
+            self._note_gather(gather.__name__)
+            return gather(*args, **kwargs)
+
+        return call
+
+    @quietly
+    def _note_gather(self, name):
+        forwards = len(self.now.rows)
+        done = max(self.backwards.values(), default=0)
+        if torch.is_grad_enabled() and forwards > done:  # a backward is still to come
+            self.on_the_way[caller()] = name
 
     def _give_up(self):
         """Say that no update will be complete; in a forward, where hooks may go."""
@@ -230,10 +254,16 @@ class Recorder:
         if self.now.held and number not in self.backwards and not self.nested:
             self._close()  # a new backward, and no forward before it
             self._begin(in_backward=True)
-        self.backwards.add(number)
+        if number not in self.backwards:
+            self.backwards[number] = len(self.now.rows)
+            self.gathered |= self.on_the_way
+            self.on_the_way = {}
         self.dealing.trained()
         held = self.params[i].grad
         empty = held is None or not float(held.norm())
+        if empty and i in self.clipped:  # what was clipped is not applied either
+            self.now.clips, self.now.clipped_own = [], False
+            self.clipped.pop(i)
         if i not in self.came:
             self.left[i] = None if empty else self.sketch.row(held)
         if i not in self.came or empty:
@@ -318,6 +348,7 @@ class Recorder:
         self.taken[optimizer] = self.taken.get(optimizer, 0) + 1
         now.key = now.key or (self.names[mine[0]], self.taken[optimizer])
         numbers = {number for i in now.held for number, _ in self.came.get(i, ())}
+        self.applied = numbers & self.backwards.keys()
         terms = [self.terms.get(number, []) for number in numbers]
         now.terms = sum(terms, []) or sum(self.terms.values(), [])
         if self.unheard:  # what is heard is not the whole loss
@@ -342,6 +373,8 @@ class Recorder:
         """Put the update that is over into the record, and begin another."""
         now = self.now
         now.t = self.t if self.cast else len(self.updates)
+        if not self.cast:
+            self._forget_forwards()
         if not self.cast:  # the rows that count are those of a model that has stepped
             held = {id(self.params[i]) for i in now.held}
             stepped = (
@@ -359,6 +392,22 @@ class Recorder:
         self.terms = {n: terms for n, terms in self.terms.items() if n in live}
         self.now = Update()
         self.backwards.clear()
+        self.applied = set()
+        self.on_the_way = {}
+
+    def _forget_forwards(self):
+        """Leave out forwards whose gradient was cleared, as in a step that is skipped.
+
+        A forward belongs to the first backward after it.
+        """
+        kept, begin = [], 0
+        for number, end in self.backwards.items():
+            if number in self.applied:
+                kept += range(begin, end)
+            begin = max(begin, end)
+        if kept:
+            self.now.rows = [self.now.rows[j] for j in kept]
+            self.callers = [self.callers[j] for j in kept]
 
     def settle(self, weights=None):
         """Note where the weights are after the last update, if that is not known."""

@@ -10,7 +10,7 @@ from collections import namedtuple
 Finding = namedtuple("Finding", "code says cause repair rank step place")
 TABLE = """\
 exception         the code raised it
-                  read the traceback (report.details); does it run under torchrun?
+                  read the traceback (below, or report.details); does torchrun run it?
 hang              unequal numbers of batches, or a collective behind `if rank == 0`
                   drop_last or DistributedSampler; evaluate model.module on rank 0
 mismatch          ranks call other collectives at the same time, or take more steps
@@ -28,15 +28,15 @@ no-sampler        shuffle=True, or nothing, stands where the sampler should
 rows-same         no sampler, a split that ignores the rank, or a stream nobody splits
                   X[rank::world_size], DistributedSampler, islice(rows, rank, None, W)
 rows-overlap      the split drops or pads the tail, or ranks shuffle for themselves
-                  give each row to one rank, and weight rank i's loss by n_i * W / N
+                  each row to one rank; multiply rank i's mean by W * n_i / N
 not-trained       an optimizer of other tensors, no loss that needs them, or no step
                   step on all ranks; optimizer last; wrap all layers, freeze unused ones
 random-same       ranks draw with one seed: the same masks and noise on all
                   seed the model alike, then each rank with seed + rank
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
-not-synchronised  no wrapper, not called, or in no_sync; noise or clipping on one rank
-                  call the wrapper; sum every gradient; wait for an async all-reduce
+not-synchronised  a parameter is not summed, or not waited for; noise on one rank
+                  sum every gradient; wait for an async all-reduce, then step
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
 settings          frozen, another mode, options, or a scheduler fed a rank's own loss
@@ -45,8 +45,8 @@ sum               gradients are summed over ranks and not divided by the world s
                   divide by the world size; lr stays, the minibatch is the same
 averaged-twice    DDP has taken the mean already; or a loss over gathered rows is split
                   leave the second division out; under DDP multiply such a loss by W
-uneven-shards     ranks' means count alike, and divide by unequal rows, words, weights
-                  multiply mean i by n_i * W / N; n_i: what it divides by, N: their sum
+uneven-shards     each rank's mean counts alike, over unequal rows, words or weights
+                  multiply rank i's mean by W * n_i / N (W ranks, its n_i of N terms)
 gradient          a number over own rows, another loss or label on a rank, wrong factors
                   gather such a number, with gradients; compute alike on all ranks
 buffers           buffers, such as running means, are each rank's own
@@ -58,6 +58,31 @@ ROWS = [line.strip() for line in TABLE.splitlines()]
 WORDS = {
     row.split()[0]: (row.partition(" ")[2].strip(), repair)
     for row, repair in zip(ROWS[::2], ROWS[1::2])
+}
+
+# what has an entry in lesson 26, with a program that is wrong and one that is right
+ENTRIES = {
+    "exception": "one-rank-fails",
+    "hang": "rank-0-only",
+    "mismatch": "rank-0-only",
+    "not-finite": "mean-of-means",
+    "start-differs": "changed-after-wrapping",
+    "sampler-differs": "own-split",
+    "sampler-epoch": "same-order",
+    "no-sampler": "same-rows",
+    "rows-same": "same-rows",
+    "rows-overlap": "tested-rows",
+    "not-trained": "unused-layer",
+    "random-same": "same-noise",
+    "not-synchronised": "past-the-wrapper",
+    "clip": "clipped-alone",
+    "settings": "own-number",
+    "sum": "wrong-factor",
+    "averaged-twice": "wrong-factor",
+    "uneven-shards": "mean-of-means",
+    "gradient": "gather-cuts",
+    "buffers": "batch-norm",
+    "replicas-differ": "past-the-wrapper",
 }
 
 # what does the least harm is told last
@@ -141,6 +166,8 @@ class Report:
             )
             lines.append(f"{'cause':>16}: {f.cause}")
             lines.append(f"{'repair':>16}: {f.repair}")
+            if f.code in ENTRIES:
+                lines.append(f"{'see':>16}: lesson 26, {ENTRIES[f.code]}")
         lines += [f"{'look at':16}  {words}" for words in self.look_at]
         if self.looked_at:
             lines.append(f"{'looked at':16}  {', '.join(self.looked_at)}")

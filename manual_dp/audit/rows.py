@@ -213,9 +213,18 @@ def later_on_another_rank(runs):
     )
 
 
-def rows_of_data(runs):
+def rows_of_data(runs, look_at):
     """Return the findings about samplers, and loaders without one, in a list."""
-    return [*_told(runs), *_read(runs)]
+    return [*_told(runs), *_read(runs, look_at)]
+
+
+def uneven(runs):
+    """Return how many rows each rank's first forward had, "" if alike or not known."""
+    rows = [[rows for u in run.updates[:1] for rows in u.rows[:1]] for run in runs]
+    sizes = [len(mine[0] or ()) for mine in rows if mine]
+    if len(sizes) < len(runs) or 0 in sizes or len(set(sizes)) == 1:
+        return ""
+    return ", ".join(map(str, sizes))
 
 
 def _told(runs):
@@ -247,7 +256,13 @@ def epochs(runs, look_at):
     return []
 
 
-def _read(runs):
+def _same_rows(runs):
+    """Return whether the ranks were seen to take the same rows, all of them."""
+    lists = [[rows for u in run.updates for rows in u.rows] for run in runs]
+    return None not in lists[0] and any(lists[0]) and all(x == lists[0] for x in lists)
+
+
+def _read(runs, look_at):
     taken = [len(rows) for u in runs[0].updates[:1] for rows in u.rows if rows]
     for told in zip(*(run.reads for run in runs)):
         dealt, count, rows = told[0]
@@ -262,9 +277,14 @@ def _read(runs):
                 differs,
             )
         elif dealt != "shares" and differs is None and len(runs) > 1:
-            if sum(taken) >= dealt:  # else a rank takes a part of what its loader gives
-                yield finding(
-                    "no-sampler",
-                    f"each rank's loader goes through all {count} rows of the dataset: "
-                    "no DistributedSampler deals them out",
+            says = f"each rank's loader holds all {count} rows of the dataset"
+            if sum(taken) < dealt:
+                continue  # a rank takes a part of what its loader gives
+            if _same_rows(runs):
+                says += ", and gave all ranks the same: no DistributedSampler"
+                yield finding("no-sampler", says)
+            else:
+                look_at.append(
+                    f"{says}: no DistributedSampler deals them out, and an epoch has "
+                    f"each {len(runs)} times, unless each rank takes a part of it"
                 )

@@ -6,8 +6,8 @@
    update, the weights after. The first broken link is the finding: what follows from
    it is not told.
 
-A finding was seen to be wrong. What is wrong only if the script means something else is
-a line to look at.
+A finding is what no right script is known to do. What is wrong only if the script means
+something else is a line to look at.
 """
 
 import math
@@ -22,9 +22,12 @@ from manual_dp.audit.rows import (
     later_on_another_rank,
     rows_of_data,
     rows_of_step,
+    uneven,
 )
 from manual_dp.audit.sketch import mixture
-from manual_dp.audit.state import differ
+from manual_dp.audit.state import differ, shown
+from manual_dp.audit.summary import NO_LOSS
+from manual_dp.ranks.launch.verdict import ranks_in_words
 
 CHAIN = [*WORDS]  # causes before consequences
 # told beside a finding about rows: they do not follow from it
@@ -40,6 +43,7 @@ class Verdict:
     def __init__(self, not_looked_at=()):
         self.findings, self.look_at = [], []
         self.not_looked_at = list(not_looked_at)
+        self.compared = True  # the steps
 
 
 class Step:
@@ -111,6 +115,7 @@ def judge(runs, alone=None, watched=False):
     """
     verdict = Verdict(runs[0].not_looked_at)
     if why := next((run.unjudged for run in runs if run.unjudged), ""):
+        verdict.compared = False
         verdict.not_looked_at.insert(0, why)
         return verdict
     for rank, run in enumerate(runs):
@@ -119,10 +124,15 @@ def judge(runs, alone=None, watched=False):
             verdict.findings = [finding("start-differs", says, rank)]
             return verdict
     own = _own(runs, verdict)
-    facts = [*_facts(runs, watched), *rows_of_data(runs)]
+    facts = [*_facts(runs, watched), *rows_of_data(runs, verdict.look_at)]
     if watched:
+        if rows := uneven(runs):
+            verdict.not_looked_at = [
+                f"{words} (of ranks with {rows} rows)" if words == NO_LOSS else words
+                for words in verdict.not_looked_at
+            ]
         facts += epochs(runs, verdict.look_at)
-        verdict.look_at += _silent(runs)
+        verdict.look_at += [*_silent(runs), *_gathered(runs)]
         _level(runs, verdict)
     if broken := [f for f in facts if f.code == "not-finite"]:
         verdict.findings = broken  # of NaN nothing else is known
@@ -160,6 +170,7 @@ def _first_broken(steps, verdict):
     A finding that leaves the ranks alike explains no later one: the search goes on.
     """
     if _local(steps):
+        verdict.compared = False
         verdict.not_looked_at.append(
             "the steps: ranks step on their own, and average their weights (local SGD, "
             "or each rank updates a part of them)"
@@ -212,6 +223,15 @@ def _silent(runs):
                 f"{name} differ between ranks: wrong if it is a teacher, or an "
                 "average, that all ranks should have alike"
             )
+
+
+def _gathered(runs):
+    """Yield words for what a rank got from others on the way to its loss."""
+    for name, place in runs[0].gathered:
+        yield (
+            f"{name} at {place}: gradients do not flow back through it; wrong if "
+            "the loss uses what it brings"
+        )
 
 
 def _level(runs, verdict):
@@ -346,7 +366,7 @@ def _random(step):
         alike = all(u.outside.get(name) == number for u in step.first)
         if alike and step.watched:
             step.look_at.append(
-                f"all ranks draw the same numbers ({name}'s) outside the forward: "
+                f"all ranks draw the same numbers ({name}'s) between forwards: "
                 "wrong if they are noise, masks or augmentation of a rank's own rows"
             )
 
@@ -405,6 +425,7 @@ def _mixed(us, one, step):
         return None
     known = step.proof is False and one and one.used is not None
     gradients = matrix.Gradients(us, one if known else None, step.close)
+    gradients.wrapped = step.runs[0].wrapped
     # C[rank][k]: how often rank k's gradient counts in what this rank applies; a row is
     # None if what it applies is no mixture of the ranks' gradients
     C = gradients.matrix()
@@ -412,9 +433,10 @@ def _mixed(us, one, step):
     if found and found.code == "not-synchronised":
         return found
     if any(u.clipped_own for u in us) and step.far([u.came for u in us]):
-        who = next(rank for rank, u in enumerate(us) if u.clipped_own)
-        says = f"rank {who} clipped its own gradient, before it was summed over ranks"
-        return finding("clip", says, who)
+        who = [rank for rank, u in enumerate(us) if u.clipped_own]
+        their = "its own gradient" if len(who) == 1 else "their own gradients"
+        says = f"{ranks_in_words(who)} clipped {their}, before the sum over ranks"
+        return finding("clip", says, who[0])
     if None not in C:
         return found if found or known else _scale(C[0], us, gradients, step)
     if found := matrix.by_microbatch(gradients):
@@ -479,6 +501,11 @@ def divided(terms, c, near):
     for x, words in ((W, "the world size: "), (1 / W, "1 / the world size: ")):
         if W > 1 and many == 1 and abs(total - x) <= near * x:
             hint = words
+    if many > 1 and abs(total - many) <= near * many:
+        return None, (
+            f"{many} losses of a rank are added in a step: wrong if they are "
+            "micro-batches of one mean"
+        )
     losses = "losses count" if many == 1 else f"{many} losses of a rank count together"
     says = f"{losses} {total:.4g} times in a step: {hint}right if this is their weight"
     return None, says
@@ -541,9 +568,8 @@ def _other_update(step):
     alone = step.alone[-1].state
     for key, value in step.last[0].state.items():
         if key[0] == "settings" and alone.get(key, value) != value:
-            says = (
-                f"{key[1]} is {value} on {step.world_size} ranks, {alone[key]} on one"
-            )
+            many, one = shown(value, alone[key])
+            says = f"{key[1]} is {many} on {step.world_size} ranks, {one} on one"
             return [finding("settings", f"{says}, and the rows are the same")]
     says = "every rank has one device's gradient, but takes another step"
     return [finding("gradient", says)]

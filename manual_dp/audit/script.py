@@ -58,6 +58,7 @@ def main():
     folder, steps, timeout = json.loads(os.environ[ASKED])
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     meeting = Meeting(folder, rank, world_size, timeout)
+    torch.compiler.set_stance("force_eager")  # also when enough was heard
     UNDER_COMMAND.update(steps=steps, put=meeting.put)
     WATCHES.append(Watch([], steps, timeout))
     standstill = Standstill(folder, rank, timeout, leaves=True)
@@ -168,7 +169,20 @@ def how_it_ended(error, rank):
             f"the script asks for a GPU, and there is none here ({error}): run the "
             "audit where there is one, or let the script use gloo and the CPU"
         )
-    return {"kind": kind, "text": text, "details": traceback.format_exc()}
+    return {"kind": kind, "text": text, "details": _traceback(error)}
+
+
+def _traceback(error):
+    """Return the traceback without the frames of the audit itself."""
+    whole = one = traceback.TracebackException.from_exception(error)
+    while one:
+        one.stack[:] = [frame for frame in one.stack if not _ours(frame.filename)]
+        one = one.__cause__ or one.__context__
+    return "".join(whole.format())
+
+
+def _ours(name):
+    return "runpy" in name or os.path.dirname(name) == os.path.dirname(__file__)
 
 
 class Meeting(threading.Thread):

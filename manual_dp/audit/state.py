@@ -134,8 +134,16 @@ def differ(dicts):
             who = others[0]
             says = f"{name} on rank {who} is not rank 0's"
             if code == "settings":
-                says = f"{name} is {values[who]} on rank {who}, {values[0]} on rank 0"
+                its, first = shown(values[who], values[0])
+                says = f"{name} is {its} on rank {who}, {first} on rank 0"
             yield finding(code, says, who)
+
+
+def shown(x, y):
+    """Return two values as text, in as few digits as tell them apart."""
+    if isinstance(x, float) and isinstance(y, float) and f"{x:g}" != f"{y:g}":
+        return f"{x:g}", f"{y:g}"
+    return str(x), str(y)
 
 
 def _same(x, y):

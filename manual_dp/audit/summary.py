@@ -20,6 +20,7 @@ BY_HAND = (
     "ranks, numbers kept outside the models (running averages), evaluation, and all "
     "steps after these"
 )
+NO_LOSS = "how rows count: no loss of torch.nn.functional was heard"
 CHOSEN = (
     "how the terms of a loss are chosen (a mask, the largest): each rank chooses among "
     "its own"
@@ -51,6 +52,8 @@ def summary(recorder):
         ignored = [at + name for name in facts.get("ignored", ())]
         run.apart += [i for i, name in enumerate(names) if name in ignored]
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
+    run.wrapped = bool(wrapped)
+    run.gathered = [(name, place) for place, name in recorder.gathered.items()]
     if wrapped:
         run.free = [i for i, p in enumerate(params) if id(p) not in wrapped]
     return run
@@ -129,7 +132,7 @@ def _looked_at(recorder, run):
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
         f"the rows of {plural(len(batches), 'forward')}",
-        f"random numbers outside the forward ({', '.join(drew) or 'none'})",
+        f"random numbers drawn between forwards ({', '.join(drew) or 'none'})",
     ]
 
 
@@ -144,7 +147,7 @@ def _not_looked_at(recorder, run):
     if any(name.endswith(SOME) for name in recorder.heard):
         words.append(CHOSEN)
     if not recorder.heard:
-        words.append("how rows count: no loss of torch.nn.functional was heard")
+        words.append(NO_LOSS)
     if run.apart:
         names = few([run.names[i] for i in run.apart])
         words.append(f"parameters that DDP was told to ignore: {names}")

@@ -155,8 +155,7 @@ class Watch(AbstractContextManager):
 def judged(runs, asked):
     """Return the Report on the runs of all ranks; asked: how many updates."""
     verdict = judge(runs, watched=True)
-    unjudged = any(run.unjudged for run in runs)
-    taken = 0 if unjudged else min(len(run.updates) for run in runs)
+    taken = min(len(run.updates) for run in runs) if verdict.compared else 0
     looked_at = []  # where nothing was compared
     if taken or verdict.findings:
         *first, rows, numbers = runs[0].looked_at
@@ -167,7 +166,7 @@ def judged(runs, asked):
         verdict.not_looked_at.insert(0, left)
     precision = "float64"
     if close > CLOSE[torch.float64]:
-        precision = f"differences below {close:g} unseen"
+        precision = f"differences below {100 * close:g} % unseen"
     return Report(
         verdict.findings,
         look_at=verdict.look_at,

@@ -65,7 +65,7 @@ def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
     )
     report = audit_script([path], show=True)
     assert str(report).startswith(
-        "audit: no finding in 3 steps on 2 ranks (differences below 0.0001 unseen)\n"
+        "audit: no finding in 3 steps on 2 ranks (differences below 0.01 % unseen)\n"
     )
     assert report.findings == [] and report.look_at == [] and report.steps == 3
     norm = "batch norm's own statistics: 4 rows a rank"
@@ -140,6 +140,7 @@ def test_a_rank_that_dies_is_named(script, forked_audit, line, words):
     )
     assert [f.code for f in report.findings] == ["exception"], report
     assert words in report.findings[0].says
+    assert "audit/script.py" not in report.details  # frames of ours
 
 
 def test_a_rank_that_aborts_is_known_by_what_it_printed(tmp_path, forked_audit):

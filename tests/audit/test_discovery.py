@@ -156,6 +156,38 @@ EMPTY_AT_FIRST = BY_HAND_AND_CLIPPED.replace(
 )
 GRAPH = LOOP.replace("[rank::W]", "")
 HALF = "F.cross_entropy(net(X)[rank::W], y[rank::W])"
+# the first steps of float16 overflow: the scaler skips them, and their rows
+SCALED = one(
+    "scaler.scale(loss)",
+    ONE + "scaler = torch.amp.GradScaler('cpu', 2.0**24)\n",
+    """
+for t in range(20):
+    own = torch.randperm(96, generator=torch.Generator().manual_seed(t))[:16][rank::W]
+    X, y = X_all[own], y_all[own]
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(net(X), y)
+""",
+).replace(
+    "    opt.step()",
+    "    scaler.unscale_(opt)\n    nn.utils.clip_grad_norm_(net.parameters(), 0.05)\n"
+    "    scaler.step(opt)\n    scaler.update()",
+)
+GATHER = """
+    own = net(X)
+    every = [torch.empty_like(own) for _ in range(W)]
+    dist.all_gather(every, own.detach())
+    every[rank] = own
+"""
+METRIC = f"""
+    dist.all_gather([torch.empty(8) for _ in range(W)], a.bias.detach())
+    ({MEAN} / 2).backward()
+    opt.step()"""
+SHUFFLED = """
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(X_all, y_all)
+torch.manual_seed(rank)
+for X, y in DataLoader(data, 8, shuffle=True):
+"""
 UNHEARD = "(F.kl_div(net(X).log_softmax(1), F.one_hot(y, 2).float()) + 0.1 * "
 
 # name: (script, code of the finding, words to look at)
@@ -167,7 +199,7 @@ SCRIPTS = {
     "two losses of a step": (
         one(f"({MEAN} + {MEAN})"),
         None,
-        "2 losses of a rank count together 2 times in a step: right",
+        "2 losses of a rank are added in a step: wrong if they are micro-batches",
     ),
     "gradients cleared before the step": (
         one().replace("    opt.step()", "    opt.zero_grad(False)\n    opt.step()"),
@@ -198,7 +230,7 @@ SCRIPTS = {
     "noise of one seed": (
         one(loop=NOISE.replace("seed(rank)", "seed(1)")),
         None,
-        "all ranks draw the same numbers (torch's) outside the forward",
+        "all ranks draw the same numbers (torch's) between forwards",
     ),
     "noise of a rank's own seed": (one(loop=NOISE), None, ""),
     "a mean of own words": (
@@ -225,6 +257,24 @@ SCRIPTS = {
     ),
     "all rows, and a loss of all": (one(loop=GRAPH), "rows-same", ""),
     "half of a loss is not heard": (one(UNHEARD + MEAN + ")"), None, ""),
+    "steps that a scaler skips": (SCALED, None, ""),
+    "outputs of others, without gradients": (
+        one("F.cross_entropy(torch.cat(every), torch.arange(8 * W) % 2)").replace(
+            "    opt.zero", GATHER + "    opt.zero", 1
+        ),
+        None,
+        "gradients do not flow back through it",
+    ),
+    "a number of others, between two micro-batches": (
+        one(f"({MEAN} / 2)").replace("    opt.step()", METRIC),
+        None,
+        "",
+    ),
+    "a shuffled whole on each rank": (
+        one(loop=SHUFFLED),
+        None,
+        "each rank's loader holds all 96 rows",
+    ),
     "the mean times W": (
         one(f"({MEAN} * W)"),
         None,

@@ -93,7 +93,7 @@ def test_losses_are_torchs_own_again():
             [[(1, 1), (1, 1)]] * 2,
             [0.5, 0.5],
             None,
-            "2 losses of a rank count together 2 times in a step: right",
+            "2 losses of a rank are added in a step",
         ),
         ([[(4, 1)], [(3, 1)]], [0.5, 0.5], None, "losses count 3.5 times"),
         ([[(6, 0.3)], [(4, 0.1)]], [0.5, 0.5], None, "do not count alike"),

@@ -144,3 +144,15 @@ def test_what_no_micro_batches_explain_is_left():
     m.used[0] = gradients(1)[0]
     assert by_microbatch(m) is None
     assert by_microbatch(mixed([HALF, HALF])) is None
+
+
+@pytest.mark.parametrize(
+    "wrapped, cause",
+    [(True, "a forward went past DDP"), (False, "no sum over ranks before the step")],
+)
+def test_who_applies_its_own_gradient_is_told_why_by_whether_it_has_a_wrapper(
+    wrapped, cause
+):
+    m = mixed([[1, 0], [0, 1]])
+    m.wrapped = wrapped
+    assert diagnose(m.matrix(), m).cause.startswith(cause)

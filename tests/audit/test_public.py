@@ -83,12 +83,6 @@ PUBLIC = {
         "no-sampler",
         "all 96 rows",
     ),
-    "no sampler, a seed for each rank": (
-        "RoMa 32, rbyte 106",
-        [WHOLE, RENEW],
-        "no-sampler",
-        "all 96 rows",
-    ),
     "an iterable dataset that nobody splits": (
         "datasets 5360, 3423",
         [
@@ -233,6 +227,8 @@ PUBLIC = {
 }
 NOT_ACCUSED = {
     "the right script": [],
+    # RoMa 32, rbyte 106: a bug, unless each rank takes a part of an epoch
+    "no sampler, a seed for each rank": [WHOLE, RENEW],
     "without accumulation": [SYNC, ("i % 2 == 1", "True"), (", y) / 2", ", y)")],
     "in float64": [("net = Net()", "net = Net().double()")],
     "in bfloat16 under autocast": [

@@ -40,6 +40,7 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     assert "(since step 3; step at train.py, line 3)" in " ".join(str(REPORT).split())
     assert "           cause: gradients of an earlier step were not cleared" in lines
     assert "          repair: optimizer.zero_grad() on every rank" in str(REPORT)
+    assert "             see: lesson 26, gather-cuts" in lines
     assert lines[-3:] == [
         "look at           the loss",
         "looked at         1 optimizer, 2 losses",

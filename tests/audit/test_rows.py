@@ -16,6 +16,7 @@ from manual_dp.audit.rows import (
     hashes,
     rows_of_data,
     rows_of_step,
+    uneven,
 )
 
 G = torch.Generator().manual_seed(0)
@@ -159,9 +160,24 @@ def run(
 )
 def test_one_order_is_cut_into_shares(how, code, words):
     runs = [run(**{"rank": rank, **one}) for rank, one in enumerate(how)]
-    found = [*rows_of_data(runs), *epochs(runs, [])]
+    found = [*rows_of_data(runs, []), *epochs(runs, [])]
     assert [f.code for f in found][:1] == ([code] if code else [])
     assert not code or words in found[0].says
+
+
+def test_a_loader_of_all_rows_that_gave_ranks_others_is_only_looked_at():
+    runs, look_at = [run(rank, sampled=False) for rank in range(2)], []
+    runs[1].updates[0].rows = [[2, 3]]
+    assert rows_of_data(runs, look_at) == []
+    assert "all 6 rows" in look_at[0] and "an epoch has each 2 times" in look_at[0]
+
+
+@pytest.mark.parametrize(
+    "rows, said", [(([1, 2], [3]), "2, 1"), (([1], [2]), ""), (([1], None), "")]
+)
+def test_ranks_with_more_rows_than_others_are_told(rows, said):
+    runs = [Run([], [], [Update(rows=[mine])], []) for mine in rows]
+    assert uneven(runs) == said
 
 
 def test_reading_rows_draws_nothing():

@@ -87,6 +87,12 @@ def test_equal_nans_are_no_difference():
     assert [*differ([{("settings", "x"): float("nan")}] * 2)] == []
 
 
+def test_numbers_are_told_in_as_few_digits_as_tell_them_apart():
+    assert state.shown(0.1 + 0.2, 0.1) == ("0.3", "0.1")
+    assert state.shown(0.1 + 0.2, 0.3) == ("0.30000000000000004", "0.3")
+    assert state.shown(True, 1) == ("True", "1")
+
+
 class Wrapper(nn.Module):
     def __init__(self, module):
         super().__init__()

@@ -182,7 +182,7 @@ BROKEN = {
         HAND,
         [(CLIP, ""), (LOOP, CLIP + LOOP)],
         "clip",
-        "clipped its own gradient",
+        "ranks 0 and 1 clipped their own gradients",
     ),
     "clipped on rank 0": (
         HAND,

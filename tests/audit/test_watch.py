@@ -208,6 +208,7 @@ def test_what_is_odd_is_trained_to_its_end_and_not_accused(said, name):
 @pytest.mark.parametrize("name", AVERAGES)
 def test_local_sgd_is_named_and_not_checked(said, name):
     assert "local SGD" in str(said[name][1])
+    assert said[name][-1].startswith("audit: nothing was compared")
 
 
 def test_fsdp_is_named(said):

@@ -382,10 +382,13 @@ def _shared(ranks, share):
 @exercise("is_it_correct/one_step_test", seconds=90)
 def one_step_test(random, one_step_test):
     """Ask it about a step that is right, and about wrong ones."""
-    (X, y), outside = draw_batch(random, 7), []
+    (X, y), outside, calls = draw_batch(random, 7), [], []
+    seed = random.random()
 
     def make():
-        net = layer(rand(type(random)(), 4, 3))  # others at each call
+        calls.append("a call")  # each draws other weights, and so does each rank
+        where = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else 0
+        net = layer(rand(type(random)(f"{seed} {len(calls)} {where}"), 4, 3))
         return net, torch.optim.SGD(net.parameters(), 0.5)
 
     def step(net, optimizer, X, y, long=False, spoiled=None):

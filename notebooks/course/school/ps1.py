@@ -395,17 +395,17 @@ def stepwise(random, stepwise):
     params = init_params("he", draws.generator(random), torch.float64)
     X, y = draws.images(random, 4)
     lr = random.uniform(0.05, 0.1)
-    say = about(f"4 rows, 3 devices, lr {lr:.3f}, 3 steps")
+    say = about(f"4 rows, 3 devices, lr {lr:.3f}")
     short, apart = _fall_short(params, X, y, lr, 3)
     same = remember(params=params)
 
-    def far(step):
-        return numbers(stepwise(X, y, params, try_devices(3), lr, 3, step))
+    def far(step, steps=3):
+        return numbers(stepwise(X, y, params, try_devices(3), lr, steps, step))
 
     got = far(right_step)
     yield from same(say)
     yield say(
-        "the step is right; the largest difference",
+        "3 steps, all right; the largest difference",
         got,
         0.0,
         {
@@ -416,7 +416,7 @@ def stepwise(random, stepwise):
         1e-12,
     )
     yield say(
-        "the step is halved; the largest difference",
+        "3 steps, each halved; the largest difference",
         far(_half_step),
         max(short),
         {
@@ -429,16 +429,23 @@ def stepwise(random, stepwise):
         },
         1e-6,
     )
-    for at, ranks in (1, (0, 1, 2)), (3, (0,)), (3, (1,)), (3, (2,)):
+    yield say(
+        "2 steps, a third would add 0.5; the largest difference",
+        far(_Failing(3, (0, 1, 2)), 2),
+        0.0,
+        {"take `steps` steps, here 2": True},
+        1e-12,
+    )
+    for at, ranks in (1, (0, 1, 2)), (4, (0,)), (4, (1,)), (4, (2,)):
         yield say(
-            f"step {at} adds 0.5 on ranks {ranks}; the largest difference",
-            far(_Failing(at, ranks)),
+            f"4 steps, step {at} adds 0.5 on ranks {ranks}; the largest difference",
+            far(_Failing(at, ranks), 4),
             0.5,
             {"look at every replica, after every step, and keep the largest": True},
         )
     yield say(
-        "a step from params is right, one from other weights adds 0.5; the largest "
-        "difference",
+        "3 steps, one from params is right, from other weights it adds 0.5; the "
+        "largest difference",
         far(_OnlyFrom(params)),
         0.5,
         {FIRST_ALONE: 0.0},

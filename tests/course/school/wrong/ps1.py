@@ -257,7 +257,7 @@ def stepwise(X, y, params, devices, lr, steps, step):
     replicas = [get_params(params, device) for device in devices]
     found = []
     <<RUNS: pass>>
-    for _ in range(steps):
+    for _ in range(<<STEPS: steps>>):
         single = <<START: get_params(replicas[0], devices[0])>>
         <<EARLY: pass>>
         <<ALONE: train_batch>>(X, y, [single], devices[:1], lr)
@@ -289,7 +289,9 @@ def stepwise(X, y, params, devices, lr, steps, step):
                 "START": "alone",
             },
             "this is the last step's": {"KEEP": "found = []"},
+            "take `steps` steps": {"STEPS": "3"},
             "look at every replica": {"WHICH": "replicas[:1]"},
+            "look at every replica, after every step": {"STEPS": "min(steps, 3)"},
         },
     ),
     "ps1/weighted_train_batch": (
