@@ -2,10 +2,14 @@
 
     row               what is timed                      divided by               aim
     step-2, -8        train_batch on 2, 8 replicas       a plain step      1.07, 1.25
+    book-2            train_batch on 2 replicas          the book's step          1.0
+    packed            one all-reduce of LeNet's flat     eight, one for each      0.5
+                      gradients, on 4 replicas           parameter, as the book
     star, ring        all-reduce of 4 x 64 MiB           copying them once        1.2
     import            import manual_dp, a new process    import torch            1.05
     launch-2          run_ranks of what does nothing     one second               0.3
-    ring-ranks        ring_allreduce, 16 MiB on 2 ranks  dist.all_reduce          1.0
+    ring-1M ... -64M  ring_allreduce, so many MiB on     dist.all_reduce          1.0
+                      each of 2 ranks
     ddp               a step through DDP by hand         through torch's DDP     1.05
 
 The lower, the better. Both sides take turns after a round that is dropped, and each
@@ -13,6 +17,7 @@ pair gives a ratio. Read the median; min and max say how far to trust it. All is
 float32, on torch's own choice of threads, ranks on one each: two want two cores.
 """
 
+import math
 import subprocess
 import sys
 from functools import partial
@@ -23,6 +28,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from course.lab import d2l_code
 from course.lab.stopwatch import seconds, time_turns, time_turns_on_ranks
 from manual_dp.allreduce import allreduce, ring_allreduce
 from manual_dp.devices import try_devices
@@ -38,6 +44,8 @@ from manual_dp.train import sgd, train_batch
 ROWS = {
     "step-2": (1.07, lambda rows, numbers: _step(2, rows)),
     "step-8": (1.25, lambda rows, numbers: _step(8, rows)),
+    "book-2": (1.0, lambda rows, numbers: _book(rows)),
+    "packed": (0.5, lambda rows, numbers: _packed()),
     "star": (1.2, lambda rows, numbers: _big(allreduce, numbers)),
     "ring": (1.2, lambda rows, numbers: _big(ring_allreduce, numbers)),
     "import": (1.05, lambda rows, numbers: (_import("manual_dp"), _import("torch"))),
@@ -48,7 +56,10 @@ ROWS = {
             lambda: 1.0,
         ),
     ),
-    "ring-ranks": (1.0, lambda rows, numbers: (_ring, [numbers // 4])),
+    "ring-1M": (1.0, lambda rows, numbers: (_ring, [numbers // 64])),
+    "ring-4M": (1.0, lambda rows, numbers: (_ring, [numbers // 16])),
+    "ring-16M": (1.0, lambda rows, numbers: (_ring, [numbers // 4])),
+    "ring-64M": (1.0, lambda rows, numbers: (_ring, [numbers])),
     "ddp": (1.05, lambda rows, numbers: (_ddp, [rows // 2])),
 }
 
@@ -98,6 +109,27 @@ def _step(world_size, rows):
     return (
         partial(seconds, lambda: train_batch(X, y, device_params, devices, 0.05)),
         partial(seconds, plain_step),
+    )
+
+
+def _book(rows):
+    X, y = torch.rand(rows, 1, 28, 28), torch.arange(rows) % 10
+    start = init_params("he", torch.Generator().manual_seed(0))
+    devices = try_devices(2)
+    ours, theirs = ([get_params(start, one) for one in devices] for _ in range(2))
+    return (
+        partial(seconds, lambda: train_batch(X, y, ours, devices, 0.05)),
+        partial(seconds, lambda: d2l_code.train_batch(X, y, theirs, devices, 0.05)),
+    )
+
+
+def _packed():
+    shapes = [p.shape for p in init_params("he", torch.Generator())]
+    flat = [torch.zeros(sum(map(math.prod, shapes))) for _ in range(4)]
+    each = [[torch.zeros(shape) for _ in range(4)] for shape in shapes]
+    return (
+        partial(seconds, lambda: allreduce(flat)),
+        partial(seconds, lambda: [d2l_code.allreduce(tensors) for tensors in each]),
     )
 
 
