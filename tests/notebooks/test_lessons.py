@@ -30,7 +30,7 @@ import matplotlib.pyplot as plt
 plt.plot([1, 2])
 plt.show()
 print("below")"""
-VARY = {"c1": "nbval-ignore-output", "c2": "seconds"}
+VARY = {"c1": "nbval-ignore-output", "c2": "draws-seconds"}
 STREAMS = """import sys
 print("one")
 print("warned", file=sys.stderr)
