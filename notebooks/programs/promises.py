@@ -14,6 +14,10 @@ same_rows           how many rows two ranks share in their first step
 tested              the score of unequal halves, by sync_dist and by sums
 go_on               how far two runs of one epoch end from one of two
 accumulated         how many steps, and how long the last group's is
+chosen              the accelerator, devices and strategy that a Trainer has chosen
+logged              the files that two loggers write, and whose number they hold
+in_16_bits          the precision that a CPU makes of a name, and the weights' dtype
+profiled            which parts of the loop the simple profiler has timed
 """
 
 import os
@@ -326,6 +330,54 @@ def accumulated(parts, rows=24):
     return boss.global_step, far(lightnings, net)
 
 
+def chosen(devices):
+    """Return what the Trainer has chosen, as the draft prints it to be sure."""
+    boss = trainer(devices=devices)
+    names = [type(one).__name__ for one in (boss.accelerator, boss.strategy)]
+    return *names, boss.device_ids
+
+
+class _Logs(Net):
+    """Log in each step on which rank it is."""
+
+    def training_step(self, batch, index):
+        self.log("rank", float(self.global_rank))
+        return super().training_step(batch, index)
+
+
+def logged():
+    """Return the files that two processes' loggers leave, and the logged ranks."""
+    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+    loggers = [CSVLogger("csv"), TensorBoardLogger("board")]
+    boss = trainer(logger=loggers, log_every_n_steps=1)
+    boss.fit(_Logs(), DataLoader(digits()[0], 360))
+    [table] = Path("csv").rglob("metrics.csv")
+    head, *rows = [line.split(",") for line in table.read_text().splitlines()]
+    events = [*Path("board").rglob("events.*")]
+    return len(events), [float(row[head.index("rank")]) for row in rows]
+
+
+def in_16_bits(precision):
+    """Return the precision that the Trainer took, and the dtype of the weights."""
+    boss, net = trainer(devices=1, precision=precision), Net().float()
+    X, y = digits()[0].tensors
+    boss.fit(net, DataLoader([*zip(X.float(), y)], 720))
+    return boss.precision, net.net[1].weight.dtype
+
+
+def profiled():
+    """Return the parts of the loop that were timed, and how often each was called."""
+    boss = trainer(devices=1, profiler="simple")
+    boss.fit(Net(), DataLoader(digits()[0], 360))
+    times = boss.profiler.recorded_durations
+    return {
+        name: len(found)
+        for name, found in times.items()
+        if "Strategy" in name
+    }
+
+
 def main():
     """Print what each sentence gets."""
     print(f"the CLI against the loop: {command_line():.0e}")
@@ -353,6 +405,12 @@ def main():
         print(
             f"{parts} parts:", "{} steps, {:.0e}".format(*accumulated(parts))
         )
+    for devices in (1, 2):
+        print(f"devices {devices}: chosen:", *chosen(devices))
+    print("files of events, and the ranks that were logged:", *logged())
+    for precision in ("16-mixed", "bf16-mixed"):
+        print(f"precision {precision}:", *in_16_bits(precision))
+    print("timed:", profiled())
 
 
 if __name__ == "__main__":

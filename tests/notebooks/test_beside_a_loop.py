@@ -124,6 +124,29 @@ def test_only_fit_works_with_the_lessons_two_classes():
     }
 
 
+@pytest.mark.parametrize(
+    "devices, strategy, ids",
+    [(1, "SingleDeviceStrategy", [0]), (2, "DDPStrategy", [0, 1])],
+)
+def test_what_the_trainer_has_chosen_can_be_printed(devices, strategy, ids):
+    assert promises.chosen(devices) == ("CPUAccelerator", strategy, ids)
+
+
+def test_rank_0_alone_logs_with_two_loggers():
+    assert promises.logged() == (1, [0.0, 0.0])
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
+def test_a_cpu_takes_bfloat16_and_the_weights_stay(precision):
+    assert promises.in_16_bits(precision) == ("bf16-mixed", torch.float32)
+
+
+def test_the_simple_profiler_times_each_part_of_the_loop():
+    parts = promises.profiled()
+    steps = [count for name, count in parts.items() if name.endswith(".backward")]
+    assert steps == [4]  # 1,438 digits in minibatches of 360
+
+
 def lines_of_code(text):
     """Count lines that are neither blank nor a comment nor in a docstring."""
     rest = set(range(1, len(text.splitlines()) + 1))
