@@ -43,7 +43,7 @@ def test_every_example_shows_what_it_prints():
 def test_the_first_page_names_every_lesson_and_page():
     rows = re.findall(r"^\| .*\]\(notebooks/(\d\d_\w+)\.ipynb\)", README, re.M)
     assert rows == [*LESSONS, *PAGES]
-    assert f"{len(LESSONS)} lessons as notebooks" in README
+    assert f"{len(LESSONS) + len(PAGES)} notebooks" in README
 
 
 def test_the_hours_are_the_sum_of_the_lessons_own_minutes():

@@ -174,4 +174,4 @@ def by_microbatch(gradients):
         f"micro-batch {which} of {count}: no sum over ranks",
         first,
     )
-    return found._replace(**_why(gradients))
+    return found._replace(**_why(gradients), see="sent-too-often")

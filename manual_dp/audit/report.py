@@ -7,7 +7,7 @@ before consequences. A finding may have a cause of its own in place of its code'
 import textwrap
 from collections import namedtuple
 
-Finding = namedtuple("Finding", "code says cause repair rank step place")
+Finding = namedtuple("Finding", "code says cause repair rank step place see")
 TABLE = """\
 exception         the code raised it
                   read the traceback (below, or report.details); does torchrun run it?
@@ -84,6 +84,7 @@ ENTRIES = {
     "buffers": "batch-norm",
     "replicas-differ": "past-the-wrapper",
 }
+SEVERAL = ("gradient",)  # has other causes than its entry, too
 
 # what does the least harm is told last
 MILD = ("random-same", "sampler-epoch", "settings", "buffers")
@@ -102,8 +103,9 @@ PLACES = {
 
 
 def finding(code, says, rank=None, step=None, place=""):
-    """Make a Finding; cause and repair are those of its code."""
-    return Finding(code, says, *WORDS[code], rank, step, place)
+    """Make a Finding; cause, repair and what to see are those of its code."""
+    see = "" if code in SEVERAL else ENTRIES.get(code, "")
+    return Finding(code, says, *WORDS[code], rank, step, place, see)
 
 
 def plural(count, noun):
@@ -166,9 +168,9 @@ class Report:
             )
             lines.append(f"{'cause':>16}: {f.cause}")
             lines.append(f"{'repair':>16}: {f.repair}")
-            if f.code in ENTRIES:
-                lines.append(f"{'see':>16}: lesson 26, {ENTRIES[f.code]}")
-        lines += [f"{'look at':16}  {words}" for words in self.look_at]
+            if f.see:
+                lines.append(f"{'see':>16}: lesson 26, {f.see}")
+        lines += [f"{'check':16}  {words}" for words in self.look_at]
         if self.looked_at:
             lines.append(f"{'looked at':16}  {', '.join(self.looked_at)}")
         lines += [f"{'not looked at':16}  {words}" for words in self.not_looked_at]

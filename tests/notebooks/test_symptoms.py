@@ -68,7 +68,7 @@ def each_row_has_its_parts(nb):
     for row in text_rows(nb):
         parts = {
             "anchor": f'^<a id="{row["id"]}"></a>\n\n### ',
-            "sure": r"^\*\*Be sure in a minute\.\*\* .+\n\n```(python|sh)\n",
+            "test": r"^\*\*Test in a minute\.\*\* .+\n\n```(python|sh)\n",
             "cure": r"^\*\*Cure\.\*\* \S",
             "mark": r"^\*(Runs|Counted|Staged|Not run here)\b.*\.\* ",
             "lesson": r"\[[Ll]esson \d+\]\(\d\d_\w+\.ipynb\)",
@@ -185,8 +185,8 @@ def test_a_row_without_a_program_or_a_test_is_named():
     nb["cells"] = [c for c in nb["cells"] if c["id"] != "starved-run"]
     rule = each_test_tells_the_wrong_program_from_the_cured_one
     assert rule(nb) == ["starved: no program"]
-    nb = change(PAGE, "starved", "**Be sure in a minute.**", "")
-    assert each_row_has_its_parts(nb) == ["starved: no sure"]
+    nb = change(PAGE, "starved", "**Test in a minute.**", "")
+    assert each_row_has_its_parts(nb) == ["starved: no test"]
 
 
 def test_advice_that_the_program_does_not_take_is_named():
