@@ -12,7 +12,7 @@ import nbformat
 from grading import by_reason, no_copy, not_judged, without_points
 from nbgrader.api import MissingEntry
 from nbgrader.plugins import ExportPlugin
-from nbgrader.utils import parse_utc
+from nbgrader.utils import is_grade, parse_utc
 from traitlets import Float
 
 COLUMNS = (
@@ -30,6 +30,7 @@ COLUMNS = (
 DAY = 24 * 60 * 60
 UNREAD = "nobody has read it yet"
 GRADED_SINCE = "points by hand, and graded anew since"
+OTHER_POINTS = "graded with other points: grade the class anew"
 
 
 class Table(ExportPlugin):
@@ -90,17 +91,20 @@ class Table(ExportPlugin):
             folder / "timestamp.txt", submission.duedate
         )
         nb = nbformat.read(graded, 4)
-        self._fill(row, submission, without_points(nb), not_judged(nb))
+        self._fill(
+            row, submission, without_points(nb), not_judged(nb), _points(nb)
+        )
         if record.get("late") and submission.duedate is None:
             said = row["reason"], "late, but the set has no due date"
             row["reason"] = "; ".join(filter(None, said))
         return row
 
-    def _fill(self, row, submission, why, not_judged):
+    def _fill(self, row, submission, why, not_judged, points):
         """Write the points into a row.
 
         why: of the checks that have no points. not_judged: of the answers that have 0,
-        until somebody gives points by hand.
+        until somebody gives points by hand. points: with which the notebook was graded;
+        the gradebook has other ones if the set was changed since.
         """
         grades = [
             grade for book in submission.notebooks for grade in book.grades
@@ -121,7 +125,9 @@ class Table(ExportPlugin):
             ]
             unknown = {}
             for grade in asked:
-                if grade.manual_score is not None:
+                if points.get(grade.name) != grade.max_score:
+                    unknown[grade.name] = OTHER_POINTS
+                elif grade.manual_score is not None:
                     if grade.needs_manual_grade:
                         look_at[grade.name] = GRADED_SINCE
                 elif grade.name in why or grade.auto_score is None:
@@ -131,9 +137,17 @@ class Table(ExportPlugin):
             look_at |= unknown
         row["reason"] = "; ".join(by_reason(look_at))
         if row["checks"] != "" and row["words"] != "":
-            points = row["checks"] + row["words"]
-            row["penalty"] = round(self.penalty(points, row["days_late"]), 2)
-            row["total"] = round(points - row["penalty"], 2)
+            both = row["checks"] + row["words"]
+            row["penalty"] = round(self.penalty(both, row["days_late"]), 2)
+            row["total"] = round(both - row["penalty"], 2)
+
+
+def _points(nb):
+    """Return {grade id: points} of the graded cells of a notebook."""
+    return {
+        cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader.points
+        for cell in filter(is_grade, nb.cells)
+    }
 
 
 def _days_late(timestamp, due):

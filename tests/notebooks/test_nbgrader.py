@@ -447,6 +447,23 @@ def test_a_late_hand_in_of_a_set_without_a_due_date_is_told(course):
     assert row["reason"].endswith("; late, but the set has no due date")
 
 
+def test_who_was_graded_with_other_points_has_no_total_until_graded_anew(course):
+    def worth(points):
+        """Give a check points, as generate_assignment does for a set that was changed."""
+        with gradebook(course[0]) as book:
+            book.find_grade_cell(f"check_{TWO}", "ps1", "ps1").max_score = points
+            book.db.commit()
+
+    before = table(course)[HONEST]
+    worth(CHECKS[f"check_{TWO}"] + 4)
+    row = table(course)[HONEST]
+    worth(CHECKS[f"check_{TWO}"])
+    assert (row["checks"], row["total"]) == ("", "")
+    assert row["words"] == before["words"] != ""
+    assert row["reason"] == f"{TWO}: graded with other points: grade the class anew"
+    assert table(course)[HONEST] == before
+
+
 def test_a_copy_that_was_not_run_to_its_end_has_no_points_of_an_earlier_run(course):
     path = course[0] / "autograded" / HONEST / "ps1" / "ps1.ipynb"
     nb = nbformat.read(path, 4)
