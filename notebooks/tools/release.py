@@ -24,8 +24,10 @@ PACKED = (
     "manual_dp",
     "notebooks",
 )
-# tests, and what is about them, are not in it
-NOT_PACKED = r"\bmake test\b|CONTRIBUTING\.md"
+# tests and sources of sets, and what is about them, are not in it
+NOT_PACKED = r"\bmake (test|release)\b|CONTRIBUTING\.md"
+# sections of pages that are not for learners
+NOT_FOR_LEARNERS = "For an instructor", "Homework and grading"
 # what it has of the folder of exercises
 PACKED_EXERCISES = ("README.md", "release")
 
@@ -83,7 +85,16 @@ def without_answers(page):
     )
 
 
-def without_tests(page):
+def without_sections(page):
+    """Return the page without the sections on how one hands out and grades."""
+    for title in NOT_FOR_LEARNERS:
+        page = re.sub(
+            rf"^## {title}\n.*?(?=^## |\Z)", "", page, flags=re.S | re.M
+        )
+    return page
+
+
+def without_what_is_not_there(page):
     """Return the page without the sentences that name what the zip does not have.
 
     A line that has no other sentence goes.
@@ -93,7 +104,10 @@ def without_tests(page):
         said = line.split(". ")
         kept = [one for one in said if not re.search(NOT_PACKED, one)]
         if kept:
-            lines.append(". ".join(kept))
+            text = ". ".join(kept)
+            if kept[-1] != said[-1] and line.endswith("."):
+                text += "."
+            lines.append(text)
     return "\n".join(lines)
 
 
@@ -115,9 +129,11 @@ def pack(path):
         copy = Path(place, path.stem)
         shutil.copytree(ROOT, copy, ignore=not_for_learners)
         for name, mend in (
-            ("notebooks/book/instructors.md", without_answers),
-            ("README.md", without_tests),
-            ("Makefile", without_tests),
+            ("notebooks/book/instructors.md", without_sections),
+            ("notebooks/exercises/README.md", without_sections),
+            ("notebooks/exercises/README.md", without_what_is_not_there),
+            ("README.md", without_what_is_not_there),
+            ("Makefile", without_what_is_not_there),
         ):
             page = copy / name
             page.write_text(mend(page.read_text(encoding="utf-8")), "utf-8")

@@ -22,10 +22,14 @@ def markdown(path):
     ]
 
 
+def title(path):
+    """Return "03 All-reduce by hand": its file's number, and its title."""
+    said = re.match(r"# \d+\. (.+)", markdown(path)[0])[1]
+    return f"{path.name[:2]} {said}"
+
+
 LESSONS = {  # title: minutes
-    re.match(r"# \d+\. (.+)", markdown(path)[0])[1]: minutes(
-        json.loads(path.read_text(encoding="utf-8"))
-    )
+    title(path): minutes(json.loads(path.read_text(encoding="utf-8")))
     for path in NOTEBOOKS.glob("[0-9]*.ipynb")
     if path.stem not in PAGES
 }
@@ -83,7 +87,7 @@ def test_plans_name_lessons_and_the_long_one_has_each_or_leaves_it_out():
 def test_what_needs_what_names_every_lesson():
     table = rows("What needs what")
     assert {name for row in table for name in lessons(row[0])} == LESSONS.keys() - {
-        "Start here"
+        "00 Start here"
     }
     assert all(lessons(row[1]) for row in table)
 
@@ -117,9 +121,9 @@ def needed_by_set(name, entry):
         for number in range(int(first), int(last or first) + 1)
     ]
     paths = [next(NOTEBOOKS.glob(f"{n:02}_*.ipynb")) for n in numbers]
-    found = {re.match(r"# \d+\. (.+)", markdown(path)[0])[1] for path in paths}
+    found = {title(path) for path in paths}
     if ":" in entry and "`Outer`" not in entry:  # of ps8, only Outer needs it
-        found -= {"How often to synchronise"}
+        found -= {"17 How often to synchronise"}
     return found
 
 

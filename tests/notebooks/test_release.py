@@ -139,6 +139,20 @@ def test_learners_are_not_told_where_answers_stand(unpacked):
     assert "## The same matter in two places" in theirs
 
 
+def test_learners_are_not_told_how_one_grades(unpacked):
+    for name, section, kept in (
+        ("exercises/README.md", "For an instructor", "## For a learner"),
+        ("book/instructors.md", "Homework and grading", "## Write an exercise"),
+    ):
+        whole, theirs = (
+            (folder / "notebooks" / name).read_text() for folder in (ROOT, unpacked)
+        )
+        assert f"## {section}\n" in whole and section not in theirs
+        assert kept in theirs
+        assert "all answers" not in theirs and "break in" not in theirs
+    assert "make release" not in (unpacked / "Makefile").read_text()
+
+
 def test_learners_are_not_told_of_tests_that_they_do_not_have(unpacked):
     for name in "README.md", "Makefile":
         whole, theirs = ((folder / name).read_text() for folder in (ROOT, unpacked))
