@@ -42,7 +42,11 @@ def collect(name, folder=Path(), due=None):
                     key = found["name"], found["id"]
                     here.setdefault(key, []).append(found)
                 elif not member.is_dir():
-                    lines.append(f"skipped    {member.filename}")
+                    lines.append(
+                        f"skipped    {member.filename}: by its name no notebook of "
+                        f"{name}; if it is one, put it there by hand: "
+                        f"submitted/NAME/{name}/{name}.ipynb"
+                    )
             for key, files in here.items():
                 *left, found = sorted(files, key=_preferred)
                 lines += [

@@ -5,9 +5,11 @@ OverwriteCells       put locked cells back; warn only of those that a learner ed
 OnlyAnswers          run no cell that a learner added, no answer that lint.py refuses
 Execute              write into a notebook why it could not be run to its end
 WarningsAreNoErrors  take no points for what a check prints to stderr
+SayWhatIsMissing     say in a check why it does not find the answer's name
 SaveAutoGrades       leave a check without points that came to no judgement
 without_points       the checks of a graded notebook that have no points, and why
 not_judged           its answers that have 0 points, though no check looked at them
+errors               the errors of a cell, a line each
 by_reason            the same as texts, a reason each
 no_copy              why there is no graded notebook at all
 
@@ -24,7 +26,7 @@ from nbformat.v4 import new_output
 from nbgrader import preprocessors
 from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
 
-from course.school.checks import UNFINISHED
+from course.school.checks import ENDLESS, UNFINISHED
 from course.school.lint import refusal
 
 STOPPED = "Stopped"  # the error in the cell at which a notebook's run ended
@@ -33,7 +35,7 @@ NOT_JUDGED = "not_judged"  # in a cell's metadata: why its answer has 0 points
 NOT_RUN = "# not run: this is not an answer cell"  # written above such a cell
 UNDEFINED = r"name '(\w+)' is not defined"  # a NameError, of a rank's, too
 BUSY = rf"\A\S+ {UNFINISHED}\."
-AFTER_ONE = 60  # seconds for each cell, once one had to be interrupted
+AFTER_ONE = 60  # seconds for each cell, once one did not end
 LONG = 20_000  # characters of what a cell prints that are kept
 A_FLOOD = (
     1_000_000  # characters that may be why nobody could read them in time
@@ -169,9 +171,18 @@ class Execute(preprocessors.Execute):
         for output in cell.get("outputs", []):
             if len(output.get("text", "")) > LONG:
                 output.text = f"{output.text[:LONG]}\n... (cut)\n"
-            if output.get("ename") == TOO_SLOW:
+            # interrupted here, or a function that its check has stopped
+            if output.get("ename") == TOO_SLOW or ENDLESS in output.get(
+                "evalue", ""
+            ):
                 # what does not end once does not end in the cells below that call it
                 self.timeout = min(self.timeout, AFTER_ONE)
+                self.log.warning(
+                    "%s, %s: it does not end; each cell below has %d s",
+                    resources.get("nbgrader", {}).get("student", "?"),
+                    _grade_id(cell) or cell.id,
+                    self.timeout,
+                )
         return cell, resources
 
     def _why(self, error):
@@ -197,6 +208,44 @@ class WarningsAreNoErrors(preprocessors.NbGraderPreprocessor):
                 if output.output_type == "stream":
                     output.name = "stdout"
         return cell, resources
+
+
+class SayWhatIsMissing(preprocessors.NbGraderPreprocessor):
+    """Say in a check why it does not find the answer's name: Python says only that."""
+
+    def preprocess(self, nb, resources):
+        """Put the reason in the place of a check's NameError, where it is known."""
+        answers, elsewhere = [], _not_run(nb)
+        for cell in nb.cells:
+            if cell.cell_type == "code" and is_solution(cell):
+                answers.append(cell)
+            elif cell.cell_type == "code" and is_grade(cell):
+                for output in cell.outputs:
+                    name = _missing(output)
+                    asked = name and _names(name, cell.source)
+                    why = _why_missing(name, answers) if asked else ""
+                    if why and not _names(name, elsewhere):
+                        # in place of Python's words, on the page and for mistakes.py
+                        output.update(
+                            ename="AssertionError",
+                            evalue=why,
+                            traceback=[why],
+                        )
+                answers = []
+        return nb, resources
+
+
+def _why_missing(name, answers):
+    """Return why the cells of an answer leave `name` undefined; "" if they do not tell."""
+    for cell in answers:
+        if found := errors(cell):
+            return found[0]
+    defined = [one for cell in answers for one in _defined(cell.source)]
+    if not defined:
+        return ""
+    return (
+        f"your cell defines {', '.join(defined)}; the check asks for {name}"
+    )
 
 
 class SaveAutoGrades(preprocessors.SaveAutoGrades):
@@ -255,16 +304,27 @@ def not_judged(nb):
         for cell in nb.cells
         if NOT_JUDGED in cell.metadata
     }
-    not_run = "\n".join(
-        cell.source for cell in nb.cells if cell.source.startswith(NOT_RUN)
-    )
+    not_run = _not_run(nb)
     for cell in filter(is_grade, nb.cells):
         for output in cell.get("outputs", []):
-            missing = re.search(UNDEFINED, output.get("evalue", ""))
-            if missing and re.search(rf"\b{missing[1]}\b", not_run):
+            name = _missing(output)
+            if name and _names(name, not_run):
                 found[_grade_id(cell)] = (
-                    f"{missing[1]} stands in a cell that is not run"
+                    f"{name} stands in a cell that is not run"
                 )
+    return found
+
+
+def errors(cell):
+    """Return a line for each error of a cell, up to the first parenthesis."""
+    found = []
+    for output in cell.outputs:
+        if output.output_type == "error":
+            text = output.evalue.partition("\n")[0].partition(" (")[0]
+            # the text of `assert`, or of a refusal, needs no name before it
+            if output.ename != "AssertionError" or not text:
+                text = f"{output.ename}: {text}"
+            found.append(text)
     return found
 
 
@@ -292,6 +352,32 @@ def no_copy(handed_in):
 
 def _grade_id(cell):
     return cell.metadata.get("nbgrader", {}).get("grade_id")
+
+
+def _not_run(nb):
+    """Return the text of all cells that are not run."""
+    return "\n".join(
+        cell.source for cell in nb.cells if cell.source.startswith(NOT_RUN)
+    )
+
+
+def _missing(output):
+    """Return the name that an error says is not defined, or None."""
+    found = re.search(UNDEFINED, output.get("evalue", ""))
+    return found and found[1]
+
+
+def _names(name, text):
+    return re.search(rf"\b{name}\b", text)
+
+
+def _defined(text):
+    """Return the functions and classes that a cell defines."""
+    if not _is_python(text):
+        return []
+    kinds = ast.FunctionDef, ast.ClassDef
+    nodes = ast.parse(TransformerManager().transform_cell(text)).body
+    return [node.name for node in nodes if isinstance(node, kinds)]
 
 
 def _untouched(cell):

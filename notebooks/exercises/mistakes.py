@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 
 import nbformat
-from grading import by_reason, no_copy, without_points
+from grading import by_reason, errors, no_copy, without_points
 from nbgrader.utils import determine_grade, is_grade, is_solution
+
+from course.school.checks import ENDLESS
 
 BLANK = "not written yet"
 # in a cell that nobody has written yet
@@ -92,8 +94,8 @@ def _why(check, answers):
     """Return the reasons why a check gave less than all points."""
     # an error in the answer comes first: the check only finds a name undefined
     for cell in answers:
-        if errors := _errors(cell):
-            return errors[:1]
+        if found := errors(cell):
+            return found[:1]
     text = "\n".join(
         output.get("text", output.get("evalue", ""))
         for output in check.outputs
@@ -112,22 +114,9 @@ def _why(check, answers):
         return [which[1]]  # of a problem in two parts
     if "not right yet" in text:
         return ["wrong, in no way that has a hint"]
-    if "does not come to an end" in text:
-        return ["it does not come to an end"]
-    return _errors(check) or ["some points"]
-
-
-def _errors(cell):
-    """Return a line for each error of a cell, up to the first parenthesis."""
-    errors = []
-    for output in cell.outputs:
-        if output.output_type == "error":
-            text = output.evalue.partition("\n")[0].partition(" (")[0]
-            # the text of `assert`, or of a refusal, needs no name before it
-            if output.ename != "AssertionError" or not text:
-                text = f"{output.ename}: {text}"
-            errors.append(text)
-    return errors
+    if ENDLESS in text:
+        return [f"it {ENDLESS}"]
+    return errors(check) or ["some points"]
 
 
 if __name__ == "__main__":

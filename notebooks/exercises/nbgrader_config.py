@@ -28,7 +28,7 @@ c.CourseDirectory.db_url = (
     f"sqlite:///{os.path.join(HERE, 'gradebook.db')}?timeout=60"
 )
 
-# nbgrader's steps, ours in place of some of them, and two more
+# nbgrader's steps, ours in place of some of them, and three more
 ours = {
     theirs.DeduplicateIds: grading.JoinCells,
     theirs.OverwriteCells: grading.OverwriteCells,
@@ -43,10 +43,11 @@ before, after = (
     )
 )
 c.Autograde.sanitize_preprocessors = [*before, grading.OnlyAnswers]
-# Execute is the first of nbgrader's steps; WarningsAreNoErrors comes right after it
+# Execute is the first of nbgrader's steps; what reads its outputs comes right after it
 c.Autograde.autograde_preprocessors = [
     after[0],
     grading.WarningsAreNoErrors,
+    grading.SayWhatIsMissing,
     *after[1:],
 ]
 

@@ -13,7 +13,15 @@ import mistakes  # notebooks/exercises, which pyproject.toml puts on the path
 import nbformat
 import pytest
 from collect import collect
-from grading import NOT_RUN, Execute, JoinCells, no_copy, not_judged, without_points
+from grading import (
+    NOT_RUN,
+    Execute,
+    JoinCells,
+    SayWhatIsMissing,
+    no_copy,
+    not_judged,
+    without_points,
+)
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbgrader import preprocessors
@@ -205,6 +213,7 @@ def test_what_most_need_comes_first_and_what_is_not_written_last():
 # what has no points, and not 0 points
 
 BUSY = {"error": "ps1/sgd is not checked to the end.\nThe machine is busy"}
+ENDLESS = {"error": "ps1/x does not come to an end.\nIt has computed for 30 s"}
 SLOW = {"ename": "CellTimeoutError"}
 STOPPED = {"ename": "Stopped", "evalue": "its cell ends the kernel"}
 
@@ -256,6 +265,52 @@ def test_a_helper_in_a_cell_that_is_not_run_is_the_reason_for_a_0(said):
     assert not_judged(nb) == {"check_sgd": "helper stands in a cell that is not run"}
 
 
+BROKEN = {"ename": "SyntaxError", "evalue": "'(' was never closed (123.py, line 7)"}
+RENAMED = "class Help:\n    pass\n\ndef SGD(p):\n    pass"
+
+
+@pytest.mark.parametrize(
+    "cells, said",
+    [
+        (
+            [marked(RENAMED), a_check("sgd", **NOT_DEFINED)],
+            "your cell defines Help, SGD; the check asks for sgd",
+        ),
+        (
+            [an_answer("sgd", **BROKEN), a_check("sgd", **NOT_DEFINED)],
+            "SyntaxError: '(' was never closed",
+        ),
+        # nothing is known: Python's words stay
+        ([marked("# gone"), a_check("sgd", **NOT_DEFINED)], NOT_DEFINED["error"]),
+        # it was moved into a cell that is not run: the table's reason
+        (
+            [
+                new_code_cell(f"{NOT_RUN}\ndef sgd(p): pass"),
+                marked(RENAMED),
+                a_check("sgd", **NOT_DEFINED),
+            ],
+            NOT_DEFINED["error"],
+        ),
+        # a name that the answer's own lines need
+        (
+            [
+                marked("def sum(p):\n    return sgd"),
+                a_check("sum", **NOT_DEFINED),
+            ],
+            NOT_DEFINED["error"],
+        ),
+    ],
+)
+def test_a_check_that_misses_the_answers_name_says_what_the_cell_has(cells, said):
+    nb, _ = SayWhatIsMissing().preprocess(new_notebook(cells=cells), {})
+    [output] = nb.cells[-1].outputs
+    assert output.evalue == said
+    if said != NOT_DEFINED["error"]:
+        assert output.traceback == [said]
+        [(_, why)] = mistakes.reasons(nb)
+        assert why == said
+
+
 @pytest.mark.parametrize(
     "error, printed, why",
     [
@@ -279,8 +334,17 @@ def test_a_notebook_that_cannot_be_run_says_why_in_the_cell(
     assert sum(len(str(cell.outputs)) for cell in nb.cells) < 1000
 
 
+@pytest.mark.parametrize(
+    "cells, wanted",
+    [
+        ([an_answer("sgd", **SLOW), a_check("sgd"), a_check("sum")], [400, 60, 60]),
+        # its check stops a function: the cell below it may call it again
+        ([an_answer("sgd"), a_check("sgd", **ENDLESS), a_check("x")], [400, 400, 60]),
+        ([a_check("sgd", **BUSY), a_check("sgd"), a_check("x")], [400] * 3),
+    ],
+)
 def test_after_an_endless_cell_the_others_get_less_time_and_the_next_notebook_all(
-    monkeypatch,
+    monkeypatch, cells, wanted
 ):
     seconds = []
 
@@ -296,11 +360,11 @@ def test_after_an_endless_cell_the_others_get_less_time_and_the_next_notebook_al
             self.preprocess_cell(cell, resources, i) for i, cell in enumerate(nb.cells)
         ],
     )
-    nb = new_notebook(cells=[an_answer("sgd", **SLOW), a_check("sgd"), a_check("sum")])
+    nb = new_notebook(cells=cells)
     step = Execute(timeout=400)
     for _ in range(2):
         step.preprocess(nb, {})
-    assert seconds == [400, 60, 60] * 2
+    assert seconds == wanted * 2
 
 
 def test_who_has_no_points_is_listed_with_the_reason(tmp_path):
@@ -389,8 +453,12 @@ def test_a_hand_in_is_stored_with_its_students_id_and_when_it_came(tmp_path):
         "Bo": ("late, Moodle", "1235", noon[1]),
     }
     assert [line for line in lines if line.startswith("skipped")] == [
-        "skipped    chen_98125_1234569_ps2.ipynb",
-        "skipped    __MACOSX/._muelleranna_98123_1234567_ps1.ipynb",
+        f"skipped    {name}: by its name no notebook of ps1; if it is one, put it "
+        "there by hand: submitted/NAME/ps1/ps1.ipynb"
+        for name in (
+            "chen_98125_1234569_ps2.ipynb",
+            "__MACOSX/._muelleranna_98123_1234567_ps1.ipynb",
+        )
     ]
 
 

@@ -63,6 +63,7 @@ EXERCISES = {}  # {name: Exercise}, as far as files were imported
 SHORT = 160  # characters of a value that is shown whole
 MANY = 5  # numbers of a longer one that are shown, from the first that differs on
 UNFINISHED = "is not checked to the end"  # on a busy machine; grading knows it by this
+ENDLESS = "does not come to an end"  # of an answer; grading knows it by this
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
 LEFT = {
     "gradients": "gradients are switched off for whatever comes next: with "
@@ -189,7 +190,7 @@ def check(name, *answers, times=1, draws=None):
     except Busy as error:
         raise Wrong(f"{name} {UNFINISHED}.\n{error}") from None
     except TimeIsOver as error:
-        raise Wrong(f"{name} does not come to an end.\n{error}") from None
+        raise Wrong(f"{name} {ENDLESS}.\n{error}") from None
     except (NotImplementedError, RankError) as error:
         cause = getattr(error, "cause", type(error).__name__)  # a rank's, or ours
         if cause != "NotImplementedError":
