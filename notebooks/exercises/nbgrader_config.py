@@ -51,6 +51,9 @@ c.Autograde.autograde_preprocessors = [
     *after[1:],
 ]
 
+# the list at the top of a learner's page names the exercises
+c.GenerateFeedback.exporter_class = "page.Page"
+
 # `nbgrader export` writes our table: what nobody knows yet is empty in it, and not 0
 c.ExportApp.plugin_class = "table.Table"
 # what each day costs that a set comes late, of the points that it has at the export

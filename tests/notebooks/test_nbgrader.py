@@ -332,6 +332,12 @@ def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
     said = page(course, HONEST)
     for name in ANSWERS:
         assert f"ps1/{name}: right" in said
+    for name, heading in (
+        (f"check_{TWO}", "1.2 Shards of given sizes"),
+        ("words", "1.7 In words"),
+    ):
+        assert f'<a href="#{name}">{heading}</a> (Score' in said
+    assert "Test cell" not in said and "Written response" not in said
     assert "not run: this is not an answer cell" in said
     assert "ZeroDivisionError" not in said
 
@@ -349,6 +355,7 @@ def test_what_is_wrong_gets_nothing_and_a_sentence_and_what_is_right_its_points(
     ):
         assert sentence in said
     assert f"ps1/{ONE}: right" not in said
+    assert "is not defined" not in said  # a check repeats why its answer did not run
 
 
 def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
