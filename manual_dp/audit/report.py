@@ -32,14 +32,14 @@ rows-overlap      the split drops or pads the tail, or ranks shuffle for themsel
 not-trained       an optimizer of other tensors, no loss that needs them, or no step
                   step on all ranks; optimizer last; wrap all layers, freeze unused ones
 random-same       ranks draw with one seed: the same masks and noise on all
-                  seed the model alike, then each rank with seed + rank
+                  seed the model alike, then each rank with seed + rank; or you mean it
 stale             gradients of an earlier step were not cleared
                   optimizer.zero_grad() on every rank before each backward
 not-synchronised  a parameter is not summed, or not waited for; noise on one rank
                   sum every gradient; wait for an async all-reduce, then step
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
-settings          frozen, another mode, options, or a scheduler fed a rank's own loss
+settings          a rank's own options or mode, or a scheduler fed its own loss
                   set all ranks up alike, before wrapping; average what schedulers get
 sum               gradients are summed over ranks and not divided by the world size
                   divide by the world size; lr stays, the minibatch is the same
@@ -169,7 +169,7 @@ class Report:
             lines.append(f"{'cause':>16}: {f.cause}")
             lines.append(f"{'repair':>16}: {f.repair}")
             if f.see:
-                lines.append(f"{'see':>16}: lesson 26, {f.see}")
+                lines.append(f"{'see':>16}: notebooks/26_symptoms.ipynb#{f.see}")
         lines += [f"{'check':16}  {words}" for words in self.look_at]
         if self.looked_at:
             lines.append(f"{'looked at':16}  {', '.join(self.looked_at)}")

@@ -163,14 +163,22 @@ def rows_of_step(step):
     if len({u.batch for u in step.first}) > 1:
         yield finding("sampler-differs", "make_batch gives ranks other rows")
         return
-    if step.world_size == 1 or None in lists or not any(lists):
+    if step.world_size == 1:
+        return
+    came = [u.came for u in step.first]
+    if None in lists or not any(lists):  # the gradients may tell what the rows would
+        heard = step.watched and all(c is not None and float(c.norm()) for c in came)
+        if heard and not step.far(came):
+            step.look_at.append(
+                "all ranks bring the same gradient before any sum: do they see the "
+                "same rows?"
+            )
         return
     seen = [Counter(rows) for rows in lists]
     homes = Counter(row for mine in seen for row in mine)
     twice = [row for row, times in homes.items() if times > 1]
     missed = size - len(homes) if size else 0
     none = f"; no rank sees {missed} of {size}" if missed else ""
-    came = [u.came for u in step.first]
     if len(seen[0]) == 1 < seen[0].total():  # all rows are alike: they tell nothing
         return
     if twice and all(mine == seen[0] for mine in seen):
@@ -251,7 +259,7 @@ def epochs(runs, look_at):
     if not all(one["set"] for one in mine):
         look_at.append(
             "set_epoch was not called before the first epoch: right if there is only "
-            "one, else each has the same order"
+            "one, else each has the same order (lesson 26, same-order)"
         )
     return []
 
@@ -278,7 +286,7 @@ def _read(runs, look_at):
             )
         elif dealt != "shares" and differs is None and len(runs) > 1:
             says = f"each rank's loader holds all {count} rows of the dataset"
-            if sum(taken) < dealt:
+            if taken and sum(taken) < dealt:
                 continue  # a rank takes a part of what its loader gives
             if _same_rows(runs):
                 says += ", and gave all ranks the same: no DistributedSampler"

@@ -31,7 +31,14 @@ from manual_dp.ranks.launch.verdict import ranks_in_words
 
 CHAIN = [*WORDS]  # causes before consequences
 # told beside a finding about rows: they do not follow from it
-APART = ("start-differs", "not-synchronised", "stale", "sum", "averaged-twice")
+APART = (
+    "start-differs",
+    "not-synchronised",
+    "stale",
+    "sum",
+    "averaged-twice",
+    "settings",
+)
 LEAVES_ALIKE = ("random-same",)  # equal weights stay equal
 ALONE = "the step beside one device's: "
 DIVIDED = "whether the loss is divided rightly: "
@@ -140,7 +147,7 @@ def judge(runs, alone=None, watched=False):
     ts = sorted({u.t for run in runs for u in run.updates})
     steps = [Step(t, runs, alone, verdict, watched, own) for t in ts]
     found = _first_broken(steps, verdict)
-    if facts:
+    if any(f.code != "sampler-epoch" for f in facts):  # which changes no step
         found = [f for f in found if f.code in APART]
     first = {f.code: f for f in reversed([*facts, *found])}
     same_rows = {"rows-same", "no-sampler"} & first.keys()
@@ -230,7 +237,7 @@ def _gathered(runs):
     for name, place in runs[0].gathered:
         yield (
             f"{name} at {place}: gradients do not flow back through it; wrong if "
-            "the loss uses what it brings"
+            "the loss uses what it brings (lesson 26, gather-cuts)"
         )
 
 
@@ -366,7 +373,7 @@ def _random(step):
         alike = all(u.outside.get(name) == number for u in step.first)
         if alike and step.watched:
             step.look_at.append(
-                f"all ranks draw the same numbers ({name}'s) between forwards: "
+                f"all ranks draw the same numbers ({name}'s) outside forwards: "
                 "wrong if they are noise, masks or augmentation of a rank's own rows"
             )
 

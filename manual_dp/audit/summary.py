@@ -52,7 +52,7 @@ def summary(recorder):
         ignored = [at + name for name in facts.get("ignored", ())]
         run.apart += [i for i, name in enumerate(names) if name in ignored]
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
-    run.wrapped = bool(wrapped)
+    run.wrapped = any(wrappers)  # torch.compile's is none
     run.gathered = [(name, place) for place, name in recorder.gathered.items()]
     if wrapped:
         run.free = [i for i, p in enumerate(params) if id(p) not in wrapped]
@@ -131,8 +131,8 @@ def _looked_at(recorder, run):
         plural(len(recorder.taken), "optimizer"),
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
-        f"the rows of {plural(len(batches), 'forward')}",
-        f"random numbers drawn between forwards ({', '.join(drew) or 'none'})",
+        *([f"the rows of {plural(len(batches), 'forward')}"] if batches else []),
+        f"random numbers drawn outside forwards ({', '.join(drew) or 'none'})",
     ]
 
 
@@ -148,6 +148,11 @@ def _not_looked_at(recorder, run):
         words.append(CHOSEN)
     if not recorder.heard:
         words.append(NO_LOSS)
+    forwards = [rows for u in run.updates for rows in u.rows]
+    unread = sum(not rows for rows in forwards)
+    if unread:
+        of = plural(len(forwards), "forward")
+        words.append(f"the rows of {unread} of {of}: no tensor with rows was found")
     if run.apart:
         names = few([run.names[i] for i in run.apart])
         words.append(f"parameters that DDP was told to ignore: {names}")

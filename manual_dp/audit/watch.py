@@ -158,8 +158,8 @@ def judged(runs, asked):
     taken = min(len(run.updates) for run in runs) if verdict.compared else 0
     looked_at = []  # where nothing was compared
     if taken or verdict.findings:
-        *first, rows, numbers = runs[0].looked_at
-        looked_at = [*first, plural(taken, "step"), rows, numbers]
+        looked_at = [*runs[0].looked_at]
+        looked_at.insert(3, plural(taken, "step"))  # behind the losses
     close = runs[0].close  # numbers that differ by so much, relatively, are equal
     if 0 < taken < asked and not verdict.findings:
         left = f"{asked - taken} of {asked} steps: the run ended after {taken}"

@@ -188,6 +188,31 @@ data = TensorDataset(X_all, y_all)
 torch.manual_seed(rank)
 for X, y in DataLoader(data, 8, shuffle=True):
 """
+SAME_ORDER = """
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+data = TensorDataset(X_all, y_all)
+loader = DataLoader(data, 16, sampler=DistributedSampler(data))
+for epoch in range(6):
+    for X, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(X), y).backward()
+        if rank == 1 and epoch == 1:
+            FAULT
+        opt.step()
+"""
+BATCH = """
+class Batch:
+    def __init__(self, X):
+        self.X = X
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = a, b
+    def forward(self, batch):
+        return self.b(self.a(batch.X).tanh())
+net = DDP(Net())
+opt = SGD(net.parameters(), 0.1)
+"""
 UNHEARD = "(F.kl_div(net(X).log_softmax(1), F.one_hot(y, 2).float()) + 0.1 * "
 
 # name: (script, code of the finding, words to look at)
@@ -230,7 +255,7 @@ SCRIPTS = {
     "noise of one seed": (
         one(loop=NOISE.replace("seed(rank)", "seed(1)")),
         None,
-        "all ranks draw the same numbers (torch's) between forwards",
+        "all ranks draw the same numbers (torch's) outside forwards",
     ),
     "noise of a rank's own seed": (one(loop=NOISE), None, ""),
     "a mean of own words": (
@@ -275,6 +300,20 @@ SCRIPTS = {
         None,
         "each rank's loader holds all 96 rows",
     ),
+    "the same rows, in a batch that is not opened": (
+        one(
+            "F.cross_entropy(net(Batch(X)), y)",
+            BATCH,
+            GRAPH,
+        ),
+        None,
+        "all ranks bring the same gradient before any sum",
+    ),
+    "other rows, in a batch that is not opened": (
+        one("F.cross_entropy(net(Batch(X)), y)", BATCH),
+        None,
+        "",
+    ),
     "the mean times W": (
         one(f"({MEAN} * W)"),
         None,
@@ -302,6 +341,22 @@ def test_what_is_found_and_what_is_only_looked_at(name, tmp_path, forked_audit):
     ), report
     assert "optimizer" in report.looked_at[0]
     assert BY_HAND in report.not_looked_at  # a term on one rank alone, ...
+
+
+@pytest.mark.parametrize(
+    "fault, code",
+    [
+        ('opt.param_groups[0]["lr"] = 0.01', "settings"),
+        ("nn.utils.clip_grad_norm_(net.parameters(), 0.01)", "clip"),
+    ],
+)
+def test_an_order_that_comes_again_hides_no_other_finding(
+    fault, code, tmp_path, forked_audit
+):
+    text = HEAD + ONE + SAME_ORDER.replace("FAULT", fault)
+    (tmp_path / "train.py").write_text(text)
+    report = audit_script([tmp_path / "train.py"], steps=9)
+    assert {f.code for f in report.findings} == {code, "sampler-epoch"}, report
 
 
 def test_of_what_only_one_rank_did_nothing_was_compared(tmp_path, forked_audit):

@@ -42,7 +42,7 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     assert "          repair: optimizer.zero_grad() on every rank" in str(REPORT)
     assert not any("see:" in line for line in lines)  # neither has an entry of its own
     clip = str(Report([finding("clip", "c")])).splitlines()
-    assert clip[-1] == "             see: lesson 26, clipped-alone"
+    assert clip[-1] == "             see: notebooks/26_symptoms.ipynb#clipped-alone"
     assert lines[-3:] == [
         "check             the loss",
         "looked at         1 optimizer, 2 losses",

@@ -225,6 +225,8 @@ def test_ours_does_in_torchs_test_what_the_table_says(ranks, wheel, name, expect
     theirs = outcome(ranks, name, "Theirs")
     if theirs != ["passes"] * 2:
         end(ranks)
+        if not torch.cuda.is_available() and "driver" in str(theirs):
+            pytest.skip("torch's own test needs the GPU for which this torch was built")
         not_this_torch(f"does not pass {name} here, take it out of the table: {theirs}")
     ours = outcome(ranks, name, "Ours")
     if not all(re.fullmatch(expected, text, re.DOTALL) for text in ours):
