@@ -3,7 +3,8 @@
 Minibatch, hashes       the rows of one step, as numbers
 Dealing                 what samplers were told, and which loaders gave the rows
 rows_of_step            findings on rows that ranks share, or that no rank sees
-rows_of_data            findings on samplers, and on loaders without one
+rows_of_data, epochs    findings on samplers, and on loaders without one
+uneven                  how many rows ranks have, if not the same number
 later_on_another_rank   what to look at: rows that come again on another rank
 """
 
@@ -280,7 +281,7 @@ def _read(runs, look_at):
             first = next((i for i, row in enumerate(rows) if others[i] != row), 0)
             yield finding(
                 "sampler-differs",
-                f"row {count // READ * first} of the dataset on rank {differs} is not "
+                f"row {first * count // READ} of the dataset on rank {differs} is not "
                 "rank 0's (or its label is not), and the sampler deals out places",
                 differs,
             )

@@ -192,10 +192,10 @@ def arguments(argv):
             for path in args.paths
             if asked & {*path.stem.split("_", 1)}  # its number, its name
         ]
-    if len(args.paths) < len(args.lesson or [1]):
-        parser.error(
-            f"no such lesson in {args.notebooks}: {' '.join(args.lesson or [])}"
-        )
+    known = {part for path in args.paths for part in path.stem.split("_", 1)}
+    lost = [name for name in args.lesson or [] if name.zfill(2) not in known]
+    if lost or not args.paths:
+        parser.error(f"no such lesson in {args.notebooks}: {' '.join(lost)}")
     return args
 
 

@@ -165,6 +165,13 @@ def test_one_order_is_cut_into_shares(how, code, words):
     assert not code or words in found[0].says
 
 
+def test_the_row_that_differs_is_the_one_that_was_read():
+    reads = [[("shares", 20, [["a"]] * 7 + [[last]])] for last in "ab"]
+    runs = [Run([], [], [], [], reads=mine) for mine in reads]
+    [found] = rows_of_data(runs, [])
+    assert found.says.startswith("row 17 of the dataset on rank 1")  # 7 * 20 // 8
+
+
 def test_a_loader_of_all_rows_that_gave_ranks_others_is_only_looked_at():
     runs, look_at = [run(rank, sampled=False) for rank in range(2)], []
     runs[1].updates[0].rows = [[2, 3]]
