@@ -36,9 +36,10 @@ class Gradients:
     """Hold what came back to each rank in an update, and what each applied.
 
     us: the update of each rank. alone: one device's, None if nobody knows it.
+    wrapped: is the model in DDP?
     """
 
-    def __init__(self, us, alone=None, close=1e-7):
+    def __init__(self, us, alone=None, close=1e-7, wrapped=False):
         held = us[0].held
         self.came = [u.came[held] for u in us]
         self.used = [u.used[held] for u in us]
@@ -46,7 +47,7 @@ class Gradients:
         self.alone = alone and alone.used[held]
         self.clipped = any(u.clips for u in us)
         self.world_size, self.close = len(us), close
-        self.wrapped = False  # in DDP?
+        self.wrapped = wrapped
         self.near = max(SAME, 10 * close)
         self.live = [k for k, c in enumerate(self.came) if float(c.norm()) > 0]
 

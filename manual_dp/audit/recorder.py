@@ -375,7 +375,7 @@ class Recorder:
         now.t = self.t if self.cast else len(self.updates)
         if not self.cast:
             self._forget_forwards()
-        if not self.cast:  # the rows that count are those of a model that has stepped
+            # the rows that count are those of a model that has stepped
             held = {id(self.params[i]) for i in now.held}
             stepped = (
                 m for m in self.callers if any(id(p) in held for p in m.parameters())
