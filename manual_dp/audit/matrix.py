@@ -18,15 +18,33 @@ from manual_dp.audit.report import finding, numbers
 from manual_dp.audit.sketch import mixture
 from manual_dp.ranks.launch.verdict import ranks_in_words
 
-PAST_DDP = {
-    "cause": "a forward went past DDP (model.module), or was in no_sync",
-    "repair": "call DDP's model; leave no_sync before the forward of the last "
-    "micro-batch",
-}
-NO_SUM = {
-    "cause": "no sum over ranks before the step; or ranks average weights later (local "
-    "SGD, which more steps show)",
-    "repair": "wrap the model in DDP, or sum every gradient and wait for the sums",
+# Why a rank applied its own gradient, by how its last forward began (private.way): DDP
+# sums in the backward of that one what all backwards left. "past": the forward was not
+# DDP's, though the model is in DDP.
+WHY = {
+    "past": {
+        "cause": "a forward went past DDP: model.module was called",
+        "repair": "call DDP's model",
+        "see": "past-the-wrapper",
+    },
+    "off": {
+        "cause": "DDP's sync was off when a forward began: by no_sync, or "
+        "require_backward_grad_sync",
+        "repair": "switch it on before the forward of the last micro-batch",
+        "see": "flag-too-late",
+    },
+    "on": {
+        "cause": "not seen: DDP was called, with its sync on. A type changed after "
+        "DDP, a communication hook, autograd.grad?",
+        "repair": "change the type before DDP; let the hook sum; call backward()",
+        "see": "changed-after-wrapping",
+    },
+    "": {
+        "cause": "no sum over ranks before the step; or ranks average weights later "
+        "(local SGD, which more steps show)",
+        "repair": "wrap the model in DDP, or sum every gradient and wait for the sums",
+        "see": "past-the-wrapper",
+    },
 }
 SAME = 1e-5  # numbers of C are equal, so far apart
 MOST = 64  # columns
@@ -36,10 +54,9 @@ class Gradients:
     """Hold what came back to each rank in an update, and what each applied.
 
     us: the update of each rank. alone: one device's, None if nobody knows it.
-    wrapped: is the model in DDP?
     """
 
-    def __init__(self, us, alone=None, close=1e-7, wrapped=False):
+    def __init__(self, us, alone=None, close=1e-7):
         held = us[0].held
         self.came = [u.came[held] for u in us]
         self.used = [u.used[held] for u in us]
@@ -47,7 +64,7 @@ class Gradients:
         self.alone = alone and alone.used[held]
         self.clipped = any(u.clips for u in us)
         self.world_size, self.close = len(us), close
-        self.wrapped = wrapped
+        self.why = [WHY[u.ways[-1] if u.ways else ""] for u in us]
         self.near = max(SAME, 10 * close)
         self.live = [k for k, c in enumerate(self.came) if float(c.norm()) > 0]
 
@@ -115,7 +132,7 @@ def _other_rows(C, zero, who, gradients):
             f"{'its' if len(own) == 1 else 'their'} own rows alone",
             own[0],
         )
-        return found._replace(**_why(gradients))
+        return found._replace(**gradients.why[own[0]])
     return finding(
         "clip" if gradients.clipped else "not-synchronised",
         "rank 0 counts the "
@@ -123,11 +140,6 @@ def _other_rows(C, zero, who, gradients):
         f"{numbers(C[who])}",
         who,
     )
-
-
-def _why(gradients):
-    """Return the likely cause of a gradient that is a rank's own, and the repair."""
-    return PAST_DDP if gradients.wrapped else NO_SUM
 
 
 def scaled(times, gradients):
@@ -175,4 +187,4 @@ def by_microbatch(gradients):
         f"micro-batch {which} of {count}: no sum over ranks",
         first,
     )
-    return found._replace(**_why(gradients), see="sent-too-often")
+    return found._replace(**gradients.why[first])

@@ -23,6 +23,7 @@ class Update:
     outside: dict = field(default_factory=dict)  # generators that drew beside it
     batch: tuple = (0, None)  # in `audit_step`: rows of the minibatch, and their hash
     rows: list = field(default_factory=list)  # of each forward: places, or hashes
+    ways: list = field(default_factory=list)  # of each forward, see private.way
     terms: list = field(default_factory=list)  # (n, each) of the losses, see losses.py
     pieces: list = field(default_factory=list)  # sketch of what each backward brought
     left: object = None  # sketch of what stood in .grad before these
@@ -63,7 +64,6 @@ class Run:
     blurs: str = ""  # why one device would step otherwise
     apart: list = field(default_factory=list)  # places: DDP was told to ignore them
     free: list = field(default_factory=list)  # places: no wrapper holds them
-    wrapped: bool = False  # is a model in a wrapper, such as DDP?
     gathered: list = field(default_factory=list)  # (name, place) before a backward
     reads: list = field(default_factory=list)  # some rows of data sets
     unheld: list = field(default_factory=list)  # names that no optimizer holds

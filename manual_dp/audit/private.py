@@ -98,6 +98,15 @@ def has_parts(layers, key):
     )
 
 
+def way(wrapper):
+    """Return how a forward that begins in this DDP model is summed: "on" or "off".
+
+    DDP decides it when the forward begins. "" if this is not torch's DDP.
+    """
+    sync = vars(wrapper).get("require_backward_grad_sync")
+    return "" if sync is None else "on" if sync else "off"
+
+
 def wrapper_facts(model):
     """Return what a wrapper of torch's says of itself: a dict, empty without one.
 

@@ -24,6 +24,7 @@ from manual_dp.audit.private import (
     hear_first,
     leaves,
     private,
+    way,
     wrapper_facts,
 )
 from manual_dp.audit.randomness import Draws
@@ -88,6 +89,7 @@ class Recorder:
         self.backwards, self.listens = {}, set()
         self.on_the_way = {}  # like `gathered`, since the last forward
         self.callers, self.steps, self.stepping = [], {}, 0
+        self.through = {}  # {module: way} of a wrapper whose forward has begun
         self.applied = set()  # backwards of which the optimizers apply something
 
     def discover(self):
@@ -168,6 +170,7 @@ class Recorder:
     def _wrapped(self, model, _):
         if torch.is_grad_enabled():
             self._enter()  # before a compiled module is on its way
+            self.through[state.unwrapped(model)] = way(model)
 
     def _forward(self, module, args, kwargs):
         if self.problem:
@@ -190,7 +193,15 @@ class Recorder:
         self.now.rows.append(find(tensors))
         self.now.lines.setdefault("forward", caller())
         self.callers.append(module)
+        past = "past" if self._in_ddp(module) else ""
+        self.now.ways.append(self.through.pop(module, past))
         return args, kwargs
+
+    def _in_ddp(self, module):
+        return any(
+            one is module and model is not module and way(model)
+            for model, one in zip(self.models, self.modules)
+        )
 
     @quietly
     def _forwarded(self, *_):
@@ -381,8 +392,8 @@ class Recorder:
                 m for m in self.callers if any(id(p) in held for p in m.parameters())
             )
             main = next(stepped, None)
-            rows = [rows for m, rows in zip(self.callers, now.rows) if m is main]
-            now.rows = rows or now.rows
+            if main is not None:
+                self._keep([j for j, m in enumerate(self.callers) if m is main])
         self.callers = []
         self.updates.append(now)
         for i in now.held or range(len(self.params)):
@@ -406,8 +417,12 @@ class Recorder:
                 kept += range(begin, end)
             begin = max(begin, end)
         if kept:
-            self.now.rows = [self.now.rows[j] for j in kept]
-            self.callers = [self.callers[j] for j in kept]
+            self._keep(kept)
+
+    def _keep(self, forwards):
+        """Keep these forwards of the update, and forget the others."""
+        for kept in (self.now.rows, self.now.ways, self.callers):
+            kept[:] = [kept[j] for j in forwards]
 
     def settle(self, weights=None):
         """Note where the weights are after the last update, if that is not known."""

@@ -71,6 +71,7 @@ class Dealing:
         self.at_work = at_work
         self.told, self.samplers, self.loaders = [], [], {}
         self.last, self.renewed = None, set()
+        self.empty = set()  # of loaders that have run out
 
     def hooks(self):
         """Yield patches; they note, and whatever goes wrong there does not matter."""
@@ -95,7 +96,12 @@ class Dealing:
             def next_batch(one):
                 with suppress(Exception):
                     self.last = loader_parts(one)
-                return turn(one)
+                try:
+                    return turn(one)
+                except StopIteration:
+                    if self.last is not None:
+                        self.empty.add(id(self.last[0]))
+                    raise
 
             yield mock.patch.object(iterator, "__next__", self._around(next_batch))
 
@@ -123,6 +129,10 @@ class Dealing:
             self.told[-1]["trained"] = True
         if self.last is not None:
             self.loaders[id(self.last[0])] = self.last
+
+    def in_first_epoch(self):
+        """Return whether loaders train the model, and none of these has run out."""
+        return bool(self.loaders) and not self.loaders.keys() & self.empty
 
     def read(self):
         """Return [(dealt, rows, hashes of some)] of data sets that were read.

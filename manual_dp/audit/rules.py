@@ -431,8 +431,7 @@ def _mixed(us, one, step):
         step.not_looked_at.append("the gradients: ranks share out the parameters")
         return None
     known = step.proof is False and one and one.used is not None
-    alone, wrapped = one if known else None, step.runs[0].wrapped
-    gradients = matrix.Gradients(us, alone, step.close, wrapped)
+    gradients = matrix.Gradients(us, one if known else None, step.close)
     # C[rank][k]: how often rank k's gradient counts in what this rank applies; a row is
     # None if what it applies is no mixture of the ranks' gradients
     C = gradients.matrix()

@@ -20,6 +20,7 @@ BY_HAND = (
     "ranks, numbers kept outside the models (running averages), evaluation, and all "
     "steps after these"
 )
+NO_END = "the end of an epoch: no loader has run out in these steps"
 NO_LOSS = "how rows count: no loss of torch.nn.functional was heard"
 CHOSEN = (
     "how the terms of a loss are chosen (a mask, the largest): each rank chooses among "
@@ -52,7 +53,6 @@ def summary(recorder):
         ignored = [at + name for name in facts.get("ignored", ())]
         run.apart += [i for i, name in enumerate(names) if name in ignored]
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
-    run.wrapped = any(wrappers)  # torch.compile's is none
     run.gathered = [(name, place) for place, name in recorder.gathered.items()]
     if wrapped:
         run.free = [i for i, p in enumerate(params) if id(p) not in wrapped]
@@ -156,4 +156,6 @@ def _not_looked_at(recorder, run):
     if run.apart:
         names = few([run.names[i] for i in run.apart])
         words.append(f"parameters that DDP was told to ignore: {names}")
+    if recorder.dealing.in_first_epoch():
+        words.append(NO_END)
     return [*words, BY_HAND]

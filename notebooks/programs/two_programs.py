@@ -173,7 +173,7 @@ def judge(exchange, gap, params, world_size):
         print(f"seen: a weight is off by {found:.0e}")
     elif not off <= 1e-12:
         print(
-            f"NOT SEEN: {found:.0e}; but sums are off by {off:.0e} x the bound"
+            f"NOT SEEN: {found:.0e}; sums are off by {off:.0e} x the largest gradient"
         )
     else:
         print(f"no mistake found in 4 sums: {found:.0e}")

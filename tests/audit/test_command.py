@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from manual_dp.audit import audit_script, command
-from manual_dp.audit.summary import BY_HAND
+from manual_dp.audit.summary import BY_HAND, NO_END
 from tests.audit.scripts import SCRIPT
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
     )
     assert report.findings == [] and report.look_at == [] and report.steps == 3
     norm = "batch norm's own statistics: 4 rows a rank"
-    assert report.not_looked_at == [norm, BY_HAND]
+    assert report.not_looked_at == [norm, NO_END, BY_HAND]
     assert report.looked_at[:2] == ["1 optimizer", "7 parameters of 1 model"]
     assert [one.name for one in path.parent.iterdir()] == ["train.py"]
     assert "rank 1: a line before it trains" in capfd.readouterr().out

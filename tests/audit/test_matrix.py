@@ -147,12 +147,17 @@ def test_what_no_micro_batches_explain_is_left():
 
 
 @pytest.mark.parametrize(
-    "wrapped, cause",
-    [(True, "a forward went past DDP"), (False, "no sum over ranks before the step")],
+    "ways, cause",
+    [
+        (["past"], "a forward went past DDP"),
+        (["off", "off"], "DDP's sync was off when a forward began"),
+        (["on", "past"], "a forward went past DDP"),
+        (["off", "on"], "not seen: DDP was called, with its sync on"),
+        ([""], "no sum over ranks before the step"),
+        ([], "no sum over ranks before the step"),
+    ],
 )
-def test_who_applies_its_own_gradient_is_told_why_by_whether_it_has_a_wrapper(
-    wrapped, cause
+def test_who_applies_its_own_gradient_is_told_why_by_how_its_forwards_began(
+    ways, cause
 ):
-    m = mixed([[1, 0], [0, 1]])
-    m.wrapped = wrapped
-    assert diagnose(m.matrix(), m).cause.startswith(cause)
+    assert finding([[1, 0], [0, 1]], ways=ways).cause.startswith(cause)

@@ -256,6 +256,7 @@ NOT_ACCUSED = {
     ],
 }
 NORM = "batch norm's own statistics: 4 rows a rank"
+NOT_LOOKED_AT = [NORM, "the end of an epoch: no loader has run out in these steps"]
 CLEAN = {
     "the right script",
     "without accumulation",
@@ -270,6 +271,22 @@ def said():
     cases = {name: edited(*edits) for name, (_, edits, *_) in PUBLIC.items()}
     cases |= {name: edited(*edits) for name, edits in NOT_ACCUSED.items()}
     return dict(zip(cases, watched(list(cases.values()))))
+
+
+# of those that a sum over ranks misses
+CAUSES = {
+    "the module inside the wrapper is called": "model.module was called",
+    "bare in every second step": "model.module was called",
+    "moved to another type and back": "A type changed after DDP",
+    "the first micro-batch is summed, not the last": "DDP's sync was off",
+    "the flag is set between forward and backward": "DDP's sync was off",
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_is_how_the_forwards_began(said, name):
+    *_, report = said[name]
+    assert CAUSES[name] in " ".join(str(report).split())
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -294,4 +311,4 @@ def test_that_the_same_rows_hide_a_missing_sum_is_said(said):
 def test_what_is_right_is_not_accused(said, name):
     findings, unchecked, report = said[name]
     assert findings == [], report
-    assert name not in CLEAN or [*unchecked] == [NORM], report
+    assert name not in CLEAN or [*unchecked] == NOT_LOOKED_AT, report

@@ -214,3 +214,17 @@ def test_hooks_are_taken_away_again():
         DistributedSampler.__iter__,
         dataloader._BaseDataLoaderIter.__next__,
     )
+
+
+def test_a_loader_that_trains_and_has_not_run_out_is_in_its_first_epoch():
+    dealing = Dealing(lambda begins: None)
+    with ExitStack() as stack:
+        for patch in dealing.hooks():
+            stack.enter_context(patch)
+        other, turn = DataLoader(X, 3), iter(DataLoader(X, 3))
+        next(turn)
+        assert not dealing.in_first_epoch()  # it has not trained anything
+        dealing.trained()
+        assert dealing.in_first_epoch()
+        assert len(list(other)) == 2 and dealing.in_first_epoch()
+        assert len(list(turn)) == 1 and not dealing.in_first_epoch()
