@@ -16,6 +16,7 @@ python programs/two_programs.py     the table for ten seeds and three rates
 
 import itertools
 import random
+import textwrap
 
 import torch
 
@@ -168,7 +169,9 @@ def judge(exchange, gap, params, world_size):
         return print("not written yet: write your lines")
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        return print(f"stopped: {said[:68]}")
+        return print(
+            "stopped:", textwrap.shorten(said, 69, placeholder=" ...")
+        )
     if not found <= 1e-12:
         print(f"seen: a weight is off by {found:.0e}")
     elif not off <= 1e-12:

@@ -65,6 +65,7 @@ MANY = 5  # numbers of a longer one that are shown, from the first that differs 
 UNFINISHED = "is not checked to the end"  # on a busy machine; grading knows it by this
 ENDLESS = "does not come to an end"  # of an answer; grading knows it by this
 ROUNDED = "these agree to five digits: was something rounded, perhaps to float32?"
+NO_RETURN = "this is None: was a return left out?"
 LEFT = {
     "gradients": "gradients are switched off for whatever comes next: with "
     "torch.no_grad(): switches them on again at its end",
@@ -290,10 +291,10 @@ def about(given):
     """Return what compares, for inputs that are `given`, in words.
 
     compare(what, got, wanted, hints, tolerance, whole): hints is {what it looks like:
-    numbers or a truth value}, or pairs; the first that fits is said. Numbers that agree
-    to five digits are told so before a hint that is simply True. Hints are held to
-    `whole`, if `got` is only a part of it. What is compared may be tensors, in lists
-    and dicts, too.
+    numbers or a truth value}, or pairs; the first that fits is said. Before a hint that
+    is simply True, None and numbers that agree to five digits are told so. Hints are
+    held to `whole`, if `got` is only a part of it. What is compared may be tensors, in
+    lists and dicts, too.
     """
 
     def compare(what, got, wanted, hints=(), tolerance=1e-9, whole=None):
@@ -315,18 +316,17 @@ def about(given):
 
 
 def _first_hint(pairs, got, tolerance, rounded):
+    plain = ROUNDED if rounded else NO_RETURN if got is None else None
     for text, looks in pairs:
         if looks is True:
-            return ROUNDED if rounded else text
+            return plain or text
         if looks is not False and close(got, numbers(looks), tolerance):
             return text
-    return ROUNDED if rounded else None
+    return plain
 
 
 def _in_general(got, wanted, tolerance):
     """Return how values differ, as arithmetic shows it, or None."""
-    if got is None:
-        return "this is None: was a return left out?"
     if isinstance(wanted, list) and isinstance(got, list) and len(got) != len(wanted):
         return f"there are {len(got)} of them; {len(wanted)} are wanted"
     ours, right = flat(got), flat(wanted)

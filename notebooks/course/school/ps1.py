@@ -423,6 +423,7 @@ def stepwise(random, stepwise):
             "no difference was seen, and there is one: compare each replica with a "
             "single device, which takes the course's train_batch": 0.0,
             FIRST_ALONE: short[0],
+            "this is the sum over steps: keep the largest": sum(short),
             "this is the last step's: keep the largest of all steps": short[-1],
             "these are two runs: let the single device start from the replicas, at "
             "each step anew": max(apart),
@@ -436,12 +437,17 @@ def stepwise(random, stepwise):
         {"take `steps` steps, here 2": True},
         1e-12,
     )
-    for at, ranks in (1, (0, 1, 2)), (4, (0,)), (4, (1,)), (4, (2,)):
+    every = (0, 1, 2)
+    for at, ranks in (1, every), (4, every), (4, (0,)), (4, (1,)), (4, (2,)):
         yield say(
             f"4 steps, step {at} adds 0.5 on ranks {ranks}; the largest difference",
             far(_Failing(at, ranks), 4),
             0.5,
-            {"look at every replica, after every step, and keep the largest": True},
+            {
+                "the last step is missing: take all of `steps`": (at, ranks)
+                == (4, every),
+                "look at every replica, after every step, and keep the largest": True,
+            },
         )
     yield say(
         "3 steps, one from params is right, from other weights it adds 0.5; the "
@@ -608,6 +614,8 @@ def _slips(shards):
         "let each rank sum": [1 / w / whole for w in own],
         "the means of the ranks are added up: let each rank sum its losses, and divide "
         "once, by the rows of the minibatch": [1 / w for w in own],
+        "divide by the rows of the minibatch, or by the sum of their weights, not by "
+        "the mean of these over ranks": [k / whole] * k,
         "the sum is divided by the ranks, too: divide it once, by the rows of the "
         "minibatch, or by the sum of their weights": [1 / whole / k] * k,
         "the weights are as they were: the step was taken with zeros, or written into "

@@ -366,6 +366,13 @@ def _whose(rank, i, chunk, before):
         "what arrives is added to what was there; it must replace it",
         [sum(column) for column in zip(*walk)],
     )
+    if i == rank:
+        for owner in range(k):
+            yield (
+                f"rank {rank} had this chunk finished, and rank {owner}'s unfinished "
+                "one came over it: in the first step a rank can send only its own",
+                before[owner][i],
+            )
     for owner, j in product(range(k), repeat=2):
         yield (
             f"chunk {i} on rank {rank} holds chunk {j} of rank {owner}; it must "
@@ -389,11 +396,11 @@ def reduce_scatter_of_all(random, reduce_scatter_):
 def _round_the_ring(random, reduce_scatter_):
     """Compare in which order each chunk was added up: sums of rounded numbers tell.
 
-    Round the ring its owner adds last. Which of the two neighbours of a rank is the
-    next one is left open.
+    Round the ring its owner adds last.
     """
     k, each = 4, 40  # 40 numbers: no two orders give the same bits in all of them
-    held = [rand(random, k * each) for _ in range(k)]
+    # numbers of `rand` have too few digits: their sums are hardly ever rounded
+    held = [rand(random, k * each).exp() for _ in range(k)]
     kept = [t.clone() for t in held]
     reduce_scatter_([list(t.tensor_split(k)) for t in kept])
     chunks = [t.tensor_split(k) for t in held]
@@ -409,11 +416,12 @@ def _round_the_ring(random, reduce_scatter_):
         yield about(f"{k} ranks with {each} numbers in each chunk")(
             f"the ranks in the order in which chunk {i} was added up",
             got,
-            got if got in rings else rings[0],
+            rings[0],
             {
+                "this goes the other way round: send to rank (rank + 1) % N": rings[1],
                 "this is no walk round the ring. There each rank adds its own to what "
                 "has come, and sends it on: the sum begins at the owner's neighbour, "
-                "and the owner adds last": True
+                "and the owner adds last": True,
             },
         )
 
@@ -445,5 +453,9 @@ def _on_chunks(random, answer, compare, form):
         held = [rand(random, numel) for _ in range(k)]
         kept = [t.clone() for t in held]
         chunks = [list(t.tensor_split(k)) for t in kept]
-        returned = answer(chunks)
+        try:
+            returned = answer(chunks)
+        except Exception as error:
+            error.add_note(f"(given {describe(numbers(held))}, as chunks)")
+            raise
         yield from compare(numbers(held), numbers(kept), rows(chunks), rows(returned))

@@ -184,7 +184,8 @@ def get_params(random, get_params):
             tensors(get_params(source, device), len(source), "get_params")
             for device in try_devices(k)
         ]
-        say = about(f"parameters of shapes {SHAPES}, world_size {k}")
+        want = "which want gradients and have some" if trained else "without gradients"
+        say = about(f"parameters of shapes {SHAPES}, {want}, world_size {k}")
         yield say("the replicas", replicas, [before] * k)
         ready = {_ready(p) for replica in replicas for p in replica}
         for rank, replica in enumerate(replicas):
@@ -195,8 +196,8 @@ def get_params(random, get_params):
             source,
             before,
             {
-                "a replica is the parameter itself: .to(device) copies nothing on the "
-                "same device": True
+                "a replica lies in the parameter's memory: detach() and nn.Parameter "
+                "never copy, and .to(device) not on the same device": True
             },
         )
         yield say(

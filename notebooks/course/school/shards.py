@@ -424,6 +424,10 @@ def _dealt_otherwise(got, right, n, k, seed, epoch):
         ),
         "these are blocks of neighbouring places: take every world_size-th "
         "place": in_blocks,
+        "these are the rows of another rank: rank r begins at place r": (
+            sorted(map(str, got)) == sorted(map(str, right))
+            or got in [[whole[p + way :: k] for p in range(k)] for way in (1, -1)]
+        ),
         "the ranks have unequally many rows, and one would wait for the others: repeat "
         "rows from the front until world_size divides the length (3 rows over 8 ranks: "
         "twice)": len(set(sizes)) > 1,
@@ -431,9 +435,6 @@ def _dealt_otherwise(got, right, n, k, seed, epoch):
         > size,
         "torch's seed for an epoch is seed + epoch": got in numbered_otherwise,
         "each rank draws an order of its own: all must draw the same": got in of_own,
-        "these are the rows of another rank: rank r begins at place r": (
-            sorted(map(str, got)) == sorted(map(str, right))
-        ),
         "the rows are right, their order is not: keep the order of the draw": (
             each == [sorted(map(str, rows)) for rows in right]
         ),

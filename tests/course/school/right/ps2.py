@@ -124,10 +124,9 @@ def reduce_scatter(chunks):
     for r in range(n):
         chunks[r][r].copy_(message[r])
 """,
-        "the ring the other way, torch.add into what was there": changed(
+        "negative places, torch.add into what was there": changed(
             "allreduce/reduce_scatter",
-            ("(rank + 1) % n", "rank - 1"),
-            PLACE="(rank + 1 + step)",
+            ("(rank + 1) % n", "rank + 1 - n"),
             WRITE="torch.add(chunks[peer][i], chunks[rank][i], out=chunks[peer][i])",
         ),
     },

@@ -234,6 +234,8 @@ def train_batch(X, y, device_params, devices, lr):
             },
             "the step is 7 times too large": {"WHOLE": "1"},
             "the sum is divided by the ranks, too": {"WHOLE": "len(X) * k"},
+            "divide by the rows of the minibatch, or by the sum of their weights, not "
+            "by the mean": {"WHOLE": "len(X) / k"},
             "the weights are as they were": {
                 "STEP": "pack_grads(q); sgd(q, lr, len(X))"
             },
@@ -289,9 +291,15 @@ def stepwise(X, y, params, devices, lr, steps, step):
                 "START": "alone",
             },
             "this is the last step's": {"KEEP": "found = []"},
+            "this is None": {"RESULT": "None"},
+            "the last step is missing": {"STEPS": "steps - 1"},
+            "this is the sum over steps": {
+                "RESULT": "sum(max(found[i:i + 3]) for i in range(0, len(found), 3))"
+            },
             "take `steps` steps": {"STEPS": "3"},
             "look at every replica": {"WHICH": "replicas[:1]"},
-            "look at every replica, after every step": {"STEPS": "min(steps, 3)"},
+            "the last step is missing: take": {"STEPS": "min(steps, 3)"},
+            "look at every replica, after every step": {"WHICH": "replicas[1:]"},
         },
     ),
     "ps1/weighted_train_batch": (

@@ -71,7 +71,7 @@ def allgather(rank, world_size, tensor):
                 "AFTER": "return torch.cat(chunks)",
             },
             "what arrives is added to what was there": {"WRITE": "add_"},
-            "chunk 0 on rank 0 holds chunk 0 of rank 2": {"FIRST": "rank + 1"},
+            "rank 0 had this chunk finished, and rank 2's": {"FIRST": "rank + 1"},
         },
     ),
     "ps2/ring_allreduce": (
@@ -184,6 +184,12 @@ def reduce_scatter(chunks):
             "the chunks are finished on other ranks, chunk 0 on rank 2": {
                 "PLACE": "(rank - step)"
             },
+            "this goes the other way round": {
+                "BEFORE": "for step in range(1, n):\n"
+                "        for r in range(n):\n"
+                "            to, i = (r - 1) % n, (r + step) % n\n"
+                "            chunks[to][i].add_(chunks[r][i])\n    return"
+            },
             "this is no walk round the ring": {
                 "BEFORE": "for r in range(n):\n"
                 "        for k in range(1, n):\n"
@@ -206,6 +212,12 @@ def allgather(chunks):
 """,
         {
             "chunk 1 on rank 0 holds chunk 1 of rank 0": {"STEPS": "n - 2"},
+            "rank 0 had this chunk finished, and rank 2's": {
+                "BEFORE": "for step in range(n - 1):\n"
+                "        for rank in range(n):\n"
+                "            i = (rank + 1 - step) % n\n"
+                "            chunks[(rank + 1) % n][i].copy_(chunks[rank][i])\n    return"
+            },
             "the list holds": {"WRITE": "chunks[peer][i] = chunks[rank][i]"},
             "the result is returned": {
                 "BEFORE": "return [[chunks[i][i] for i in range(n)] for _ in chunks]"

@@ -32,7 +32,9 @@ def repaired_2(params, device):
     return copies
 """,
         {
-            "a replica is the parameter itself": {"COPY": "p.detach().to(device)"},
+            "a replica lies in the parameter's memory": {
+                "COPY": "p.detach().to(device)"
+            },
             "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
             "the row is right; the number": {"CLUE": '"step", k'},
         },

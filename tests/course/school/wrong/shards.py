@@ -185,6 +185,12 @@ def my_rows(n, world_size, rank, seed, epoch):
             "these are the rows of another": {
                 "ROWS": "order[(rank + 1) % world_size::world_size]"
             },
+            "these are the rows of another rank: rank r begins": {
+                "ROWS": "order[rank + 1::world_size]"
+            },
+            "these are the rows of another rank: rank r begins at place r": {
+                "ROWS": "order[rank - 1::world_size]"
+            },
             "the rows are right": {"ROWS": "sorted(order[rank::world_size])"},
             "filled up with other rows": {
                 "FILL": "order = (order + order[::-1] * world_size)"
