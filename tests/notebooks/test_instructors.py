@@ -62,6 +62,15 @@ def test_a_weeks_hours_are_its_lessons_minutes_times_one_and_a_half(title):
             assert abs(said - 1.5 * total / 60) <= 0.25, f"week {week}"
 
 
+def numbers_of(one, text):
+    """Return the numbers of lessons that a text names: a and b, or a to c."""
+    return [
+        number
+        for first, last in re.findall(rf"{one}(?:[^,;|]*? to {one})?", text)
+        for number in range(int(first), int(last or first) + 1)
+    ]
+
+
 def lessons(entry):
     """Return the lessons that a table's entry names, longest names first."""
     named = re.findall(
@@ -84,25 +93,34 @@ def test_plans_name_lessons_and_the_long_one_has_each_or_leaves_it_out():
     assert sorted(plan + left) == sorted(LESSONS)
 
 
-def test_what_needs_what_names_every_lesson():
-    table = rows("What needs what")
-    assert {name for row in table for name in lessons(row[0])} == LESSONS.keys() - {
-        "00 Start here"
-    }
-    assert all(lessons(row[1]) for row in table)
+def needs():
+    """Return {lesson: what its row in *What needs what* says}; "a to b" is all of these."""
+    found = {}
+    for names, needed in rows("What needs what"):
+        numbers = numbers_of(r"(\d\d) [A-Z]", needed)
+        for name in lessons(names):
+            found[name] = [one for one in LESSONS if int(one[:2]) in numbers]
+    return found
+
+
+def test_what_needs_what_is_what_the_lessons_say():
+    said = {}
+    for path in NOTEBOOKS.glob("[0-9]*.ipynb"):
+        line = re.search(r"\*You need\*(.+?)\*Time", "\n".join(markdown(path)), re.S)
+        numbers = (
+            numbers_of(r"\[[^\]]+\]\((\d\d)_\w+\.ipynb\)", line[1]) if line else ()
+        )
+        if numbers:
+            said[title(path)] = [one for one in LESSONS if int(one[:2]) in numbers]
+    assert needs() == said and len(said) == len(LESSONS) - 1
 
 
 @pytest.mark.parametrize("title", ["Fourteen weeks", "Six weeks"])
 def test_what_a_lesson_or_a_set_needs_comes_before_it_in_a_plan(title):
-    needs = {
-        name: lessons(row[1])
-        for row in rows("What needs what")
-        for name in lessons(row[0])
-    }
-    done = set()
+    needed, done = needs(), set()
     for _, names, sets, _ in rows(title):
         for name in lessons(names) if "session" not in names else []:
-            assert done.issuperset(needs.get(name, [])), f"{name} comes too early"
+            assert done.issuperset(needed.get(name, [])), f"{name} comes too early"
             done.add(name)
         for number in re.findall(r"ps\d", sets):
             assert needed_by_set(number, sets) <= done, f"{number} comes too early"
@@ -115,16 +133,15 @@ def needed_by_set(name, entry):
     """Return the lessons that a set's first cell links to: a and b, or a to c."""
     first = markdown(NOTEBOOKS / f"exercises/source/{name}/{name}.ipynb")[0]
     [line] = re.findall(r"^\*You need:\*(.+?)(?:;|\. )", first, re.M)
-    numbers = [
-        number
-        for first, last in re.findall(rf"{LINK}(?: to {LINK})?", line)
-        for number in range(int(first), int(last or first) + 1)
-    ]
+    numbers = numbers_of(LINK, line)
     paths = [next(NOTEBOOKS.glob(f"{n:02}_*.ipynb")) for n in numbers]
     found = {title(path) for path in paths}
     if ":" in entry and "`Outer`" not in entry:  # of ps8, only Outer needs it
         found -= {"17 How often to synchronise"}
     return found
+
+
+SET_4 = NOTEBOOKS.glob("exercises/release/ps4/*.ipynb")
 
 
 def test_what_stands_in_the_students_zip_is_there():
@@ -140,6 +157,8 @@ def test_what_stands_in_the_students_zip_is_there():
             if (path := NOTEBOOKS / folder / name).exists()
         ]
         assert len(paths) >= sum(name.endswith(".py") for name in named), where
+        if not paths:  # it stands in a notebook
+            paths = [*NOTEBOOKS.glob("[0-9]*.ipynb"), *SET_4]
         text = "".join(path.read_text(encoding="utf-8") for path in paths)
         for name in named:
             assert name.endswith(".py") or re.search(rf"\b{name}\b", text), name
