@@ -101,9 +101,10 @@ def has_parts(layers, key):
 def way(wrapper):
     """Return how a forward that begins in this DDP model is summed: "on" or "off".
 
-    DDP decides it when the forward begins. "" if this is not torch's DDP.
+    DDP decides it when the forward begins. "" if this is not torch's DDP, compiled or
+    not.
     """
-    sync = vars(wrapper).get("require_backward_grad_sync")
+    sync = getattr(wrapper, "require_backward_grad_sync", None)
     return "" if sync is None else "on" if sync else "off"
 
 

@@ -59,6 +59,20 @@ PUBLIC = {
         "not-synchronised",
         "micro-batch 2 of 2",
     ),
+    "the same, and the wrapper is compiled": (
+        "build-nanogpt 30",
+        [
+            ("model = DDP(net)", "model = torch.compile(DDP(net), backend='eager')"),
+            ("with contextlib.nullcontext() if last else model.no_sync():", "if True:"),
+            (
+                "            loss.backward()",
+                "            model._orig_mod.require_backward_grad_"
+                "sync = last\n            loss.backward()",
+            ),
+        ],
+        "not-synchronised",
+        "micro-batch 2 of 2",
+    ),
     "means over each rank's own words": (
         "transformers 34242, 24725",
         [
@@ -280,6 +294,7 @@ CAUSES = {
     "moved to another type and back": "A type changed after DDP",
     "the first micro-batch is summed, not the last": "DDP's sync was off",
     "the flag is set between forward and backward": "DDP's sync was off",
+    "the same, and the wrapper is compiled": "DDP's sync was off",
 }
 
 
