@@ -85,8 +85,9 @@ class OverwriteCells(preprocessors.OverwriteCells):
         return cell, resources
 
     def add_missing_grade_cells(self, nb, resources):
-        """Put back what a learner deleted, as it was handed out, where it stood.
+        """Put back code and answers that were deleted, as handed out, where they stood.
 
+        The cells below may need code without points, too: the first one imports `check`.
         nbgrader's own puts a check below the cell before it in the source, and stops
         if that one is deleted, too, or is a text without points.
         """
@@ -100,7 +101,7 @@ class OverwriteCells(preprocessors.OverwriteCells):
             names = [_grade_id(one) for one in nb.cells]
             if cell.name in names:
                 place = names.index(cell.name) + 1
-            elif cell.name in points or cell.name in answers:
+            elif cell.cell_type == "code" or cell.name in points:
                 self.log.warning("%s was deleted: it is put back", cell.name)
                 back = self.missing_cell_transform(
                     cell,

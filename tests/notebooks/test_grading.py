@@ -8,6 +8,7 @@ import re
 import zipfile
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import mistakes  # notebooks/exercises, which pyproject.toml puts on the path
 import nbformat
@@ -17,6 +18,7 @@ from grading import (
     NOT_RUN,
     Execute,
     JoinCells,
+    OverwriteCells,
     SayWhatIsMissing,
     no_copy,
     not_judged,
@@ -25,7 +27,7 @@ from grading import (
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbgrader import preprocessors
-from nbgrader.utils import compute_checksum
+from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
 
 ROOT = Path(__file__).parents[2]
 EXERCISES = ROOT / "notebooks" / "exercises"
@@ -96,6 +98,61 @@ def test_an_answer_in_words_keeps_both_of_its_parts():
 def test_a_locked_cell_that_was_copied_counts_once():
     checks = [marked("check()", "check_sgd", solution=False) for _ in "ab"]
     assert joined(*checks) == [("check()", "check_sgd"), ("check()", None)]
+
+
+# what is put back
+
+
+class Book:
+    """What nbgrader's gradebook knows of a set's notebook; sqlite needs 4 s for it."""
+
+    def __init__(self, nb):
+        self.source_cells = [
+            SimpleNamespace(
+                name=cell.metadata.nbgrader.grade_id,
+                cell_type=cell.cell_type,
+                source=cell.source,
+                locked=is_locked(cell),
+                checksum=cell.metadata.nbgrader.checksum,
+                max_score=cell.metadata.nbgrader.get("points"),
+            )
+            for cell in nb.cells
+        ]
+        both = list(zip(nb.cells, self.source_cells))
+        self.grade_cells = [known for cell, known in both if is_grade(cell)]
+        self.solution_cells = [known for cell, known in both if is_solution(cell)]
+
+    def find_notebook(self, *names):
+        return self
+
+
+SETS = sorted(path.stem for path in (EXERCISES / "release").glob("*/*.ipynb"))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_locked_code_cell_that_was_deleted_is_put_back_at_its_place(name):
+    def look(nb):
+        keys = "grade_id", "grade", "solution", "locked", "points"
+        return [
+            (cell.cell_type, *(cell.metadata["nbgrader"].get(key) for key in keys))
+            for cell in nb.cells
+        ]
+
+    whole = nbformat.read(EXERCISES / "release" / name / f"{name}.ipynb", 4)
+    code = [cell for cell in whole.cells if cell.cell_type == "code"]
+    locked = [cell for cell in code if is_locked(cell)]
+    assert "import check" in locked[0].source
+    step = OverwriteCells()
+    step.gradebook, step.notebook_id, step.assignment_id = Book(whole), name, name
+    for cell in locked:
+        left = [one for one in whole.cells if one is not cell]
+        nb, _ = step.add_missing_grade_cells(nbformat.NotebookNode(cells=left), {})
+        assert look(nb) == look(whole), "another place, or other points"
+        back = nb.cells[whole.cells.index(cell)]
+        assert back.source.startswith("# This cell (id:")
+        assert back.source.endswith(cell.source)
+        alone = nbformat.NotebookNode(cells=[back])
+        preprocessors.CheckCellMetadata().preprocess(alone, {})
 
 
 # what to teach again

@@ -111,7 +111,8 @@ def {ONE}(*args):
 
 
 def honest():
-    """Solutions that warn and print, with magics, in cells that were split or copied."""
+    """Solutions that warn and print, with magics, in cells that were split or copied; the
+    first cell is deleted."""
     nb = solved()
     one, two, three, _, five = (
         cells(nb)[name] for name in (ONE, TWO, THREE, FOUR, FIVE)
@@ -128,6 +129,7 @@ def honest():
     again = copied(cells(nb)[f"check_{FOUR}"], "again")
     nb.cells.insert(place(nb, f"check_{FOUR}"), again)
     added(nb, place(nb, FOUR), "import manual_dp, gc\n1 / 0  # tries something")
+    nb.cells.pop(place(nb, "setup"))
     return nb
 
 
