@@ -35,6 +35,10 @@ NOT_JUDGED = "not_judged"  # in a cell's metadata: why its answer has 0 points
 NOT_RUN = "# not run: this is not an answer cell"  # written above such a cell
 UNDEFINED = r"name '(\w+)' is not defined"  # a NameError, of a rank's, too
 BUSY = rf"\A\S+ {UNFINISHED}\."
+NO_MARKS = (
+    "its cells lost their marks: copy its answers into a fresh {}.ipynb and "
+    "grade it anew"
+)
 AFTER_ONE = 60  # seconds for each cell, once one did not end
 LONG = 20_000  # characters of what a cell prints that are kept
 A_FLOOD = (
@@ -46,7 +50,14 @@ class JoinCells(preprocessors.NbGraderPreprocessor):
     """Make one cell of those with the same grade id; nbgrader stops at such cells."""
 
     def preprocess(self, nb, resources):
-        """Join an answer's cells; take nbgrader's mark off a locked cell's second copy."""
+        """Join an answer's cells; take nbgrader's mark off a locked cell's second copy.
+
+        A notebook without any mark has no answer that a check would find: it ends here,
+        and no_copy says why. Else each answer would count as deleted, with 0 points.
+        """
+        if _no_marks(nb):
+            name = resources["nbgrader"]["notebook"]
+            raise ValueError(NO_MARKS.format(name))
         with_id, kept = {}, []
         for cell in nb.cells:
             name = _grade_id(cell)
@@ -340,12 +351,14 @@ def by_reason(whys):
 def no_copy(handed_in):
     """Return why autograde made no graded notebook of the one in the file `handed_in`."""
     try:
-        nbformat.read(handed_in, 4)
+        no_marks = _no_marks(nbformat.read(handed_in, 4))
     except OSError:
         return "there is no notebook of this name"
     except Exception as error:  # whatever a file that is no notebook leads to
         what = str(error).partition("\n")[0].partition(":")[0]
         return f"it cannot be read: {what}"
+    if no_marks:
+        return NO_MARKS.format(handed_in.stem)
     return (
         "not graded yet, or autograde ended in an error: run it again to see"
     )
@@ -353,6 +366,11 @@ def no_copy(handed_in):
 
 def _grade_id(cell):
     return cell.metadata.get("nbgrader", {}).get("grade_id")
+
+
+def _no_marks(nb):
+    """Say whether no cell has nbgrader's metadata: a program took all of it away."""
+    return all(_grade_id(cell) is None for cell in nb.cells)
 
 
 def _not_run(nb):

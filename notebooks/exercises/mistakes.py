@@ -5,7 +5,7 @@ python mistakes.py ps1      read autograded/*/ps1/ps1.ipynb
 reasons   why the checks of one notebook gave less than all points
 report    the lines for a class: the most frequent first, what nobody wrote last
 ungraded  the lines for checks and notebooks that have no points yet: what to do again
-same      the lines for learners whose answers are the same text, to the letter
+same      the lines for learners whose code is the same, to the letter
 """
 
 import re
@@ -20,7 +20,7 @@ from course.school.checks import ENDLESS
 
 BLANK = "not written yet"
 # in a cell that nobody has written yet
-STUB = r"raise NotImplementedError\(\)|YOUR ANSWER HERE"
+STUB = r"raise NotImplementedError\(\)"
 # a hint of problem set 7 that lists several mistakes: each counts by itself
 LISTS = r"^(got away|accused, and right): (.+)"
 
@@ -74,17 +74,22 @@ def ungraded(handed_in, graded):
 
 
 def same(graded):
-    """Return lines "the same text  Al, Bo", by {name: notebook}; blank answers aside."""
+    """Return lines "the same code  Al, Bo", by {name: notebook}; blank answers aside.
+
+    Words do not count: whoever takes the code of another may write them anew.
+    """
     names = {}
     for name, nb in graded.items():
         texts = tuple(
             cell.source
             for cell in nb.cells
-            if is_solution(cell) and not re.search(STUB, cell.source)
+            if cell.cell_type == "code"
+            and is_solution(cell)
+            and not re.search(STUB, cell.source)
         )
         names.setdefault(texts, []).append(name)
     return [
-        f"the same text  {', '.join(those)}: all that they wrote"
+        f"the same code  {', '.join(those)}: all that they wrote"
         for texts, those in names.items()
         if texts and len(those) > 1
     ]

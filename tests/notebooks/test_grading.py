@@ -100,6 +100,16 @@ def test_a_locked_cell_that_was_copied_counts_once():
     assert joined(*checks) == [("check()", "check_sgd"), ("check()", None)]
 
 
+def test_a_notebook_whose_cells_lost_their_marks_is_not_graded_and_a_line_says_why(
+    tmp_path,
+):
+    nb, place = new_notebook(cells=[new_code_cell(WHOLE)]), tmp_path / "ps1.ipynb"
+    place.write_text(nbformat.writes(nb))
+    with pytest.raises(ValueError, match="lost their marks") as caught:
+        JoinCells().preprocess(nb, {"nbgrader": {"notebook": "ps1"}})
+    assert no_copy(place) == str(caught.value)
+
+
 # what is put back
 
 
@@ -426,32 +436,33 @@ def test_after_an_endless_cell_the_others_get_less_time_and_the_next_notebook_al
 
 def test_who_has_no_points_is_listed_with_the_reason(tmp_path):
     (tmp_path / "bo.ipynb").write_text('{"cells": [')
-    (tmp_path / "di.ipynb").write_text(nbformat.writes(new_notebook()))
+    marked_one = new_notebook(cells=[an_answer("sgd")])
+    (tmp_path / "di.ipynb").write_text(nbformat.writes(marked_one))
     handed_in = {name: tmp_path / f"{name}.ipynb" for name in ("al", "bo", "cy", "di")}
     graded = {"al": new_notebook(cells=[a_check("sgd", **BUSY), a_check("sum")])}
     assert mistakes.ungraded(handed_in, graded) == [
         "no points yet  al: sgd: not checked to the end",
         "no points yet  bo: it cannot be read: Notebook does not appear to be JSON",
         "no points yet  cy: there is no notebook of this name",
-        f"no points yet  di: {no_copy(handed_in['di'])}",
+        "no points yet  di: not graded yet, or autograde ended in an error: run it again "
+        "to see",
     ]
 
 
-def test_who_handed_in_the_same_text_is_listed_and_blank_ones_are_not():
-    def answers(*texts):
-        return new_notebook(
-            cells=[marked(text, f"a{i}") for i, text in enumerate(texts)]
-        )
+def test_who_handed_in_the_same_code_is_listed_and_blank_ones_are_not():
+    def answers(*texts, words):
+        code = [marked(text, f"a{i}") for i, text in enumerate(texts)]
+        return new_notebook(cells=[*code, marked(words, "words", "markdown")])
 
     blank = "# YOUR CODE HERE\nraise NotImplementedError()"
     graded = {
-        "al": answers("def sgd(p): p -= 1", blank),
-        "bo": answers("def sgd(p): p -= 2", blank),
-        "cy": answers("def sgd(p): p -= 1", blank),
-        "di": answers(blank, blank),
-        "ed": answers(blank, blank),
+        "al": answers("def sgd(p): p -= 1", blank, words="mine"),
+        "bo": answers("def sgd(p): p -= 2", blank, words="mine"),
+        "cy": answers("def sgd(p): p -= 1", blank, words="my own"),
+        "di": answers(blank, blank, words="mine"),
+        "ed": answers(blank, blank, words="mine"),
     }
-    assert mistakes.same(graded) == ["the same text  al, cy: all that they wrote"]
+    assert mistakes.same(graded) == ["the same code  al, cy: all that they wrote"]
 
 
 # what a learning platform hands over

@@ -164,6 +164,14 @@ def ended():
     return nb
 
 
+def unmarked():
+    """Right answers, through a program that takes the cells' metadata away."""
+    nb = solved()
+    for cell in nb.cells:
+        cell.metadata = {}
+    return nb
+
+
 def right_in_parts():
     """Return the source; one hidden check ends in half of its points, as some of ps7 do."""
     source = notebook("source")
@@ -177,8 +185,9 @@ def right_in_parts():
 HONEST = "Anna O'Neil"  # names of the learning platforms
 # what the platform's zips hold: a newer zip brings what came later
 FIRST = {HONEST: honest, "faulty_LATE": faulty}
-SECOND = {"ended": ended, "torn": None}  # None: no notebook
+SECOND = {"ended": ended, "torn": None, "unmarked": unmarked}  # None: no notebook
 NUMBERS = {HONEST: "98101", "faulty": "98102", "ended": "98201", "torn": "98202"}
+NUMBERS["unmarked"] = "98203"
 
 
 def hand_in(folder, number, learners):
@@ -288,7 +297,8 @@ def course(tmp_path_factory):
     hand_in(folder, 2, SECOND)
     run(collect)
     first = said["nbgrader autograde"]
-    run("nbgrader autograde ps1", wanted=1)  # of all that is new; one is no notebook
+    # of all that is new; one is no notebook, and one has no marks
+    run("nbgrader autograde ps1", wanted=1)
     said["nbgrader autograde"] += first
     for line in rest:
         run(line)
@@ -326,6 +336,7 @@ WHYS = [  # why ended's checks have no points
     f"{', '.join(ANSWERS[1:])}: its cell ends the kernel: os._exit, or no memory is left?",
 ]
 TORN = "it cannot be read: Notebook does not appear to be JSON"
+UNMARKED = "its cells lost their marks: copy its answers into a fresh ps1.ipynb and grade it anew"
 
 
 def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
@@ -374,6 +385,7 @@ def test_what_to_teach_again_and_what_has_no_points_are_listed_apart(course):
     assert re.findall(r"^no points yet +(.*)", said, re.M) == [
         *(f"ended: {why}" for why in WHYS),
         f"torn: {TORN}",
+        f"unmarked: {UNMARKED}",
     ]
 
 
@@ -410,6 +422,7 @@ def test_what_nobody_can_know_yet_is_empty_with_a_reason_and_never_0(course):
         "faulty": ("3.0", "", found["faulty"]["reason"]),  # most of its checks: 0
         "ended": ("", "", "; ".join([*WHYS, unread])),
         "torn": ("", "", TORN),
+        "unmarked": ("", "", UNMARKED),
     }
     assert {who: row["lms_user_id"] for who, row in found.items()} == NUMBERS
     assert set(found["faulty"]["reason"].split("; ")) == {
