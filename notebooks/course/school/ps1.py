@@ -316,6 +316,8 @@ def clipped_sgd(random, clipped_sgd, *, long):
             "divide by batch_size before you compare with max_norm": of_sum,
             "there is one norm, of all gradients together": stepped(*factors_of_each),
             added_up: stepped(min(1, most / sum(own))),
+            "there is one norm, of all gradients together, not the largest of "
+            "them": stepped(min(1, most / max(own))),
             "a gradient that is short enough stays as it is": stepped(most / norm),
             "nothing was shortened: multiply by max_norm / norm where the norm is "
             "larger than max_norm": stepped(1),

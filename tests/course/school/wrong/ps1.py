@@ -211,6 +211,9 @@ def clipped_sgd(params, lr, batch_size, max_norm):
             "the norm of all is no sum of norms": {
                 "NORM": "sum(p.grad.norm() for p in params)"
             },
+            "there is one norm, of all gradients together, not the largest of them": {
+                "NORM": "max(p.grad.norm() for p in params)"
+            },
         },
     ),
     "one_step/train_batch": (
