@@ -64,7 +64,7 @@ class Gradients:
         self.alone = alone and alone.used[held]
         self.clipped = any(u.clips for u in us)
         self.world_size, self.close = len(us), close
-        self.why = [WHY[u.ways[-1] if u.ways else ""] for u in us]
+        self.why = [WHY[u.way] for u in us]
         self.near = max(SAME, 10 * close)
         self.live = [k for k, c in enumerate(self.came) if float(c.norm()) > 0]
 

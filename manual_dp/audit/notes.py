@@ -23,7 +23,7 @@ class Update:
     outside: dict = field(default_factory=dict)  # generators that drew beside it
     batch: tuple = (0, None)  # in `audit_step`: rows of the minibatch, and their hash
     rows: list = field(default_factory=list)  # of each forward: places, or hashes
-    ways: list = field(default_factory=list)  # of each forward, see private.way
+    way: str = ""  # how the last forward of a model that stepped began: private.way
     terms: list = field(default_factory=list)  # (n, each) of the losses, see losses.py
     pieces: list = field(default_factory=list)  # sketch of what each backward brought
     left: object = None  # sketch of what stood in .grad before these
@@ -59,11 +59,13 @@ class Run:
     samplers: list  # what each DistributedSampler was told
     close: float = 1e-7  # how exact the numbers are
     inside: int = 0  # so many of the parameters are a model's
+    fresh: bool = True  # did the record begin before any forward?
     idle: bool = False  # there were forwards, and no update since
     unjudged: str = ""  # why nothing of it is judged
     blurs: str = ""  # why one device would step otherwise
     apart: list = field(default_factory=list)  # places: DDP was told to ignore them
-    free: list = field(default_factory=list)  # places: no wrapper holds them
+    # by place, what no wrapper took in: "beside" the models, or "new" in one
+    free: dict = field(default_factory=dict)
     gathered: list = field(default_factory=list)  # (name, place) before a backward
     reads: list = field(default_factory=list)  # some rows of data sets
     unheld: list = field(default_factory=list)  # names that no optimizer holds

@@ -111,7 +111,8 @@ def way(wrapper):
 def wrapper_facts(model):
     """Return what a wrapper of torch's says of itself: a dict, empty without one.
 
-    ignored: names of parameters that it was told to leave alone. hooks: names of
+    ignored: names of parameters that it was told to leave alone. holds: ids of those
+    that it took in when it was made, empty if this torch does not tell. hooks: names of
     torch's communication hooks that change a gradient. joined: is it inside of Join?
     """
     if not hasattr(model, "require_backward_grad_sync"):
@@ -119,6 +120,7 @@ def wrapper_facts(model):
     hooks = [hook for hook, _ in getattr(model, "_comm_hooks", ())]
     return {
         "ignored": getattr(model, "parameters_to_ignore", ()),
+        "holds": {id(p) for p in getattr(model, "_module_parameters", ())},
         "hooks": [
             hook.__name__
             for hook in hooks

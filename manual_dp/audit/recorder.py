@@ -65,6 +65,7 @@ class Recorder:
         self.gathered = {}  # {place: name} of a gather between forward and backward
         self.taken = weakref.WeakKeyDictionary()  # steps of each optimizer in all
         self.hooks, self.nested = [], 0
+        self.called = False  # was there a forward?
         self._know(*known())
 
     def __reduce__(self):
@@ -81,7 +82,7 @@ class Recorder:
         self.inside = len(state.named(models))  # the others stand beside the models
         self.known.listened = {id(p) for p in self.params[: self.inside]}
         self.sketch = Sketch(self.params)
-        self.updates, self.now = [], Update()
+        self.updates, self.now, self.fresh = [], Update(), not self.called
         # by the place of a parameter: [(backward, sketch)], sketch, factor
         self.came, self.left, self.clipped = {}, {}, {}
         self.terms = {}  # by the backward that they are of
@@ -90,6 +91,7 @@ class Recorder:
         self.on_the_way = {}  # like `gathered`, since the last forward
         self.callers, self.steps, self.stepping = [], {}, 0
         self.through = {}  # {module: way} of a wrapper whose forward has begun
+        self.began = {}  # {module: (way, line)} of its last forward
         self.applied = set()  # backwards of which the optimizers apply something
 
     def discover(self):
@@ -188,13 +190,14 @@ class Recorder:
         if self.cast and not torch.equal(self.now.start, self.sketch(self.params)):
             self.wanders = "weights move between the forwards of a step"
         self._note_draws()
+        self.called = True
         tensors = [t for t in leaves((args, kwargs)) if torch.is_tensor(t)]
         find = self.minibatch.find if self.minibatch else hashes
         self.now.rows.append(find(tensors))
         self.now.lines.setdefault("forward", caller())
         self.callers.append(module)
         past = "past" if self._in_ddp(module) else ""
-        self.now.ways.append(self.through.pop(module, past))
+        self.began[module] = self.through.pop(module, past), caller()
         return args, kwargs
 
     def _in_ddp(self, module):
@@ -216,12 +219,17 @@ class Recorder:
             self.now.outside.setdefault(name, before)
 
     @quietly
-    def _loads(self, begins):
-        """Leave out what a loader draws, from where it begins to where it ends."""
+    def _loads(self, begins, first):
+        """Note what a loader draws apart, from where it begins to where it ends.
+
+        What it draws for its first rows may be their order, as for all ranks.
+        """
         if begins:
             self._note_draws()
-        else:
-            self.draws.look()
+            return
+        for name, before in self.draws.look().items():
+            if not first:
+                self.now.outside.setdefault(f"{name} in a loader", before)
 
     def _enter(self):
         """Begin an update, if the one before has stepped or there was none."""
@@ -296,9 +304,10 @@ class Recorder:
             return
         self.now.clips.append((most, norm))
         self.now.lines["clip"] = caller()
-        own = [self._own_gradient(i) for i in mine]
+        own = stacked([self._own_gradient(i) for i in mine])
         found = self.sketch([self.params[i].grad for i in mine])
-        if not self.clipped and torch.allclose(found, stacked(own), 1e-6, 0):
+        apart = float((found - own).norm())  # sums in another order are rounded
+        if not self.clipped and apart <= 1e-5 * float(found.norm()):
             self.now.clipped_own = True
         for i in mine:
             self.clipped[i] = min(1.0, most / (norm + 1e-6)) * self.clipped.get(i, 1.0)
@@ -384,14 +393,20 @@ class Recorder:
         """Put the update that is over into the record, and begin another."""
         now = self.now
         now.t = self.t if self.cast else len(self.updates)
+        held = {id(self.params[i]) for i in now.held}
+
+        def has_stepped(module):
+            return any(id(p) in held for p in module.parameters())
+
+        for module, (how, line) in self.began.items():
+            if has_stepped(module) and now.way in ("", "on"):
+                now.way = how
+                if module not in self.callers:  # it was called in an update before
+                    now.lines["forward"] = line
         if not self.cast:
             self._forget_forwards()
             # the rows that count are those of a model that has stepped
-            held = {id(self.params[i]) for i in now.held}
-            stepped = (
-                m for m in self.callers if any(id(p) in held for p in m.parameters())
-            )
-            main = next(stepped, None)
+            main = next(filter(has_stepped, self.callers), None)
             if main is not None:
                 self._keep([j for j, m in enumerate(self.callers) if m is main])
         self.callers = []
@@ -421,7 +436,7 @@ class Recorder:
 
     def _keep(self, forwards):
         """Keep these forwards of the update, and forget the others."""
-        for kept in (self.now.rows, self.now.ways, self.callers):
+        for kept in (self.now.rows, self.callers):
             kept[:] = [kept[j] for j in forwards]
 
     def settle(self, weights=None):

@@ -39,8 +39,8 @@ not-synchronised  a parameter is not summed, or not waited for; noise on one ran
                   sum every gradient; wait for an async all-reduce, then step
 clip              clipped before the sum, on some ranks, or otherwise than on one device
                   clip the averaged gradient, once, on every rank, to one max_norm
-settings          a rank's own options or mode, or a scheduler fed its own loss
-                  set all ranks up alike, before wrapping; average what schedulers get
+settings          own options or mode; a scheduler fed its own loss, or stepped alone
+                  set all ranks up alike; step schedulers on all, with averaged numbers
 sum               gradients are summed over ranks and not divided by the world size
                   divide by the world size; lr stays, the minibatch is the same
 averaged-twice    DDP has taken the mean already; or a loss over gathered rows is split

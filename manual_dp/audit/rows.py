@@ -10,6 +10,7 @@ later_on_another_rank   what to look at: rows that come again on another rank
 
 import random
 import sys
+import weakref
 from collections import Counter
 from contextlib import suppress
 from unittest import mock
@@ -64,7 +65,8 @@ def hashes(tensors):
 class Dealing:
     """Note what DistributedSamplers were told, and which loaders gave to the model.
 
-    at_work: called with True before a loader begins to work, with False when it ends.
+    at_work: called with True before a loader begins to work, with False when it ends;
+    and with whether it has given no rows yet.
     """
 
     def __init__(self, at_work):
@@ -72,6 +74,7 @@ class Dealing:
         self.told, self.samplers, self.loaders = [], [], {}
         self.last, self.renewed = None, set()
         self.empty = set()  # of loaders that have run out
+        self.begun = weakref.WeakSet()  # iterators that gave rows
 
     def hooks(self):
         """Yield patches; they note, and whatever goes wrong there does not matter."""
@@ -97,7 +100,9 @@ class Dealing:
                 with suppress(Exception):
                     self.last = loader_parts(one)
                 try:
-                    return turn(one)
+                    rows = turn(one)
+                    self.begun.add(one)
+                    return rows
                 except StopIteration:
                     if self.last is not None:
                         self.empty.add(id(self.last[0]))
@@ -107,11 +112,12 @@ class Dealing:
 
     def _around(self, real):
         def call(one):
-            self.at_work(True)
+            first = one not in self.begun
+            self.at_work(True, first)
             try:
                 return real(one)
             finally:
-                self.at_work(False)
+                self.at_work(False, first)
 
         return call
 

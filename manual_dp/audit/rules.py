@@ -39,6 +39,25 @@ APART = (
     "averaged-twice",
     "settings",
 )
+# causes that are seen, in place of what is likely
+OUTSIDE = {
+    "cause": "DDP does not hold it: it was made after wrapping, or stands beside the "
+    "model",
+    "repair": "change the model before it is wrapped; put the tensor into the model",
+    "see": "changed-after-wrapping",
+}
+ONE_SEED = {
+    "cause": "rows, or noise, by numbers that all ranks draw alike; or no sampler",
+    "repair": "a seed for each rank: torch.manual_seed(seed + rank); or a "
+    "DistributedSampler",
+    "see": "same-noise",
+}
+# what happens to a buffer that differs
+MOVED = {
+    "sent": "sends rank 0's at the next forward",
+    "kept": "was told not to send it (broadcast_buffers=False): average it before you "
+    "test or save",
+}
 LEAVES_ALIKE = ("random-same",)  # equal weights stay equal
 ALONE = "the step beside one device's: "
 DIVIDED = "whether the loss is divided rightly: "
@@ -147,6 +166,8 @@ def judge(runs, alone=None, watched=False):
     ts = sorted({u.t for run in runs for u in run.updates})
     steps = [Step(t, runs, alone, verdict, watched, own) for t in ts]
     found = _first_broken(steps, verdict)
+    if any(name for step in steps if all(step.updates) for name in _drawn_alike(step)):
+        found = [f._replace(**ONE_SEED) if f.code == "rows-same" else f for f in found]
     if any(f.code != "sampler-epoch" for f in facts):  # which changes no step
         found = [f for f in found if f.code in APART]
     first = {f.code: f for f in reversed([*facts, *found])}
@@ -205,7 +226,8 @@ def _own(runs, verdict):
     own = {*runs[0].apart}
     starts = [run.updates[0].start for run in runs if run.updates]
     parts = []
-    for i in runs[0].free if len(starts) == len(runs) else ():
+    beside = [i for i, where in runs[0].free.items() if where == "beside"]
+    for i in beside if len(starts) == len(runs) else ():
         far = max(float((x[i] - starts[0][i]).norm()) for x in starts)
         if i not in own and far > 1e-6 * float(starts[0][i].norm()):
             parts.append(i)
@@ -342,7 +364,9 @@ def _parted(weights, step, when, code):
         if i not in step.own and (far := step.far(each)):
             who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
             says = f"{when} {name} is {far:.1e} from rank 0's on rank {who}"
-            return [finding(code, says, who)]
+            found = finding(code, says, who)
+            new = i in step.runs[0].free and code == "start-differs"
+            return [found._replace(**OUTSIDE) if new else found]
     return []
 
 
@@ -351,17 +375,20 @@ def _set_up(step):
     if begins:  # later it is what stood after the update before
         starts = [u.start for u in step.first]
         yield from _parted(starts, step, "before the step", "start-differs")
-    for f in differ([u.state for u in step.first]):
-        if begins and f.code == "buffers":
+    for f in differ([u.state for u in step.first], leave=("sent", "kept")):
+        if begins and f.code == "buffers" and step.runs[0].fresh:
             f = finding("start-differs", f"the buffer {f.says}", f.rank)
         yield f
-    for key, value in step.first[0].state.items():
-        others = [u.state.get(key, value) for u in step.first]
-        if key[0] == "sent" and any(one != value for one in others) and step.watched:
-            step.look_at.append(
-                f"the buffer {key[1]}: each rank moves it for itself, and DDP sends "
-                "rank 0's at the next forward"
-            )
+    for code, then in MOVED.items():
+        moved = [
+            name
+            for (kind, name), value in step.first[0].state.items()
+            if kind == code
+            and any(u.state.get((kind, name), value) != value for u in step.first)
+        ]
+        if moved and (step.watched or code == "kept"):
+            names = plural(len(moved), "buffer") + f", such as {moved[0]}"
+            step.look_at.append(f"{names}: each rank moves its own, and DDP {then}")
 
 
 def _random(step):
@@ -369,13 +396,19 @@ def _random(step):
         return
     if all(u.noisy for u in step.first) and len({u.rng for u in step.first}) == 1:
         yield finding("random-same", "all ranks draw the same random numbers")
-    for name, number in step.first[0].outside.items():
-        alike = all(u.outside.get(name) == number for u in step.first)
-        if alike and step.watched:
+    for name in _drawn_alike(step):
+        if step.watched:
             step.look_at.append(
-                f"all ranks draw the same numbers ({name}'s) outside forwards: "
+                f"all ranks draw the same numbers (of {name}) outside forwards: "
                 "wrong if they are noise, masks or augmentation of a rank's own rows"
             )
+
+
+def _drawn_alike(step):
+    """Yield the generators of which all ranks drew the same outside forwards."""
+    for name, number in step.first[0].outside.items():
+        if all(u.outside.get(name) == number for u in step.first):
+            yield name
 
 
 def _stale(us, step):
@@ -420,6 +453,29 @@ def _gradients(step):
 
 def _mixed(us, one, step):
     """Return the finding about one update of all ranks, or None."""
+    found = _mixture(us, one, step)
+    if not found or found.code != "not-synchronised":
+        return found
+    forwards = [len(u.rows) for u in us]
+    outside = {*step.runs[0].free}
+    if found.place:  # the name of what differs
+        outside &= {step.names.index(found.place)}
+        found = found._replace(place="")
+    else:
+        live = {i for i in us[0].held if any(float(u.used[i].norm()) for u in us)}
+        outside &= live if outside >= live else set()
+    if outside:
+        return found._replace(**OUTSIDE)
+    if len(set(forwards)) > 1:
+        return found._replace(
+            cause=f"ranks step after {numbers(forwards)} forwards: each decides alone",
+            repair="let all ranks decide together",
+            see="early-stop",
+        )
+    return found
+
+
+def _mixture(us, one, step):
     if any(not u.pieces or not u.held for u in us):
         if step.proof is False and one:
             return finding("gradient", "the step is not the one of world size 1")
@@ -450,7 +506,7 @@ def _mixed(us, one, step):
     for i, *rows in zip(us[0].held, *gradients.used):
         if step.far(rows):
             says = f"ranks apply different gradients of {step.names[i]}"
-            return finding("not-synchronised", says)
+            return finding("not-synchronised", says, place=step.names[i])
     says = "all ranks apply the same one, which is no mixture of theirs"
     if step.proof is False:
         return finding("gradient", f"{says}, nor one device's")
@@ -505,7 +561,7 @@ def divided(terms, c, near):
         return None, ""
     hint = ""
     for x, words in ((W, "the world size: "), (1 / W, "1 / the world size: ")):
-        if W > 1 and many == 1 and abs(total - x) <= near * x:
+        if W > 1 and (many == 1 or x < 1) and abs(total - x) <= near * x:
             hint = words
     if many > 1 and abs(total - many) <= near * many:
         return None, (

@@ -170,9 +170,13 @@ def _why(places):
         repair = "drop_last or DistributedSampler; decide together when to stop"
     elif len(places) > 1:
         cause = (
-            "ranks wait at different lines: only some come to one, as in `if rank == 0`"
+            "ranks wait at different lines: only some come to one, as in "
+            "`if rank == 0`, or some have left a loop before the others"
         )
-        repair = "let all ranks come to it, or none; evaluate model.module on rank 0"
+        repair = (
+            "let all ranks come to it, or none; evaluate model.module on rank 0; give "
+            "all the same steps"
+        )
     else:
         cause = (
             "ranks wait at one line, for different collectives: one of them left out a "

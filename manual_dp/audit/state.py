@@ -59,7 +59,7 @@ def named(models, optimizers=()):
         if id(p) not in known and p.requires_grad
     }
     return found | {
-        f"tensor {j} beside the model, {[*p.shape]}": p
+        f"tensor {j} of shape {[*p.shape]}, beside the model": p
         for j, p in enumerate(beside.values())
     }
 
@@ -72,13 +72,17 @@ def numbered(things):
 def of_model(model, at=""):
     """Note which parameters are frozen, which layers train, and what buffers hold.
 
-    A buffer that DDP sends at the next forward is noted as "sent"; batch norm's are
-    left out there, since rank 0's are as good as the others'.
+    A buffer that DDP sends at the next forward is noted as "sent", one that it was told
+    not to send as "kept"; batch norm's are left out where they are sent, since rank 0's
+    are as good as the others'.
     """
-    found, module, sent, norms = {}, unwrapped(model), set(), set()
+    found, module = {}, unwrapped(model)
+    sent, kept, norms = set(), set(), set()
     for part in model.modules():
         if getattr(part, "broadcast_buffers", False) or hasattr(part, "sync_buffers"):
             sent |= {id(b) for b in part.buffers() if b.is_floating_point()}
+        elif hasattr(part, "broadcast_buffers"):
+            kept |= {id(b) for b in part.buffers()}
     kind = private("batch norm")
     for part in module.modules():
         if kind and isinstance(part, kind):
@@ -90,6 +94,7 @@ def of_model(model, at=""):
     for name, buffer in module.named_buffers():
         if id(buffer) not in norms:
             code = "sent" if id(buffer) in sent else "buffers"
+            code = "kept" if id(buffer) in kept else code
             found[code, at + name] = _value(buffer)
     return found
 
@@ -120,12 +125,12 @@ def _value(x):
     return x if isinstance(x, (bool, int, float, str)) else None
 
 
-def differ(dicts):
+def differ(dicts, leave=("sent",)):
     """Yield a finding for the first name of each code that has not one value.
 
-    What is "sent" is no finding: rank 0's comes to all.
+    What is "sent" is no finding: rank 0's comes to all. leave: codes that are none.
     """
-    told = {"sent"}
+    told = {*leave}
     for code, name in dict.fromkeys(key for one in dicts for key in one):
         values = [one.get((code, name)) for one in dicts]
         others = [rank for rank, v in enumerate(values) if not _same(v, values[0])]
@@ -136,7 +141,7 @@ def differ(dicts):
             if code == "settings":
                 its, first = shown(values[who], values[0])
                 says = f"{name} is {its} on rank {who}, {first} on rank 0"
-            yield finding(code, says, who)
+            yield finding("buffers" if code == "kept" else code, says, who)
 
 
 def shown(x, y):

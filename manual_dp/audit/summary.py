@@ -17,10 +17,10 @@ JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 BY_HAND = (
     "whether labels belong to their rows, terms that a loss gets by hand or from other "
-    "ranks, numbers kept outside the models (running averages), evaluation, and all "
-    "steps after these"
+    "ranks, losses that compare rows with each other, numbers kept outside the models "
+    "(running averages), evaluation, and all steps after these"
 )
-NO_END = "the end of an epoch: no loader has run out in these steps"
+NO_END = "the end of an epoch: no loader had run out by the last of these steps"
 NO_LOSS = "how rows count: no loss of torch.nn.functional was heard"
 CHOSEN = (
     "how the terms of a loss are chosen (a mask, the largest): each rank chooses among "
@@ -37,6 +37,7 @@ def summary(recorder):
         recorder.updates,
         recorder.dealing.told,
         inside=recorder.inside,
+        fresh=recorder.fresh,
         idle=bool(recorder.now.rows),
     )
     run.unjudged = recorder.problem
@@ -49,13 +50,21 @@ def summary(recorder):
     else:
         run.broken = _broken(recorder)
     run.unheld = _unheld(recorder)
-    for (at, _), facts in zip(numbered(models), wrappers):
+    for (at, model), facts in zip(numbered(models), wrappers):
         ignored = [at + name for name in facts.get("ignored", ())]
         run.apart += [i for i, name in enumerate(names) if name in ignored]
+        if holds := facts.get("holds"):
+            new = [
+                at + name
+                for name, p in unwrapped(model).named_parameters()
+                if id(p) not in holds and p.requires_grad
+            ]
+            run.free |= {i: "new" for i, name in enumerate(names) if name in new}
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
     run.gathered = [(name, place) for place, name in recorder.gathered.items()]
     if wrapped:
-        run.free = [i for i, p in enumerate(params) if id(p) not in wrapped]
+        beside = [i for i, p in enumerate(params) if id(p) not in wrapped]
+        run.free |= dict.fromkeys(beside, "beside")
     return run
 
 

@@ -255,7 +255,7 @@ SCRIPTS = {
     "noise of one seed": (
         one(loop=NOISE.replace("seed(rank)", "seed(1)")),
         None,
-        "all ranks draw the same numbers (torch's) outside forwards",
+        "all ranks draw the same numbers (of torch) outside forwards",
     ),
     "noise of a rank's own seed": (one(loop=NOISE), None, ""),
     "a mean of own words": (

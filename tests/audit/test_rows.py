@@ -118,7 +118,7 @@ def run(
     **options,
 ):
     """Return the Run of a rank that trained for some epochs, `taken` rows a step."""
-    dealing, data = Dealing(lambda begins: None), TensorDataset(*data)
+    dealing, data = Dealing(lambda *begins: None), TensorDataset(*data)
     sampler = DistributedSampler(
         data,
         **{"num_replicas": world_size, "rank": rank, "shuffle": shuffle, **options},
@@ -194,7 +194,7 @@ def test_reading_rows_draws_nothing():
 
 
 def test_a_loader_that_validates_does_not_count():
-    dealing, data = Dealing(lambda begins: None), TensorDataset(X, Y)
+    dealing, data = Dealing(lambda *begins: None), TensorDataset(X, Y)
     sampler = DistributedSampler(data, 2, 0)
     with ExitStack() as stack:
         for patch in dealing.hooks():
@@ -217,7 +217,7 @@ def test_hooks_are_taken_away_again():
 
 
 def test_a_loader_that_trains_and_has_not_run_out_is_in_its_first_epoch():
-    dealing = Dealing(lambda begins: None)
+    dealing = Dealing(lambda *begins: None)
     with ExitStack() as stack:
         for patch in dealing.hooks():
             stack.enter_context(patch)

@@ -119,7 +119,7 @@ def test_tensors_beside_the_model_have_a_name():
     scale = nn.Parameter(torch.ones(()))
     optimizer = torch.optim.SGD([*net.parameters(), scale], 0.1)
     named = state.named([net], [optimizer])
-    assert named["tensor 0 beside the model, []"] is scale and len(named) == 7
+    assert named["tensor 0 of shape [], beside the model"] is scale and len(named) == 7
     assert [*state.named([net, net])][0] == "0.0.weight"
 
 
