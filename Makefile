@@ -64,7 +64,7 @@ lint: $(STAMP)
 	@fault=0; \
 	$(PY) -m ruff format --check . || { fault=1; echo 'To lay it out: .venv/bin/ruff format .'; }; \
 	$(PY) -m ruff check --output-format=concise . || { fault=1; \
-	    echo 'What ruff can mend itself: .venv/bin/ruff check --fix .'; }; \
+	    echo 'Of these, ruff itself mends what has [*]: .venv/bin/ruff check --fix .'; }; \
 	$(PY) .venv/bin/lint-imports --no-cache --no-logo || { fault=1; \
 	    echo 'The layers stand in pyproject.toml: move the function down, or hand it in.'; }; \
 	exit $$fault

@@ -18,6 +18,7 @@ from tests.support.lessons import (
     SHARED,
     cells_keep_only_their_tags,
     code_cells,
+    lost_links,
     markdown_cells,
     minutes,
     no_line_of_code_or_output_is_wider_than_78,
@@ -226,6 +227,17 @@ def test_a_lesson_keeps_every_rule(lesson):
     assert not broken, "\n".join(broken)
     assert (FOLDER / f"{lesson}.ipynb").stat().st_size <= 200_000
     assert source(nb["cells"][0]).startswith(f"# {int(lesson[:2])}. ")
+
+
+@pytest.fixture(scope="module")
+def lost():
+    return lost_links(FOLDER)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_link_of_a_lesson_leads_to_a_heading_that_is_there(lesson, lost):
+    mine = [f"{to}#{head}" for page, to, head in lost if page == f"{lesson}.ipynb"]
+    assert not mine, f"no such file or heading: {', '.join(mine)}"
 
 
 def test_a_lesson_leads_twice_to_those_beside_it():

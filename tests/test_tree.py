@@ -29,7 +29,8 @@ PAGES = files("manual_dp", "notebooks/course/lab", "notebooks/tools")
 
 
 def test_a_page_is_plain_text():
-    assert [name for name, text in PAGES.items() if not text.isascii()] == []
+    odd = [name for name, text in PAGES.items() if not text.isascii()]
+    assert not odd, f"other signs than ASCII in {odd}"
 
 
 def test_shapes_are_said_in_words_and_no_file_lets_torch_load_run_code():
@@ -109,4 +110,5 @@ def test_the_core_needs_torch_alone():
 def test_no_test_imports_another():
     # what tests share lies in tests/support
     found = re.compile(r"^\s*(?:from|import)\s.*\btest_", re.M)
-    assert [name for name, text in files("tests").items() if found.search(text)] == []
+    odd = [name for name, text in files("tests").items() if found.search(text)]
+    assert not odd, f"{odd}: put what tests share into tests/support"

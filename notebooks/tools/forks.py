@@ -154,8 +154,8 @@ def _failure(shell, cell):
     error = done.error_before_exec or done.error_in_exec
     if error is None:
         return ""
-    said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    return f"FAILED in cell {cell.id}: {said}"
+    said = f"{type(error).__name__}: {error}".strip().splitlines()
+    return "\n".join([f"FAILED in cell {cell.id}: {said[0]}", *said[1:6]])
 
 
 def _shell(place):

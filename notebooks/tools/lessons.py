@@ -50,7 +50,7 @@ def run_notebooks(args):
     As many run at once as there are cores. But times are right only in a process that
     has the machine to itself: what may store times runs alone.
     """
-    stored = {path: nbformat.read(path, 4) for path in args.paths}
+    stored = {path: read(path) for path in args.paths}
     together, alone = [], []
     for path, nb in stored.items():
         if args.what == "settings":
@@ -74,6 +74,17 @@ def run_notebooks(args):
             for run in run_all(jobs, at_once, args.timeout, on_cell):
                 left -= 1
                 yield stored[run.path], run, left
+
+
+def read(path):
+    """Read a notebook; an error names its file."""
+    try:
+        return nbformat.read(path, 4)
+    except Exception as error:
+        said = str(error).partition(": '")[0]
+        raise ValueError(
+            f"{path.name}: {said}. `make lint` names the line"
+        ) from None
 
 
 def number(path):
@@ -115,6 +126,8 @@ def store(nb, run, args):
     """Store a run; say whether the file changed, and which old charts it keeps."""
     changed = refresh(run.path, run.nb, args.redraw)
     kept = other_charts(nbformat.read(run.path, 4), run)
+    if kept and not changed:
+        return "NOT STORED" + kept.replace(", but now with", ": it has", 1)
     return ("refreshed" if changed else "unchanged") + kept
 
 

@@ -369,16 +369,25 @@ def test_a_chart_with_other_pixels_is_named_and_stored_if_that_is_asked_for(
     nbformat.write(stored.tidy(nb), path)
     old = path.read_bytes()
     other = (
-        ", but now with other pixels in the charts of c0: "
-        "make refresh LESSON=00 REDRAW=1 stores them"
+        " other pixels in the charts of c0: make refresh LESSON=00 REDRAW=1 stores them"
     )
-    for what, word in ("refresh", "unchanged"), ("check", "as stored"):
-        assert run(tmp_path, capsys, what)[:2] == (0, [("00_chart", word + other)])
+    for what, words in (
+        ("refresh", "NOT STORED: it has"),
+        ("check", "as stored, but now with"),
+    ):
+        assert run(tmp_path, capsys, what)[:2] == (0, [("00_chart", words + other)])
     assert path.read_bytes() == old
     redrawn = run(tmp_path, capsys, "refresh", "--redraw")
     assert redrawn[:2] == (0, [("00_chart", "refreshed")])
     assert path.read_bytes() == right  # the time stayed, too
     assert run(tmp_path, capsys, "check")[1] == [("00_chart", "as stored")]
+
+
+def test_a_file_that_is_no_notebook_is_named(tmp_path, capsys):
+    lesson(tmp_path / "00_all.ipynb", "6 * 7")
+    (tmp_path / "01_torn.ipynb").write_text('{"cells": [')
+    assert program.main(["check", "--notebooks", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("01_torn.ipynb: Notebook does not appear")
 
 
 def test_the_sets_for_learners_are_made_where_a_set_was_refreshed_or_renumbered(

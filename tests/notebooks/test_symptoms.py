@@ -75,7 +75,7 @@ def each_row_has_its_parts(nb):
             "thread": r"Asked in \[.+\]\(https://github\.com/.+/(issues|pull)/\d+\)",
         }
         wrong += [
-            f"{row['id']}: no {part}"
+            f"{row['id']}: no {part}; its form is {form}"
             for part, form in parts.items()
             if not re.search(form, source(row), re.M)
         ]
@@ -88,7 +88,7 @@ def each_test_tells_the_wrong_program_from_the_cured_one(nb):
     wrong = [f"{name}: no program" for name in run if name not in cells]
     wrong += [f"{name}: no row" for name in cells if name not in run]
     return wrong + [
-        f"{name}: {verdicts(cell)}"
+        f"{name}: {verdicts(cell)} of wrong and cured; make refresh LESSON=26 runs it"
         for name, cell in cells.items()
         if verdicts(cell) != ["this entry", "not this entry"]
     ]
@@ -108,7 +108,7 @@ def what_a_row_advises_stands_in_its_program(nb):
 
 def programs_are_short_and_folded(nb):
     return [
-        name
+        f"{name}: at most 20 lines, 300 tokens, and the one tag hide-input"
         for name, cell in programs(nb).items()
         if len([line for line in source(cell).splitlines() if line]) > 20
         or tokens(source(cell)) > 300
@@ -177,17 +177,18 @@ def test_a_test_that_says_the_same_of_both_programs_is_named():
     for said in "this entry", "not this entry":
         nb = change(PAGE, "starved-run", "-> not this entry", f"-> {said}")
         nb = change(nb, "starved-run", "-> this entry", f"-> {said}")
-        [found] = each_test_tells_the_wrong_program_from_the_cured_one(nb)
-        assert found == f"starved: {[said, said]}"
+        found = each_test_tells_the_wrong_program_from_the_cured_one(nb)
+        assert any(one.startswith(f"starved: {[said, said]}") for one in found)
 
 
 def test_a_row_without_a_program_or_a_test_is_named():
     nb = copy.deepcopy(PAGE)
     nb["cells"] = [c for c in nb["cells"] if c["id"] != "starved-run"]
     rule = each_test_tells_the_wrong_program_from_the_cured_one
-    assert rule(nb) == ["starved: no program"]
+    assert "starved: no program" in rule(nb)
     nb = change(PAGE, "starved", "**Test in a minute.**", "")
-    assert each_row_has_its_parts(nb) == ["starved: no test"]
+    found = each_row_has_its_parts(nb)
+    assert any(one.startswith("starved: no test") for one in found)
 
 
 def test_advice_that_the_program_does_not_take_is_named():

@@ -80,6 +80,9 @@ def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared, monke
 
     for name, hint in others():  # on a busy machine they may need all their seconds
         said[name, hint] = told(name, define(name, WRONG[name][hint]))
-    assert others() == {}, "an answer's name is how its hint begins"
+    assert others() == {}, (
+        "{(exercise, how its hint should begin): the hint that it was told}. The first "
+        "that fits is told: change the order, or another hint has the same numbers"
+    )
     told_to_nobody = set(map(kind, declared[file])) - set(map(kind, said.values()))
     assert told_to_nobody == set(), f"write such an answer into wrong/{file}.py"

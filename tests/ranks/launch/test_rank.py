@@ -220,14 +220,12 @@ def test_an_error_in_a_copy_is_shown_and_an_exit_code_is_kept(capsys):
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def divide():
-        return 1 // 0
+        return {}["a key"]
 
     assert run_ranks(fork, 1, divide) == [1]
     shown = capsys.readouterr()
     assert shown.out == "rank 0: forked\n"
-    assert shown.err.endswith(
-        "rank 0: ZeroDivisionError: integer division or modulo by zero\n"
-    )
+    assert shown.err.endswith("rank 0: KeyError: 'a key'\n")
     assert run_ranks(fork, 1, lambda: sys.exit(3)) == [3]
     assert capsys.readouterr().err == ""
 
