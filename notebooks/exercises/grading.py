@@ -309,7 +309,8 @@ def without_points(nb):
 def not_judged(nb):
     """Return {grade id: why} for answers of a graded notebook that no check looked at.
 
-    A check that meets a name of a cell that is not run has looked at a part only.
+    A check that meets a name of a cell that is not run has looked at a part only, and one
+    that found nothing written may have looked in the wrong cell.
     """
     found = {
         _grade_id(cell): cell.metadata[NOT_JUDGED]
@@ -317,6 +318,12 @@ def not_judged(nb):
         if NOT_JUDGED in cell.metadata
     }
     not_run = _not_run(nb)
+    elsewhere = [
+        name
+        for cell in nb.cells
+        if cell.source.startswith(NOT_RUN)
+        for name in _defined(cell.source)
+    ]
     for cell in filter(is_grade, nb.cells):
         for output in cell.get("outputs", []):
             name = _missing(output)
@@ -324,6 +331,12 @@ def not_judged(nb):
                 found[_grade_id(cell)] = (
                     f"{name} stands in a cell that is not run"
                 )
+            if "is not written yet" in output.get("evalue", ""):
+                for name in elsewhere:
+                    if _names(name, cell.source):
+                        found[_grade_id(cell)] = (
+                            f"{name} stands in a cell that is not run"
+                        )
     return found
 
 

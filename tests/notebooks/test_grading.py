@@ -332,6 +332,19 @@ def test_a_helper_in_a_cell_that_is_not_run_is_the_reason_for_a_0(said):
     assert not_judged(nb) == {"check_sgd": "helper stands in a cell that is not run"}
 
 
+def test_an_answer_below_its_own_cell_is_the_reason_for_a_0():
+    blank = "ps1/sgd is not written yet: its cell still raises NotImplementedError."
+    nb = new_notebook(
+        cells=[
+            an_answer("sgd"),
+            new_code_cell(f"{NOT_RUN}\ndef sgd(p):\n    return p"),
+            a_check("sgd", error=blank),
+            a_check("sum", error=blank.replace("sgd", "sum")),
+        ]
+    )
+    assert not_judged(nb) == {"check_sgd": "sgd stands in a cell that is not run"}
+
+
 BROKEN = {"ename": "SyntaxError", "evalue": "'(' was never closed (123.py, line 7)"}
 RENAMED = "class Help:\n    pass\n\ndef SGD(p):\n    pass"
 
