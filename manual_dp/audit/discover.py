@@ -29,6 +29,9 @@ class Known:
         self.models = [weakref.ref(m) for m in made if isinstance(m, nn.Module)]
         self.optimizers = [weakref.ref(o) for o in made if isinstance(o, Optimizer)]
         self.given = {id(one) for one in made}
+        self.frozen = set()  # ids of what a wrapper did not take in: it was frozen
+        for model in self.models:
+            self._note_frozen(model())
         self.silent, self.listened, self.depth = [], set(), 0
         self.changed = changed
 
@@ -63,6 +66,7 @@ class Known:
         def wrapping(model, *args, **kwargs):
             wrap(model, *args, **kwargs)
             _add(self.models, model)
+            self._note_frozen(model)
 
         def making(optimizer, *args, **kwargs):
             make(optimizer, *args, **kwargs)
@@ -82,6 +86,10 @@ class Known:
         yield mock.patch.object(DistributedDataParallel, "__init__", wrapping)
         yield mock.patch.object(Optimizer, "__init__", making)
         yield mock.patch.object(nn.Module, "__call__", calling)
+
+    def _note_frozen(self, model):
+        if model is not unwrapped(model):
+            self.frozen |= {id(p) for p in model.parameters() if not p.requires_grad}
 
     def _called(self, module):
         parameters = [*module.parameters()]

@@ -75,6 +75,7 @@ class Dealing:
         self.last, self.renewed = None, set()
         self.empty = set()  # of loaders that have run out
         self.begun = weakref.WeakSet()  # iterators that gave rows
+        self.workers = False  # has a loader some?
 
     def hooks(self):
         """Yield patches; they note, and whatever goes wrong there does not matter."""
@@ -99,6 +100,7 @@ class Dealing:
             def next_batch(one):
                 with suppress(Exception):
                     self.last = loader_parts(one)
+                    self.workers |= getattr(one, "_num_workers", 0) > 0
                 try:
                     rows = turn(one)
                     self.begun.add(one)

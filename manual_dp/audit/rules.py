@@ -41,9 +41,10 @@ APART = (
 )
 # causes that are seen, in place of what is likely
 OUTSIDE = {
-    "cause": "DDP does not hold it: it was made after wrapping, or stands beside the "
-    "model",
-    "repair": "change the model before it is wrapped; put the tensor into the model",
+    "cause": "DDP does not sum it: it was made or unfrozen after wrapping, stands "
+    "beside the model, or its model is not in DDP",
+    "repair": "change and unfreeze the model before it is wrapped; put the tensor into "
+    "it; wrap each model",
     "see": "changed-after-wrapping",
 }
 ONE_SEED = {

@@ -168,6 +168,7 @@ def _why(places):
             "or decided alone to stop"
         )
         repair = "drop_last or DistributedSampler; decide together when to stop"
+        return {"cause": cause, "repair": repair, "see": "early-stop"}
     elif len(places) > 1:
         cause = (
             "ranks wait at different lines: only some come to one, as in "

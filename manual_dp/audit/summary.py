@@ -20,6 +20,7 @@ BY_HAND = (
     "ranks, losses that compare rows with each other, numbers kept outside the models "
     "(running averages), evaluation, and all steps after these"
 )
+WORKERS = "random numbers that loaders' workers draw"
 NO_END = "the end of an epoch: no loader had run out by the last of these steps"
 NO_LOSS = "how rows count: no loss of torch.nn.functional was heard"
 CHOSEN = (
@@ -57,7 +58,8 @@ def summary(recorder):
             new = [
                 at + name
                 for name, p in unwrapped(model).named_parameters()
-                if id(p) not in holds and p.requires_grad
+                if p.requires_grad
+                and (id(p) not in holds or id(p) in recorder.known.frozen)
             ]
             run.free |= {i: "new" for i, name in enumerate(names) if name in new}
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}
@@ -165,6 +167,8 @@ def _not_looked_at(recorder, run):
     if run.apart:
         names = few([run.names[i] for i in run.apart])
         words.append(f"parameters that DDP was told to ignore: {names}")
+    if recorder.dealing.workers:
+        words.append(WORKERS)
     if recorder.dealing.in_first_epoch():
         words.append(NO_END)
     return [*words, BY_HAND]

@@ -97,6 +97,18 @@ PUBLIC = {
         "not-synchronised",
         "head.weight",
     ),
+    "a layer that is unfrozen after wrapping": (
+        "pytorch 12603",
+        [
+            ("model = DDP(net)", "net.hidden.requires_grad_(False)\nmodel = DDP(net)"),
+            (
+                "watch(model, optimizer)",
+                "watch(model, optimizer)\nnet.hidden.requires_grad_()",
+            ),
+        ],
+        "not-synchronised",
+        "hidden.weight",
+    ),
     "the same, and the wrapper is compiled": (
         "build-nanogpt 30",
         [
@@ -330,7 +342,8 @@ CAUSES = {
     "the first micro-batch is summed, not the last": "DDP's sync was off",
     "the flag is set between forward and backward": "DDP's sync was off",
     "the same, and the wrapper is compiled": "DDP's sync was off",
-    "a layer that was put in after wrapping": "DDP does not hold it",
+    "a layer that was put in after wrapping": "DDP does not sum it",
+    "a layer that is unfrozen after wrapping": "DDP does not sum it",
 }
 
 

@@ -228,3 +228,13 @@ def test_a_loader_that_trains_and_has_not_run_out_is_in_its_first_epoch():
         assert dealing.in_first_epoch()
         assert len(list(other)) == 2 and dealing.in_first_epoch()
         assert len(list(turn)) == 1 and not dealing.in_first_epoch()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_that_a_loader_has_workers_is_noted(workers):
+    dealing = Dealing(lambda *begins: None)
+    with ExitStack() as stack:
+        for patch in dealing.hooks():
+            stack.enter_context(patch)
+        list(DataLoader(X, 3, num_workers=workers))
+    assert dealing.workers == bool(workers)
