@@ -457,7 +457,6 @@ def _mixed(us, one, step):
     found = _mixture(us, one, step)
     if not found or found.code != "not-synchronised":
         return found
-    forwards = [len(u.rows) for u in us]
     outside = {*step.runs[0].free}
     if found.place:  # the name of what differs
         outside &= {step.names.index(found.place)}
@@ -465,15 +464,7 @@ def _mixed(us, one, step):
     else:
         live = {i for i in us[0].held if any(float(u.used[i].norm()) for u in us)}
         outside &= live if outside >= live else set()
-    if outside:
-        return found._replace(**OUTSIDE)
-    if len(set(forwards)) > 1:
-        return found._replace(
-            cause=f"ranks step after {numbers(forwards)} forwards: each decides alone",
-            repair="let all ranks decide together",
-            see="early-stop",
-        )
-    return found
+    return found._replace(**OUTSIDE) if outside else found
 
 
 def _mixture(us, one, step):
