@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from manual_dp.audit.private import summed_by
 from manual_dp.audit.state import params_of, unwrapped
 
 
@@ -29,9 +30,9 @@ class Known:
         self.models = [weakref.ref(m) for m in made if isinstance(m, nn.Module)]
         self.optimizers = [weakref.ref(o) for o in made if isinstance(o, Optimizer)]
         self.given = {id(one) for one in made}
-        self.frozen = set()  # ids of what a wrapper did not take in: it was frozen
+        self.summed = set()  # ids of what wrappers took in and sum
         for model in self.models:
-            self._note_frozen(model())
+            self.summed |= summed_by(model())
         self.silent, self.listened, self.depth = [], set(), 0
         self.changed = changed
 
@@ -66,7 +67,7 @@ class Known:
         def wrapping(model, *args, **kwargs):
             wrap(model, *args, **kwargs)
             _add(self.models, model)
-            self._note_frozen(model)
+            self.summed |= summed_by(model)
 
         def making(optimizer, *args, **kwargs):
             make(optimizer, *args, **kwargs)
@@ -87,10 +88,6 @@ class Known:
         yield mock.patch.object(Optimizer, "__init__", making)
         yield mock.patch.object(nn.Module, "__call__", calling)
 
-    def _note_frozen(self, model):
-        if model is not unwrapped(model):
-            self.frozen |= {id(p) for p in model.parameters() if not p.requires_grad}
-
     def _called(self, module):
         parameters = [*module.parameters()]
         new = [p for p in parameters if id(p) not in self.listened]
@@ -100,6 +97,7 @@ class Known:
             return
         if torch.is_grad_enabled() and any(p.requires_grad for p in new):
             _add(self.models, module)
+            self.summed |= summed_by(module)
             self.changed()
         else:
             _add(self.silent, module)

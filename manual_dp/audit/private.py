@@ -108,11 +108,21 @@ def way(wrapper):
     return "" if sync is None else "on" if sync else "off"
 
 
+def summed_by(wrapper):
+    """Return the ids of what this DDP model sums: what it took in, and is not frozen.
+
+    If this torch does not tell what DDP took in, it is all that the model has now.
+    """
+    if not way(wrapper):
+        return set()
+    took = getattr(wrapper, "_module_parameters", None) or wrapper.parameters()
+    return {id(p) for p in took if p.requires_grad}
+
+
 def wrapper_facts(model):
     """Return what a wrapper of torch's says of itself: a dict, empty without one.
 
-    ignored: names of parameters that it was told to leave alone. holds: ids of those
-    that it took in when it was made, empty if this torch does not tell. hooks: names of
+    ignored: names of parameters that it was told to leave alone. hooks: names of
     torch's communication hooks that change a gradient. joined: is it inside of Join?
     """
     if not hasattr(model, "require_backward_grad_sync"):
@@ -120,7 +130,6 @@ def wrapper_facts(model):
     hooks = [hook for hook, _ in getattr(model, "_comm_hooks", ())]
     return {
         "ignored": getattr(model, "parameters_to_ignore", ()),
-        "holds": {id(p) for p in getattr(model, "_module_parameters", ())},
         "hooks": [
             hook.__name__
             for hook in hooks

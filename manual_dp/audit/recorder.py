@@ -194,10 +194,10 @@ class Recorder:
         tensors = [t for t in leaves((args, kwargs)) if torch.is_tensor(t)]
         find = self.minibatch.find if self.minibatch else hashes
         self.now.rows.append(find(tensors))
-        self.now.lines.setdefault("forward", caller())
+        line, past = caller(), "past" if self._in_ddp(module) else ""
+        self.now.lines.setdefault("forward", line)
         self.callers.append(module)
-        past = "past" if self._in_ddp(module) else ""
-        self.began[module] = self.through.pop(module, past), caller()
+        self.began[module] = self.through.pop(module, past), line
         return args, kwargs
 
     def _in_ddp(self, module):

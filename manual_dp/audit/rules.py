@@ -366,8 +366,9 @@ def _parted(weights, step, when, code):
             who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
             says = f"{when} {name} is {far:.1e} from rank 0's on rank {who}"
             found = finding(code, says, who)
-            new = i in step.runs[0].free and code == "start-differs"
-            return [found._replace(**OUTSIDE) if new else found]
+            if code == "start-differs":
+                found = _if_outside({i}, found, step)
+            return [found]
     return []
 
 
@@ -452,22 +453,14 @@ def _gradients(step):
     return [f for f in found if f]
 
 
-def _mixed(us, one, step):
-    """Return the finding about one update of all ranks, or None."""
-    found = _mixture(us, one, step)
-    if not found or found.code != "not-synchronised":
-        return found
-    outside = {*step.runs[0].free}
-    if found.place:  # the name of what differs
-        outside &= {step.names.index(found.place)}
-        found = found._replace(place="")
-    else:
-        live = {i for i in us[0].held if any(float(u.used[i].norm()) for u in us)}
-        outside &= live if outside >= live else set()
+def _if_outside(places, found, step):
+    """Return a finding; its cause is OUTSIDE if DDP sums none of these places."""
+    outside = places and places <= step.runs[0].free.keys()
     return found._replace(**OUTSIDE) if outside else found
 
 
-def _mixture(us, one, step):
+def _mixed(us, one, step):
+    """Return the finding about one update of all ranks, or None."""
     if any(not u.pieces or not u.held for u in us):
         if step.proof is False and one:
             return finding("gradient", "the step is not the one of world size 1")
@@ -484,8 +477,9 @@ def _mixture(us, one, step):
     # None if what it applies is no mixture of the ranks' gradients
     C = gradients.matrix()
     found = None if None in C else matrix.diagnose(C, gradients)
+    live = {i for i in us[0].held if any(float(u.used[i].norm()) for u in us)}
     if found and found.code == "not-synchronised":
-        return found
+        return _if_outside(live, found, step)
     if any(u.clipped_own for u in us) and step.far([u.came for u in us]):
         who = [rank for rank, u in enumerate(us) if u.clipped_own]
         their = "its own gradient" if len(who) == 1 else "their own gradients"
@@ -494,11 +488,11 @@ def _mixture(us, one, step):
     if None not in C:
         return found if found or known else _scale(C[0], us, gradients, step)
     if found := matrix.by_microbatch(gradients):
-        return found
+        return _if_outside(live, found, step)
     for i, *rows in zip(us[0].held, *gradients.used):
         if step.far(rows):
             says = f"ranks apply different gradients of {step.names[i]}"
-            return finding("not-synchronised", says, place=step.names[i])
+            return _if_outside({i}, finding("not-synchronised", says), step)
     says = "all ranks apply the same one, which is no mixture of theirs"
     if step.proof is False:
         return finding("gradient", f"{says}, nor one device's")

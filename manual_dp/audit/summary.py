@@ -54,12 +54,11 @@ def summary(recorder):
     for (at, model), facts in zip(numbered(models), wrappers):
         ignored = [at + name for name in facts.get("ignored", ())]
         run.apart += [i for i, name in enumerate(names) if name in ignored]
-        if holds := facts.get("holds"):
+        if facts:
             new = [
                 at + name
                 for name, p in unwrapped(model).named_parameters()
-                if p.requires_grad
-                and (id(p) not in holds or id(p) in recorder.known.frozen)
+                if p.requires_grad and id(p) not in recorder.known.summed
             ]
             run.free |= {i: "new" for i, name in enumerate(names) if name in new}
     wrapped = {id(p) for m in models if m is not unwrapped(m) for p in m.parameters()}

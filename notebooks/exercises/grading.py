@@ -327,16 +327,13 @@ def not_judged(nb):
     for cell in filter(is_grade, nb.cells):
         for output in cell.get("outputs", []):
             name = _missing(output)
+            if "is not written yet" in output.get("evalue", ""):
+                asked = (one for one in elsewhere if _names(one, cell.source))
+                name = next(asked, None)
             if name and _names(name, not_run):
                 found[_grade_id(cell)] = (
                     f"{name} stands in a cell that is not run"
                 )
-            if "is not written yet" in output.get("evalue", ""):
-                for name in elsewhere:
-                    if _names(name, cell.source):
-                        found[_grade_id(cell)] = (
-                            f"{name} stands in a cell that is not run"
-                        )
     return found
 
 

@@ -98,7 +98,7 @@ def other_charts(nb, run):
     if not names:
         return ""
     return (
-        f", but now with other pixels in the charts of {', '.join(names)}: "
+        f"other pixels in the charts of {', '.join(names)}: "
         f"make refresh LESSON={number(run.path)} REDRAW=1 stores them"
     )
 
@@ -107,7 +107,8 @@ def compare(nb, run, args):
     """Name the cells whose outputs differ from the stored ones; show both outputs."""
     found = differences(nb, run.nb)
     if not found:
-        return "as stored" + other_charts(nb, run)
+        other = other_charts(nb, run)
+        return f"as stored, but now with {other}" if other else "as stored"
     lines = [f"DIFFERS in {', '.join(found)}"]
     for name, (before, now) in found.items():
         # begin a little before the first character that differs
@@ -125,10 +126,14 @@ def compare(nb, run, args):
 def store(nb, run, args):
     """Store a run; say whether the file changed, and which old charts it keeps."""
     changed = refresh(run.path, run.nb, args.redraw)
-    kept = other_charts(nbformat.read(run.path, 4), run)
-    if kept and not changed:
-        return "NOT STORED" + kept.replace(", but now with", ": it has", 1)
-    return ("refreshed" if changed else "unchanged") + kept
+    other = other_charts(nbformat.read(run.path, 4), run)
+    if other:
+        return (
+            f"refreshed, but now with {other}"
+            if changed
+            else f"NOT STORED: it has {other}"
+        )
+    return "refreshed" if changed else "unchanged"
 
 
 # what to do with the stored notebook and its run; returns the words for the table

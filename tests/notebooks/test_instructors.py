@@ -129,15 +129,6 @@ def test_what_a_lesson_or_a_set_needs_comes_before_it_in_a_plan(title):
 LINK = r"\[[^\]]+\]\((?:\.\./)+(\d\d)_\w+\.ipynb\)"  # to a lesson, from a set
 
 
-def numbers(pairs):
-    """Return the lessons' numbers in pairs (first, last), or (first, "") of one lesson."""
-    return sorted(
-        number
-        for first, last in pairs
-        for number in range(int(first), int(last or first) + 1)
-    )
-
-
 def needed_by_set(name, entry):
     """Return the lessons that a set's first cell links to: a and b, or a to c."""
     first = markdown(NOTEBOOKS / f"exercises/source/{name}/{name}.ipynb")[0]
@@ -150,17 +141,14 @@ def needed_by_set(name, entry):
     return found
 
 
-SET_4 = NOTEBOOKS.glob("exercises/release/ps4/*.ipynb")
-
-
 def test_the_table_of_sets_names_the_lessons_that_a_sets_first_cell_links_to():
     table = re.findall(r"^\| \[(ps\d)\]\S+ \| (.+?) \|", README, re.M)
     assert len(table) > 8
     for name, said in table:
         first = markdown(NOTEBOOKS / f"exercises/source/{name}/{name}.ipynb")[0]
-        linked = re.findall(rf"{LINK}(?: to {LINK})?", first)
-        pairs = re.findall(r"(\d\d)(?: to (\d\d))?", said)
-        assert numbers(pairs) == numbers(linked), name
+        assert sorted(numbers_of(r"(\d\d)", said)) == sorted(numbers_of(LINK, first)), (
+            name
+        )
 
 
 def test_what_stands_in_the_students_zip_is_there():
@@ -177,7 +165,8 @@ def test_what_stands_in_the_students_zip_is_there():
         ]
         assert len(paths) >= sum(name.endswith(".py") for name in named), where
         if not paths:  # it stands in a notebook
-            paths = [*NOTEBOOKS.glob("[0-9]*.ipynb"), *SET_4]
+            sets = NOTEBOOKS.glob("exercises/release/ps4/*.ipynb")
+            paths = [*NOTEBOOKS.glob("[0-9]*.ipynb"), *sets]
         text = "".join(path.read_text(encoding="utf-8") for path in paths)
         for name in named:
             assert name.endswith(".py") or re.search(rf"\b{name}\b", text), name

@@ -219,10 +219,10 @@ def test_an_error_in_a_copy_is_shown_and_an_exit_code_is_kept(capsys):
             end()
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-    def divide():
+    def look_up():
         return {}["a key"]
 
-    assert run_ranks(fork, 1, divide) == [1]
+    assert run_ranks(fork, 1, look_up) == [1]
     shown = capsys.readouterr()
     assert shown.out == "rank 0: forked\n"
     assert shown.err.endswith("rank 0: KeyError: 'a key'\n")
