@@ -18,9 +18,8 @@ class Update:
     key: tuple = ()  # (a parameter's name, how often its optimizer has stepped)
     start: object = None  # sketch of the weights before
     state: dict = field(default_factory=dict)  # of models and optimizers, see state.py
-    noisy: bool = False  # did the forward draw random numbers?
-    rng: int = 0  # number of torch's generator before it did
-    outside: dict = field(default_factory=dict)  # generators that drew beside it
+    rng: object = None  # number of torch's generator before a forward drew from it
+    outside: dict = field(default_factory=dict)  # generators that drew beside forwards
     batch: tuple = (0, None)  # in `audit_step`: rows of the minibatch, and their hash
     rows: list = field(default_factory=list)  # of each forward: places, or hashes
     way: str = ""  # how the last forward of a model that stepped began: private.way
@@ -32,7 +31,8 @@ class Update:
     clips: list = field(default_factory=list)  # (max_norm, norm)
     factors: dict = field(default_factory=dict)  # by place: what clipping multiplied by
     clipped_own: bool = False  # was it a rank's own gradient that was clipped?
-    stop: object = None  # sketch of the weights when the next update begins
+    stepped: object = None  # sketch of the weights right behind the optimizer's step
+    stop: object = None  # the same when the next update begins
     lines: dict = field(default_factory=dict)  # {"forward": "train.py, line 9", ...}
 
     @property

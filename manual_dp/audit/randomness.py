@@ -27,6 +27,10 @@ class Draws:
         self.before = generators()
 
     def look(self):
-        """Return {name: its number before it drew} of generators that drew."""
+        """Return {name: (number before, number now)} of generators that drew.
+
+        One that was seeded in between has another number now than one that was not.
+        """
         before, self.before = self.before, generators()
-        return {name: x for name, x in before.items() if x != self.before[name]}
+        both = {name: (x, self.before[name]) for name, x in before.items()}
+        return {name: pair for name, pair in both.items() if pair[0] != pair[1]}

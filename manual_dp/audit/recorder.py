@@ -210,13 +210,13 @@ class Recorder:
     def _forwarded(self, *_):
         if torch.is_grad_enabled():
             drew = self.draws.look()
-            if "torch" in drew and not self.now.noisy:
-                self.now.noisy, self.now.rng = True, drew["torch"]
+            if self.now.rng is None and "torch" in drew:
+                self.now.rng, _ = drew["torch"]  # ranks may draw more or less
 
     def _note_draws(self):
         """Note the generators that drew while the script's own loop was at work."""
-        for name, before in self.draws.look().items():
-            self.now.outside.setdefault(name, before)
+        for name, drew in self.draws.look().items():
+            self.now.outside.setdefault(name, drew)
 
     @quietly
     def _loads(self, begins, first):
@@ -227,9 +227,9 @@ class Recorder:
         if begins:
             self._note_draws()
             return
-        for name, before in self.draws.look().items():
+        for name, drew in self.draws.look().items():
             if not first:
-                self.now.outside.setdefault(f"{name} in a loader", before)
+                self.now.outside.setdefault(f"{name} in a loader", drew)
 
     def _enter(self):
         """Begin an update, if the one before has stepped or there was none."""
@@ -344,6 +344,7 @@ class Recorder:
         if self.now.held:
             for at, one in state.numbered(self.optimizers):
                 self.now.state |= state.of_options(one, at)
+            self.now.stepped = self.sketch(self.params)
         self.draws.look()
 
     def _take(self, optimizer):

@@ -203,7 +203,7 @@ def rows_of_step(step):
     if twice and all(mine == seen[0] for mine in seen):
         apart = all(c is not None for c in came) and step.far(came)
         says = f"all ranks see the same {plural(len(seen[0]), 'row')}{none}"
-        if not apart or (any(u.noisy for u in step.first) and not size):
+        if not apart or (any(u.rng is not None for u in step.first) and not size):
             yield finding("rows-same", says)
         elif not size:  # in `audit_step` one device tells whether that is right
             step.look_at.append(

@@ -47,6 +47,18 @@ OUTSIDE = {
     "it; wrap each model",
     "see": "changed-after-wrapping",
 }
+IN_THE_STEP = {
+    "cause": "the optimizer made other steps of one gradient: its averages differ (a "
+    "state loaded on some ranks alone), or it draws random numbers",
+    "repair": "load an optimizer's state on all ranks; seed what it draws alike",
+    "see": "changed-after-wrapping",
+}
+AFTER_THE_STEP = {
+    "cause": "some ranks wrote these weights between the step and the next forward: "
+    "a checkpoint that was loaded, an average, a clamp",
+    "repair": "write on all ranks alike, or broadcast afterwards",
+    "see": "changed-after-wrapping",
+}
 ONE_SEED = {
     "cause": "rows, or noise, by numbers that all ranks draw alike; or no sampler",
     "repair": "a seed for each rank: torch.manual_seed(seed + rank); or a "
@@ -355,7 +367,14 @@ def _links(step):
 
 def _after(step):
     stops = [u.stop for u in step.last]
-    return _parted(stops, step, "after the update", "replicas-differ")
+    found = _parted(stops, step, "before the next forward", "replicas-differ")
+    stepped = [u.stepped for u in step.last]
+    if not found or any(weights is None for weights in stepped):
+        return found
+    in_step = _parted(stepped, step, "after the step", "replicas-differ")
+    if in_step:
+        return [f._replace(**IN_THE_STEP) for f in in_step]
+    return [f._replace(**AFTER_THE_STEP) for f in found]
 
 
 def _parted(weights, step, when, code):
@@ -364,7 +383,9 @@ def _parted(weights, step, when, code):
         each = [w[i] for w in weights]
         if i not in step.own and (far := step.far(each)):
             who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
-            says = f"{when} {name} is {far:.1e} from rank 0's on rank {who}"
+            long = float(each[0].norm())
+            by = f"{100 * far / long:.2g} % of its length" if long else "all of it"
+            says = f"{when}, {name} on rank {who} is not rank 0's: apart by {by}"
             found = finding(code, says, who)
             if code == "start-differs":
                 found = _if_outside({i}, found, step)
@@ -396,7 +417,8 @@ def _set_up(step):
 def _random(step):
     if step.world_size == 1 or step.proof:
         return
-    if all(u.noisy for u in step.first) and len({u.rng for u in step.first}) == 1:
+    drew = {u.rng for u in step.first}
+    if len(drew) == 1 and drew != {None}:
         yield finding("random-same", "all ranks draw the same random numbers")
     for name in _drawn_alike(step):
         if step.watched:

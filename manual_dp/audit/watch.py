@@ -52,7 +52,7 @@ def watch(model, *others, steps=3, timeout=30):
             "no process group: call watch in a rank, after init_process_group"
         )
     while WATCHES:  # one at a time: what knows more begins again
-        WATCHES.pop().stop()
+        WATCHES.pop().give_way()
     WATCHES.append(Watch([model, *others], UNDER_COMMAND.get("steps", steps), timeout))
     return WATCHES[0]
 
@@ -138,6 +138,17 @@ class Watch(AbstractContextManager):
     def _at_exit(self):
         if getattr(sys, "last_value", None) is None:  # else an error ended the script
             self.finish()
+
+    def give_way(self):
+        """Stop for another watch; on rank 0 say so, if nothing is told of this one."""
+        if self.on and self.board and dist.get_rank() == 0:
+            print(
+                f"watch: ended after {plural(self.updates(), 'step')} of {self.steps} "
+                "by another watch: hand all models and optimizers to one",
+                file=sys.stderr,
+                flush=True,
+            )
+        self.stop()
 
     def stop(self):
         """Take the hooks away."""

@@ -276,6 +276,34 @@ PUBLIC = {
         "settings",
         "lr of group 0",
     ),
+    "rank 0 loads a checkpoint behind a step": (
+        "speculators 926",
+        [
+            (
+                "            optimizer.zero_grad()\n",
+                "            optimizer.zero_grad()\n"
+                "            rank or net.head.bias.data.fill_(0.5)\n",
+            )
+        ],
+        "replicas-differ",
+        "before the next forward, head.bias on rank 1",
+    ),
+    "rank 0 loads the optimizer's state alone": (
+        "speculators 926",
+        [
+            (
+                "watched = watch",
+                "if rank == 0:\n"
+                "    for p in net.parameters():\n"
+                "        ones = torch.ones_like(p)\n"
+                "        optimizer.state[p] = {'step': torch.tensor(3.0), "
+                "'exp_avg': ones, 'exp_avg_sq': ones}\n"
+                "watched = watch",
+            )
+        ],
+        "replicas-differ",
+        "after the step, words.weight on rank 1",
+    ),
     "rank 0 stays in eval mode": (
         "pytorch 20611, mmdetection 4582",
         [("            scheduler.step()\n", "            rank or net.eval()\n")],
@@ -344,6 +372,8 @@ CAUSES = {
     "the same, and the wrapper is compiled": "DDP's sync was off",
     "a layer that was put in after wrapping": "DDP does not sum it",
     "a layer that is unfrozen after wrapping": "DDP does not sum it",
+    "rank 0 loads a checkpoint behind a step": "between the step and the next forward",
+    "rank 0 loads the optimizer's state alone": "its averages differ",
 }
 
 

@@ -275,6 +275,36 @@ def test_a_script_that_ends_early_says_so():
     assert steps == 2 and "1 of 3 steps: the run ended after 2" in unchecked
 
 
+def seeded_late():
+    torch.manual_seed(0)
+    model, optimizer = small()
+    with watch(model, optimizer) as seen:
+        torch.manual_seed(dist.get_rank())
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.rand(4, 3)).square().mean().backward()
+            optimizer.step()
+    return seen.report
+
+
+def test_a_rank_that_seeds_itself_after_watch_draws_numbers_of_its_own():
+    findings, unchecked, _ = said_by(seeded_late)[0][1]
+    assert findings == [] and "the same numbers" not in str(unchecked)
+
+
+def twice():
+    first = watch(*small())
+    with watch(*small()) as second:
+        trained(*(second.recorder.models[0], second.recorder.optimizers[0]), 3)
+    return first.report or second.report
+
+
+def test_a_watch_that_another_ends_early_says_so():
+    (text, report), (other, _) = said_by(twice)
+    assert "watch: ended after 0 steps of 3 by another watch" in text
+    assert other == "" and report[2] == 3
+
+
 def copying():
     model, optimizer = small()
     file = io.BytesIO()
