@@ -10,6 +10,7 @@ home        the module of the course that an answer was taken from
 elsewhere   the helpers of an answer that another cell defines
 cells       the texts of the cells in which answers are defined
 learners    the part of a traceback that is a learner's own
+arguments   what the function of a traceback holds as its arguments, in words
 """
 
 import dis
@@ -261,6 +262,35 @@ def learners(error):
             here.tb_next = None
         here = here.tb_next
     return trace
+
+
+def arguments(trace):
+    """Return what the first function of a traceback holds as its arguments, in words.
+
+    They are looked at after it raised: an argument that it replaced is the new one.
+    """
+    frame = trace.tb_frame
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    held = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
+    held.pop("self", None)
+    return "; ".join(f"{name}: {_in_words(value)}" for name, value in held.items())
+
+
+def _in_words(value, depth=0):
+    if isinstance(value, torch.Tensor):
+        return f"tensor of shape {tuple(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        kind = type(value).__name__
+        if not value or depth > 1:
+            return f"{kind} of {len(value)}"
+        parts = [_in_words(part, depth + 1) for part in value]
+        more = ", ..." if len(parts) > 2 else ""
+        return f"{kind} of {len(value)} [{', '.join(parts[:2])}{more}]"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        text = repr(value)
+        return text if len(text) <= 30 else text[:26] + " ..."
+    return getattr(value, "__name__", type(value).__name__)
 
 
 def _functions(thing):

@@ -34,6 +34,7 @@ import torch
 from course.school.answers import (
     Busy,
     TimeIsOver,
+    arguments,
     cells,
     elsewhere,
     home,
@@ -223,6 +224,8 @@ def _first(one, answers, times, draws):
             raise
         trace = learners(error)
         if trace:
+            if held := arguments(trace):
+                error.add_note(f"given   {held}")
             raise error.with_traceback(trace) from error.__cause__
         return (
             f"got     {type(error).__name__}: {error}\n"

@@ -137,6 +137,18 @@ def test_the_frames_of_an_error_begin_in_the_learners_cell():
     assert names.count("clipped_sgd") == 1 and names[-1] == "clipped_sgd"
 
 
+def test_an_error_of_an_answer_says_what_the_answer_was_given():
+    cell = "def clipped_sgd(params, lr, batch_size, max_norm): params[9]"
+    with pytest.raises(IndexError, match="out of range") as caught:
+        check("ps1/clipped_sgd", *define("ps1/clipped_sgd", cell))
+    (note,) = caught.value.__notes__
+    params, lr, _, max_norm = note.split("; ")
+    assert params.startswith("given   params: list of ")
+    assert params.count("tensor of shape (") == 2
+    assert 0 < float(lr.removeprefix("lr: ")) < float("inf")
+    assert max_norm.startswith("max_norm: ")
+
+
 def test_the_frames_of_an_error_end_where_the_course_begins():
     cell = "def made(given):\n    given()\n"
     mine = define("ps1/clipped_sgd", cell + "clipped_sgd = made")[0]
