@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from manual_dp.audit.private import summed_by
+from manual_dp.audit.stands import caller
 from manual_dp.audit.state import params_of, unwrapped
 
 
@@ -30,6 +31,7 @@ class Known:
         self.models = [weakref.ref(m) for m in made if isinstance(m, nn.Module)]
         self.optimizers = [weakref.ref(o) for o in made if isinstance(o, Optimizer)]
         self.given = {id(one) for one in made}
+        self.made_at = weakref.WeakKeyDictionary()  # {optimizer: the script's line}
         self.summed = set()  # ids of what wrappers took in and sum
         for model in self.models:
             self.summed |= summed_by(model())
@@ -72,6 +74,7 @@ class Known:
         def making(optimizer, *args, **kwargs):
             make(optimizer, *args, **kwargs)
             _add(self.optimizers, optimizer)
+            self.made_at[optimizer] = caller()
 
         def calling(module, *args, **kwargs):
             if self.depth:

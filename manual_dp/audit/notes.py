@@ -15,22 +15,24 @@ class Update:
     """What one rank saw from one update of its weights to the next."""
 
     t: int = 0  # which step of the audit, or which update of a script
-    key: tuple = ()  # (a parameter's name, how often its optimizer has stepped)
+    # (where its optimizer was made, a parameter's name, how often it has stepped)
+    key: tuple = ()
     start: object = None  # sketch of the weights before
     state: dict = field(default_factory=dict)  # of models and optimizers, see state.py
     rng: object = None  # number of torch's generator before a forward drew from it
     outside: dict = field(default_factory=dict)  # generators that drew beside forwards
     batch: tuple = (0, None)  # in `audit_step`: rows of the minibatch, and their hash
     rows: list = field(default_factory=list)  # of each forward: places, or hashes
+    tests: list = field(default_factory=list)  # lines of DDP's forwards without grad
     way: str = ""  # how the last forward of a model that stepped began: private.way
     terms: list = field(default_factory=list)  # (n, each) of the losses, see losses.py
     pieces: list = field(default_factory=list)  # sketch of what each backward brought
     left: object = None  # sketch of what stood in .grad before these
     used: object = None  # sketch of what the optimizer found there, before clipping
     held: list = field(default_factory=list)  # places of what the optimizers hold
-    clips: list = field(default_factory=list)  # (max_norm, norm)
+    # (max_norm, norm, was it a rank's own gradient that was clipped?)
+    clips: list = field(default_factory=list)
     factors: dict = field(default_factory=dict)  # by place: what clipping multiplied by
-    clipped_own: bool = False  # was it a rank's own gradient that was clipped?
     stepped: object = None  # sketch of the weights right behind the optimizer's step
     stop: object = None  # the same when the next update begins
     lines: dict = field(default_factory=dict)  # {"forward": "train.py, line 9", ...}

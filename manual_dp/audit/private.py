@@ -108,6 +108,15 @@ def way(wrapper):
     return "" if sync is None else "on" if sync else "off"
 
 
+def sends_buffers(wrapper):
+    """Return whether each forward of this DDP model begins with a broadcast."""
+    return (
+        getattr(wrapper, "broadcast_buffers", False)
+        and wrapper.require_forward_param_sync
+        and next(wrapper.buffers(), None) is not None
+    )
+
+
 def summed_by(wrapper):
     """Return the ids of what this DDP model sums: what it took in, and is not frozen.
 

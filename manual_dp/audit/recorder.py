@@ -24,6 +24,7 @@ from manual_dp.audit.private import (
     hear_first,
     leaves,
     private,
+    sends_buffers,
     way,
     wrapper_facts,
 )
@@ -173,6 +174,8 @@ class Recorder:
         if torch.is_grad_enabled():
             self._enter()  # before a compiled module is on its way
             self.through[state.unwrapped(model)] = way(model)
+        elif sends_buffers(model):
+            self.now.tests.append(caller())
 
     def _forward(self, module, args, kwargs):
         if self.problem:
@@ -281,7 +284,7 @@ class Recorder:
         held = self.params[i].grad
         empty = held is None or not float(held.norm())
         if empty and i in self.clipped:  # what was clipped is not applied either
-            self.now.clips, self.now.clipped_own = [], False
+            self.now.clips = []
             self.clipped.pop(i)
         if i not in self.came:
             self.left[i] = None if empty else self.sketch.row(held)
@@ -302,13 +305,12 @@ class Recorder:
         mine, most, norm = self._places(params), float(most), float(norm)
         if not mine:
             return
-        self.now.clips.append((most, norm))
         self.now.lines["clip"] = caller()
         own = stacked([self._own_gradient(i) for i in mine])
         found = self.sketch([self.params[i].grad for i in mine])
         apart = float((found - own).norm())  # sums in another order are rounded
-        if not self.clipped and apart <= 1e-5 * float(found.norm()):
-            self.now.clipped_own = True
+        is_own = not self.clipped and apart <= 1e-5 * float(found.norm())
+        self.now.clips.append((most, norm, is_own))
         for i in mine:
             self.clipped[i] = min(1.0, most / (norm + 1e-6)) * self.clipped.get(i, 1.0)
 
@@ -342,7 +344,8 @@ class Recorder:
             self._take(optimizer)
         self.stepping = 0
         if self.now.held:
-            for at, one in state.numbered(self.optimizers):
+            at_work = [one for one in self.optimizers if id(one) in self.steps]
+            for at, one in state.numbered(at_work):
                 self.now.state |= state.of_options(one, at)
             self.now.stepped = self.sketch(self.params)
         self.draws.look()
@@ -367,7 +370,8 @@ class Recorder:
         now.lines["step"] = caller()
         self.steps[id(optimizer)] = self.steps.get(id(optimizer), 0) + 1
         self.taken[optimizer] = self.taken.get(optimizer, 0) + 1
-        now.key = now.key or (self.names[mine[0]], self.taken[optimizer])
+        made = self.known.made_at.get(optimizer, "")
+        now.key = now.key or (made, self.names[mine[0]], self.taken[optimizer])
         numbers = {number for i in now.held for number, _ in self.came.get(i, ())}
         self.applied = numbers & self.backwards.keys()
         terms = [self.terms.get(number, []) for number in numbers]

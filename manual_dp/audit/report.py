@@ -7,7 +7,33 @@ before consequences. A finding may have a cause of its own in place of its code'
 import textwrap
 from collections import namedtuple
 
-Finding = namedtuple("Finding", "code says cause repair rank step place see")
+
+class Finding(namedtuple("Finding", "code says cause repair rank step place see")):
+    """Hold what is wrong; print as its lines of a report."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        """Write what is wrong, cause, repair, and where to read on."""
+        where = [f"since step {self.step + 1}"] if self.step is not None else []
+        where += [self.place] if self.place else []
+        says = self.says + (f" ({'; '.join(where)})" if where else "")
+        lines = [
+            f"{self.code:16}  {says}",
+            f"{'cause':>16}: {self.cause}",
+            f"{'repair':>16}: {self.repair}",
+        ]
+        if self.see:
+            lines.append(f"{'see':>16}: notebooks/26_symptoms.ipynb#{self.see}")
+        return _wrapped(lines)
+
+
+def _wrapped(lines):
+    """Return a report's lines as text, broken at 78 columns."""
+    wrapped = [textwrap.wrap(line, 78, subsequent_indent=" " * 18) for line in lines]
+    return "\n".join(part for parts in wrapped for part in parts)
+
+
 TABLE = """\
 exception         the code raised it
                   read the traceback (below, or report.details); does torchrun run it?
@@ -159,24 +185,12 @@ class Report:
         head = f"on {plural(self.world_size, 'rank')}"
         if self.steps:
             head = f"in {plural(self.steps, 'step')} {head} ({self.precision})"
-        lines = [f"audit: {words} {head}"]
-        for f in self.findings:
-            where = [f"since step {f.step + 1}"] if f.step is not None else []
-            where += [f.place] if f.place else []
-            lines.append(
-                f"{f.code:16}  {f.says}" + (f" ({'; '.join(where)})" * any(where))
-            )
-            lines.append(f"{'cause':>16}: {f.cause}")
-            lines.append(f"{'repair':>16}: {f.repair}")
-            if f.see:
-                lines.append(f"{'see':>16}: notebooks/26_symptoms.ipynb#{f.see}")
-        lines += [f"{'check':16}  {words}" for words in self.look_at]
+        findings = [str(found) for found in self.findings]
+        lines = [f"{'check':16}  {words}" for words in self.look_at]
         if self.looked_at:
             lines.append(f"{'looked at':16}  {', '.join(self.looked_at)}")
         lines += [f"{'not looked at':16}  {words}" for words in self.not_looked_at]
-        wrapped = [
-            textwrap.wrap(line, 78, subsequent_indent=" " * 18) for line in lines
-        ]
-        return "\n".join(part for parts in wrapped for part in parts)
+        parts = [f"audit: {words} {head}", *findings, _wrapped(lines)]
+        return "\n".join(part for part in parts if part)
 
     __repr__ = __str__

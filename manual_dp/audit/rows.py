@@ -210,7 +210,7 @@ def rows_of_step(step):
                 f"{says}, and get other gradients: right if each takes a part of them, "
                 "as of a sequence or a graph"
             )
-    elif twice and not size and not step.runs[0].samplers:  # else they fill up
+    elif twice and not size and not _explained(step.runs):
         step.look_at.append(
             "the rows: some of a step are on several ranks: right if "
             "they are alike, or drawn with replacement"
@@ -223,6 +223,14 @@ def rows_of_step(step):
         yield finding("rows-overlap", f"no rank sees {missed} of {size} rows")
 
 
+def _explained(runs):
+    """Return whether rows may well be on several ranks.
+
+    Samplers fill up with some; and that a loader deals out all is told by itself.
+    """
+    return runs[0].samplers or any(dealt != "shares" for dealt, *_ in runs[0].reads)
+
+
 def later_on_another_rank(runs):
     """Say that a rank's rows come on another one, in what may be an epoch; or ""."""
     seen = [
@@ -232,11 +240,11 @@ def later_on_another_rank(runs):
     homes = Counter(row for mine in seen for row in mine)
     twice = sum(times > 1 for times in homes.values())
     none_again = all(max(mine.values(), default=0) == 1 for mine in seen)
-    if not twice or runs[0].samplers or not none_again:
+    if not twice or _explained(runs) or not none_again:
         return ""
     return (
-        f"{plural(twice, 'row')} of these steps on several ranks, and none twice on "
-        "one: do ranks' parts of the data overlap?"
+        f"ranks' parts of the data seem to overlap: {plural(twice, 'row')} of these "
+        "steps came to several ranks, and none twice to one (lesson 26, own-split)"
     )
 
 
@@ -312,6 +320,7 @@ def _read(runs, look_at):
                 yield finding("no-sampler", says)
             else:
                 look_at.append(
-                    f"{says}: no DistributedSampler deals them out, and an epoch has "
-                    f"each {len(runs)} times, unless each rank takes a part of it"
+                    f"{says}: no DistributedSampler deals them out, so an epoch has "
+                    f"each row {len(runs)} times; right only if each rank takes a part "
+                    "of an epoch (lesson 26, same-rows)"
                 )

@@ -157,6 +157,10 @@ def judge(runs, alone=None, watched=False):
         verdict.compared = False
         verdict.not_looked_at.insert(0, why)
         return verdict
+    if own := _trained_alone(runs):
+        verdict.compared = False
+        verdict.not_looked_at.insert(0, own)
+        return verdict
     for rank, run in enumerate(runs):
         if (run.names, run.shapes) != (runs[0].names, runs[0].shapes):
             says = f"rank {rank} has other parameters than rank 0, or of other shapes"
@@ -170,7 +174,7 @@ def judge(runs, alone=None, watched=False):
                 f"{words} (of ranks with {rows} rows)" if words == NO_LOSS else words
                 for words in verdict.not_looked_at
             ]
-        facts += epochs(runs, verdict.look_at)
+        facts += [*epochs(runs, verdict.look_at), *_tests(runs)]
         verdict.look_at += [*_silent(runs), *_gathered(runs)]
         _level(runs, verdict)
     if broken := [f for f in facts if f.code == "not-finite"]:
@@ -254,6 +258,47 @@ def _own(runs, verdict):
         for u in run.updates:
             u.held = [i for i in u.held if i not in own]
     return own
+
+
+def _trained_alone(runs):
+    """Return, in words, that a rank trains what it alone has; or ""."""
+    places = [
+        {made for made, *_ in (u.key for u in run.updates if u.key)} for run in runs
+    ]
+    sizes = [len(run.names) for run in runs]
+    says, who = "", 0
+    if all(places) and any(mine != places[0] for mine in places):
+        common = set.intersection(*places)
+        who = next(rank for rank, mine in enumerate(places) if mine - common)
+        says = f"steps an optimizer of its own, made at {min(places[who] - common)}"
+    elif len(set(sizes)) > 1:
+        who, least = sizes.index(max(sizes)), min(sizes)
+        says = f"has a model of its own ({sizes[who]} parameters, others {least})"
+    return says and (
+        f"the steps: rank {who} {says}. To compare what all ranks train, say "
+        "watch(model, optimizer) in the script, behind these two"
+    )
+
+
+def _tests(runs):
+    """Yield the finding that some ranks alone test with DDP's model, which sends.
+
+    A rank may have put its record before it tests behind its last update.
+    """
+    for updates in [*zip(*(run.updates for run in runs))][:-1]:
+        counts = [len(u.tests) for u in updates]
+        if len(set(counts)) > 1:
+            most, least = counts.index(max(counts)), counts.index(min(counts))
+            yield finding(
+                "mismatch",
+                "forwards of DDP's model without gradients, behind a step: "
+                f"{counts[most]} on rank {most}, {counts[least]} on rank {least}; each "
+                "sends rank 0's buffers",
+                most,
+                updates[0].t,
+                f"forward at {updates[most].tests[0]}",
+            )
+            return
 
 
 def _silent(runs):
@@ -398,6 +443,14 @@ def _set_up(step):
     if begins:  # later it is what stood after the update before
         starts = [u.start for u in step.first]
         yield from _parted(starts, step, "before the step", "start-differs")
+    counts = [len(u.rows) for u in step.first]
+    if step.watched and len(set(counts)) > 1:
+        most, least = counts.index(max(counts)), counts.index(min(counts))
+        step.look_at.append(
+            f"forwards of a step: {counts[most]} on rank {most}, {counts[least]} on "
+            f"rank {least}: wrong if a rank skips a minibatch, since all later steps "
+            "then mix other ones (lesson 26, early-stop)"
+        )
     for f in differ([u.state for u in step.first], leave=("sent", "kept")):
         if begins and f.code == "buffers" and step.runs[0].fresh:
             f = finding("start-differs", f"the buffer {f.says}", f.rank)
@@ -502,8 +555,8 @@ def _mixed(us, one, step):
     live = {i for i in us[0].held if any(float(u.used[i].norm()) for u in us)}
     if found and found.code == "not-synchronised":
         return _if_outside(live, found, step)
-    if any(u.clipped_own for u in us) and step.far([u.came for u in us]):
-        who = [rank for rank, u in enumerate(us) if u.clipped_own]
+    who = [rank for rank, u in enumerate(us) if any(own for *_, own in u.clips)]
+    if who and step.far([u.came for u in us]):
         their = "its own gradient" if len(who) == 1 else "their own gradients"
         says = f"{ranks_in_words(who)} clipped {their}, before the sum over ranks"
         return finding("clip", says, who[0])
@@ -559,16 +612,16 @@ def divided(terms, c, near):
             says = f"means of {sizes} terms count alike: each term should"
             return finding("uneven-shards", says), ""
         return None, "its terms do not count alike: right if these are their weights"
+    total, W = sum(means), len(terms)
+    if abs(total - 1) <= near:
+        return None, ""
     n, raw = told[0][0], [one for mine in terms for one in mine]
     many = max(map(len, terms))  # losses of a rank in one step
     if n > 1 and all(m == n and abs(each - 1) <= near for m, each in raw):
         says = f"the loss is a sum over {n:g} terms, not a mean"
         return None, f"{says}: right only if you wanted a sum"
-    total, W = sum(means), len(terms)
-    if abs(total - 1) <= near:
-        return None, ""
     hint = ""
-    for x, words in ((W, "the world size: "), (1 / W, "1 / the world size: ")):
+    for x, words in ((W, ", the world size"), (1 / W, ", 1 / the world size")):
         if W > 1 and (many == 1 or x < 1) and abs(total - x) <= near * x:
             hint = words
     if many > 1 and abs(total - many) <= near * many:
@@ -576,9 +629,13 @@ def divided(terms, c, near):
             f"{many} losses of a rank are added in a step: wrong if they are "
             "micro-batches of one mean"
         )
-    losses = "losses count" if many == 1 else f"{many} losses of a rank count together"
-    says = f"{losses} {total:.4g} times in a step: {hint}right if this is their weight"
-    return None, says
+    losses = "the loss counts"
+    if many > 1:
+        losses = f"{many} losses of a rank together count"
+    return None, (
+        f"{losses} {total:.4g} times the mean over all ranks' terms{hint}: wrong, "
+        "unless you want this weight (lesson 26, wrong-factor)"
+    )
 
 
 # the update
@@ -590,7 +647,7 @@ def _other_clip(step):
     for rank, u in enumerate(step.last):
         same = len(u.clips) == len(first) and all(
             most == its and _near(norm, other, near)
-            for (most, norm), (its, other) in zip(u.clips, first)
+            for (most, norm, _), (its, other, _) in zip(u.clips, first)
         )
         if not same:
             return rank, _clip_words(u.clips), _clip_words(first)
@@ -602,7 +659,7 @@ def _near(x, y, near):
 
 
 def _clip_words(clips):
-    words = [f"a norm of {norm:.4g} to {most:.4g}" for most, norm in clips]
+    words = [f"a norm of {norm:.4g} to {most:.4g}" for most, norm, _ in clips]
     return ", ".join(words) or "nothing"
 
 
@@ -621,7 +678,7 @@ def _look_at_clips(step):
             f"rank {rank} clips {mine}; rank 0 {its}: right only as long as no norm is "
             "too long"
         )
-    for (most, _), (its, _) in zip(step.last[0].clips, step.alone[-1].clips):
+    for (most, *_), (its, *_) in zip(step.last[0].clips, step.alone[-1].clips):
         if most != its:
             step.look_at.append(
                 f"a norm is clipped to {most:g} on {step.world_size} ranks, to {its:g} "

@@ -65,8 +65,14 @@ def named(models, optimizers=()):
 
 
 def numbered(things):
-    """Return (prefix, thing) of each: its number, where there are several."""
-    return [(f"{i}." if len(things) > 1 else "", one) for i, one in enumerate(things)]
+    """Return (prefix, thing) of each: its kind and number, where there are several."""
+    if len(things) < 2:
+        return [("", one) for one in things]
+    kinds = [unwrapped(one) if isinstance(one, nn.Module) else one for one in things]
+    return [
+        (f"{type(kind).__name__} {i}: ", one)
+        for i, (kind, one) in enumerate(zip(kinds, things), 1)
+    ]
 
 
 def of_model(model, at=""):
@@ -80,7 +86,7 @@ def of_model(model, at=""):
     sent, kept, norms = set(), set(), set()
     for part in model.modules():
         if getattr(part, "broadcast_buffers", False) or hasattr(part, "sync_buffers"):
-            sent |= {id(b) for b in part.buffers() if b.is_floating_point()}
+            sent |= {id(b) for b in part.buffers()}
         elif hasattr(part, "broadcast_buffers"):
             kept |= {id(b) for b in part.buffers()}
     kind = private("batch norm")

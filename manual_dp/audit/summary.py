@@ -17,12 +17,14 @@ JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 BY_HAND = (
     "whether labels belong to their rows, terms that a loss gets by hand or from other "
-    "ranks, losses that compare rows with each other, numbers kept outside the models "
-    "(running averages), evaluation, and all steps after these"
+    "ranks, losses that compare rows with each other, running averages outside the "
+    "models, random numbers of a generator that the script made, evaluation, and all "
+    "steps after these"
 )
+GLOBAL = "the generators of torch, random and numpy"
 WORKERS = "random numbers that loaders' workers draw"
 NO_END = "the end of an epoch: no loader had run out by the last of these steps"
-NO_LOSS = "how rows count: no loss of torch.nn.functional was heard"
+NO_LOSS = "how much each row counts: no loss of torch.nn.functional was called"
 CHOSEN = (
     "how the terms of a loss are chosen (a mask, the largest): each rank chooses among "
     "its own"
@@ -142,7 +144,8 @@ def _looked_at(recorder, run):
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
         *([f"the rows of {plural(len(batches), 'forward')}"] if batches else []),
-        f"random numbers drawn outside forwards ({', '.join(drew) or 'none'})",
+        f"random numbers that {GLOBAL} drew outside forwards "
+        f"({', '.join(drew) or 'none'})",
     ]
 
 

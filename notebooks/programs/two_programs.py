@@ -82,10 +82,9 @@ def train_on_new(seed, lr, exchange, world_size=8):
 
 def no_exchange(gradients):
     """Leave each rank the mean gradient of its own images, and of no others."""
-    for gradient in gradients:
-        gradient *= len(
-            gradients
-        )  # a step divides by the images of all ranks
+    world_size = len(gradients)
+    for gradient in gradients:  # a step divides it by the images of all ranks
+        gradient *= world_size
 
 
 def leave_out_last(gradients):
@@ -176,7 +175,7 @@ def judge(exchange, gap, params, world_size):
         print(f"seen: a weight is off by {found:.0e}")
     elif not off <= 1e-12:
         print(
-            f"NOT SEEN: {found:.0e}; sums are off by {off:.0e} x the largest gradient"
+            f"NOT SEEN: {found:.0e}; a sum is off by {off:.0e} x its largest gradient"
         )
     else:
         print(f"no mistake found in 4 sums: {found:.0e}")

@@ -295,6 +295,22 @@ SCRIPTS = {
         None,
         "",
     ),
+    "rank 0 tests with DDP's model, which has buffers": (
+        one(make=ONE.replace("nn.Tanh()", "nn.BatchNorm1d(8)"))
+        + "    if rank == 0 and t % 2:\n        with torch.no_grad(): net(X)\n",
+        "mismatch",
+        "",
+    ),
+    "rank 0 tests with DDP's model, which has none": (
+        one() + "    if rank == 0:\n        with torch.no_grad(): net(X)\n",
+        None,
+        "",
+    ),
+    "a rank skips a minibatch": (
+        one("loss", loop=LOOP + f"    loss = {MEAN}\n    if t + rank == 1: continue\n"),
+        None,
+        "forwards of a step: 2 on rank 1, 1 on rank 0",
+    ),
     "a shuffled whole on each rank": (
         one(loop=SHUFFLED),
         None,
@@ -317,7 +333,7 @@ SCRIPTS = {
     "the mean times W": (
         one(f"({MEAN} * W)"),
         None,
-        "2 times in a step: the world size",
+        "2 times the mean over all ranks' terms, the world size",
     ),
 }
 
@@ -357,6 +373,44 @@ def test_an_order_that_comes_again_hides_no_other_finding(
     (tmp_path / "train.py").write_text(text)
     report = audit_script([tmp_path / "train.py"], steps=9)
     assert {f.code for f in report.findings} == {code, "sampler-epoch"}, report
+
+
+PROBE = """
+if rank == 0:
+    probe = nn.Linear(6, 8)
+    own = SGD(probe.parameters(), 0.1)
+    for t in range(3):
+        own.zero_grad()
+        probe(X_all).square().mean().backward()
+        own.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "steps, words",
+    [
+        (
+            9,
+            "steps an optimizer of its own, made at train.py, line 18. To compare what",
+        ),
+        (3, "has a model of its own (6 parameters, others 4). To compare what all"),
+    ],
+)
+def test_a_rank_that_trains_what_it_alone_has_is_not_compared(
+    steps, words, tmp_path, forked_audit
+):
+    text = HEAD + PROBE.replace("range(3)", f"range({steps})") + one()
+    (tmp_path / "train.py").write_text(text)
+    report = audit_script([tmp_path / "train.py"])
+    assert (report.steps, report.findings, report.look_at) == (0, [], [])
+    assert report.not_looked_at[0].startswith(f"the steps: rank 0 {words}")
+
+
+def test_one_that_a_rank_had_before_is_forgotten(tmp_path, forked_audit):
+    text = HEAD + PROBE.replace("probe = nn.Linear(6, 8)", "probe = a") + one()
+    (tmp_path / "train.py").write_text(text)
+    report = audit_script([tmp_path / "train.py"])
+    assert (report.steps, report.findings) == (3, []), report
 
 
 def test_of_what_only_one_rank_did_nothing_was_compared(tmp_path, forked_audit):

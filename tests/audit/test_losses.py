@@ -87,7 +87,7 @@ def test_losses_are_torchs_own_again():
         ([[(4, 0.25)], [(4, 0.25)]], [0.5, 0.5], None, ""),
         ([[(6, 0.1 / 0.6)], [(4, 0.25)]], [0.6, 0.4], None, ""),
         ([[(6, 1 / 6)], [(4, 0.25)]], [0.5, 0.5], "uneven-shards", ""),
-        ([[(4, 0.5)], [(4, 0.5)]], [0.5, 0.5], None, "losses count 2 times"),
+        ([[(4, 0.5)], [(4, 0.5)]], [0.5, 0.5], None, "the loss counts 2 times"),
         ([[(4, 1)], [(4, 1)]], [0.5, 0.5], None, "a sum over 4 terms, not a mean"),
         (  # the hint "the world size" is for one loss alone
             [[(1, 1), (1, 1)]] * 2,
@@ -95,7 +95,7 @@ def test_losses_are_torchs_own_again():
             None,
             "2 losses of a rank are added in a step",
         ),
-        ([[(4, 1)], [(3, 1)]], [0.5, 0.5], None, "losses count 3.5 times"),
+        ([[(4, 1)], [(3, 1)]], [0.5, 0.5], None, "the loss counts 3.5 times"),
         ([[(6, 0.3)], [(4, 0.1)]], [0.5, 0.5], None, "do not count alike"),
         (
             [[], [(4, 0.5)]],

@@ -50,7 +50,7 @@ def test_a_forwards_largest_input_tells_its_rows():
 # rows over ranks
 
 
-def of(*ranks, size=6, came=(), samplers=()):
+def of(*ranks, size=6, came=(), samplers=(), reads=()):
     """Return what `shared` says of ranks that saw these rows of 6, or is not checked."""
     us = [Update(rows=[list(rows)], batch=(size, 1)) for rows in ranks]
     for u, piece in zip(us, came):
@@ -60,7 +60,7 @@ def of(*ranks, size=6, came=(), samplers=()):
         first=us,
         world_size=len(ranks),
         look_at=[],
-        runs=[SimpleNamespace(samplers=samplers)],
+        runs=[SimpleNamespace(samplers=samplers, reads=reads)],
         rows=lambda some: None if None in some[0].rows else some[0].rows[0],
         far=lambda sketches: float((sketches[0] - sketches[1]).norm()),
     )
@@ -94,6 +94,7 @@ def test_rows_of_several_ranks_are_not_checked_in_a_script_unless_they_fill_up()
     [why] = of((0, 1, 2), (2, 3, 4), size=0)
     assert why.startswith("the rows: some of a step are on several ranks")
     assert of((0, 1, 2), (2, 3, 4), size=0, samplers=[{}]) == []
+    assert of((0, 1, 2), (2, 3, 4), size=0, reads=[(4, 6, [])]) == []  # told apart
     assert of((0, 1, 2), (3, 4, 5), size=0) == []
 
 
@@ -176,7 +177,7 @@ def test_a_loader_of_all_rows_that_gave_ranks_others_is_only_looked_at():
     runs, look_at = [run(rank, sampled=False) for rank in range(2)], []
     runs[1].updates[0].rows = [[2, 3]]
     assert rows_of_data(runs, look_at) == []
-    assert "all 6 rows" in look_at[0] and "an epoch has each 2 times" in look_at[0]
+    assert "all 6 rows" in look_at[0] and "an epoch has each row 2 times" in look_at[0]
 
 
 @pytest.mark.parametrize(

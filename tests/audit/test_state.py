@@ -120,7 +120,7 @@ def test_tensors_beside_the_model_have_a_name():
     optimizer = torch.optim.SGD([*net.parameters(), scale], 0.1)
     named = state.named([net], [optimizer])
     assert named["tensor 0 of shape [], beside the model"] is scale and len(named) == 7
-    assert [*state.named([net, net])][0] == "0.0.weight"
+    assert [*state.named([net, net])][0] == "Sequential 1: 0.weight"
 
 
 def test_a_buffer_that_is_sent_is_told_from_one_that_each_rank_keeps():

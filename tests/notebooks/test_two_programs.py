@@ -57,7 +57,7 @@ def test_on_new_digits_only_equal_replicas_print_the_loss_of_rank_0_on_all(monke
     "exchange, said",
     [
         (allreduce, "no mistake found in 4 sums: 0e+00"),
-        (two_programs.leave_out_last, "NOT SEEN: 0e+00; sums are off by "),
+        (two_programs.leave_out_last, "NOT SEEN: 0e+00; a sum is off by "),
     ],
 )
 def test_a_test_that_sees_nothing_is_held_against_the_sums(exchange, said, capsys):
