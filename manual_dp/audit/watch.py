@@ -10,6 +10,7 @@ waits before the end of the script.
 
 import atexit
 import sys
+from collections import Counter
 from contextlib import AbstractContextManager, ExitStack, suppress
 
 import torch
@@ -172,8 +173,10 @@ def judged(runs, asked):
         looked_at = [*runs[0].looked_at]
         looked_at.insert(3, plural(taken, "step"))  # behind the losses
     close = runs[0].close  # numbers that differ by so much, relatively, are equal
-    if 0 < taken < asked and not verdict.findings:
-        left = f"{asked - taken} of {asked} steps: the run ended after {taken}"
+    each = Counter(u.key[:2] for u in runs[0].updates[:taken])  # of an optimizer
+    least = min(each.values(), default=0)
+    if 0 < least < asked and taken < OFTEN * asked and not verdict.findings:
+        left = f"{asked - least} of {asked} steps: the run ended after {least}"
         verdict.not_looked_at.insert(0, left)
     precision = "float64"
     if close > CLOSE[torch.float64]:

@@ -83,6 +83,17 @@ def test_lists_are_cut():
     assert numbers(range(8)) == "0, 1, 2, 3, 4, 5, ..."
 
 
+def test_a_finding_alone_prints_as_it_does_in_a_report():
+    found = finding("sum", "2 times", step=0, place="step at train.py, line 3")
+    cause, repair = WORDS["sum"]
+    assert " ".join(str(found).split()) == (
+        "sum 2 times (since step 1; step at train.py, line 3) "
+        f"cause: {cause} repair: {repair} "
+        "see: notebooks/26_symptoms.ipynb#wrong-factor"
+    )
+    assert str(found) in str(Report([found]))
+
+
 def test_there_are_few_codes_and_few_fields_and_every_code_is_given_by_some_rule():
     advice = "a new case changes a rule of a code that there is, or is not looked at"
     assert len(WORDS) <= 22, advice

@@ -305,6 +305,20 @@ def test_a_watch_that_another_ends_early_says_so():
     assert other == "" and report[2] == 3
 
 
+def two_by_turns():
+    first, second = small(), small()
+    with watch(*first, *second, steps=5) as seen:
+        for _ in range(4):
+            for pair in first, second:
+                trained(*pair, 1)
+    return seen.report
+
+
+def test_of_two_optimizers_the_steps_of_each_count():
+    _, (_, unchecked, steps) = said_by(two_by_turns)[0]
+    assert steps == 8 and "1 of 5 steps: the run ended after 4" in unchecked
+
+
 def copying():
     model, optimizer = small()
     file = io.BytesIO()
