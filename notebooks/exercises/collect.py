@@ -3,28 +3,39 @@
 python collect.py ps1     downloaded/ps1/*.zip -> submitted/NAME/ps1/ps1.ipynb
 
 Beside the notebook it writes handed_in.json, with the id by which Canvas or Moodle knows
-the student, and timestamp.txt, if the hand-in may be late. Zips that come later add to
-what is there: a newer hand-in takes the place of an older one, all others stay.
+the student, and timestamp.txt, if Canvas says that it is late. Zips that come later add
+to what is there: a newer hand-in takes the place of an older one, all others stay.
 """
 
+import hashlib
 import json
 import re
 import shutil
 import sys
 import zipfile
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from nbgrader.api import Gradebook, MissingEntry
 
 # Canvas: NAME_98123_1234567_ps1.ipynb and NAME_LATE_98123_1234567_ps1.ipynb
-# Moodle: NAME_1234_assignsubmission_file_/any name with ps1.ipynb
+# Moodle: NAME_1234_assignsubmission_file/any name with ps1.ipynb; before the name a
+# student's own folders; of older ones file_/ps1.ipynb, and without folders file_ps1.ipynb
 CANVAS = (
     r"(?P<name>[^/_.][^/_]*)(?P<late>_LATE)?_(?P<id>\d+)_(?P<number>\d+)_"
 )
-MOODLE = r"(?P<name>[^/_.][^/_]*)_(?P<id>\d+)_assignsubmission_file_/"
+MOODLE = (
+    r"(?P<name>[^/_.][^/_]*)_(?P<id>\d+)_assignsubmission_file"
+    r"(?:_?/(?P<folders>(?:[^/]+/)*)|_)"
+)
 FILE = r"(?P<file>[^/]*(?<![A-Za-z])(?i:{})(?!\d)[^/]*\.ipynb)"
-PATTERN = r"(?:.*/)?{}" + FILE
+# the first folder that fits is the student's: a student names those in it
+PATTERN = r"(?:.*?/)??{}" + FILE
+NO_TIMES = (
+    "Moodle's zip does not say when a file came: nobody is late. Write timestamp.txt "
+    "beside those who were."
+)
 
 
 def collect(name, folder=Path(), due=None):
@@ -62,13 +73,16 @@ def collect(name, folder=Path(), due=None):
                     }
     for _, found in sorted(newest.items()):
         lines.append(_store(found, name, folder, due))
+    if any(found["moodle"] for found in newest.values()):
+        lines.append(NO_TIMES)
     return lines
 
 
 def parse(member, name):
     """Return what a zip's member says of a hand-in of the set `name`, or None.
 
-    version: it grows from hand-in to hand-in. late: Canvas says it, Moodle does not.
+    version: it grows from hand-in to hand-in; for Moodle it is the time of the zip,
+    which all its files have. late: Canvas says it, Moodle does not.
     """
     for kind in MOODLE, CANVAS:
         found = re.fullmatch(PATTERN.format(kind, name), member.filename)
@@ -78,11 +92,12 @@ def parse(member, name):
             return {
                 "member": member,
                 "set": name,
-                "file": named["file"],
+                "file": (named.get("folders") or "") + named["file"],
                 "name": named["name"],
                 "id": named["id"],
                 "version": int(named.get("number") or time.timestamp()),
-                "late": bool(named["late"]) if kind == CANVAS else None,
+                "late": bool(named.get("late")),
+                "moodle": kind == MOODLE,
                 "time": time,
             }
     return None
@@ -92,12 +107,11 @@ def _preferred(found):
     """Return a key: of two files in one zip, the one with the larger key is taken.
 
     The file that is called as the set is, though Canvas makes ps1-1.ipynb of a second
-    ps1.ipynb; then the newer one.
+    ps1.ipynb; of those the one in no folder; then the newer one.
     """
-    asked = re.fullmatch(
-        rf"{found['set']}(-\d+)?\.ipynb", found["file"], re.I
-    )
-    return bool(asked), found["version"]
+    folders, _, file = found["file"].rpartition("/")
+    asked = re.fullmatch(rf"{found['set']}(-\d+)?\.ipynb", file, re.I)
+    return bool(asked), not folders, found["version"]
 
 
 def _store(found, name, folder, due):
@@ -111,17 +125,22 @@ def _store(found, name, folder, due):
     record = {
         "lms_user_id": found["id"],
         "version": found["version"],
-        "late": bool(found["late"]),
+        "late": found["late"],
+        "sha256": hashlib.sha256(found["data"]).hexdigest(),
     }
     if notebook.exists():
-        if "version" not in _read(place):
+        before = _read(place)
+        if "version" not in before:
             return f"left       {who}, which was put there by hand"
-        if _read(place)["version"] >= found["version"]:
+        # Moodle's next zip has the same files, with a newer time
+        same = before.get("sha256") == record["sha256"]
+        if same or before["version"] >= found["version"]:
             return f"was there  {who}"
     word = "newer" if notebook.exists() else "new"
     # no points of an older hand-in for a newer one, and no page
     for made in "autograded", "feedback":
         shutil.rmtree(folder / made / who / name, ignore_errors=True)
+    _remove_points(name, who, folder)
     place.mkdir(parents=True, exist_ok=True)
     notebook.write_bytes(found["data"])
     (place / "handed_in.json").write_text(json.dumps(record))
@@ -138,9 +157,20 @@ def _time(found, due):
     Canvas says whether it is late, not by how much, and its zip has the time at which
     the zip was made: the least that is known is that the due date was over.
     """
-    if found["late"] is None or found["late"] and due is None:
-        return found["time"]
-    return due + timedelta(seconds=1) if found["late"] else None
+    if not found["late"]:
+        return None
+    return due + timedelta(seconds=1) if due else found["time"]
+
+
+def _remove_points(name, student, folder):
+    """Remove what the gradebook has of a student's set: points by hand, too."""
+    if (folder / "gradebook.db").exists():
+        with _gradebook(folder) as gradebook, suppress(MissingEntry):
+            gradebook.remove_submission(name, student)
+
+
+def _gradebook(folder):
+    return Gradebook(f"sqlite:///{folder / 'gradebook.db'}", "manual_dp")
 
 
 def _read(place):
@@ -156,7 +186,7 @@ def due_date(name):
     """Return the due date in the gradebook, or None."""
     if not Path("gradebook.db").exists():
         return None
-    with Gradebook("sqlite:///gradebook.db", "manual_dp") as gradebook:
+    with _gradebook(Path()) as gradebook:
         try:
             return gradebook.find_assignment(name).duedate
         except MissingEntry:

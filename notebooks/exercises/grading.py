@@ -25,6 +25,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat.v4 import new_output
 from nbgrader import preprocessors
 from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
+from traitlets import Dict
 
 from course.school.checks import ENDLESS, UNFINISHED
 from course.school.lint import refusal
@@ -38,6 +39,10 @@ BUSY = rf"\A\S+ {UNFINISHED}\."
 NO_MARKS = (
     "its cells lost their marks: copy its answers into a fresh {}.ipynb and "
     "grade it anew"
+)
+INTERRUPTED = (
+    "cell did not come to its end, and was interrupted: look for a loop in it "
+    "that never ends"
 )
 AFTER_ONE = 60  # seconds for each cell, once one did not end
 LONG = 20_000  # characters of what a cell prints that are kept
@@ -162,6 +167,15 @@ class Execute(preprocessors.Execute):
     nbgrader itself would leave no notebook, and so no page for the learner.
     """
 
+    # what stands below a cell that was interrupted
+    error_on_timeout = Dict(
+        {
+            "ename": TOO_SLOW,
+            "evalue": "",
+            "traceback": [f"This {INTERRUPTED}."],
+        }
+    )
+
     def preprocess(self, nb, resources, **kwargs):
         """Run the cells, up to one that ends or blocks their kernel."""
         seconds = self.timeout  # the next notebook has all of them again
@@ -250,6 +264,8 @@ class SayWhatIsMissing(preprocessors.NbGraderPreprocessor):
 def _why_missing(name, answers):
     """Return why the cells of an answer leave `name` undefined; "" if they do not tell."""
     for cell in answers:
+        if any(output.get("ename") == TOO_SLOW for output in cell.outputs):
+            return f"your answer's {INTERRUPTED}"
         if found := errors(cell):
             return found[0]
     defined = [one for cell in answers for one in _defined(cell.source)]

@@ -114,10 +114,15 @@ class Table(ExportPlugin):
             for grade in grades
             if grade.manual_score is not None
         }
+        counts_0 = {
+            grade.name.removeprefix("check_")
+            for grade in grades
+            if grade.max_score == 0
+        }
         look_at = {
             name: why_not
             for name, why_not in not_judged.items()
-            if name.removeprefix("check_") not in by_hand
+            if name.removeprefix("check_") not in by_hand | counts_0
         }
         for column, kind in (("checks", "code"), ("words", "markdown")):
             asked = [
@@ -130,7 +135,9 @@ class Table(ExportPlugin):
                 elif grade.manual_score is not None:
                     if grade.needs_manual_grade:
                         look_at[grade.name] = GRADED_SINCE
-                elif grade.name in why or grade.auto_score is None:
+                elif grade.max_score and (
+                    grade.name in why or grade.auto_score is None
+                ):
                     unknown[grade.name] = why.get(grade.name, UNREAD)
             if not unknown:
                 row[column] = round(sum(grade.score for grade in asked), 2)

@@ -24,8 +24,8 @@ PACKED = (
     "manual_dp",
     "notebooks",
 )
-# tests and sources of sets, and what is about them, are not in it
-NOT_PACKED = r"\bmake (test|release)\b|CONTRIBUTING\.md"
+# tests, sources of sets, how one grades, and what is about them, are not in it
+NOT_PACKED = r"\bmake (test|release)\b|CONTRIBUTING\.md|\bhours, grading\b"
 # sections of pages that are not for learners
 NOT_FOR_LEARNERS = "For an instructor", "Homework and grading"
 # what it has of the folder of exercises

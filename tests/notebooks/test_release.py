@@ -150,6 +150,8 @@ def test_learners_are_not_told_how_one_grades(unpacked):
         assert f"## {section}\n" in whole and section not in theirs
         assert kept in theirs
         assert "all answers" not in theirs and "break in" not in theirs
+    whole, theirs = ((folder / "README.md").read_text() for folder in (ROOT, unpacked))
+    assert "grading" in whole and "grading" not in theirs
     assert "make release" not in (unpacked / "Makefile").read_text()
 
 

@@ -55,8 +55,14 @@ def refusal(source, first=""):
     }
     if _defines_check(tree):
         return "it defines check anew"
+    ends = ENDS - _own_names(tree)
     for node in ast.walk(tree):
-        why = _bad_import(node, allowed) or _bad_name(node) or _patched(node, bound)
+        why = (
+            _bad_import(node, allowed)
+            or _bad_name(node)
+            or _ends_kernel(node, ends)
+            or _patched(node, bound)
+        )
         if why:
             return why
         for text in _run_by_a_magic(node):
@@ -110,10 +116,17 @@ def _bad_name(node):
     attribute = getattr(node, "attr", None)
     if name in NAMES or attribute in INSIDES:
         return f"it uses {name or attribute}, and {NO_WAY}"
-    if name in ENDS:
-        return f"it uses {name}, which ends the kernel: raise an error"
     if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":
         return f"it uses sys.modules, and {NO_WAY}"
+    return None
+
+
+def _ends_kernel(node, ends):
+    """Say so if exit or quit is called, or named where it is not the answer's own."""
+    called = getattr(getattr(node, "func", None), "id", None)
+    name = called if called in ENDS else getattr(node, "id", None)
+    if called in ENDS or name in ends:
+        return f"it uses {name}, which ends the kernel: raise an error"
     return None
 
 
@@ -134,18 +147,33 @@ def _patched(node, bound):
     return None
 
 
+def _scopes(tree):
+    """Return the cell's scopes: first its own, then those of functions and classes."""
+    scopes = [symtable.symtable(ast.unparse(tree), "answer", "exec")]
+    for scope in scopes:
+        scopes += scope.get_children()
+    return scopes
+
+
+def _own_names(tree):
+    """Return the names that the cell gives to something: a value, a parameter."""
+    return {
+        symbol.get_name()
+        for scope in _scopes(tree)
+        for symbol in scope.get_symbols()
+        if symbol.is_assigned() or symbol.is_parameter()
+    }
+
+
 def _defines_check(tree):
     """Say whether the cell's own `check` takes the place of the course's."""
-    module = symtable.symtable(ast.unparse(tree), "answer", "exec")
-    scopes = [module]
-    while scopes:
-        scope = scopes.pop()
-        scopes += scope.get_children()
+    scopes = _scopes(tree)
+    for scope in scopes:
         if "check" not in scope.get_identifiers():
             continue
         check = scope.lookup("check")
         # a function may have a local variable of this name
-        outside = scope is module or check.is_declared_global()
+        outside = scope is scopes[0] or check.is_declared_global()
         if outside and check.is_assigned() and not check.is_imported():
             return True
     return False

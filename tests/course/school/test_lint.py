@@ -22,6 +22,8 @@ GRADED = {
     "by another way": "from manual_dp.lenet import loss",
     "a magic": "%%time\n%matplotlib inline\n!ls\ndef f():\n    return 1",
     "a name like check's": "def f(x):\n    check = x\n    return check",
+    "names like those that end the kernel": "def f(exit):\n    quit = 3\n"
+    "    return exit + quit",
     "a model's own words": "net.eval()\nfor m in net.modules():\n    m.weight = None",
     "torch's settings": "with torch.no_grad():\n    p.grad = None",
     "no Python": "def f(:",
@@ -45,7 +47,11 @@ REFUSED = {
     "uses __globals__": ["loss.__globals__['x'] = 1"],
     "uses globals": ["globals()['x']"],
     "uses exit, which ends": ["f = lambda b, c: exit()"],
-    "uses quit, which ends": ["def f():\n    quit()"],
+    "uses quit, which ends": [
+        "def f():\n    quit()",
+        "def f():\n    quit = 3\n\ndef g():\n    quit()",
+        "stop = quit",
+    ],
     "uses sys.modules": ["import sys\nsys.modules['x'] = 1"],
     "defines check anew": [
         "def f():\n    global check\n    check = print",

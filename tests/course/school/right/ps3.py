@@ -91,8 +91,8 @@ class Warmup:
         self.full, self.warmup, self.left = base_lr * world_size, warmup, warmup
 
     def step(self, rows):
-        lacks = 0.9 * self.left / self.warmup if self.left else 0
-        self.left = max(0, self.left - rows)
+        lacks = 0.9 * self.left / self.warmup if self.left > 0 else 0
+        self.left -= rows
         return self.full * (1 - lacks)
 
     def state_dict(self):
@@ -100,7 +100,7 @@ class Warmup:
 
     def load_state_dict(self, state):
         (seen,) = state["seen"]
-        self.left = max(0, self.warmup - seen)
+        self.left = self.warmup - seen
 """,
         "numpy.interp and a list of all minibatches": """
 import numpy as np

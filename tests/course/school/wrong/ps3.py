@@ -54,6 +54,19 @@ def translate(milestones, examples, before, after):
             "an epoch's last minibatch may be short, and is": {
                 "PLACE": "math.ceil((epoch * examples + rest * before) / after)"
             },
+            "an epoch's last minibatch may be short, and is a step": {
+                "BEGIN": "moved = []",
+                "PLACE": "math.ceil(step * before / after)",
+                "PUT": "moved.append((place, factor))",
+                "RESULT": "moved",
+            },
+            "an epoch's last minibatch may be short, and is a step of": {
+                "PLACE": "step * before // after"
+            },
+            "a list of pairs is asked": {"RESULT": "moved.items()"},
+            "a list of pairs is asked, as": {
+                "RESULT": "(pair for pair in moved.items())"
+            },
             "two milestones came to one step": {
                 "BEGIN": "moved = []",
                 "PUT": "moved.append((place, factor))",
@@ -78,6 +91,7 @@ class Warmup:
     def step(self, rows):
         <<EARLY: pass>>
         seen, w = self.state["seen"], self.warmup
+        <<FULL: pass>>
         <<COUNT: self.state["seen"] += rows>>
         way = <<WAY: min(1, seen / w) if w else 1>>
         return <<RATE: self.lr * self.k * (0.1 + 0.9 * way)>>
@@ -89,6 +103,15 @@ class Warmup:
         <<LOAD: self.state = dict(state)>>
 """,
         {
+            "go on counting": {
+                "FULL": "if w and seen >= w:\n            return self.lr * self.k"
+            },
+            "go on counting after": {
+                "COUNT": "self.state['seen'] = min(seen + rows, w or math.inf)"
+            },
+            "go on counting after the warm-up": {
+                "FULL": "if not w:\n            return self.lr * self.k"
+            },
             "the warm-up begins again": {"LOAD": "pass"},
             "the old run's settings": {
                 "SAVE": "{**self.__dict__, 'state': dict(self.state)}",
@@ -142,6 +165,21 @@ def f1(counts):
                 "SUMS": "counts.requires_grad_()",
             },
             "these are rows": {"RESULT": "torch.stack([guesses, labels])"},
+            "with fewer rows this was right": {
+                "RESULT": "torch.stack([torch.bincount(part, minlength=classes) "
+                "for part in (hits, guesses, labels)]).to(torch.uint8)",
+                "SUMS": "counts.long()",
+            },
+            "with fewer rows this was right: are": {  # only a rank's counts are cut
+                "RESULT": "torch.stack([torch.bincount(part, minlength=classes) "
+                "for part in (hits, guesses, labels)]).to(torch.uint8).long()",
+            },
+            "with fewer rows this was right: are the": {  # only their sum is: two bytes
+                "RESULT": "torch.stack([torch.bincount(part, minlength=classes) "
+                "// byte % 256 for byte in (256, 1) "
+                "for part in (hits, guesses, labels)]).to(torch.uint8)",
+                "SUMS": "256 * counts[:3].long() + counts[3:]",
+            },
             "only tensors of one shape": {
                 "RESULT": "torch.stack([torch.tensor([sum(part.tolist().count(c) for part in "
                 "parts) for c in range(int(max([*guesses, *labels], default=-1)) + 1)]) "
