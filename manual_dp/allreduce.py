@@ -9,7 +9,7 @@ returns None, as `torch.distributed.all_reduce` does.
     tree_allreduce    tree: pairs, then pairs of pairs, and back. Binomial tree
     halving_doubling  pairs exchange halves, then halves of halves, and back. Thakur,
                       Rabenseifner & Gropp 2005
-    WAYS              these four by name; tests, pictures and lessons try each of them
+    WAYS              all of these by name; tests, pictures and lessons try each
 
 For a tensor of B bytes on N ranks:
 

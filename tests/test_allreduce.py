@@ -7,9 +7,17 @@ from hypothesis import strategies as st
 
 from manual_dp import allgather, allreduce, checks, reduce_scatter
 from manual_dp.allreduce import WAYS
+from manual_dp.allreduce import __doc__ as PAGE
 
 CUTTING = ["ring", "halving-doubling"]  # they cut tensors, which must be contiguous
 DTYPES = [torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def test_the_first_page_lists_each_way():
+    names = [way.__name__ for way in WAYS.values()]
+    lost = [n for n in names if PAGE.count(f"    {n} ") != 2]
+    assert lost == [], "list it, or drop it, in both tables at the top of allreduce.py"
+
 
 every_way = pytest.mark.parametrize("way", WAYS)
 

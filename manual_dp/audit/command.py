@@ -235,7 +235,16 @@ def _report(name, folder, world_size, steps, error):
             printed = Path(folder, f"out-{error.rank}").read_text(errors="replace")
             error.details = "\n".join([error.details, *printed.splitlines()[-LAST:]])
         report = report or Report([], world_size=world_size)
-        report.findings = [ended(error, folder), *report.findings]
+        end = ended(error, folder)
+        before = [f for f in report.findings if f.code == "mismatch"]
+        if before and end.code == "hang":
+            end = end._replace(
+                cause="what is told above, most likely",
+                repair="mend that first",
+                see="",
+            )
+        rest = [f for f in report.findings if f.code != "mismatch"]
+        report.findings = [*before, end, *rest]
         report.details = error.details
         return report
     if not report:

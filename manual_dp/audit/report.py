@@ -13,6 +13,10 @@ class Finding(namedtuple("Finding", "code says cause repair rank step place see"
 
     __slots__ = ()
 
+    def __repr__(self):
+        """Write what is wrong, for a list of findings."""
+        return f"<{self.code}: {self.says}>"
+
     def __str__(self):
         """Write what is wrong, cause, repair, and where to read on."""
         where = [f"since step {self.step + 1}"] if self.step is not None else []
@@ -77,9 +81,9 @@ gradient          a number over own rows, another loss or label on a rank, wrong
                   gather such a number, with gradients; compute alike on all ranks
 buffers           buffers, such as running means, are each rank's own
                   DDP with broadcast_buffers=True, or broadcast them before evaluation
-replicas-differ   ranks do not take the same step, or some write their weights once more
+replicas-differ   ranks began apart, take other steps, or some write weights once more
                   apply one gradient, write on all ranks alike, or broadcast afterwards
-"""  # code and cause, and under it the repair
+"""  # code and cause, and under it the repair: a line each
 ROWS = [line.strip() for line in TABLE.splitlines()]
 WORDS = {
     row.split()[0]: (row.partition(" ")[2].strip(), repair)
@@ -180,6 +184,8 @@ class Report:
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
         words = plural(len(self.findings), "finding") if self.findings else "no finding"
+        if self.look_at:
+            words += f", {len(self.look_at)} to check,"
         if not self.steps and not self.findings:
             words = "nothing was compared"
         head = f"on {plural(self.world_size, 'rank')}"
@@ -190,7 +196,7 @@ class Report:
         if self.looked_at:
             lines.append(f"{'looked at':16}  {', '.join(self.looked_at)}")
         lines += [f"{'not looked at':16}  {words}" for words in self.not_looked_at]
-        parts = [f"audit: {words} {head}", *findings, _wrapped(lines)]
+        parts = [_wrapped([f"audit: {words} {head}"]), *findings, _wrapped(lines)]
         return "\n".join(part for part in parts if part)
 
     __repr__ = __str__

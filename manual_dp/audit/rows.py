@@ -308,7 +308,7 @@ def _read(runs, look_at):
             yield finding(
                 "sampler-differs",
                 f"row {first * count // READ} of the dataset on rank {differs} is not "
-                "rank 0's (or its label is not), and the sampler deals out places",
+                "rank 0's (or its label is not), and the sampler deals out indices",
                 differs,
             )
         elif dealt != "shares" and differs is None and len(runs) > 1:

@@ -275,8 +275,8 @@ def _trained_alone(runs):
         who, least = sizes.index(max(sizes)), min(sizes)
         says = f"has a model of its own ({sizes[who]} parameters, others {least})"
     return says and (
-        f"the steps: rank {who} {says}. To compare what all ranks train, say "
-        "watch(model, optimizer) in the script, behind these two"
+        f"the steps: rank {who} {says}. To compare what all ranks train, write "
+        "watch(model, optimizer) below these two lines (from manual_dp.audit)"
     )
 
 
@@ -391,8 +391,9 @@ def _links(step):
     counts = [len(us) for us in step.updates]
     if len(set(counts)) > 1:
         who, most = counts.index(min(counts)), counts.index(max(counts))
-        says = f"rank {who} takes {min(counts)} updates in the step, rank {most} takes"
-        return [finding("mismatch", f"{says} {max(counts)}", who)]
+        takes = plural(min(counts), "update")
+        says = f"rank {who} takes {takes} in the step, rank {most} takes {max(counts)}"
+        return [finding("mismatch", says, who)]
     broken = [*_set_up(step), *_random(step)]
     for us in zip(*step.updates):
         if found := [*_stale(us, step), *_nothing(us)]:
@@ -429,8 +430,9 @@ def _parted(weights, step, when, code):
         if i not in step.own and (far := step.far(each)):
             who = next(r for r, w in enumerate(each) if not torch.equal(w, each[0]))
             long = float(each[0].norm())
-            by = f"{100 * far / long:.2g} % of its length" if long else "all of it"
-            says = f"{when}, {name} on rank {who} is not rank 0's: apart by {by}"
+            percent = 100 * far / long if long else 100
+            by = f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
+            says = f"{when}, {name} on rank {who} is not rank 0's: {by} % apart"
             found = finding(code, says, who)
             if code == "start-differs":
                 found = _if_outside({i}, found, step)
@@ -609,8 +611,10 @@ def divided(terms, c, near):
     if max(counts) - min(counts) > near * max(counts):
         if max(means) - min(means) <= near * max(means):
             sizes = numbers(n for n, _ in told)
-            says = f"means of {sizes} terms count alike: each term should"
-            return finding("uneven-shards", says), ""
+            says = (
+                f"ranks' means of {sizes} terms count alike, so a term counts more on"
+            )
+            return finding("uneven-shards", f"{says} one rank than on another"), ""
         return None, "its terms do not count alike: right if these are their weights"
     total, W = sum(means), len(terms)
     if abs(total - 1) <= near:

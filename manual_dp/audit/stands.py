@@ -165,9 +165,12 @@ def _why(places):
     if END in places:
         cause = (
             "a rank has come to its end, and others wait for it: it has fewer steps, "
-            "or decided alone to stop"
+            "skipped a minibatch, decided alone to stop, or left out a collective"
         )
-        repair = "drop_last or DistributedSampler; decide together when to stop"
+        repair = (
+            "DistributedSampler, of a stream islice or Join; decide together when to "
+            "skip or stop: all_reduce a flag"
+        )
         return {"cause": cause, "repair": repair, "see": "early-stop"}
     elif len(places) > 1:
         cause = (

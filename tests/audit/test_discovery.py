@@ -393,7 +393,7 @@ if rank == 0:
             9,
             "steps an optimizer of its own, made at train.py, line 18. To compare what",
         ),
-        (3, "has a model of its own (6 parameters, others 4). To compare what all"),
+        (3, "has a model of its own (6 parameters, others 4). To compare"),
     ],
 )
 def test_a_rank_that_trains_what_it_alone_has_is_not_compared(
@@ -477,3 +477,12 @@ def test_equal_masks_do_not_hide_what_breaks_later(tmp_path, forked_audit):
         "random-same": 0,
         "settings": 1,
     }, report
+
+
+def test_a_hang_stands_below_the_test_that_led_to_it(tmp_path, forked_audit):
+    text = one(make=ONE.replace("nn.Tanh()", "nn.BatchNorm1d(8)"))
+    text += "    if rank == 0 and t % 2:\n        with torch.no_grad(): net(X)\n"
+    (tmp_path / "train.py").write_text(HEAD + text)
+    report = audit_script([tmp_path / "train.py"], steps=9, timeout=6)
+    assert [f.code for f in report.findings] == ["mismatch", "hang"], report
+    assert report.findings[1].cause == "what is told above, most likely"

@@ -35,7 +35,7 @@ def test_causes_stand_before_consequences():
 
 def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     lines = str(REPORT).splitlines()
-    assert lines[0] == "audit: 2 findings in 3 steps on 2 ranks (float64)"
+    assert lines[0] == "audit: 2 findings, 1 to check, in 3 steps on 2 ranks (float64)"
     assert lines[1].startswith("stale             the gradient of the step before")
     assert "(since step 3; step at train.py, line 3)" in " ".join(str(REPORT).split())
     assert "           cause: gradients of an earlier step were not cleared" in lines
@@ -60,7 +60,7 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
         ),
         (
             Report([], ["x"], (), (), 2, 3),
-            "audit: no finding in 3 steps on 2 ranks (float64)",
+            "audit: no finding, 1 to check, in 3 steps on 2 ranks (float64)",
         ),
         (
             Report([finding("hang", "x")], (), (), (), 2, 3),

@@ -235,7 +235,7 @@ BROKEN = {
         HAND,
         [(STEP, STEP + "    rank or optimizer.step()\n")],
         "mismatch",
-        "rank 1 takes 1 updates",
+        "rank 1 takes 1 update",
     ),
     "a layer in no optimizer": (
         HAND,
