@@ -92,8 +92,11 @@ class OverwriteCells(preprocessors.OverwriteCells):
     was handed out.
     """
 
+    who = "?"  # the student
+
     def preprocess_cell(self, cell, resources, index):
         """Put one cell back; take nbgrader's mark off one that this set does not have."""
+        self.who = resources["nbgrader"].get("student", "?")
         self.as_handed_out = _grade_id(cell) is not None and _untouched(cell)
         cell, resources = super().preprocess_cell(cell, resources, index)
         if _grade_id(cell) is None:
@@ -118,7 +121,9 @@ class OverwriteCells(preprocessors.OverwriteCells):
             if cell.name in names:
                 place = names.index(cell.name) + 1
             elif cell.cell_type == "code" or cell.name in points:
-                self.log.warning("%s was deleted: it is put back", cell.name)
+                self.log.warning(
+                    "%s, %s was deleted: it is put back", self.who, cell.name
+                )
                 back = self.missing_cell_transform(
                     cell,
                     points.get(cell.name, 0),
@@ -138,7 +143,7 @@ class OverwriteCells(preprocessors.OverwriteCells):
     def report_change(self, name, attr, old, new):
         """Warn of a cell that somebody changed."""
         if attr != "checksum" or not self.as_handed_out:
-            super().report_change(name, attr, old, new)
+            super().report_change(f"{name} of {self.who}", attr, old, new)
 
 
 class OnlyAnswers(preprocessors.NbGraderPreprocessor):

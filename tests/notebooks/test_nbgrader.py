@@ -373,7 +373,8 @@ def test_what_is_wrong_gets_nothing_and_a_sentence_and_what_is_right_its_points(
 
 def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
     said = course[1]["nbgrader autograde"]
-    assert re.findall(r"for cell (\w+) has changed", said) == [f"check_{ONE}"]
+    found = re.findall(r"for cell (\w+) of (\w+) has changed", said)
+    assert found == [(f"check_{ONE}", "faulty")]
 
 
 def test_what_to_teach_again_and_what_has_no_points_are_listed_apart(course):

@@ -1,10 +1,12 @@
 """Problem set 8, a run that must go on: what ranks that come and go agree on."""
 
+import os
 import tempfile
 import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -25,13 +27,15 @@ from course.school.ranks import Roll, attempt, failed, noting, on_ranks
 
 SECONDS = 40  # that all ranks have
 TEXT = "first half, second half"
+FEW = 5  # looks for a file that are no waiting
 FLOAT32 = 3e-7  # what ten roundings to float32 change at most, in numbers below 1
 
 
 @exercise("ps8/once", points=3, seconds=60)
 def once(random, once):
-    """Have three ranks ask for a file four times; one is late, two downloads fail."""
+    """Have three ranks ask for files five times; one is late, two downloads fail."""
     situations = [  # name of the file, what the download raises, is the file there?
+        ("old", None, True),
         ("good", None, False),
         ("good", None, True),
         ("bad", RuntimeError("a full disk"), False),
@@ -49,6 +53,7 @@ def once(random, once):
         results, stuck = attempt(work, 3, SECONDS / 4)
     yield failed("3 ranks; some downloads work, some fail", stuck, "an end on each")
     for (name, error, again), found in zip(situations, zip(*results)):
+        found, looks = zip(*found)
         calls, _, files, absent = zip(*found)
         does, ends = "works", ["none", TEXT, 0]
         if error:
@@ -75,11 +80,26 @@ def once(random, once):
                 "error": bool(error),
             },
         )
+        often = max(looks)  # a few times are fine
+        yield about(f"3 ranks; the download {does}")(
+            "how often a rank looked for the file",
+            often if often > FEW else 1,
+            1,
+            {
+                "no rank waits by looking again and again: it waits in a collective, "
+                "to which rank 0 comes after the download": True
+            },
+        )
 
 
 def _asked(roll, once, path, error):
-    """Return this rank's downloads, what it raises and finds, and who was missing."""
-    calls, said = [], "none"
+    """Return this rank's downloads, what it raises and finds, and who was missing.
+
+    And how often it looked for the file.
+    """
+    calls, looks, said, stat = [], [], "none", os.stat
+    if path.name == "old" and dist.get_rank() == 0:
+        path.write_text(TEXT)
 
     def download(place):
         calls.append(place)
@@ -89,19 +109,25 @@ def _asked(roll, once, path, error):
             raise error
         Path(place).write_text(TEXT)
 
+    def look(place, *args, **kwargs):
+        if str(place) == str(path):
+            looks.append(place)
+        return stat(place, *args, **kwargs)
+
     dist.barrier()
     if dist.get_rank() == 2:  # it comes when the file is there, if it ever is
         end = time.monotonic() + (2 if error is None else 0.3)
         while time.monotonic() < end and not _holds(path, TEXT):
             time.sleep(0.01)
     try:
-        roll.call(once, download, str(path))
+        with patch.object(os, "stat", look):
+            roll.call(once, download, str(path))
     except NotImplementedError:
         raise
     except Exception as caught:
         said = "rank 0's words" if error and str(error) in str(caught) else str(caught)
     found = path.read_text() if path.exists() else None
-    return len(calls), said, found, roll.absent
+    return (len(calls), said, found, roll.absent), len(looks)
 
 
 def _holds(path, text):
@@ -148,7 +174,12 @@ def resume_at(random, resume_at):
                     for run, (epoch, batch, left) in zip(runs, all_runs(_place))
                 ],
                 "round the three divisions one by one: rows of a rank, its batches, "
-                "their steps": True,
+                "their steps": any(
+                    close(found, all_runs(_place, down=down))
+                    for down in ((0,), (1,), (2,), (0, 2))
+                ),
+                "the divisions may well be right: look which of epoch, batch and left "
+                "differs, and count it by hand for this run": True,
             },
             whole=found,
         )
@@ -626,6 +657,8 @@ def epoch_loss(random, epoch_loss, *, k):
         {
             "every rank needs the mean, and returns it": None in means,
             "every rank has the mean of its own rows": own_means,
+            "rank 0 has the mean, the others do not: reduce sends the sum to one rank, "
+            "all_reduce to all": close(means[0], mean) and not close(means[-1], mean),
             "this is the mean of the ranks' means: a row of a rank with few rows "
             "counts too much": [sum(own_means) / k] * k,
             "this is no mean over all rows: add up sums, and counts": True,

@@ -29,6 +29,14 @@ def once(function, path):
                 "TELL": "pass",
             },
             "an error may have no words": {"FAILED": "errors = [str(caught)]"},
+            "no rank waits by looking": {
+                "FIRST": "import time",
+                "FAILED": "open(f'{path}.err', 'w').write(str(caught) or 'x')",
+                "TELL": """while not os.path.exists(path) and not errors[0]:
+        time.sleep(0.01)
+        if os.path.exists(f"{path}.err"):
+            errors = [open(f"{path}.err").read()]""",
+            },
             "a failed download raises": {"RAISE": "return"},
         },
     ),
@@ -57,6 +65,7 @@ def resume_at(rows, world_size, batch_size, accumulate, epochs, done):
                 "math.ceil(batches * epochs / accumulate) - done"
             },
             "left counts until": {"LEFT": "steps - step"},
+            "the divisions may well be right": {"LAST": "epoch += 1"},
             "round the three divisions": {
                 "BATCHES": "math.ceil(own / batch_size)",
                 "STEPS": "batches // accumulate",
@@ -242,6 +251,7 @@ def epoch_loss(sums, counts):
                 "REDUCE": "total /= total[1].clone(); dist.all_reduce(total)"
             },
             "these agree to five digits": {"SUM": "sums.float().sum().double()"},
+            "rank 0 has the mean": {"REDUCE": "dist.reduce(total, 0)"},
             "this is no mean over all rows": {"RESULT": "dist.get_world_size()"},
         },
     ),
