@@ -275,8 +275,8 @@ def _trained_alone(runs):
         who, least = sizes.index(max(sizes)), min(sizes)
         says = f"has a model of its own ({sizes[who]} parameters, others {least})"
     return says and (
-        f"the steps: rank {who} {says}. To compare what all ranks train, write "
-        "watch(model, optimizer) below these two lines (from manual_dp.audit)"
+        f"the steps: rank {who} {says}. To compare what all ranks train, call "
+        "watch(model, optimizer), from manual_dp.audit, behind the lines that make them"
     )
 
 

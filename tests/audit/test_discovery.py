@@ -393,7 +393,10 @@ if rank == 0:
             9,
             "steps an optimizer of its own, made at train.py, line 18. To compare what",
         ),
-        (3, "has a model of its own (6 parameters, others 4). To compare"),
+        (
+            3,
+            "has a model of its own (6 parameters, others 4). To compare",
+        ),
     ],
 )
 def test_a_rank_that_trains_what_it_alone_has_is_not_compared(
