@@ -262,22 +262,26 @@ def _own(runs, verdict):
 
 def _trained_alone(runs):
     """Return, in words, that a rank trains what it alone has; or ""."""
-    places = [
-        {made for made, *_ in (u.key for u in run.updates if u.key)} for run in runs
-    ]
+    places = [{u.key[0] for u in run.updates if u.key} for run in runs]
     sizes = [len(run.names) for run in runs]
-    says, who = "", 0
+    who, least = _extremes(sizes)
+    says = ""
     if all(places) and any(mine != places[0] for mine in places):
         common = set.intersection(*places)
         who = next(rank for rank, mine in enumerate(places) if mine - common)
         says = f"steps an optimizer of its own, made at {min(places[who] - common)}"
-    elif len(set(sizes)) > 1:
-        who, least = sizes.index(max(sizes)), min(sizes)
-        says = f"has a model of its own ({sizes[who]} parameters, others {least})"
+    elif who != least:
+        count = sizes[who]
+        says = f"has a model of its own ({count} parameters, others {sizes[least]})"
     return says and (
         f"the steps: rank {who} {says}. To compare what all ranks train, call "
         "watch(model, optimizer), from manual_dp.audit, behind the lines that make them"
     )
+
+
+def _extremes(counts):
+    """Return the first rank with the most, and the first with the least."""
+    return counts.index(max(counts)), counts.index(min(counts))
 
 
 def _tests(runs):
@@ -287,8 +291,8 @@ def _tests(runs):
     """
     for updates in [*zip(*(run.updates for run in runs))][:-1]:
         counts = [len(u.tests) for u in updates]
-        if len(set(counts)) > 1:
-            most, least = counts.index(max(counts)), counts.index(min(counts))
+        most, least = _extremes(counts)
+        if most != least:
             yield finding(
                 "mismatch",
                 "forwards of DDP's model without gradients, behind a step: "
@@ -329,8 +333,8 @@ def _level(runs, verdict):
     it is known by its place.
     """
     counts = [len(run.updates) for run in runs]
-    least, most = min(counts), max(counts)
-    who, other = counts.index(least), counts.index(most)
+    other, who = _extremes(counts)
+    most, least = counts[other], counts[who]
     if not least and most:
         verdict.look_at.append(
             f"rank {who} took {plural(least, 'step')} by the time that rank {other} "
@@ -389,11 +393,13 @@ def _local(steps):
 def _links(step):
     """Return the findings of one step, of which the caller takes the first."""
     counts = [len(us) for us in step.updates]
-    if len(set(counts)) > 1:
-        who, most = counts.index(min(counts)), counts.index(max(counts))
-        takes = plural(min(counts), "update")
-        says = f"rank {who} takes {takes} in the step, rank {most} takes {max(counts)}"
-        return [finding("mismatch", says, who)]
+    most, least = _extremes(counts)
+    if most != least:
+        takes = plural(counts[least], "update")
+        says = (
+            f"rank {least} takes {takes} in the step, rank {most} takes {counts[most]}"
+        )
+        return [finding("mismatch", says, least)]
     broken = [*_set_up(step), *_random(step)]
     for us in zip(*step.updates):
         if found := [*_stale(us, step), *_nothing(us)]:
@@ -446,8 +452,8 @@ def _set_up(step):
         starts = [u.start for u in step.first]
         yield from _parted(starts, step, "before the step", "start-differs")
     counts = [len(u.rows) for u in step.first]
-    if step.watched and len(set(counts)) > 1:
-        most, least = counts.index(max(counts)), counts.index(min(counts))
+    most, least = _extremes(counts)
+    if step.watched and most != least:
         step.look_at.append(
             f"forwards of a step: {counts[most]} on rank {most}, {counts[least]} on "
             f"rank {least}: wrong if a rank skips a minibatch, since all later steps "

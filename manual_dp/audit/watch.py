@@ -102,7 +102,7 @@ class Watch(AbstractContextManager):
                 return
             put(pack(script_summary(self.recorder, self.known, last or whole)), last)
         except Exception as error:  # noqa: BLE001 (the training goes on)
-            print(f"watch: not checked: {error}", file=sys.stderr, flush=True)
+            _say(f"not checked: {error}")
 
     def _look(self, *_):
         """On rank 0, after its last update: report, once all have put their last."""
@@ -123,7 +123,7 @@ class Watch(AbstractContextManager):
             self.report = judged(runs, self.steps)
             print(self.report, flush=True)
         except Exception as error:  # noqa: BLE001 (the training goes on)
-            print(f"watch: not checked: {error}", file=sys.stderr, flush=True)
+            _say(f"not checked: {error}")
 
     def finish(self):
         """Take the hooks away; on rank 0 report, if that has not been done."""
@@ -143,11 +143,9 @@ class Watch(AbstractContextManager):
     def give_way(self):
         """Stop for another watch; on rank 0 say so, if nothing is told of this one."""
         if self.on and self.board and dist.get_rank() == 0:
-            print(
-                f"watch: ended after {plural(self.updates(), 'step')} of {self.steps} "
-                "by another watch: hand all models and optimizers to one",
-                file=sys.stderr,
-                flush=True,
+            _say(
+                f"ended after {plural(self.updates(), 'step')} of {self.steps} by "
+                "another watch: hand all models and optimizers to one"
             )
         self.stop()
 
@@ -162,6 +160,11 @@ class Watch(AbstractContextManager):
             self.finish()
         else:  # the script ends: others may not come
             self.stop()
+
+
+def _say(words):
+    """Tell what is no report, where it does not mix with what a script prints."""
+    print(f"watch: {words}", file=sys.stderr, flush=True)
 
 
 def judged(runs, asked):

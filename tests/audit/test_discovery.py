@@ -200,6 +200,10 @@ for epoch in range(6):
             FAULT
         opt.step()
 """
+TESTED_ALONE = (
+    one(make=ONE.replace("nn.Tanh()", "nn.BatchNorm1d(8)"))
+    + "    if rank == 0 and t % 2:\n        with torch.no_grad(): net(X)\n"
+)
 BATCH = """
 class Batch:
     def __init__(self, X):
@@ -296,8 +300,7 @@ SCRIPTS = {
         "",
     ),
     "rank 0 tests with DDP's model, which has buffers": (
-        one(make=ONE.replace("nn.Tanh()", "nn.BatchNorm1d(8)"))
-        + "    if rank == 0 and t % 2:\n        with torch.no_grad(): net(X)\n",
+        TESTED_ALONE,
         "mismatch",
         "",
     ),
@@ -483,9 +486,7 @@ def test_equal_masks_do_not_hide_what_breaks_later(tmp_path, forked_audit):
 
 
 def test_a_hang_stands_below_the_test_that_led_to_it(tmp_path, forked_audit):
-    text = one(make=ONE.replace("nn.Tanh()", "nn.BatchNorm1d(8)"))
-    text += "    if rank == 0 and t % 2:\n        with torch.no_grad(): net(X)\n"
-    (tmp_path / "train.py").write_text(HEAD + text)
+    (tmp_path / "train.py").write_text(HEAD + TESTED_ALONE)
     report = audit_script([tmp_path / "train.py"], steps=9, timeout=6)
     assert [f.code for f in report.findings] == ["mismatch", "hang"], report
     assert report.findings[1].cause == "what is told above, most likely"
