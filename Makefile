@@ -81,7 +81,8 @@ ifneq "$(shell cat $(STAMP) 2>/dev/null)" "$(CURDIR)"
 .PHONY: $(STAMP)
 endif
 
-# An install that was cut short left no stamp: it starts again from nothing. What each
+# An install that was cut short left no stamp: it starts again from nothing. The pip that
+# comes with Python 3.11 takes three times as long to choose versions as pip 25. What each
 # rank imports is compiled here, and the rest where it is first used: a Python that may
 # write no bytecode, as in many containers, else takes 4 s to import torch.
 $(STAMP): pyproject.toml constraints.txt
@@ -95,6 +96,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'Installing into .venv, once. 1 of 3: torch, JupyterLab and the rest: the longest'
 	@grep -qsxF '$(CURDIR)' $@ || $(PYTHON) -m venv --clear .venv
 	@rm -f $@
+	@$(PY) -m pip install --quiet 'pip>=25' || echo 'With this older pip it takes a minute longer.'
 	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[course]'
 	@echo 'Installing, 2 of 3: the functions of the book'
 	@$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --no-deps d2l

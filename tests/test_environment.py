@@ -261,7 +261,8 @@ VENV = "-m venv --clear .venv"
 INSTALL = "-m pip install --quiet --no-compile --constraint constraints.txt"
 PIP_INSTALL = f"{INSTALL} --editable .[course]"
 COMPILE = "-c import manual_dp.audit.script, manual_dp.ranks"
-INSTALLS = [PIP_INSTALL, f"{INSTALL} --no-deps d2l", COMPILE]
+NEW_PIP = "-m pip install --quiet pip>=25"
+INSTALLS = [NEW_PIP, PIP_INSTALL, f"{INSTALL} --no-deps d2l", COMPILE]
 
 
 def installs(folder, *words):
@@ -321,7 +322,7 @@ def put_on_the_path(folder, candidates):
 def test_make_takes_the_newest_python_that_will_do(folder, candidates, taken):
     put_on_the_path(folder, candidates)
     status, said, asked = make(folder, "lint", python=None)
-    assert status == 0 and asked[:4] == [VENV, *INSTALLS]
+    assert status == 0 and asked[:5] == [VENV, *INSTALLS]
     assert f"took {folder / 'bin' / taken}\n" in said
 
 
