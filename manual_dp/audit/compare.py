@@ -22,12 +22,17 @@ from manual_dp.audit.discover import Known
 from manual_dp.audit.exact import doubled, exact, left_out, why_not_comparable
 from manual_dp.audit.notes import pack, unpack
 from manual_dp.audit.recorder import Recorder
-from manual_dp.audit.report import Report
+from manual_dp.audit.report import Report, plural
 from manual_dp.audit.rows import Minibatch
 from manual_dp.audit.rules import judge
 from manual_dp.audit.stands import Standstill, ended
 from manual_dp.audit.summary import summary
 from manual_dp.ranks import RankError, run_ranks
+
+AS_WRONG = (
+    "mistakes that {} makes as well, such as labels, loss or rate, and all steps "
+)
+AS_WRONG += "after these"
 
 
 def audit_step(
@@ -85,10 +90,20 @@ def audit_step(
             )
     runs = [unpack(run) for run in runs]
     verdict = judge(runs, unpack(alone[0]) if alone else None)
+    looked_at = []
+    if world_size == 1:
+        missing = ["a comparison: one rank has none beside it"]
+    elif verdict.compared:
+        weights = f"the weights of {plural(len(runs[0].names), 'parameter')}"
+        other = "one device's" if verdict.beside else "rank 0's"
+        looked_at = [f"{weights} after each step, beside {other}"]
+    if verdict.beside:
+        missing.append(AS_WRONG.format("`reference`" if reference else "one device"))
     return Report(
         verdict.findings,
         verdict.look_at,
         verdict.not_looked_at + missing,
+        looked_at,
         world_size=world_size,
         steps=steps,
     )

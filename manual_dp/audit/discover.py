@@ -32,6 +32,7 @@ class Known:
         self.optimizers = [weakref.ref(o) for o in made if isinstance(o, Optimizer)]
         self.given = {id(one) for one in made}
         self.made_at = weakref.WeakKeyDictionary()  # {optimizer: the script's line}
+        self.training = weakref.WeakSet()  # optimizers, also while theirs is frozen
         self.summed = set()  # ids of what wrappers took in and sum
         for model in self.models:
             self.summed |= summed_by(model())
@@ -40,11 +41,11 @@ class Known:
 
     def __call__(self):
         """Return the models that are trained, and the optimizers: two lists."""
-        optimizers = [
-            one
-            for one in _alive(self.optimizers)
-            if any(p.requires_grad for p in params_of(one))
-        ]
+        made = _alive(self.optimizers)
+        for one in made:
+            if any(p.requires_grad for p in params_of(one)):
+                self.training.add(one)
+        optimizers = [one for one in made if one in self.training]
         held = {id(p) for one in optimizers for p in params_of(one)}
         models, seen = [], set()
         # wrappers first: what they hold is not a model a second time

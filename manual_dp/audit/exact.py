@@ -97,7 +97,9 @@ def left_out(modules):
     layers = [layer for module in modules for layer in module.modules()]
     words = []
     if has_parts(layers, "batch norm"):
-        words.append("batch norm's own statistics: its first running ones stood in")
+        words.append(
+            "batch norm's own statistics: the running ones of the start were used"
+        )
     if has_parts(layers, "dropout"):
         words.append("dropout: it was off")
     return words

@@ -83,6 +83,7 @@ class Verdict:
         self.findings, self.look_at = [], []
         self.not_looked_at = list(not_looked_at)
         self.compared = True  # the steps
+        self.beside = False  # was a step compared with one device's?
 
 
 class Step:
@@ -182,6 +183,7 @@ def judge(runs, alone=None, watched=False):
         return verdict
     ts = sorted({u.t for run in runs for u in run.updates})
     steps = [Step(t, runs, alone, verdict, watched, own) for t in ts]
+    verdict.beside = any(step.proof is not None for step in steps)
     found = _first_broken(steps, verdict)
     if any(name for step in steps if all(step.updates) for name in _drawn_alike(step)):
         found = [f._replace(**ONE_SEED) if f.code == "rows-same" else f for f in found]

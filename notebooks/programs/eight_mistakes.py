@@ -104,7 +104,9 @@ def table(world_size, seed=0):
         ]
         print(f"{mistake:12}{codes[0]:18}{codes[1]}")
         deaf = [f"watch: {words}" for words in heard.not_looked_at[:-1]]
-        deaf += [f"audit_step: {words}" for words in beside.not_looked_at]
+        deaf += [
+            f"audit_step: {words}" for words in beside.not_looked_at[:-1]
+        ]
         for words in deaf:
             print(textwrap.fill(f"not looked at by {words}", 70, **INDENT))
 

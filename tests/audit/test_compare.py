@@ -71,3 +71,31 @@ def test_arguments_that_do_not_fit_are_refused(more, error, words):
     right = {"make_model": ddp, "make_batch": rows, "step": ordinary}
     with pytest.raises(error, match=words):
         audit_step(**right | more)
+
+
+@pytest.mark.parametrize(
+    "more, looked_at, not_looked_at",
+    [
+        ({}, "beside one device's", "mistakes that one device makes"),
+        ({"reference": ordinary}, "beside one device's", "that `reference` makes"),
+        ({"make_batch": None}, "beside rank 0's", "ended: rank 0 raised"),
+        ({"world_size": 1}, "", "a comparison: one rank has none beside it"),
+    ],
+    ids=str,
+)
+def test_a_report_without_a_finding_says_what_was_compared(
+    more, looked_at, not_looked_at
+):
+    step = own_rows if "make_batch" in more else ordinary
+    right = {"make_model": ddp, "make_batch": rows, "step": step}
+    report = audit_step(**right | more)
+    assert report.findings == []
+    said = "".join(report.looked_at)
+    assert looked_at in said and ("2 parameters" in said) == (looked_at != "")
+    assert len(report.not_looked_at) == 1 and not_looked_at in report.not_looked_at[0]
+
+
+def own_rows(model, optimizer):
+    if dist.get_world_size() == 1:
+        raise ValueError("this loader deals to two ranks")
+    ordinary(model, optimizer, *rows(0))
