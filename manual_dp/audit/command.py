@@ -20,7 +20,8 @@ from pathlib import Path
 from manual_dp.audit.notes import unpack
 from manual_dp.audit.report import Report
 from manual_dp.audit.script import ASKED
-from manual_dp.audit.stands import HUNG, ended
+from manual_dp.audit.stands import HUNG, UNUSED, ended
+from manual_dp.audit.summary import NO_END
 from manual_dp.audit.watch import judged
 from manual_dp.ranks import RankError, run_ranks
 from manual_dp.ranks.launch.rank import write
@@ -48,6 +49,7 @@ A script that starts its ranks itself runs as it is, without this command, and s
 manual_dp.audit.audit_step, which compares with one device.
 
 Exit status: 0 no finding in what was looked at; 1 findings; 2 nothing was compared.
+With --strict, a line to check counts as a finding.
 """
 
 
@@ -84,19 +86,35 @@ def add_parser(commands, count):
             metavar="N",
             help=f"{of} ({default})",
         )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 for a line to check, too"
+    )
     parser.set_defaults(command=audit_command)
 
 
 def audit_command(args):
     """Audit; print the report; return the exit status."""
     words = ["-m", *args.module] if args.module else args.words
+    if words[:1] != ["--"]:
+        _say_whose(words)
     report = audit_script(words, args.world_size, args.steps, args.timeout, show=True)
     print(report)
     if report.details:
         print(report.details)
-    if report.findings:
+    if report.findings or (args.strict and report.look_at):
         return 1
-    return 0 if report.steps else 2
+    return 0 if report.compared else 2
+
+
+def _say_whose(words):
+    """Say so if an option of ours stands behind the script, which gets it."""
+    ours = ("--world-size", "--steps", "--timeout", "--strict")
+    if behind := [word for word in words if word.split("=")[0] in ours]:
+        print(
+            f"audit: {behind[0]} stands behind the script, so the script gets it. Ours "
+            "stand before it; -- before the script says that this is meant.",
+            file=sys.stderr,
+        )
 
 
 def audit_script(words, world_size=2, steps=3, timeout=60, show=False):
@@ -243,7 +261,12 @@ def _report(name, folder, world_size, steps, error):
                 repair="mend that first",
                 see="",
             )
-        rest = [f for f in report.findings if f.code != "mismatch"]
+        if end.code == "hang":  # a loader may have run out since the last step
+            report.not_looked_at = [w for w in report.not_looked_at if w != NO_END]
+        follows = ["mismatch"]
+        if end.cause == UNUSED["cause"]:  # then no gradient was averaged
+            follows.append("not-synchronised")
+        rest = [f for f in report.findings if f.code not in follows]
         report.findings = [*before, end, *rest]
         report.details = error.details
         return report

@@ -406,7 +406,8 @@ class Recorder:
         for module, (how, line) in self.began.items():
             if has_stepped(module) and now.way in ("", "on"):
                 now.way = how
-                if module not in self.callers:  # it was called in an update before
+                # a module that DDP holds, or one that was called in an update before
+                if how == "past" or module not in self.callers:
                     now.lines["forward"] = line
         if not self.cast:
             self._forget_forwards()

@@ -181,12 +181,17 @@ class Report:
         self.world_size, self.steps = world_size, steps
         self.precision, self.details = precision, details
 
+    @property
+    def compared(self):
+        """Return whether ranks were compared: one rank has none beside it."""
+        return self.steps > 0 and self.world_size > 1
+
     def __str__(self):
         """Write the table: a line for each number, cause and repair under it."""
         words = plural(len(self.findings), "finding") if self.findings else "no finding"
         if self.look_at:
             words += f", {len(self.look_at)} to check,"
-        if not self.steps and not self.findings:
+        if not self.compared and not self.findings:
             words = "nothing was compared"
         head = f"on {plural(self.world_size, 'rank')}"
         if self.steps:

@@ -187,10 +187,10 @@ def judge(runs, alone=None, watched=False):
     found = _first_broken(steps, verdict)
     if any(name for step in steps if all(step.updates) for name in _drawn_alike(step)):
         found = [f._replace(**ONE_SEED) if f.code == "rows-same" else f for f in found]
+    same_rows = {"rows-same", "no-sampler"} & {f.code for f in [*facts, *found]}
     if any(f.code != "sampler-epoch" for f in facts):  # which changes no step
         found = [f for f in found if f.code in APART]
     first = {f.code: f for f in reversed([*facts, *found])}
-    same_rows = {"rows-same", "no-sampler"} & first.keys()
     if watched and not same_rows:
         verdict.look_at += filter(None, [later_on_another_rank(runs)])
     if watched and same_rows and "not-synchronised" not in first:
@@ -345,7 +345,8 @@ def _level(runs, verdict):
         )
     elif most > least:
         verdict.not_looked_at.append(
-            f"the steps after {least}: rank {other} took {most}, rank {who} {least}"
+            f"the steps after {least}: of rank {other} {most} were heard, of rank "
+            f"{who} {least}"
         )
     keys = [{u.key for u in run.updates} for run in runs]
     common = set.intersection(*keys)
@@ -603,7 +604,7 @@ def _scale(c, us, gradients, step):
     if found or not why:
         return found
     if not times and all(u.terms for u in us):
-        step.look_at.append(DIVIDED + why)
+        step.look_at.append(f"{DIVIDED}{why}; {step.line('uneven-shards')}")
     return times
 
 

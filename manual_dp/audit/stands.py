@@ -8,6 +8,7 @@ told by torch's flight recorder, also while it waits.
 import json
 import linecache
 import os
+import re
 import sys
 import threading
 import time
@@ -21,6 +22,12 @@ from manual_dp.audit.report import finding, plural
 LONG = 10  # times the timeout that a rank may compute in one place
 HUNG = 4  # exit status of a rank that saw that all ranks wait
 END = "<end>"  # where a rank stands whose script has ended
+UNUSED = {  # DDP's sum of the step before never came to its end
+    "cause": "this rank's loss does not use these layers, though another's may; or "
+    "others took their place after wrapping",
+    "repair": "DDP(..., find_unused_parameters=True) if ranks use different layers; "
+    "freeze what none uses; change layers before DDP",
+}
 NO_CALL = "it has called no collective"
 OTHER_SIZES = ("doesn't match expected size", "preamble.length")
 
@@ -116,8 +123,8 @@ def ended(error, folder):
     if "not used in producing loss" in whole:
         names = whole.partition("did not receive grad")[2].split("\n")[0]
         names = names.partition(":")[2]
-        words = "no loss depends on some parameters, and DDP waits for them:"
-        return finding("not-trained", words + names, error.rank)
+        words = f"on rank {error.rank}, DDP still waits for the gradient of"
+        return finding("not-trained", words + names, error.rank)._replace(**UNUSED)
     if any(word in whole for word in OTHER_SIZES):
         words = "a rank got what others sent for another collective: "
         return finding("mismatch", words + (says or text), error.rank)
@@ -127,9 +134,9 @@ def ended(error, folder):
     waited = END in places and "Connection closed by peer" in whole
     if error.kind in ("hung", "left") or waited or places - {END}:
         if waited and str(error.rank) not in stands:
-            says += f". rank {error.rank} waited for it: see the traceback"
+            says += f". rank {error.rank} waited for it{_last_line(whole)}"
         hang = finding("hang", says or text, error.rank)
-        return hang._replace(**_why(places)) if places else hang
+        return hang._replace(**_why(list(stands.values()), places)) if places else hang
     died = finding("exception", text, error.rank)
     if "marked as ready twice" in whole or "ready only once" in whole:
         return died._replace(
@@ -160,8 +167,16 @@ def _told(at, call, updates, _):
     return f"{call}{stands}, after {plural(updates, 'step')}"
 
 
-def _why(places):
+def _last_line(traceback):
+    """Return the last line of the user's in a traceback, in words."""
+    frames = re.findall(r'File "(.+?)", line (\d+)', traceback)
+    lines = [place(name, line) for name, line in frames if is_users(name)]
+    return f" at {lines[-1]}" if lines else ": see the traceback"
+
+
+def _why(stands, places):
     """Return the cause of a hang, from where the ranks stand, and a repair."""
+    steps = {updates for _, _, updates, _ in stands}
     if END in places:
         cause = (
             "a rank has come to its end, and others wait for it: it has fewer steps, "
@@ -172,6 +187,16 @@ def _why(places):
             "skip or stop: all_reduce a flag"
         )
         return {"cause": cause, "repair": repair, "see": "early-stop"}
+    elif len(steps) > 1:
+        cause = (
+            "ranks have taken unequal numbers of steps: the minibatches of one ran "
+            "out, or it skipped one"
+        )
+        repair = (
+            "DistributedSampler, drop_last, or Join: the same number of minibatches on "
+            "all ranks"
+        )
+        return {"cause": cause, "repair": repair, "see": "uneven-epoch"}
     elif len(places) > 1:
         cause = (
             "ranks wait at different lines: only some come to one, as in "
@@ -181,6 +206,13 @@ def _why(places):
             "let all ranks come to it, or none; evaluate model.module on rank 0; give "
             "all the same steps"
         )
+    elif not any(call.endswith(f"in {at}") for at, call, *_ in stands):
+        cause = (
+            "no rank stands in a collective: this line waits for something else than "
+            "ranks, such as input, a lock, a file, or sleep"
+        )
+        repair = "see what the line waits for, or give a longer --timeout"
+        return {"cause": cause, "repair": repair, "see": ""}
     else:
         cause = (
             "ranks wait at one line, for different collectives: one of them left out a "

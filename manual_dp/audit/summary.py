@@ -16,10 +16,9 @@ CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
 BY_HAND = (
-    "whether labels belong to their rows, terms that a loss gets by hand or from other "
-    "ranks, losses that compare rows with each other, running averages outside the "
-    "models, random numbers of a generator that the script made, evaluation, and all "
-    "steps after these"
+    "labels, terms that a loss gets by hand or from other ranks, losses that compare "
+    "rows, averages outside the models, generators that the script made, evaluation, "
+    "all later steps"
 )
 GLOBAL = "the generators of torch, random and numpy"
 WORKERS = "random numbers that loaders' workers draw"

@@ -255,6 +255,37 @@ def test_the_command_has_a_status(script, forked_audit, capsys):
     assert "audit: nothing was compared on 2 ranks" in capsys.readouterr().out
 
 
+def test_one_rank_is_compared_with_nothing(script, forked_audit, capsys):
+    parser = ArgumentParser()
+    command.add_parser(parser.add_subparsers(), int)
+    args = ["audit", "--steps", "1", "--world-size", "1", "--", str(script())]
+    args = parser.parse_args(args)
+    assert args.command(args) == 2
+    assert "audit: nothing was compared in 1 step on 1 rank" in capsys.readouterr().out
+
+
+def test_if_strict_a_line_to_check_counts(script, forked_audit, capsys):
+    parser = ArgumentParser()
+    command.add_parser(parser.add_subparsers(), int)
+    path = str(script((", y) / 2", ", y)")))
+    for words, status in ([], 0), (["--strict"], 1):
+        args = parser.parse_args(["audit", *words, "--", path])
+        assert args.command(args) == status
+        assert "no finding, 1 to check" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words, said", [(["--"], False), ([], True)])
+def test_an_option_behind_the_script_is_told_to_be_the_scripts(
+    words, said, script, forked_audit, capsys
+):
+    parser = ArgumentParser()
+    command.add_parser(parser.add_subparsers(), int)
+    args = parser.parse_args(["audit", *words, str(script()), "--steps=1"])
+    args.command(args)
+    told = "--steps=1 stands behind the script" in capsys.readouterr().err
+    assert told == said
+
+
 def test_an_interrupt_leaves_no_process_behind(script, interruptible):
     marker = f"marker-{os.getpid()}"
     path = script((LOOP, LOOP + "        import time; time.sleep(60)\n"))

@@ -81,7 +81,7 @@ def test_arguments_that_do_not_fit_are_refused(more, error, words):
         ({"make_batch": None}, "beside rank 0's", "ended: rank 0 raised"),
         ({"world_size": 1}, "", "a comparison: one rank has none beside it"),
     ],
-    ids=str,
+    ids=["plain", "with a reference", "ranks alone", "one rank"],
 )
 def test_a_report_without_a_finding_says_what_was_compared(
     more, looked_at, not_looked_at

@@ -5,6 +5,7 @@ differs by design, the loss that is written in another way.
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -217,6 +218,34 @@ class Net(nn.Module):
 net = DDP(Net())
 opt = SGD(net.parameters(), 0.1)
 """
+# b judges what a makes; while a steps, b is frozen
+FROZEN_FOR_A_WHILE = (
+    """
+net, judge = DDP(a), WRAP(b)
+optimizers = [SGD(one.parameters(), 0.1) for one in (net, judge)]
+"""
+    + LOOP
+    + """
+    made = net(X)
+    optimizers[1].zero_grad()
+    F.cross_entropy(judge(made.detach()), y).backward()
+    optimizers[1].step()
+    b.requires_grad_(False)
+    optimizers[0].zero_grad()
+    F.cross_entropy(judge(made), 1 - y).backward()
+    b.requires_grad_(True)
+    optimizers[0].step()
+"""
+)
+SAME_ROWS_AND_PAST = one(
+    "F.cross_entropy(net.module(X), y)",
+    loop="""
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+data = TensorDataset(X_all, y_all)
+sampler = DistributedSampler(data, W, 0)
+for X, y in DataLoader(data, 8, sampler=sampler):
+""",
+)
 UNHEARD = "(F.kl_div(net(X).log_softmax(1), F.one_hot(y, 2).float()) + 0.1 * "
 
 # name: (script, code of the finding, words to look at)
@@ -338,6 +367,17 @@ SCRIPTS = {
         None,
         "2 times the mean over all ranks' terms, the world size",
     ),
+    "a model that is frozen for a while": (
+        FROZEN_FOR_A_WHILE.replace("WRAP(b)", "DDP(b)"),
+        None,
+        "",
+    ),
+    "a model that is frozen for a while, and not wrapped": (
+        FROZEN_FOR_A_WHILE.replace("WRAP(b)", "b"),
+        "not-synchronised",
+        "",
+    ),
+    "every sampler is rank 0's": (SAME_ROWS_AND_PAST, "sampler-differs", "set_epoch"),
 }
 
 
@@ -360,6 +400,57 @@ def test_what_is_found_and_what_is_only_looked_at(name, tmp_path, forked_audit):
     ), report
     assert "optimizer" in report.looked_at[0]
     assert BY_HAND in report.not_looked_at  # a term on one rank alone, ...
+
+
+def audited(text, tmp_path, **more):
+    (tmp_path / "train.py").write_text(HEAD + text)
+    return audit_script([tmp_path / "train.py"], **more)
+
+
+def test_that_the_same_rows_hide_a_missing_sum_is_said_also_of_samplers(
+    tmp_path, forked_audit
+):
+    report = audited(SAME_ROWS_AND_PAST, tmp_path)
+    assert any("whether gradients are averaged" in w for w in report.not_looked_at)
+
+
+def test_the_line_of_a_forward_past_the_wrapper_is_named_not_that_of_the_first(
+    tmp_path, forked_audit
+):
+    own = "    F.cross_entropy(net.module(X), y).backward()\n    opt.step()\n"
+    text = one().replace("    opt.step()\n", own)
+    [found] = audited(text, tmp_path).findings
+    assert found.code == "not-synchronised" and found.see == "past-the-wrapper"
+    where = (HEAD + text).split("\n").index(own.split("\n")[0]) + 1
+    assert found.place == f"forward at train.py, line {where}"
+
+
+def test_a_loss_that_is_not_a_mean_is_told_with_the_line_of_its_forward(
+    tmp_path, forked_audit
+):
+    [words] = audited(one(f"({MEAN} / W)"), tmp_path).look_at
+    assert re.search(
+        r"0\.5 times .* 1 / the world size.*; forward at train\.py, line", words
+    )
+
+
+USED_IN_TURN = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = a, b, nn.Linear(8, 2)
+    def forward(self, X):
+        return (self.b if (t + rank) % 2 else self.c)(self.a(X))
+net = DDP(Net())
+opt = SGD(net.parameters(), 0.1)
+"""
+
+
+def test_a_layer_that_a_rank_does_not_use_is_the_one_finding(tmp_path, forked_audit):
+    report = audited(one(make=USED_IN_TURN), tmp_path)
+    [found] = report.findings
+    assert found.code == "not-trained" and found.says.startswith("on rank ")
+    assert "find_unused_parameters=True" in found.repair
 
 
 @pytest.mark.parametrize(

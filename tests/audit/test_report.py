@@ -56,7 +56,7 @@ def test_the_table_has_cause_and_repair_and_what_was_not_checked():
     [
         (
             Report([], world_size=1, steps=1),
-            "audit: no finding in 1 step on 1 rank (float64)",
+            "audit: nothing was compared in 1 step on 1 rank (float64)",
         ),
         (
             Report([], ["x"], (), (), 2, 3),

@@ -131,6 +131,7 @@ def test_only_who_stands_in_a_collective_waits(tmp_path, name, text, idle, expec
         (["a.py, line 3", END], "it has fewer steps", "decide together"),
         (["a.py, line 3", "a.py, line 9"], "only some come to one", "or none"),
         (["a.py, line 3", "a.py, line 3"], "left out a batch", "the same steps"),
+        (["b.py, line 7", "b.py, line 7"], "no rank stands in a collective", "waits"),
     ],
 )
 def test_a_hangs_cause_is_read_from_where_ranks_stand(tmp_path, stands, cause, repair):
@@ -140,6 +141,14 @@ def test_a_hangs_cause_is_read_from_where_ranks_stand(tmp_path, stands, cause, r
     found = ended(RankError("rank 0 had not finished", 0, "", "hung"), tmp_path)
     assert found.code == "hang" and cause in found.cause and repair in found.repair
     assert "after 1 step" in found.says
+
+
+def test_ranks_that_took_unequal_steps_are_sent_to_the_entry_of_uneven_epochs(tmp_path):
+    for rank, steps in enumerate([4, 3]):
+        text = json.dumps([f"a.py, line {rank}", "collective 9 is x", steps, True])
+        (tmp_path / f"stands-{rank}").write_text(text)
+    found = ended(RankError("rank 0 had not finished", 0, "", "hung"), tmp_path)
+    assert found.see == "uneven-epoch" and "unequal numbers of steps" in found.cause
 
 
 def test_who_waits_for_a_rank_at_its_end_hangs_also_if_gloo_tells_it_by_an_error(

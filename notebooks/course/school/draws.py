@@ -167,7 +167,7 @@ def moved(function, args, wanted, how):
             got = of(function(*args))
     except Exception:  # for want of numbers: that tells nothing
         return None
-    return about("devices meta and cpu")(
+    return about("devices meta, which has no numbers, and cpu")(
         "on which is each tensor?",
         got,
         wanted,

@@ -267,6 +267,13 @@ def _moved(random, work, k):
     own_chunks = every(chunks), every([chunk / k for chunk in chunks])
     found, kept, sent = zip(*results)
     not_summed = any(close(found, numbers(one)) for one in own_chunks)
+    of_rank_0 = torch.cat([means[0], *zeros[1:]])
+    size = len(means[0])
+    some = any(
+        close(numbers(one)[i * size :][:size], numbers(mean))
+        for one in found
+        for i, mean in enumerate(means)
+    )
     yield say(
         what,
         found,
@@ -278,7 +285,9 @@ def _moved(random, work, k):
             "one another what is new, after the update": only_new,
             "a sum is not a mean: divide by the number of ranks": every(sums),
             "each rank uses its own gradient: sum over the ranks first": not_summed,
-            "rank r has the finished sum of chunk r alone": True,
+            "only rank 0's chunk is new: each rank updates its own, and gives it to "
+            "the others": every([of_rank_0]),
+            "rank r has the finished sum of chunk r alone": some,
         },
     )
     yield say(

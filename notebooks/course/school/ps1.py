@@ -385,12 +385,6 @@ def train_batch(random, train_batch):
     return _two_steps(random, lambda X, y, w, *more: train_batch(X, y, *more))
 
 
-FIRST_ALONE = (
-    "this is the difference after the first step alone: take all steps, each from "
-    "where the one before has left the replicas"
-)
-
-
 @exercise("one_step/stepwise")
 def stepwise(random, stepwise):
     """Hand over a step that is right, one that is halved, and some that fail once."""
@@ -398,33 +392,67 @@ def stepwise(random, stepwise):
     X, y = draws.images(random, 4)
     lr = random.uniform(0.05, 0.1)
     say = about(f"4 rows, 3 devices, lr {lr:.3f}")
-    short, apart = _fall_short(params, X, y, lr, 3)
+    falls, apart = _fall_short(params, X, y, lr, 3)
+    short = [max(float(t.max()) for t in step) for step in falls]
+    of_one = [max(float(step[i].max()) for step in falls) for i in range(len(params))]
+    sums = [float(sum(t.sum() for t in step)) for step in falls]
+    count = sum(p.numel() for p in params)
     same = remember(params=params)
 
     def far(step, steps=3):
         return numbers(stepwise(X, y, params, try_devices(3), lr, steps, step))
 
-    got = far(right_step)
+    watched = _Failing(math.inf)
+    got = far(watched)
     yield from same(say)
+    yield say(
+        "3 steps; how often was `step` called?",
+        watched.calls,
+        3,
+        {
+            "the last step is missing: take all of `steps`": 2,
+            "the single device takes the course's train_batch, not `step`: two of the "
+            "same agree, right or wrong": 6,
+            "call `step` once in each of the `steps`": True,
+        },
+    )
+    yield say(
+        "3 steps; how often did `step` get other weights than those it had left?",
+        watched.others,
+        0,
+        {
+            "the replicas go on from where the step before has left them: the single "
+            "device starts from them, not they from it": True
+        },
+    )
     yield say(
         "3 steps, all right; the largest difference",
         got,
         0.0,
         {
             "return one number, the largest": isinstance(got, list),
-            "let the single device start from a copy of the replicas' weights, made "
-            "before they move, and take train_batch": True,
+            "`step` was right, so the single device was not: does it start from a copy "
+            "of the replicas' weights, made before they move, and take train_batch "
+            "with X, y and lr?": True,
         },
         1e-12,
     )
+    got = far(_half_step)
     yield say(
         "3 steps, each halved; the largest difference",
-        far(_half_step),
+        got,
         max(short),
         {
+            "look at every parameter of a replica": any(
+                close(got, one, 1e-6) for one in of_one
+            ),
+            "take the largest of the differences, not their sum or mean": any(
+                close(got, one, 1e-6)
+                for total in (max(sums), sum(sums), 3 * max(sums), 3 * sum(sums))
+                for one in (total, total / count)
+            ),
             "no difference was seen, and there is one: compare each replica with a "
             "single device, which takes the course's train_batch": 0.0,
-            FIRST_ALONE: short[0],
             "this is the sum over steps: keep the largest": sum(short),
             "this is the last step's: keep the largest of all steps": short[-1],
             "these are two runs: let the single device start from the replicas, at "
@@ -432,36 +460,43 @@ def stepwise(random, stepwise):
         },
         1e-6,
     )
-    yield say(
-        "2 steps, a third would add 0.5; the largest difference",
-        far(_Failing(3, (0, 1, 2)), 2),
-        0.0,
-        {"take `steps` steps, here 2": True},
-        1e-12,
-    )
     every = (0, 1, 2)
-    for at, ranks in (1, every), (4, every), (4, (0,)), (4, (1,)), (4, (2,)):
+    for at, ranks, add in (
+        (1, every, 0.5),
+        (4, every, -0.5),
+        (4, (0,), 0.5),
+        (4, (1,), -0.5),
+        (4, (2,), 0.5),
+    ):
+        got = far(_Failing(at, ranks, add), 4)
         yield say(
-            f"4 steps, step {at} adds 0.5 on ranks {ranks}; the largest difference",
-            far(_Failing(at, ranks), 4),
+            f"4 steps, step {at} adds {add} on ranks {ranks}; the largest difference",
+            got,
             0.5,
             {
-                "the last step is missing: take all of `steps`": (at, ranks)
-                == (4, every),
+                "a difference may be below 0: take its absolute value": add < 0
+                and ranks == every
+                and close(got, 0.0, 1e-12),
                 "look at every replica, after every step, and keep the largest": True,
             },
         )
     yield say(
-        "3 steps, one from params is right, from other weights it adds 0.5; the "
-        "largest difference",
-        far(_OnlyFrom(params)),
-        0.5,
-        {FIRST_ALONE: 0.0},
+        "4 steps, the last writes NaN into a weight on rank 1; is the result NaN?",
+        _is_nan(far(_Failing(4, (1,), math.nan), 4)),
+        True,
+        {
+            "a difference that is NaN got lost: Python's max(0.0, nan) is 0.0. Put all "
+            "differences into a tensor, and take its max()": True
+        },
     )
 
 
+def _is_nan(number):
+    return number != number
+
+
 def _fall_short(params, X, y, lr, steps):
-    """Return by how much each of some half steps falls short of a whole one.
+    """Return by how much each of some half steps falls short of a whole one: tensors.
 
     Return as well how far a run of whole steps is away then, if both start from params.
     """
@@ -478,7 +513,7 @@ def _fall_short(params, X, y, lr, steps):
         grads = mean_gradient(params)
         params = [p - lr / 2 * grad for p, grad in zip(params, grads)]
         whole = [p - lr * grad for p, grad in zip(whole, mean_gradient(whole))]
-        short.append(lr / 2 * farthest(grads))
+        short.append([lr / 2 * grad.abs() for grad in grads])
         apart.append(farthest([p - q for p, q in zip(params, whole)]))
     return short, apart
 
@@ -488,31 +523,29 @@ def _half_step(X, y, device_params, devices, lr):
 
 
 class _Failing:
-    """A right step; but its call number `at` moves a weight on each of `ranks`."""
+    """A right step; but its call number `at` moves a weight on each of `ranks`.
 
-    def __init__(self, at, ranks):
-        self.at, self.ranks, self.calls = at, ranks, 0
+    others: of how many calls the replicas were not as the call before had left them.
+    """
+
+    def __init__(self, at, ranks=(), add=0.0):
+        self.at, self.ranks, self.add = at, ranks, add
+        self.calls, self.others, self.left = 0, 0, None
 
     def __call__(self, X, y, device_params, devices, lr):
+        handed = [[p.detach().clone() for p in one] for one in device_params]
+        if self.left and not all(map(_equal, handed, self.left)):
+            self.others += 1
         right_step(X, y, device_params, devices, lr)
         self.calls += 1
         if self.calls == self.at:
             for rank in self.ranks:
-                device_params[rank][2].data += 0.5
+                device_params[rank][2].data.view(-1)[0] += self.add
+        self.left = [[p.detach().clone() for p in one] for one in device_params]
 
 
-class _OnlyFrom:
-    """A right step from certain weights; from others, it adds to a weight as well."""
-
-    def __init__(self, params):
-        self.weight = params[2].detach().clone()
-
-    def __call__(self, X, y, device_params, devices, lr):
-        others = not torch.equal(device_params[0][2].detach().cpu(), self.weight)
-        right_step(X, y, device_params, devices, lr)
-        if others:
-            for replica in device_params:
-                replica[2].data += 0.5
+def _equal(replica, other):
+    return all(map(torch.equal, replica, other))
 
 
 @exercise("ps1/weighted_train_batch", points=5, seconds=90)

@@ -26,7 +26,7 @@ from course.school.checks import (
     shorten,
     unequal,
 )
-from course.school.draws import META, SHAPES, moved, rand, summed, tensors
+from course.school.draws import META, SHAPES, forms, moved, rand, summed, tensors
 from course.school.ranks import Roll, on_ranks
 from manual_dp import try_devices
 from manual_dp.ranks import RankError
@@ -175,7 +175,10 @@ def get_params(random, get_params):
     """Make replicas, then write into each: who shares memory with whom shows."""
     for k in 3, 2, 4, 1:
         trained = k % 2 == 0  # in the middle of training, or not
-        source = [rand(random, *shape).requires_grad_(trained) for shape in SHAPES]
+        dtype = torch.float32 if k == 2 else torch.float64
+        source = [
+            rand(random, *shape).to(dtype).requires_grad_(trained) for shape in SHAPES
+        ]
         for p in source:
             p.grad = torch.ones_like(p) if trained else None
         before = [p.detach().clone() for p in source]
@@ -186,13 +189,20 @@ def get_params(random, get_params):
         ]
         want = "which want gradients and have some" if trained else "without gradients"
         say = about(f"parameters of shapes {SHAPES}, {want}, world_size {k}")
+        yield say(
+            "what each tensor of the replicas is",
+            [forms(replica) for replica in replicas],
+            [forms(before)] * k,
+            {"a replica keeps the shape and the dtype of each parameter": True},
+        )
         yield say("the replicas", replicas, [before] * k)
         ready = {_ready(p) for replica in replicas for p in replica}
         for rank, replica in enumerate(replicas):
             for p in replica:
                 p.detach().add_(10 ** (rank + 1))
         yield say(
-            "each replica was written into; the parameters",
+            "then the check added 10 to replica 0, 100 to replica 1, ...; the "
+            "parameters",
             source,
             before,
             {
@@ -201,7 +211,7 @@ def get_params(random, get_params):
             },
         )
         yield say(
-            "then 10 was added to replica 0, 100 to replica 1, ...",
+            "and the replicas",
             replicas,
             [[p + 10 ** (rank + 1) for p in before] for rank in range(k)],
         )
@@ -227,8 +237,8 @@ def get_params(random, get_params):
         away = get_params(source, META)  # a device that every machine has
         states = {_ready(p) for p in tensors(away, len(source), "get_params")}
         yield say(
-            "on another device (meta), is every tensor of a replica a leaf that wants "
-            "a gradient and has none yet?",
+            "on another device (meta, which has no numbers), is every tensor of a "
+            "replica a leaf that wants a gradient and has none yet?",
             sorted(states),
             ["yes"],
             {

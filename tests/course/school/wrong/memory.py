@@ -126,6 +126,8 @@ def step(weights, grads, shard, optimizer):
             },
             "each rank uses its own": {"ADD": "pass"},
             "rank r has": {"CHUNK": "0"},
+            "only rank 0's chunk": {"UPDATE": "rank or optimizer.step()"},
+            "these are": {"UPDATE": "shard.data -= 0.5 * shard.grad"},
             "a copy of the chunk": {"MEAN": "grads[rank] = grads[rank] / n"},
             "an all-reduce gives every rank": {
                 "ADD": "[dist.all_reduce(grad) for grad in grads]"

@@ -35,6 +35,12 @@ def get_params(params, device):
             "move each tensor to the device": {
                 "BEFORE": "new = [p.detach().clone() for p in params]"
             },
+            "a replica keeps the shape": {
+                "BEFORE": "new = [p.detach().to(device, copy=True).double() for p in params]"
+            },
+            "a replica keeps the shape and": {
+                "BEFORE": "new = [p.detach().clone().flatten() for p in params]"
+            },
             "copy to the device first": {
                 "BEFORE": "new = [p.detach().clone() for p in params]",
                 "AFTER": "[p.requires_grad_().to(device) for p in new]",
@@ -269,17 +275,18 @@ def stepwise(X, y, params, devices, lr, steps, step):
         <<STEP: step(X, y, replicas, devices, lr)>>
         <<KEEP: pass>>
         found += [largest_difference(replica, single) for replica in <<WHICH: replicas>>]
-    return <<RESULT: max(found)>>
+    return <<RESULT: float(torch.tensor(found).max())>>
 """,
         {
             "return one number": {"RESULT": "found"},
-            "let the single device start from a copy": {
+            "`step` was right, so": {
                 "EARLY": "step(X, y, replicas, devices, lr); "
                 "single = get_params(replicas[0], 'cpu')",
                 "STEP": "pass",
             },
-            "no difference was seen": {"ALONE": "step"},
-            "this is the difference after the first step alone": {
+            "no difference was seen": {"RESULT": "0.0"},
+            "the single device takes": {"ALONE": "step"},
+            "the replicas go on from where": {
                 "STEP": "replicas = [get_params(params, device) for device in devices]; "
                 "single = get_params(params, devices[0]); "
                 "train_batch(X, y, [single], devices[:1], lr); "
@@ -299,9 +306,39 @@ def stepwise(X, y, params, devices, lr, steps, step):
             "this is the sum over steps": {
                 "RESULT": "sum(max(found[i:i + 3]) for i in range(0, len(found), 3))"
             },
-            "take `steps` steps": {"STEPS": "3"},
+            "`step` was right, so the single": {
+                "ALONE": "(lambda *a: train_batch(*a[:4], lr / 2))"
+            },
+            "call `step` once": {"STEPS": "steps + 1"},
+            "call `step` once in each": {"STEPS": "1"},
+            "the replicas go on": {
+                "KEEP": "[p.data.copy_(s) for q in replicas for p, s in zip(q, single)]"
+            },
+            "look at every parameter": {
+                "RESULT": "first",
+                "RUNS": "first = 0",
+                "KEEP": "first = max(first, *(float((q[0] - single[0]).abs().max()) "
+                "for q in replicas))",
+            },
+            "take the largest of the differences": {
+                "RESULT": "total",
+                "RUNS": "total = 0",
+                "KEEP": "total += sum(float((p - s).abs().sum()) "
+                "for p, s in zip(replicas[0], single))",
+            },
+            "a difference may be below 0": {
+                "RESULT": "most",
+                "RUNS": "most = 0",
+                "KEEP": "most = max(most, *(float((p - s).max()) "
+                "for q in replicas for p, s in zip(q, single)))",
+            },
+            "a difference that is NaN got lost": {
+                "RESULT": "most",
+                "RUNS": "most = 0.0",
+                "KEEP": "most = max(most, *(largest_difference(q, single) "
+                "for q in replicas))",
+            },
             "look at every replica": {"WHICH": "replicas[:1]"},
-            "the last step is missing: take": {"STEPS": "min(steps, 3)"},
             "look at every replica, after every step": {"WHICH": "replicas[1:]"},
         },
     ),

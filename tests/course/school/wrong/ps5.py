@@ -36,6 +36,9 @@ def repaired_2(params, device):
                 "COPY": "p.detach().to(device)"
             },
             "a copy hangs on the graph": {"COPY": "p.clone().to(device)"},
+            "a replica keeps the shape": {
+                "COPY": "p.detach().to(device, torch.float64, copy=True)"
+            },
             "the row is right; the number": {"CLUE": '"step", k'},
         },
     ),
