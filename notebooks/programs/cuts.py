@@ -4,6 +4,7 @@ NETWORKS         LeNet, VGG-16, a transformer: what each `Layer` computes and ho
 minibatch        random images for LeNet, and labels
 layer            compute one of LeNet's layers, or a half of it
 autoencoder      an encoder on one device and a decoder on another: what crosses
+pipeline         LeNet on two devices in micro-batches: what each sees and holds
 speed_up         how many times as fast LeNet is, cut inside each layer
 draw_cuts        who computes what, and how much crosses in a step
 draw_megabytes   what crosses, against the images in the minibatch
@@ -16,6 +17,7 @@ import torch
 from torch.nn import functional as F
 
 from course.lab.figures import plot
+from manual_dp import init_params, lenet, loss
 
 # flops: of forward, for an image. outputs: the numbers that it hands on, for an image
 Layer = namedtuple("Layer", "flops weights outputs")
@@ -120,6 +122,39 @@ def autoencoder(images=16, code=32):
     h.backward(back)
     off = max((W.grad - g).abs().max().item() for W, g in zip(params, whole))
     return there.nbytes + back.nbytes, off
+
+
+def pipeline(micro_batches, replicas=1, images=16):
+    """Compute LeNet's gradient with two layers on each of two devices, in pieces.
+
+    Each replica of the pipeline has two devices, and a share of the images. Return, of
+    each device, how many images it sees and how many weights it holds; and how far the
+    sum of the replicas' gradients is from that of one device. The CPU plays all.
+    """
+    draw = torch.Generator().manual_seed(0)
+    params = [
+        p.requires_grad_() for p in init_params("he", draw, torch.float64)
+    ]
+    X, y = minibatch(images)
+    whole = torch.autograd.grad(loss(lenet(X, params), y).sum(), params)
+
+    seen, held, total = [], [], [torch.zeros_like(p) for p in params]
+    for own_X, own_y in zip(X.chunk(replicas), y.chunk(replicas)):
+        own = [p.detach().clone().requires_grad_() for p in params]
+        first, last = own[:4], own[4:]
+        pieces = zip(own_X.chunk(micro_batches), own_y.chunk(micro_batches))
+        for piece, labels in pieces:
+            h = layer(layer(piece, *first[:2]), *first[2:])  # on device 0
+            there = h.detach().clone().requires_grad_()  # sent to device 1
+            scores = layer(layer(there, *last[:2]), *last[2:])
+            loss(scores, labels).sum().backward()
+            h.backward(there.grad)  # sent to device 0
+        seen += [len(own_X)] * 2
+        held += [sum(p.numel() for p in part) for part in (first, last)]
+        for grad, p in zip(total, own):  # the all-reduce of the replicas
+            grad += p.grad
+    off = max((a - b).abs().max().item() for a, b in zip(total, whole))
+    return seen, held, off
 
 
 def speed_up(devices):

@@ -2,10 +2,18 @@
 
 import pytest
 import torch
-from programs.cuts import NETWORKS, autoencoder, layer, minibatch, speed_up
+from programs import cuts
+from programs.cuts import (
+    NETWORKS,
+    autoencoder,
+    layer,
+    minibatch,
+    pipeline,
+    speed_up,
+)
 from torch.utils.flop_counter import FlopCounterMode
 
-from manual_dp import init_params, lenet
+from manual_dp import init_params, lenet, loss
 from manual_dp.data import ensure_torchvision
 from manual_dp.models.lenet import LeNet
 
@@ -88,3 +96,20 @@ def test_halves_of_the_outputs_are_computed_apart():
 def test_an_encoder_and_a_decoder_are_the_whole_network_and_send_the_code_twice():
     for images, code in ((16, 32), (3, 8)):
         assert autoencoder(images, code) == (2 * images * code * 8, 0)
+
+
+def test_a_pipelines_devices_see_all_images_and_hold_a_part_of_the_weights():
+    seen, held, off = pipeline(micro_batches=4)
+    assert (seen, held) == ([16, 16], [25_250, 103_818]) and off < 1e-12
+
+
+@pytest.mark.parametrize("images", [16, 15])
+def test_replicas_of_a_pipeline_share_out_the_images_and_add_up_their_gradients(images):
+    seen, held, off = pipeline(micro_batches=4, replicas=2, images=images)
+    assert seen == [8, 8, images - 8, images - 8]
+    assert held == [25_250, 103_818] * 2 and off < 1e-12
+
+
+def test_a_pipeline_that_leaves_out_a_micro_batch_is_seen(monkeypatch):
+    monkeypatch.setattr(cuts, "loss", lambda *args: loss(*args)[1:])
+    assert pipeline(micro_batches=4)[2] > 1e-3
