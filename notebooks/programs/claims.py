@@ -8,6 +8,7 @@ fails      whether DataParallel refuses a network that was moved late, or never
 threads    how far threads' gradients, added up, are from one thread's
 off        how far one step ends from one device's, as a part of the step
 ends       how far five steps end from one GPU's, as a part of its way
+parted     how far ranks part in five steps of the article's Example 1
 rises      in how many steps the loss rises
 wanders    how far a batch mean moves from step to step
 wrong      wrong digits of networks that learn alone, or together
@@ -17,7 +18,7 @@ downloads  how often a file is downloaded by "the main process"
 uploads    how many ranks see no error when rank 0's upload fails
 mixed      of how many ranks the bytes in one file are
 
-The last three, and threads, are for the page "More claims".
+The last three, threads and parted, are for the page "More claims".
 
 A function takes the case, the number of ranks and the seed, and returns a number.
 
@@ -227,11 +228,11 @@ def _two_convolutions(seed):
     ).double()
 
 
-def _walk(seed, rows, steps, lr, kind):  # rows: of this rank in a step
+def _walk(seed, rows, steps, lr, kind, wrap=DDP):  # rows: of a rank in a step
     n, rank = dist.get_world_size(), dist.get_rank()
     draw = torch.Generator().manual_seed(seed)
     X, y = torch.rand(2, 2560, 3, 4, 4, generator=draw).double()
-    model = DDP(_two_convolutions(seed))
+    model = wrap(_two_convolutions(seed))
     optimizer = kind(model.parameters(), lr)
     for t in range(steps):
         first = rows * (t * n + rank)
@@ -261,6 +262,19 @@ def ends(case, n, seed):
     one = _end(1, seed, at_once, 5 * rows * n // at_once, lr, kind)
     start = _end(1, seed, at_once, 0, lr, kind)
     return 100 * ((many - one).norm() / (one - start).norm()).item()
+
+
+def parted(wrap, n, seed):
+    """Return how far ranks are from rank 0 after five steps, in percent of its way.
+
+    The article's Example 1: each rank takes 64 rows of its own, with Adam. There
+    nothing wraps the model; here `wrap` is nn.Sequential, which changes nothing, or
+    DDP. The ranks begin at the same weights.
+    """
+    first, *others = run_ranks(_walk, n, seed, 64, 5, 0.001, Adam, wrap)
+    start = _end(1, seed, 64, 0, 0.001, Adam)
+    apart = max((one - first).norm() for one in others)
+    return 100 * (apart / (first - start).norm()).item()
 
 
 def rises(lr, n, seed):
@@ -452,6 +466,7 @@ CASES = {  # own case, control
         (64, "n", Adam),
         ("shared", "n", SGD),
     ),
+    "% of the way that ranks part": (parted, nn.Sequential, DDP),
     "10. steps in which the loss rises": (rises, 0.001, 0.1),
     "11. % that a mean wanders": (wanders, False, True),
     "downloads of one file": (downloads, "before the group", "in the group"),

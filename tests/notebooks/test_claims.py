@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 from programs import claims  # notebooks/programs
+from torch import nn
 
 from manual_dp.data import ensure_torchvision
 from manual_dp.ranks import run_ranks
@@ -38,6 +39,11 @@ def test_a_step_is_one_devices_only_with_an_exchange():
 def test_shared_rows_end_where_one_gpu_ends_and_twice_the_rate_does_not(n):
     assert claims.ends(("shared", 1, claims.SGD), n, 0) < 1e-9
     assert claims.ends(("shared", "n", claims.SGD), n, 0) > 10
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_ranks_of_the_articles_example_1_part_unless_ddp_wraps_the_model(n):
+    assert claims.parted(claims.DDP, n, 0) == 0 < 5 < claims.parted(nn.Sequential, n, 0)
 
 
 def test_networks_with_the_same_rows_learn_the_same_together_and_alone():
