@@ -382,37 +382,45 @@ def _shared(ranks, share):
 @exercise("is_it_correct/one_step_test", seconds=90)
 def one_step_test(random, one_step_test):
     """Ask it about a step that is right, and about wrong ones."""
-    (X, y), outside, calls = draw_batch(random, 7), [], []
+    (X, y), outside, made = draw_batch(random, 7), [], []
     seed = random.random()
 
-    def make():
-        calls.append("a call")  # each draws other weights, and so does each rank
+    def make():  # each call draws other weights, and so does each rank
         where = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else 0
-        net = layer(rand(type(random)(f"{seed} {len(calls)} {where}"), 4, 3))
-        return net, torch.optim.SGD(net.parameters(), 0.5)
+        draw = type(random)(f"{seed} {len(made)} {where}")
+        net = nn.Sequential(layer(rand(draw, 5, 3)), layer(rand(draw, 4, 5)))
+        made.append(torch.optim.SGD(net.parameters(), 0.5))
+        return net, made[-1]
 
-    def step(net, optimizer, X, y, long=False, spoiled=None):
+    def step(net, optimizer, X, y, long=False, spoiled=()):
+        params = list(net.parameters())
         if not dist.is_initialized():
-            net.weight.data.add_(1)
+            params[0].data.add_(1)
             outside.append("called")
             return None
+        if all(optimizer is not one for one in made):
+            raise ValueError("step got an optimizer that is not the one of make()")
         rank, n = dist.get_rank(), dist.get_world_size()
         loss = F.cross_entropy(net(X[rank::n]), y[rank::n], reduction="sum")
         (loss * (n if long else 1) / len(y)).backward()
-        dist.all_reduce(net.weight.grad)
-        before = net.weight.data.clone()
+        before = [p.detach().clone() for p in params]
+        for p in params:
+            dist.all_reduce(p.grad)
         optimizer.step()
-        if rank == spoiled:  # the weight that moves most moves twice as far
-            moved = (net.weight.data - before).flatten()
-            most = moved.abs().argmax()
-            net.weight.data.view(-1)[most] += moved[most]
+        moved = max((p.detach() - old).abs().max() for p, old in zip(params, before))
+        for who, tensor, move in spoiled:
+            if who == rank and n > 1:  # the one device is right
+                params[tensor].data.view(-1)[0] += move * moved
         return nan
 
-    right = one_step_test(step, make, X, y, 3)
-    long = one_step_test(partial(step, long=True), make, X, y, 2)
-    last = one_step_test(partial(step, spoiled=2), make, X, y, 3)
-    always_0, agree = close([long, last], [0, 0]), close(long, 0)
-    say = about("7 rows, a linear layer")
+    def asked(n=3, **wrong):
+        return numbers(one_step_test(partial(step, **wrong), make, X, y, n))
+
+    right, long = asked(), asked(n=4, long=True)
+    moves = {"A": (0, 0, 1), "B": (1, 1, 1), "C": (2, 0, -1), "D": (0, 1, -1)}
+    found = {name: asked(spoiled=[one]) for name, one in moves.items()}
+    unseen = "".join(name for name, one in found.items() if close(one, 0, 1e-6))
+    say = about("7 rows, two linear layers")
     yield say(
         "was `step` called outside of run_ranks?",
         bool(outside),
@@ -426,30 +434,63 @@ def one_step_test(random, one_step_test):
         {
             "the loss is older than the new weights: compare weights": right != right,
             "one device's change, by which this is divided, is hardly there: is a "
-            "state_dict taken for a copy?": long > 1e6,
-            "all must begin with equal weights: load one state_dict everywhere": True,
+            "state_dict taken for a copy?": _is_above(long, 1e6),
+            "the fraction is upside down: divide by one device's largest "
+            "change": _is_above(right, 1e6),
+            "do all begin with equal weights (one state_dict, loaded everywhere), and "
+            "does each take one step, with the whole X and y?": True,
         },
     )
     yield say(
-        "a step twice too long, alike on n = 2 ranks",
+        "a step 4 times as long, alike on n = 4 ranks",
         long,
-        1,
+        3,
         {
-            "it is always 0: compare weights after the step": always_0,
-            "the ranks agree, and all are wrong: compare with one device": agree,
+            "it is always 0: compare weights after the step": close(
+                [long, *found.values()], [0] * 5
+            ),
+            "the ranks agree, and all are wrong: compare with one device": close(
+                long, 0
+            ),
             "`n` says on how many ranks": 2,
+            "take the largest difference of all ranks, not their sum": 12,
             "divide the largest difference by one device's largest change": True,
         },
+        1e-6,
     )
+    for name, (rank, tensor, move) in moves.items():
+        yield say(
+            f"on rank {rank} of 3, one number of tensor {tensor} ends {move} times one "
+            "device's largest move away",
+            found[name],
+            1,
+            {
+                "only the first tensor was compared: compare all": unseen == "BD",
+                "only the last tensor was compared: compare all": unseen == "AC",
+                "a difference may be below 0: take its absolute value": unseen
+                in ("CD", "AB"),
+                "some rank was not asked: take the largest difference of all": close(
+                    found[name], 0, 1e-6
+                ),
+                "one weight on one rank is wrong: take the largest of all, not a "
+                "mean": True,
+            },
+            1e-6,
+        )
     yield say(
-        "on rank 2, one weight moves twice as far",
-        last,
-        1,
+        "on rank 1 of 3, one number ends as NaN; is the result NaN?",
+        _is_nan(asked(spoiled=[(1, 0, nan)])),
+        True,
         {
-            "some rank was not asked: take the largest difference of all": close(
-                last, 0
-            ),
-            "one weight on one rank is wrong: take the largest of all, not a "
-            "mean": True,
+            "Python's max() may lose a NaN: put all differences into a tensor, and "
+            "take its max()": True
         },
     )
+
+
+def _is_above(number, limit):
+    return isinstance(number, (int, float)) and number > limit
+
+
+def _is_nan(number):
+    return number != number

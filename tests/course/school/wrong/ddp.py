@@ -41,7 +41,8 @@ def one_step_test(step, make, X, y, n=3):
     moved = largest_difference(one, list(start.values()))
     ranks = run_ranks(after, <<RANKS: n>>)
     <<AFTER: pass>>
-    return max(largest_difference(rank, one) for rank in ranks) / moved
+    off = torch.tensor([largest_difference(rank, one) for rank in ranks])
+    return <<OFF: off.max().item() / moved>>
 """,
         {
             "it needs a group": {"ONE": "after()"},
@@ -50,7 +51,31 @@ def one_step_test(step, make, X, y, n=3):
                 "RESULT": "step(net, optimizer, X, y)",
                 "ONE": "run_ranks(after, 1)[0]; return abs(sum(run_ranks(after, n)) - one)",
             },
-            "all must begin with": {"LOAD": "pass"},
+            "do all begin with": {"LOAD": "pass"},
+            "the fraction is upside down": {
+                "OFF": "moved / max(off.max().item(), 1e-17)"
+            },
+            "take the largest difference of all ranks, not": {
+                "OFF": "off.sum().item() / moved"
+            },
+            "only the first tensor": {
+                "AFTER": "one, *ranks = [some[:1] for some in (one, *ranks)]; "
+                "moved = largest_difference(one, list(start.values())[:1])"
+            },
+            "only the last tensor": {
+                "AFTER": "one, *ranks = [some[-1:] for some in (one, *ranks)]; "
+                "moved = largest_difference(one, list(start.values())[-1:])"
+            },
+            "a difference may be below 0": {
+                "AFTER": "return max((p - q).max().item() for rank in ranks "
+                "for p, q in zip(rank, one)) / moved"
+            },
+            "Python's max() may lose": {
+                "OFF": "max(largest_difference(rank, one) for rank in ranks) / moved"
+            },
+            "some rank was not asked: take the largest difference of": {
+                "AFTER": "ranks = ranks[-1:]"
+            },
             "it is always 0": {
                 "TAKE": "old = [p.detach().clone() for p in net.parameters()]; "
                 "step(net, optimizer, X, y)",
