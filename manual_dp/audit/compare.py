@@ -22,7 +22,7 @@ from manual_dp.audit.discover import Known
 from manual_dp.audit.exact import doubled, exact, left_out, why_not_comparable
 from manual_dp.audit.notes import pack, unpack
 from manual_dp.audit.recorder import Recorder
-from manual_dp.audit.report import Report, plural
+from manual_dp.audit.report import ONE_RANK, Report, plural
 from manual_dp.audit.rows import Minibatch
 from manual_dp.audit.rules import judge
 from manual_dp.audit.stands import Standstill, ended
@@ -92,7 +92,7 @@ def audit_step(
     verdict = judge(runs, unpack(alone[0]) if alone else None)
     looked_at = []
     if world_size == 1:
-        missing = ["a comparison: one rank has none beside it"]
+        missing = [ONE_RANK]
     elif verdict.compared:
         weights = f"the weights of {plural(len(runs[0].names), 'parameter')}"
         other = "one device's" if verdict.beside else "rank 0's"

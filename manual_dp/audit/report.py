@@ -132,6 +132,9 @@ PLACES = {
 }
 
 
+ONE_RANK = "a comparison: one rank has none beside it"
+
+
 def finding(code, says, rank=None, step=None, place=""):
     """Make a Finding; cause, repair and what to see are those of its code."""
     see = "" if code in SEVERAL else ENTRIES.get(code, "")

@@ -51,7 +51,7 @@ IN_THE_STEP = {
     "cause": "the optimizer made other steps of one gradient: its averages differ (a "
     "state loaded on some ranks alone), or it draws random numbers",
     "repair": "load an optimizer's state on all ranks; seed what it draws alike",
-    "see": "changed-after-wrapping",
+    "see": "",
 }
 AFTER_THE_STEP = {
     "cause": "some ranks wrote these weights between the step and the next forward: "
@@ -313,8 +313,8 @@ def _silent(runs):
         hashes = [run.silent.get(name) for run in runs]
         if None not in hashes and any(one != hashes[0] for one in hashes):
             yield (
-                f"{name} differ between ranks: wrong if it is a teacher, or an "
-                "average, that all ranks should have alike"
+                f"{name} differ between ranks: wrong if they are a teacher's, the "
+                "weights of a loss, or an average that all ranks should have alike"
             )
 
 

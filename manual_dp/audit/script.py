@@ -46,6 +46,7 @@ NO_GPU = (
     "_cuda_",
     "NCCL built in",
     "only supported with GPUs",
+    "required CUDA",
 )
 
 

@@ -15,10 +15,11 @@ from manual_dp.audit.state import is_shard, numbered, params_of, unwrapped
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
+AS_GOT = ", as models got them"  # a loader's may have been changed on the way
 BY_HAND = (
-    "labels, terms that a loss gets by hand or from other ranks, losses that compare "
-    "rows, averages outside the models, generators that the script made, evaluation, "
-    "all later steps"
+    "mistakes that one device makes as well (labels, rate, ...), terms that a loss "
+    "gets by hand or from other ranks, losses that compare rows, averages outside the "
+    "models, generators that the script made, evaluation, all later steps"
 )
 GLOBAL = "the generators of torch, random and numpy"
 WORKERS = "random numbers that loaders' workers draw"
@@ -142,7 +143,11 @@ def _looked_at(recorder, run):
         plural(len(recorder.taken), "optimizer"),
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
-        *([f"the rows of {plural(len(batches), 'forward')}"] if batches else []),
+        *(
+            [f"the rows of {plural(len(batches), 'forward')}{AS_GOT}"]
+            if batches
+            else []
+        ),
         f"random numbers that {GLOBAL} drew outside forwards "
         f"({', '.join(drew) or 'none'})",
     ]

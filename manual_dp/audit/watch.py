@@ -23,7 +23,7 @@ from manual_dp.audit.discover import Known
 from manual_dp.audit.losses import hear
 from manual_dp.audit.notes import pack, unpack
 from manual_dp.audit.recorder import Recorder
-from manual_dp.audit.report import Report, plural
+from manual_dp.audit.report import ONE_RANK, Report, plural
 from manual_dp.audit.rules import judge
 from manual_dp.audit.summary import CLOSE, script_summary
 
@@ -181,6 +181,8 @@ def judged(runs, asked):
     if 0 < least < asked and taken < OFTEN * asked and not verdict.findings:
         left = f"{asked - least} of {asked} steps: the run ended after {least}"
         verdict.not_looked_at.insert(0, left)
+    if len(runs) == 1:
+        verdict.not_looked_at.insert(0, ONE_RANK)
     precision = "float64"
     if close > CLOSE[torch.float64]:
         precision = f"differences below {100 * close:g} % unseen"

@@ -71,6 +71,7 @@ def test_a_right_script_has_no_finding_and_may_clean_up(script, capfd):
     norm = "batch norm's own statistics: 4 rows a rank"
     assert report.not_looked_at == [norm, NO_END, BY_HAND]
     assert report.looked_at[:2] == ["1 optimizer", "7 parameters of 1 model"]
+    assert report.looked_at[4].endswith("forwards, as models got them")
     assert [one.name for one in path.parent.iterdir()] == ["train.py"]
     assert "rank 1: a line before it trains" in capfd.readouterr().out
 
@@ -207,6 +208,10 @@ def test_what_is_no_script_is_refused(words, error, says, tmp_path, monkeypatch)
             "raise RuntimeError('Found no NVIDIA driver')",
             "asks for a GPU, and there is",
         ),
+        (
+            "raise TypeError('BF16 all reduce communication hook required CUDA 11+')",
+            "asks for a GPU, and there is",
+        ),
     ],
 )
 def test_what_cannot_be_looked_at_is_told_with_what_to_do(
@@ -261,7 +266,9 @@ def test_one_rank_is_compared_with_nothing(script, forked_audit, capsys):
     args = ["audit", "--steps", "1", "--world-size", "1", "--", str(script())]
     args = parser.parse_args(args)
     assert args.command(args) == 2
-    assert "audit: nothing was compared in 1 step on 1 rank" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "audit: nothing was compared in 1 step on 1 rank" in said
+    assert "not looked at     a comparison: one rank has none beside it" in said
 
 
 def test_if_strict_a_line_to_check_counts(script, forked_audit, capsys):

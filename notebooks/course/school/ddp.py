@@ -43,7 +43,13 @@ def ddp_by_hand(random, MyDDP, *, k):
             with calls_of_collectives() as calls:
                 model(X[rank]).square().sum().backward()
             steps.append(([list(calls)], _flat_gradient(module)))
-        return begun, steps, torch.cat([grad.flatten() for grad in before])
+        in_place = torch.cat([grad.flatten() for grad in before])
+        alone = []
+        for module.only in (0, 1):
+            module.zero_grad(set_to_none=False)
+            model(X[rank]).square().sum().backward()
+            alone.append(_flat_gradient(module))
+        return begun, steps, in_place, alone
 
     results, error = attempt(work, k)
     yield failed(
@@ -51,6 +57,8 @@ def ddp_by_hand(random, MyDDP, *, k):
         error,
         "gradients on every rank",
         {
+            "a hook was called, in place of handed over: the parameter calls it, with "
+            "itself": "Final callbacks can only",
             "`finish` ran in the first hook, before other gradients came: hand "
             "over the function, queue_callback(self.finish)": "'NoneType' object has "
             "no attribute|callback",
@@ -60,7 +68,7 @@ def ddp_by_hand(random, MyDDP, *, k):
             "that receive, too": WAITED,
         },
     )
-    say, (begun, steps, in_place) = about(so_many(k, "rank")), zip(*results)
+    say, (begun, steps, in_place, alone) = about(so_many(k, "rank")), zip(*results)
     changed = not close(begun[0], starts[0].tolist())
     yield say(
         "the weights on each rank when they are wrapped",
@@ -89,15 +97,42 @@ def ddp_by_hand(random, MyDDP, *, k):
         },
     )
 
+    for i in range(2):
+        own = []
+        for x in X:
+            module = _two_layers(starts[0])
+            module.only = i
+            module.zero_grad(set_to_none=False)
+            module(x).square().sum().backward()
+            own.append(_flat_gradient(module))
+        yield say(
+            f"the gradients after a backward that comes to layer {i} alone",
+            [one[i] for one in alone],
+            [sum(own) / k] * k,
+            {"some parameter has no hook: each needs one, to start `finish`": own},
+        )
+
+
+class _TwoLayers(nn.Sequential):
+    only = None  # if one of them is to be called alone
+
+    def forward(self, X):
+        if self.only is None:
+            return super().forward(X)
+        return self[self.only](X[..., : self[self.only].in_features])
+
 
 def _two_layers(start):
-    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)).double()
+    module = _TwoLayers(nn.Linear(3, 2), nn.Linear(2, 2)).double()
     vector_to_parameters(start.clone(), module.parameters())
     return module
 
 
 def _flat_gradient(module):
-    return torch.cat([p.grad.flatten() for p in module.parameters()])
+    params = list(module.parameters())
+    return torch.cat(
+        [(0 * p if p.grad is None else p.grad).detach().flatten() for p in params]
+    )
 
 
 def _averaged(say, step, sent, grads, own):

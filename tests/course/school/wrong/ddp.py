@@ -103,8 +103,8 @@ class MyDDP(nn.Module):
         super().__init__()
         self.module, self.queued = module, False
         <<START: for p in module.parameters(): dist.broadcast(p.detach(), src=0)>>
-        for p in module.parameters():
-            p.register_post_accumulate_grad_hook(self.hook)
+        for p in <<HOOKED: module.parameters()>>:
+            p.register_post_accumulate_grad_hook(<<HOOK: self.hook>>)
 
     def forward(self, *args):
         return self.module(*args)
@@ -124,6 +124,11 @@ class MyDDP(nn.Module):
             <<WRITE: p.grad.copy_(part.view_as(p))>>
 """,
         {
+            "a hook was called": {"HOOK": "self.hook(p)"},
+            "some parameter has no hook": {"HOOKED": "list(module.parameters())[-1:]"},
+            "some parameter has no hook: each": {
+                "HOOKED": "list(module.parameters())[:1]"
+            },
             "`finish` ran in the first hook": {
                 "ASK": "Variable._execution_engine.queue_callback(self.finish())"
             },
