@@ -30,9 +30,9 @@ from manual_dp.audit.summary import summary
 from manual_dp.ranks import RankError, run_ranks
 
 AS_WRONG = (
-    "mistakes that {} makes as well, such as labels, loss or rate, and all steps "
+    "mistakes that {} makes as well, such as labels, loss or rate, and all steps after "
+    "these"
 )
-AS_WRONG += "after these"
 
 
 def audit_step(

@@ -176,7 +176,6 @@ def _last_line(traceback):
 
 def _why(stands, places):
     """Return the cause of a hang, from where the ranks stand, and a repair."""
-    steps = {updates for _, _, updates, _ in stands}
     if END in places:
         cause = (
             "a rank has come to its end, and others wait for it: it has fewer steps, "
@@ -187,16 +186,6 @@ def _why(stands, places):
             "skip or stop: all_reduce a flag"
         )
         return {"cause": cause, "repair": repair, "see": "early-stop"}
-    elif len(steps) > 1:
-        cause = (
-            "ranks have taken unequal numbers of steps: the minibatches of one ran "
-            "out, or it skipped one"
-        )
-        repair = (
-            "DistributedSampler, drop_last, or Join: the same number of minibatches on "
-            "all ranks"
-        )
-        return {"cause": cause, "repair": repair, "see": "uneven-epoch"}
     elif len(places) > 1:
         cause = (
             "ranks wait at different lines: only some come to one, as in "
@@ -206,10 +195,10 @@ def _why(stands, places):
             "let all ranks come to it, or none; evaluate model.module on rank 0; give "
             "all the same steps"
         )
-    elif not any(call.endswith(f"in {at}") for at, call, *_ in stands):
+    elif {call for _, call, *_ in stands} == {NO_CALL}:
         cause = (
-            "no rank stands in a collective: this line waits for something else than "
-            "ranks, such as input, a lock, a file, or sleep"
+            "no rank waits for another: this line waits for something else, such as "
+            "input, a lock, a file, or sleep"
         )
         repair = "see what the line waits for, or give a longer --timeout"
         return {"cause": cause, "repair": repair, "see": ""}

@@ -15,7 +15,6 @@ from manual_dp.audit.state import is_shard, numbered, params_of, unwrapped
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4}  # of others 3e-2
 JOIN = "the steps: ranks that have fewer rows are joined by others (Join)"
 SHARDED = "the steps: ranks share out the parameters (FSDP), which is not followed"
-AS_GOT = ", as models got them"  # a loader's may have been changed on the way
 BY_HAND = (
     "mistakes that one device makes as well (labels, rate, ...), terms that a loss "
     "gets by hand or from other ranks, losses that compare rows, averages outside the "
@@ -138,16 +137,14 @@ def _looked_at(recorder, run):
     losses = plural(len(heard), "loss") + (f" ({', '.join(heard)})" if heard else "")
     batches = [rows for u in run.updates for rows in u.rows if rows]
     drew = sorted({name for u in run.updates for name in u.outside})
+    rows = f"the rows of {plural(len(batches), 'forward')}, as models got them"
+    rows = [rows] if batches else []  # a loader's may have been changed on the way
     parameters = plural(len(run.names), "parameter")
     return [
         plural(len(recorder.taken), "optimizer"),
         f"{parameters} of {plural(len(recorder.models), 'model')}",
         losses,
-        *(
-            [f"the rows of {plural(len(batches), 'forward')}{AS_GOT}"]
-            if batches
-            else []
-        ),
+        *rows,
         f"random numbers that {GLOBAL} drew outside forwards "
         f"({', '.join(drew) or 'none'})",
     ]
