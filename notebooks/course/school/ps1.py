@@ -31,6 +31,7 @@ from manual_dp import train_batch as right_step
 # of a minibatch. weight: the sum of its rows' weights. loss: of its rows, each times
 # its weight, the sum. grads: the gradients of that.
 Shard = namedtuple("Shard", "rows weight loss grads")
+NEGATIVE = "a difference may be below 0: take its absolute value"
 
 
 @exercise("split_the_batch/split_batch")
@@ -141,7 +142,7 @@ def largest_difference(random, largest_difference):
             got,
             of_two,
             {
-                "a difference may be below 0: take its absolute value": any(
+                NEGATIVE: any(
                     one and close(numbers(got), one)
                     for one in (max(steps), max(0, falls))
                 ),
@@ -393,9 +394,11 @@ def stepwise(random, stepwise):
     lr = random.uniform(0.05, 0.1)
     say = about(f"4 rows, 3 devices, lr {lr:.3f}")
     falls, apart = _fall_short(params, X, y, lr, 3)
-    short = [max(float(t.max()) for t in step) for step in falls]
-    of_one = [max(float(step[i].max()) for step in falls) for i in range(len(params))]
-    sums = [float(sum(t.sum() for t in step)) for step in falls]
+    sizes = [[t.abs() for t in step] for step in falls]
+    short = [max(float(t.max()) for t in step) for step in sizes]
+    of_one = [max(float(step[i].max()) for step in sizes) for i in range(len(params))]
+    signed = [max(float((s * t).max()) for t in sum(falls, [])) for s in (1, -1)]
+    sums = [float(sum(t.sum() for t in step)) for step in sizes]
     count = sum(p.numel() for p in params)
     same = remember(params=params)
 
@@ -456,6 +459,7 @@ def stepwise(random, stepwise):
             "single device, which takes the course's train_batch": 0.0,
             "this is the sum over steps: keep the largest": sum(short),
             "this is the last step's: keep the largest of all steps": short[-1],
+            NEGATIVE: any(close(got, one, 1e-6) for one in signed),
             "these are two runs: let the single device start from the replicas, at "
             "each step anew": max(apart),
         },
@@ -475,9 +479,7 @@ def stepwise(random, stepwise):
             got,
             0.5,
             {
-                "a difference may be below 0: take its absolute value": add < 0
-                and ranks == every
-                and close(got, 0.0, 1e-12),
+                NEGATIVE: add < 0 and ranks == every and close(got, 0.0, 1e-12),
                 "look at every replica, after every step, and keep the largest": True,
             },
         )
@@ -514,7 +516,7 @@ def _fall_short(params, X, y, lr, steps):
         grads = mean_gradient(params)
         params = [p - lr / 2 * grad for p, grad in zip(params, grads)]
         whole = [p - lr * grad for p, grad in zip(whole, mean_gradient(whole))]
-        short.append([lr / 2 * grad.abs() for grad in grads])
+        short.append([lr / 2 * grad for grad in grads])
         apart.append(farthest([p - q for p, q in zip(params, whole)]))
     return short, apart
 
