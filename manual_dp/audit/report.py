@@ -155,7 +155,7 @@ def few(names):
 
 def numbers(some):
     """Return the first six numbers as text."""
-    some = [f"{round(x, 9):.4g}" for x in some]
+    some = [f"{round(x, 9) + 0.0:.4g}" for x in some]  # + 0.0: no "-0"
     return ", ".join(some[:6]) + (", ..." if len(some) > 6 else "")
 
 

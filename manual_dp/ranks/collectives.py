@@ -1,4 +1,4 @@
-"""Collectives between processes, by hand: nothing but `isend` and `irecv`.
+"""Collectives between processes, by hand, made of messages from one rank to another.
 
 Each rank calls the same function with a tensor of its own; `tensor` has one shape
 and dtype on all ranks, is contiguous, on the CPU, and is changed in place.

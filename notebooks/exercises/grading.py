@@ -18,11 +18,12 @@ No points are not 0 points: table.py leaves the total empty, and says why.
 
 import ast
 import re
+from collections import Counter
 
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from nbformat.v4 import new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from nbgrader import preprocessors
 from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
 from traitlets import Dict
@@ -35,6 +36,7 @@ TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
 NOT_JUDGED = "not_judged"  # in a cell's metadata: why its answer has 0 points
 NOT_RUN = "# not run: this is not an answer cell"  # written above such a cell
 UNDEFINED = r"name '(\w+)' is not defined"  # a NameError, of a rank's, too
+TEXT_ELSEWHERE = "text stands in another cell: read it there"
 BUSY = rf"\A\S+ {UNFINISHED}\."
 NO_MARKS = (
     "its cells lost their marks: copy its answers into a fresh {}.ipynb and "
@@ -94,10 +96,31 @@ class OverwriteCells(preprocessors.OverwriteCells):
 
     who = "?"  # the student
 
+    def preprocess(self, nb, resources):
+        """Put all cells back; keep in a cell below what a learner wrote into each.
+
+        Of code that is a function: it may be the answer, in the cell of its check.
+        """
+        self.edited = {}
+        nb, resources = super().preprocess(nb, resources)
+        for cell in list(nb.cells):
+            if text := self.edited.get(_grade_id(cell)):
+                new = (
+                    new_code_cell
+                    if cell.cell_type == "code"
+                    else new_markdown_cell
+                )
+                nb.cells.insert(nb.cells.index(cell) + 1, new(text))
+        return nb, resources
+
     def preprocess_cell(self, cell, resources, index):
         """Put one cell back; take nbgrader's mark off one that this set does not have."""
         self.who = resources["nbgrader"].get("student", "?")
         self.as_handed_out = _grade_id(cell) is not None and _untouched(cell)
+        code = cell.cell_type == "code"
+        may_be_it = not code or _defined(cell.source)
+        if is_locked(cell) and not self.as_handed_out and may_be_it:
+            self.edited[_grade_id(cell)] = cell.source
         cell, resources = super().preprocess_cell(cell, resources, index)
         if _grade_id(cell) is None:
             cell.metadata.pop("nbgrader", None)
@@ -307,8 +330,16 @@ class SaveAutoGrades(preprocessors.SaveAutoGrades):
 def without_points(nb):
     """Return {grade id: why} for the checks of a graded notebook that have no points."""
     found, stopped, slow = {}, "", ""
+    own_text = any(
+        cell.cell_type == "markdown"
+        and _grade_id(cell) is None
+        and cell.source.strip()
+        for cell in nb.cells
+    )
     for cell in nb.cells:
         if cell.cell_type != "code":
+            if own_text and is_grade(cell) and _untouched(cell):
+                found[_grade_id(cell)] = TEXT_ELSEWHERE
             continue
         errors = {
             output.ename: output.evalue
@@ -345,10 +376,22 @@ def not_judged(nb):
         if cell.source.startswith(NOT_RUN)
         for name in _defined(cell.source)
     ]
+    twice = Counter(
+        name
+        for cell in nb.cells
+        if cell.cell_type == "code" and is_solution(cell)
+        for name in _defined(cell.source)
+    )
+    twice = [name for name, count in twice.items() if count > 1]
     for cell in filter(is_grade, nb.cells):
         for output in cell.get("outputs", []):
             name = _missing(output)
             if "is not written yet" in output.get("evalue", ""):
+                asked = [one for one in twice if _names(one, cell.source)]
+                if asked:
+                    found[_grade_id(cell)] = (
+                        f"{asked[0]} stands in another answer's cell, too"
+                    )
                 asked = (one for one in elsewhere if _names(one, cell.source))
                 name = next(asked, None)
             if name and _names(name, not_run):

@@ -104,3 +104,7 @@ def test_there_are_few_codes_and_few_fields_and_every_code_is_given_by_some_rule
         if path.name != "report.py"
     )
     assert [code for code in WORDS if f'"{code}"' not in source] == []
+
+
+def test_a_number_that_rounds_to_nothing_has_no_sign():
+    assert numbers([-1e-17, 0.5, 1e-17]) == "0, 0.5, 0"

@@ -18,6 +18,7 @@ import pytest
 from collect import collect
 from grading import (
     NOT_RUN,
+    TEXT_ELSEWHERE,
     Execute,
     JoinCells,
     OverwriteCells,
@@ -347,6 +348,48 @@ def test_an_answer_below_its_own_cell_is_the_reason_for_a_0():
         ]
     )
     assert not_judged(nb) == {"check_sgd": "sgd stands in a cell that is not run"}
+
+
+def test_an_answer_in_the_cell_of_another_is_the_reason_for_a_0():
+    blank = "ps1/sgd is not written yet: its cell still raises NotImplementedError."
+    nb = new_notebook(
+        cells=[
+            marked("def sum(p):\n    return 0\n\ndef sgd(p):\n    return p"),
+            a_check("sum", said="right"),
+            marked("def sgd(p):\n    raise NotImplementedError"),
+            a_check("sgd", error=blank),
+        ]
+    )
+    assert not_judged(nb) == {"check_sgd": "sgd stands in another answer's cell, too"}
+
+
+def words(text, handed_out="YOUR ANSWER HERE"):
+    cell = new_markdown_cell(handed_out)
+    cell.metadata["nbgrader"] = {
+        "grade_id": "words",
+        "grade": True,
+        "solution": True,
+        "locked": False,
+        "points": 4,
+        "cell_type": "markdown",
+        "schema_version": 3,
+    }
+    cell.metadata.nbgrader["checksum"] = compute_checksum(cell)
+    cell.source = text
+    return cell
+
+
+@pytest.mark.parametrize(
+    "answer, own, why",
+    [
+        ("YOUR ANSWER HERE", "The mean.", {"words": TEXT_ELSEWHERE}),
+        ("YOUR ANSWER HERE", " \n", {}),
+        ("The mean.", "A note of mine.", {}),
+    ],
+)
+def test_words_in_a_cell_of_the_students_own_wait_for_a_reader(answer, own, why):
+    cells = [words(answer), new_markdown_cell(own)]
+    assert without_points(new_notebook(cells=cells)) == why
 
 
 def interrupted(name):

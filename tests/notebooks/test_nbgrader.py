@@ -22,6 +22,7 @@ from pathlib import Path
 import nbformat
 import nbgrader.apps  # noqa: F401, once, before the forks
 import pytest
+from grading import TEXT_ELSEWHERE  # notebooks/exercises, on the path as table is
 from nbgrader.api import Gradebook
 from nbgrader.utils import determine_grade
 from table import Table  # notebooks/exercises, which pyproject.toml puts on the path
@@ -157,8 +158,11 @@ def faulty():
 
 
 def ended():
-    """A check that a busy machine does not bring to its end, and an end of the kernel."""
-    nb = solved()
+    """A check that a busy machine does not bring to its end, an end of the kernel, and
+    words in the cell of their question."""
+    nb, blank = solved(), cells(notebook("release"))
+    cells(nb)["words"].source = blank["words"].source
+    cells(nb)["words-task"].source += "\nThe mean of the means."
     cells(nb)[ONE].source += BUSY
     cells(nb)[TWO].source += f"\nimport os\ndef {TWO}(*args):\n    os._exit(1)"
     return nb
@@ -373,8 +377,8 @@ def test_what_is_wrong_gets_nothing_and_a_sentence_and_what_is_right_its_points(
 
 def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
     said = course[1]["nbgrader autograde"]
-    found = re.findall(r"for cell (\w+) of (\w+) has changed", said)
-    assert found == [(f"check_{ONE}", "faulty")]
+    found = re.findall(r"for cell ([\w-]+) of (\w+) has changed", said)
+    assert found == [("words-task", "ended"), (f"check_{ONE}", "faulty")]
 
 
 def test_what_to_teach_again_and_what_has_no_points_are_listed_apart(course):
@@ -384,7 +388,7 @@ def test_what_to_teach_again_and_what_has_no_points_are_listed_apart(course):
     *_, last = re.findall(r"^\d of \d .*", said, re.M)
     assert "not written yet" in last
     assert re.findall(r"^no points yet +(.*)", said, re.M) == [
-        *(f"ended: {why}" for why in WHYS),
+        *(f"ended: {why}" for why in [*WHYS, f"words: {TEXT_ELSEWHERE}"]),
         f"torn: {TORN}",
         f"unmarked: {UNMARKED}",
     ]
@@ -421,7 +425,7 @@ def test_what_nobody_can_know_yet_is_empty_with_a_reason_and_never_0(course):
     } == {
         HONEST: ("14.0", "", unread),
         "faulty": ("3.0", "", found["faulty"]["reason"]),  # most of its checks: 0
-        "ended": ("", "", "; ".join([*WHYS, unread])),
+        "ended": ("", "", "; ".join([*WHYS, f"words: {TEXT_ELSEWHERE}"])),
         "torn": ("", "", TORN),
         "unmarked": ("", "", UNMARKED),
     }
