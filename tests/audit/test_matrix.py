@@ -6,7 +6,13 @@ import torch
 from manual_dp.audit.matrix import Gradients, by_microbatch, diagnose, scaled
 from manual_dp.audit.notes import Update
 
-G = torch.Generator().manual_seed(0)
+G = torch.Generator()
+
+
+@pytest.fixture(autouse=True)
+def same_draws():
+    """Let each test draw the same numbers, whichever ran before it."""
+    G.manual_seed(0)
 
 
 def gradients(count, parameters=4):
