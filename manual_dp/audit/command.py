@@ -20,7 +20,7 @@ from pathlib import Path
 from manual_dp.audit.notes import unpack
 from manual_dp.audit.report import Report
 from manual_dp.audit.script import ASKED
-from manual_dp.audit.stands import HUNG, UNUSED, ended
+from manual_dp.audit.stands import HUNG, ended
 from manual_dp.audit.summary import NO_END
 from manual_dp.audit.watch import judged
 from manual_dp.ranks import RankError, run_ranks
@@ -264,7 +264,7 @@ def _report(name, folder, world_size, steps, error):
         if end.code == "hang":  # a loader may have run out since the last step
             report.not_looked_at = [w for w in report.not_looked_at if w != NO_END]
         follows = ["mismatch"]
-        if end.cause == UNUSED["cause"]:  # then no gradient was averaged
+        if end.code == "not-trained":  # DDP still waits: no gradient was averaged
             follows.append("not-synchronised")
         rest = [f for f in report.findings if f.code not in follows]
         report.findings = [*before, end, *rest]

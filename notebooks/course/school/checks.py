@@ -462,6 +462,11 @@ def close(got, wanted, tolerance=1e-9):
     )  # NaN, inf: False
 
 
+def is_nan(number):
+    """Return whether something is NaN, which `close` calls unlike any number."""
+    return number != number
+
+
 def numbers(value):
     """Return a tensor, or lists or a dict of tensors, as nested lists of numbers.
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from course.school.checks import about, close, exercise, numbers, so_many
+from course.school.checks import about, close, exercise, is_nan, numbers, so_many
 from course.school.draws import rand
 from course.school.linear import (
     averaged,
@@ -514,7 +514,7 @@ def one_step_test(random, one_step_test):
         )
     yield say(
         "on rank 1 of 3, one number ends as NaN; is the result NaN?",
-        _is_nan(asked(spoiled=[(1, 0, nan)])),
+        is_nan(asked(spoiled=[(1, 0, nan)])),
         True,
         {
             "Python's max() may lose a NaN: put all differences into a tensor, and "
@@ -525,7 +525,3 @@ def one_step_test(random, one_step_test):
 
 def _is_above(number, limit):
     return isinstance(number, (int, float)) and number > limit
-
-
-def _is_nan(number):
-    return number != number

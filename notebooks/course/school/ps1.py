@@ -19,6 +19,7 @@ from course.school.checks import (
     close,
     exercise,
     flat,
+    is_nan,
     numbers,
     remember,
     shorten,
@@ -485,17 +486,13 @@ def stepwise(random, stepwise):
         )
     yield say(
         "4 steps, the last writes NaN into a weight on rank 1; is the result NaN?",
-        _is_nan(far(_Failing(4, (1,), math.nan), 4)),
+        is_nan(far(_Failing(4, (1,), math.nan), 4)),
         True,
         {
             "a difference that is NaN got lost: Python's max(0.0, nan) is 0.0. Put all "
             "differences into a tensor, and take its max()": True
         },
     )
-
-
-def _is_nan(number):
-    return number != number
 
 
 def _fall_short(params, X, y, lr, steps):
