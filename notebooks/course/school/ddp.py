@@ -79,11 +79,7 @@ def ddp_by_hand(random, MyDDP, *, k):
             "rank 0's own weights must stay as they are": changed,
         },
     )
-    own = []  # each rank's gradient, of its own rows
-    for x in X:
-        module = _two_layers(starts[0])
-        module(x).square().sum().backward()
-        own.append(_flat_gradient(module))
+    own = _own_gradients(starts[0], X)
     for step, found in enumerate(zip(*steps)):
         sent, grads = zip(*found)
         yield from _averaged(say, step, sent[0], grads, own)
@@ -98,19 +94,24 @@ def ddp_by_hand(random, MyDDP, *, k):
     )
 
     for i in range(2):
-        own = []
-        for x in X:
-            module = _two_layers(starts[0])
-            module.only = i
-            module.zero_grad(set_to_none=False)
-            module(x).square().sum().backward()
-            own.append(_flat_gradient(module))
+        own = _own_gradients(starts[0], X, only=i)
         yield say(
             f"the gradients after a backward that comes to layer {i} alone",
             [one[i] for one in alone],
             [sum(own) / k] * k,
             {"some parameter has no hook: each needs one, to start `finish`": own},
         )
+
+
+def _own_gradients(start, X, only=None):
+    """Return each rank's gradient, of its own rows; only: through one layer alone."""
+    found = []
+    for x in X:
+        module = _two_layers(start)
+        module.only = only
+        module(x).square().sum().backward()
+        found.append(_flat_gradient(module))
+    return found
 
 
 class _TwoLayers(nn.Sequential):
