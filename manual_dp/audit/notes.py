@@ -70,6 +70,7 @@ class Run:
     free: dict = field(default_factory=dict)
     gathered: list = field(default_factory=list)  # (name, place) before a backward
     reads: list = field(default_factory=list)  # some rows of data sets
+    streamed: list = field(default_factory=list)  # the same of streams, by minibatch
     unheld: list = field(default_factory=list)  # names that no optimizer holds
     broken: list = field(default_factory=list)  # names of what is not finite
     silent: dict = field(default_factory=dict)  # hashes of silent modules

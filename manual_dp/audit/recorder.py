@@ -436,6 +436,8 @@ class Recorder:
         for number, end in self.backwards.items():
             if number in self.applied:
                 kept += range(begin, end)
+            else:
+                self.now.lines["cleared"] = self.now.lines.get("forward", "")
             begin = max(begin, end)
         if kept:
             self._keep(kept)

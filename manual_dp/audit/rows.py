@@ -6,6 +6,7 @@ rows_of_step            findings on rows that ranks share, or that no rank sees
 rows_of_data, epochs    findings on samplers, and on loaders without one
 uneven                  how many rows ranks have, if not the same number
 later_on_another_rank   what to look at: rows that come again on another rank
+same_stream             what to look at: streams that give all ranks the same rows
 """
 
 import random
@@ -16,7 +17,12 @@ from contextlib import suppress
 from unittest import mock
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from manual_dp.audit.private import leaves, loader_parts, private
@@ -73,6 +79,7 @@ class Dealing:
         self.at_work = at_work
         self.told, self.samplers, self.loaders = [], [], {}
         self.last, self.renewed = None, set()
+        self.streams = {}  # hashes of the first rows that a loader of a stream gave
         self.empty = set()  # of loaders that have run out
         self.begun = weakref.WeakSet()  # iterators that gave rows
         self.workers = False  # has a loader some?
@@ -104,6 +111,8 @@ class Dealing:
                 try:
                     rows = turn(one)
                     self.begun.add(one)
+                    with suppress(Exception):
+                        self._note_stream(rows)
                     return rows
                 except StopIteration:
                     if self.last is not None:
@@ -111,6 +120,13 @@ class Dealing:
                     raise
 
             yield mock.patch.object(iterator, "__next__", self._around(next_batch))
+
+    def _note_stream(self, nest):
+        """Note what a stream gave: unlike other data sets, it cannot be read again."""
+        of, data = self.last
+        given = self.streams.setdefault(id(of), [])
+        if isinstance(data, IterableDataset) and len(given) < READ:
+            given.append(hashes([t for t in leaves(nest) if torch.is_tensor(t)]))
 
     def _around(self, real):
         def call(one):
@@ -137,6 +153,10 @@ class Dealing:
             self.told[-1]["trained"] = True
         if self.last is not None:
             self.loaders[id(self.last[0])] = self.last
+
+    def streamed(self):
+        """Return hashes of the rows of each minibatch of streams that train a model."""
+        return [rows for of in self.loaders for rows in self.streams.get(of, ())]
 
     def in_first_epoch(self):
         """Return whether loaders train the model, and none of these has run out."""
@@ -245,6 +265,21 @@ def later_on_another_rank(runs):
     return (
         f"ranks' parts of the data seem to overlap: {plural(twice, 'row')} of these "
         "steps came to several ranks, and none twice to one (lesson 26, own-split)"
+    )
+
+
+def same_stream(runs):
+    """Say that a stream gave all ranks rows that models got changed; or ""."""
+    given = [*zip(*(run.streamed for run in runs))]
+    taken = [len(rows) for u in runs[0].updates[:1] for rows in u.rows if rows]
+    if not given or any(rows != of_all[0] for of_all in given for rows in of_all):
+        return ""
+    if None in given[0] or not taken or taken[0] < len(given[0][0]):
+        return ""  # no rows are known, or a rank takes a part of what its loader gives
+    return (
+        "a stream gives all ranks the same rows, and models got others: wrong if the "
+        "difference is noise, for each rank then trains on all rows (lesson 26, "
+        "stream-whole)"
     )
 
 

@@ -22,6 +22,7 @@ from manual_dp.audit.rows import (
     later_on_another_rank,
     rows_of_data,
     rows_of_step,
+    same_stream,
     uneven,
 )
 from manual_dp.audit.sketch import mixture
@@ -51,7 +52,7 @@ IN_THE_STEP = {
     "cause": "the optimizer made other steps of one gradient: its averages differ (a "
     "state loaded on some ranks alone), or it draws random numbers",
     "repair": "load an optimizer's state on all ranks; seed what it draws alike",
-    "see": "",
+    "see": "own-state",
 }
 AFTER_THE_STEP = {
     "cause": "some ranks wrote these weights between the step and the next forward: "
@@ -187,12 +188,18 @@ def judge(runs, alone=None, watched=False):
     found = _first_broken(steps, verdict)
     if any(name for step in steps if all(step.updates) for name in _drawn_alike(step)):
         found = [f._replace(**ONE_SEED) if f.code == "rows-same" else f for f in found]
+    if runs[0].streamed:
+        found = [
+            f._replace(see="stream-whole") if f.code == "rows-same" else f
+            for f in found
+        ]
     same_rows = {"rows-same", "no-sampler"} & {f.code for f in [*facts, *found]}
     if any(f.code != "sampler-epoch" for f in facts):  # which changes no step
         found = [f for f in found if f.code in APART]
     first = {f.code: f for f in reversed([*facts, *found])}
     if watched and not same_rows:
-        verdict.look_at += filter(None, [later_on_another_rank(runs)])
+        words = [later_on_another_rank(runs), same_stream(runs)]
+        verdict.look_at += filter(None, words)
     if watched and same_rows and "not-synchronised" not in first:
         verdict.not_looked_at.append(
             "whether gradients are averaged: ranks with the same rows have the same "
@@ -536,7 +543,24 @@ def _gradients(step):
     same = len(step.alone) == len(step.updates[0])
     ones = step.alone if same else []
     found = [_mixed(us, one, step) for us, one in zip_longest(zip(*step.updates), ones)]
-    return [f for f in found if f]
+    return [_if_skipped(f, step) for f in found if f]
+
+
+def _if_skipped(found, step):
+    """Return a finding, with its cause if some ranks alone cleared a gradient before.
+
+    Their update is then of a later minibatch than that of the others.
+    """
+    cleared = ["cleared" in us[0].lines for us in step.updates]
+    if found.code != "not-synchronised" or all(cleared) or not any(cleared):
+        return found
+    who = [rank for rank, it_did in enumerate(cleared) if it_did]
+    return found._replace(
+        cause=f"{ranks_in_words(who)} cleared a gradient that others applied: it left "
+        "out a step that others took, as of a loss that was too large or NaN",
+        repair="decide together: all_reduce a flag, then all ranks step, or none",
+        see="early-stop",
+    )
 
 
 def _if_outside(places, found, step):

@@ -29,6 +29,13 @@ UNUSED = {  # DDP's sum of the step before never came to its end
     "freeze what none uses; change layers before DDP",
 }
 NO_CALL = "it has called no collective"
+OTHER_MODEL = {  # DDP refused it
+    "cause": "ranks built models of other shapes, or in another order: a vocabulary, "
+    "a number of classes, or a configuration of their own",
+    "repair": "build the model from what rank 0 read, or all ranks read alike",
+    "see": "other-vocabulary",
+}
+OTHER_SHAPES = ("DDP expects same model", "appears not to match")
 OTHER_SIZES = ("doesn't match expected size", "preamble.length")
 
 
@@ -118,8 +125,9 @@ def ended(error, folder):
     stands = {path.name.removeprefix("stands-"): path.read_text() for path in paths}
     stands = {rank: json.loads(text) for rank, text in stands.items()}
     says = ". ".join(f"rank {rank}: {_told(*one)}" for rank, one in stands.items())
-    if "DDP expects same model" in whole:
-        return finding("start-differs", text, error.rank)
+    if any(word in whole for word in OTHER_SHAPES):
+        words = text.rstrip(".") + _last_line(whole)
+        return finding("start-differs", words, error.rank)._replace(**OTHER_MODEL)
     if "not used in producing loss" in whole:
         names = whole.partition("did not receive grad")[2].split("\n")[0]
         names = names.partition(":")[2]
@@ -127,7 +135,8 @@ def ended(error, folder):
         return finding("not-trained", words + names, error.rank)._replace(**UNUSED)
     if any(word in whole for word in OTHER_SIZES):
         words = "a rank got what others sent for another collective: "
-        return finding("mismatch", words + (says or text), error.rank)
+        says = says or text + _last_line(whole)
+        return finding("mismatch", words + says, error.rank)
     places = {at for at, *_ in stands.values()}
     if error.kind == "left":  # the launcher saw that the others had finished
         places.add(END)

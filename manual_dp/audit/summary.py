@@ -116,6 +116,7 @@ def script_summary(recorder, known, whole):
     run.close = max((CLOSE.get(dtype, 3e-2) for dtype in dtypes), default=1e-7)
     run.looked_at = _looked_at(recorder, run)
     run.not_looked_at = _not_looked_at(recorder, run)
+    run.streamed = recorder.dealing.streamed()
     if not whole:
         return run
     with suppress(Exception):  # a data set that refuses to be read

@@ -28,6 +28,19 @@ class Turned(Dataset):
         return x[:-1], x[1:]
 data = Turned()""",
 )
+STREAM = [
+    (
+        "class Net(",
+        "class Stream(IterableDataset):\n    def __iter__(self):\n"
+        "        return iter(data)\n\nclass Net(",
+    ),
+    RENEW,
+    ("DataLoader(data, 4, sampler=sampler)", "DataLoader(Stream(), 4)"),
+]
+NOISY = (
+    "class Net(",
+    "def noisy(X):\n    return X * (torch.rand(X.shape) > 0.3)\n\nclass Net(",
+)
 BFLOAT16 = (
     "            loss = F",
     "            with torch.autocast('cpu', torch.bfloat16):\n              loss = F",
@@ -149,15 +162,7 @@ PUBLIC = {
     ),
     "an iterable dataset that nobody splits": (
         "datasets 5360, 3423",
-        [
-            (
-                "class Net(",
-                "class Stream(IterableDataset):\n    def __iter__(self):\n"
-                "        return iter(data)\n\nclass Net(",
-            ),
-            RENEW,
-            ("DataLoader(data, 4, sampler=sampler)", "DataLoader(Stream(), 4)"),
-        ],
+        STREAM,
         "rows-same",
         "all ranks see the same 8 rows",
     ),
@@ -304,6 +309,12 @@ PUBLIC = {
         "replicas-differ",
         "after the step, words.weight on rank 1",
     ),
+    "a rank leaves out a step of its own": (
+        "WeatherGenerator 2724, BMTrain 108",
+        [(STEP, STEP.replace("opt", "(rank == 1 and i == 3) or opt"))],
+        "not-synchronised",
+        "ranks apply different gradients",
+    ),
     "rank 0 stays in eval mode": (
         "pytorch 20611, mmdetection 4582",
         [("            scheduler.step()\n", "            rank or net.eval()\n")],
@@ -320,6 +331,16 @@ NOT_ACCUSED = {
         ("DDP(net)", "DDP(net, broadcast_buffers=False)")
     ],
     "one seed for what the rows' augmentation draws": [AUGMENTED],
+    "a stream that all ranks share, and noise of their own": [
+        *STREAM,
+        ("F.cross_entropy(model(X)", "F.cross_entropy(model(noisy(X))"),
+        NOISY,
+    ],
+    "a stream of which each rank takes a part of each minibatch": [
+        *STREAM,
+        ("F.cross_entropy(model(X)", "F.cross_entropy(model(X[rank::world_size])"),
+        (", y) / 2", ", y[rank::world_size]) / 2"),
+    ],
     "without accumulation": [SYNC, ("i % 2 == 1", "True"), (", y) / 2", ", y)")],
     "in float64": [("net = Net()", "net = Net().double()")],
     "in bfloat16 under autocast": [BFLOAT16],
@@ -374,6 +395,7 @@ CAUSES = {
     "a layer that is unfrozen after wrapping": "DDP does not sum it",
     "rank 0 loads a checkpoint behind a step": "between the step and the next forward",
     "rank 0 loads the optimizer's state alone": "its averages differ",
+    "a rank leaves out a step of its own": "rank 1 cleared a gradient that others",
 }
 
 
@@ -414,6 +436,16 @@ def test_what_may_be_wrong_is_told_to_be_checked(said):
     *_, report = said["one seed for what the rows' augmentation draws"]
     words = " ".join(str(report).split())
     assert "the same numbers (of random in a loader) outside forwards" in words
+    *_, report = said["a stream that all ranks share, and noise of their own"]
+    words = " ".join(str(report).split())
+    assert "a stream gives all ranks the same rows, and models got others" in words
+    *_, report = said["a stream of which each rank takes a part of each minibatch"]
+    assert "a stream gives" not in " ".join(str(report).split())
+
+
+def test_the_same_rows_of_a_stream_are_looked_up_at_streams(said):
+    *_, report = said["an iterable dataset that nobody splits"]
+    assert "#stream-whole" in str(report)
 
 
 @pytest.mark.parametrize("name", NOT_ACCUSED)

@@ -77,6 +77,14 @@ def test_a_hang_says_in_which_call_each_rank_is(tmp_path):
             "same model",
         ),
         (
+            "rank 1 raised RuntimeError: params[0] in this process with sizes [4]",
+            "raised",
+            'File "a.py", line 7, in <module>\nRuntimeError: params[0] in this process '
+            "with sizes [4] appears not to match sizes of the same param in process 0",
+            "start-differs",
+            "sizes [4] at a.py, line 7",
+        ),
+        (
             "rank 1 was killed by SIGABRT",
             "killed",
             "Received data size doesn't match expected size",
