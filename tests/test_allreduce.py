@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from manual_dp import allgather, allreduce, checks, reduce_scatter
 from manual_dp.allreduce import WAYS
 from manual_dp.allreduce import __doc__ as PAGE
+from tests.support.exact import assert_each_holds
 
 CUTTING = ["ring", "halving-doubling"]  # they cut tensors, which must be contiguous
 DTYPES = [torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -17,6 +18,20 @@ def test_the_first_page_lists_each_way():
     names = [way.__name__ for way in WAYS.values()]
     lost = [n for n in names if PAGE.count(f"    {n} ") != 2]
     assert lost == [], "list it, or drop it, in both tables at the top of allreduce.py"
+
+
+def test_a_wrong_sum_is_told_with_its_way_rank_place_and_both_values():
+    right, wrong = digits(3, 2, 2), digits(3, 2, 2)
+    wrong[1][0, 1], wrong[1][1, 1] = 7, 8
+    told = r"^ring, 3 ranks: rank 1 holds 7 at \(0, 1\), expected 20; 2 of 4 differ"
+    with pytest.raises(AssertionError, match=told):
+        assert_each_holds(wrong, right, "ring")
+    wrong[1] = torch.zeros(2)
+    told = r"rank 1 holds torch.float32 \(2,\), expected torch.int64 \(2, 2\)"
+    with pytest.raises(AssertionError, match=told):
+        assert_each_holds(wrong, right, "ring")
+    with pytest.raises(AssertionError, match="ring: 2 ranks answered"):
+        assert_each_holds(wrong[:2], right, "ring")
 
 
 every_way = pytest.mark.parametrize("way", WAYS)
@@ -48,9 +63,9 @@ def test_every_rank_ends_with_the_exact_sum_outside_the_graph(
     wants_gradient = wants_gradient and dtype.is_floating_point
     tensors = tuple(tensor.requires_grad_(wants_gradient) for tensor in tensors)
     assert WAYS[way](tensors) is None
+    assert_each_holds(tensors, [expected] * world_size, way)
     for tensor in tensors:
         assert tensor.is_leaf and tensor.requires_grad == wants_gradient
-        assert torch.equal(tensor.detach(), expected)
 
 
 @every_way
@@ -59,7 +74,7 @@ def test_ranks_agree_bit_for_bit(way):
     tensors = [torch.rand(1000, generator=generator) for _ in range(7)]
     expected = torch.stack(tensors).sum(dim=0)
     WAYS[way](tensors)
-    assert all(torch.equal(tensor, tensors[0]) for tensor in tensors)
+    assert_each_holds(tensors, [tensors[0]] * 7, way)
     torch.testing.assert_close(tensors[0], expected)
 
 
@@ -77,7 +92,7 @@ def test_ranks_agree_bit_for_bit(way):
 def test_the_order_of_the_additions_is_fixed(way, sums):
     tensors = [torch.full((3,), value) for value in (2.0**24, 1.0, -(2.0**24))]
     WAYS[way](tensors)
-    assert [tensor.tolist() for tensor in tensors] == [sums] * 3
+    assert_each_holds(tensors, [torch.tensor(sums).float()] * 3, way)
 
 
 # layouts
@@ -110,7 +125,7 @@ def test_every_rank_counts_once_and_nothing_outside_a_view_is_touched(way, layou
         for place in places:
             place.copy_(total)
         WAYS[way](views)
-    assert all(map(torch.equal, bases, expected))
+    assert_each_holds(bases, expected, f"{way}, {layout}")
 
 
 @pytest.mark.parametrize("way", CUTTING)
@@ -205,7 +220,7 @@ def refuses_and_writes_nothing(function, arguments, tensors, error, message):
     before = [tensor.clone() for tensor in tensors]
     with pytest.raises(error, match=message):
         function(arguments)
-    assert all(map(torch.equal, tensors, before))
+    assert_each_holds(tensors, before, f"refused by {function.__name__}", "tensor")
 
 
 @pytest.mark.parametrize("case", refused())
@@ -250,13 +265,14 @@ def test_chunks_of_any_shapes_and_strides_are_finished_and_copied():
     ]
     sums = [int("1" * world_size) * (i + 1) for i in range(world_size)]
     assert reduce_scatter(chunks) is None
-    assert all((chunks[rank][rank] == sums[rank]).all() for rank in range(world_size))
+    expected = [torch.full_like(chunks[0][i], sums[i]) for i in range(world_size)]
+    finished = [chunks[rank][rank] for rank in range(world_size)]
+    assert_each_holds(finished, expected, "reduce_scatter")
     assert allgather(chunks) is None
-    for row in chunks:
-        assert all(
-            chunk.is_leaf and (chunk == wanted).all()
-            for chunk, wanted in zip(row, sums)
-        )
+    for i in range(world_size):
+        copies = [row[i] for row in chunks]
+        assert_each_holds(copies, [expected[i]] * world_size, f"allgather, chunk {i}")
+        assert all(chunk.is_leaf for chunk in copies)
 
 
 NAMED = {"E": torch.ones(3), "D": torch.ones(2).double(), "N": None}

@@ -16,6 +16,7 @@ from manual_dp.ranks import (
     ring_allreduce,
     run_ranks,
 )
+from tests.support.exact import assert_each_holds
 
 # A rank has no tests to import from: send this file's functions whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -68,7 +69,8 @@ def test_every_rank_ends_with_the_sum_and_with_the_bits_of_the_ring_in_one_proce
     for i, case in enumerate(cases):
         tensors = [numbers(rank, *case) for rank in range(world_size)]
         manual_dp.ring_allreduce(tensors)  # test_allreduce.py has it by hand
-        assert all(torch.equal(sums[i], tensors[0]) for sums in by_rank)
+        sums = [sums[i] for sums in by_rank]
+        assert_each_holds(sums, tensors, "ring_allreduce")
 
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)
@@ -130,11 +132,13 @@ def test_broadcast_gives_the_bits_of_any_src_down_a_tree(world_size):
 
     by_rank = run_ranks(rank_function, world_size)
     rounds = (world_size - 1).bit_length()  # the 2-logarithm, rounded up
-    for tensors, short, _ in by_rank:
-        expected = [numbers(src, (4, 3)) for src in range(world_size)]
-        assert all(map(torch.equal, tensors, expected))
-        assert torch.equal(short, numbers(0, (5,), torch.uint8))
+    shorts = [short for _, short, _ in by_rank]
+    expected = [numbers(0, (5,), torch.uint8)] * world_size
+    assert_each_holds(shorts, expected, "broadcast without src")
     for src in range(world_size):
+        got = [tensors[src] for tensors, *_ in by_rank]
+        expected = [numbers(src, (4, 3))] * world_size
+        assert_each_holds(got, expected, f"broadcast from {src}")
         sent = [counts[src] for *_, counts in by_rank]
         assert sum(sent) == world_size - 1
         assert max(sent) == sent[src] == rounds
@@ -159,10 +163,16 @@ def test_reduce_scatter_finishes_a_chunk_and_allgather_gives_it_to_all(world_siz
         return summed[rank], given
 
     theirs = [own_chunks(rank, world_size) for rank in range(world_size)]
-    for rank, (summed, given) in enumerate(run_ranks(rank_function, world_size)):
+    by_rank = run_ranks(rank_function, world_size)
+    for rank, (summed, _) in enumerate(by_rank):
         parts = torch.stack([chunks[rank] for chunks in theirs])
-        torch.testing.assert_close(summed, parts.sum(dim=0))
-        assert all(torch.equal(given[i], theirs[i][i]) for i in range(world_size))
+        torch.testing.assert_close(
+            summed, parts.sum(dim=0), msg=lambda text, rank=rank: f"rank {rank}: {text}"
+        )
+    for i in range(world_size):
+        copies = [given[i] for _, given in by_rank]
+        expected = [theirs[i][i]] * world_size
+        assert_each_holds(copies, expected, f"allgather, chunk {i}")
 
 
 # checked_allreduce

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from manual_dp.ranks import DDP, BucketDDP, RankError, run_ranks
 from manual_dp.ranks.replica import Replica
+from tests.support.exact import assert_each_holds
 
 # A rank has no tests to import from: send this file's functions whole.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -69,9 +70,10 @@ def test_all_start_from_the_numbers_of_rank_0():
         return tensors, same_module, same_strides
 
     first = everything(0)
-    for tensors, *same in run_ranks(rank_function, 3):
+    expected = [*first.parameters(), *first.buffers()]
+    for rank, (tensors, *same) in enumerate(run_ranks(rank_function, 3)):
         assert same == [True, True]
-        assert all(map(torch.equal, tensors, [*first.parameters(), *first.buffers()]))
+        assert_each_holds(tensors, expected, f"DDP on rank {rank}", "tensor")
 
 
 def changed(change):
