@@ -4,7 +4,8 @@
     ... check                           name the cells of lessons and problem sets whose
                                         outputs differ from the stored ones
     ... refresh                         store their outputs of now, and let nbgrader make
-                                        what learners get of the sets, if one is among them
+                                        what learners get of the sets, if one is among them;
+                                        name the texts that quote a number which is gone
     ... refresh --redraw                also charts in pixels, where no text changed
     ... settings                        run lessons at the extremes of their settings
     ... --lesson 03 one_step ps1        do this for these alone
@@ -34,6 +35,7 @@ from stored import (
     differences,
     find_files,
     measures,
+    outdated,
     redrawn,
     refresh,
 )
@@ -124,16 +126,23 @@ def compare(nb, run, args):
 
 
 def store(nb, run, args):
-    """Store a run; say whether the file changed, and which old charts it keeps."""
+    """Store a run; say whether the file changed, and which old charts it keeps.
+
+    Also name the text cells to read again: they quote numbers that are gone.
+    """
     changed = refresh(run.path, run.nb, args.redraw)
-    other = other_charts(nbformat.read(run.path, 4), run)
-    if other:
-        return (
-            f"refreshed, but now with {other}"
-            if changed
-            else f"NOT STORED: it has {other}"
-        )
-    return "refreshed" if changed else "unchanged"
+    now = nbformat.read(run.path, 4)
+    result = "refreshed" if changed else "unchanged"
+    other = other_charts(now, run)
+    if other and changed:
+        result = f"refreshed, but now with {other}"
+    elif other:
+        result = f"NOT STORED: it has {other}"
+    lines = [
+        f"read {name} again: it says {', '.join(numbers)}; no output does now"
+        for name, numbers in outdated(nb, now).items()
+    ]
+    return "\n".join([result, *lines])
 
 
 # what to do with the stored notebook and its run; returns the words for the table

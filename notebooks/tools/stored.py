@@ -3,6 +3,7 @@
 tidy          remove what differs between machines and runs; store charts in 256 colours
 refresh       store a run, where its outputs changed
 redrawn       the cells whose charts have other pixels than the stored ones
+outdated      the text cells that quote a number which no output says any more
 find_files    the files of several patterns
 differences   the cells whose outputs differ from the stored ones
 write_text    write a file whole or not at all
@@ -11,6 +12,7 @@ GIVEN         the files that a learner reads and runs, in `make lab` and in the 
 
 import base64
 import copy
+import html
 import io
 import os
 import re
@@ -147,6 +149,52 @@ def redrawn(old, new):
         if not (varies(before) or draws_seconds(before))
         and _charts(before) != _charts(after)
     ]
+
+
+def outdated(old, new):
+    """Return {cell id: numbers} of the text cells whose numbers no output says any more.
+
+    These are numbers of two or more digits that stood in an output of `old` and stand
+    in none of `new`, written in the text as they were in the output.
+    """
+    before, after = (
+        {
+            number.replace(",", "")
+            for cell in code_cells(nb)
+            for number in _numbers(plain_text(_outputs(cell)))
+        }
+        for nb in (old, new)
+    )
+    found = {}
+    for cell in new.cells:
+        if cell.cell_type == "markdown":
+            numbers = [
+                number
+                for number in dict.fromkeys(_numbers(cell.source))
+                if number.replace(",", "") in before - after
+            ]
+            if numbers:
+                found[cell.id] = numbers
+    return found
+
+
+def _numbers(text):
+    """Return the numbers of two or more significant digits, as they are written."""
+    numbers = re.findall(
+        r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)", text
+    )
+    return [
+        number
+        for number in numbers
+        if len(re.sub(r"\D", "", number.split("e")[0]).lstrip("0")) > 1
+    ]
+
+
+def plain_text(text):
+    """Return text without the tags of a picture or a table, all on one line."""
+    return " ".join(
+        html.unescape(re.sub(r"</?[a-zA-Z][^>]*>", " ", text)).split()
+    )
 
 
 def _charts(cell):

@@ -383,6 +383,33 @@ def test_a_chart_with_other_pixels_is_named_and_stored_if_that_is_asked_for(
     assert run(tmp_path, capsys, "check")[1] == [("00_chart", "as stored")]
 
 
+def test_texts_that_quote_a_number_which_is_gone_are_named(tmp_path, capsys):
+    old = "loss 0.931 after 1,204 steps of 64 rows, rate 0.05, float32, then 88 more\n"
+    new = "loss 0.877 after 1,204 steps of 96 rows, rate 0.07, float16, then 8 more\n"
+    picture = "<svg width='75'><text x='31'>46 MB</text></svg>"
+    path = lesson(
+        tmp_path / "00_loss.ipynb",
+        f"print({new!r})",
+        "from IPython.display import SVG\nSVG('<svg><text>45 MB</text></svg>')",
+        outputs={"c0": [stream(old)], "c1": [shown(**{"svg+xml": picture})]},
+    )
+    nb = nbformat.read(path, 4)
+    for name, text in {
+        "gone": "It ends at **0.931**, with 64 rows; 0.931 is high. See [88](88_x.ipynb).",
+        "stays": "1204 steps at a rate of 0.05 are not 0.9310, nor 75 or 31; float32.",
+        "drawn": "They are 46 MB.",
+    }.items():
+        nb.cells.append(new_markdown_cell(text, id=name))
+    nbformat.write(nb, path)
+    status, _, out = run(tmp_path, capsys, "refresh")
+    assert status == 0
+    assert [line for line in out.splitlines() if line.startswith("read")] == [
+        "read gone again: it says 0.931, 64, 88; no output does now",
+        "read drawn again: it says 46; no output does now",
+    ]
+    assert "read" not in run(tmp_path, capsys, "refresh")[2]
+
+
 def test_a_file_that_is_no_notebook_is_named(tmp_path, capsys):
     lesson(tmp_path / "00_all.ipynb", "6 * 7")
     (tmp_path / "01_torn.ipynb").write_text('{"cells": [')
