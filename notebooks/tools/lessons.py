@@ -8,6 +8,8 @@
                                         name the texts that quote a number which is gone
     ... refresh --redraw                also charts in pixels, where no text changed
     ... settings                        run lessons at the extremes of their settings
+    ... find "three words"              run nothing; name the cells that say or store these
+                                        words, over line breaks and in pictures, too
     ... --lesson 03 one_step ps1        do this for these alone
 
 After a cell that fails, the rest of its lesson is left out and the next lesson runs. The
@@ -36,6 +38,8 @@ from stored import (
     find_files,
     measures,
     outdated,
+    outputs_as_text,
+    plain_text,
     redrawn,
     refresh,
 )
@@ -145,6 +149,34 @@ def store(nb, run, args):
     return "\n".join([result, *lines])
 
 
+def find(words, paths):
+    """Name the cells that have these words; return whether there are any."""
+    words = plain_text(words)
+    found, refreshed = False, []
+    for path in paths:
+        nb = read(path)
+        places = [
+            cell.id for cell in nb.cells if words in plain_text(cell.source)
+        ]
+        stored = [
+            f"output of {cell.id}"
+            for cell in code_cells(nb)
+            if words in plain_text(outputs_as_text(cell))
+        ]
+        if places or stored:
+            found = True
+            print(f"{path.stem:<28} {', '.join(places + stored)}")
+        if stored:
+            refreshed.append(number(path))
+    if refreshed:
+        print(
+            f'To store them anew: make refresh LESSON="{" ".join(refreshed)}"'
+        )
+    if not found:
+        print("No lesson and no set has these words.")
+    return found
+
+
 # what to do with the stored notebook and its run; returns the words for the table
 WHAT = {
     "course": lambda nb, run, args: "ok",
@@ -194,7 +226,10 @@ def print_row(name, seconds, left, result):
 def arguments(argv):
     """Read the command line; return it with the notebooks' `paths`."""
     parser = argparse.ArgumentParser("lessons.py")
-    parser.add_argument("what", choices=WHAT, nargs="?", default="course")
+    parser.add_argument(
+        "what", choices=[*WHAT, "find"], nargs="?", default="course"
+    )
+    parser.add_argument("words", nargs="?", help="find: what to look for")
     parser.add_argument(
         "--lesson", nargs="+", help="numbers or names (default: all)"
     )
@@ -208,8 +243,12 @@ def arguments(argv):
         "--timeout", type=int, default=900, help="seconds a notebook"
     )
     args = parser.parse_args(argv)
+    if (args.what == "find") != bool(args.words):
+        parser.error(
+            'words follow `find`, and nothing else: find "three words"'
+        )
     patterns = [LESSONS]
-    if args.what in ("check", "refresh"):
+    if args.what in ("check", "refresh", "find"):
         patterns = [SETS, LESSONS]
     args.paths = find_files(args.notebooks, patterns)
     if args.lesson:
@@ -229,6 +268,8 @@ def arguments(argv):
 def main(argv=None):
     """Do what the command line asks for; return the exit status."""
     args = arguments(argv)
+    if args.what == "find":
+        return int(not find(args.words, args.paths))
     # SIGTERM ends it as Ctrl-C does: the forks are ended, too
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"{'lesson':<28} {'seconds':>7} {'left':>5}  result", flush=True)

@@ -6,6 +6,7 @@ redrawn       the cells whose charts have other pixels than the stored ones
 outdated      the text cells that quote a number which no output says any more
 find_files    the files of several patterns
 differences   the cells whose outputs differ from the stored ones
+outputs_as_text, plain_text   what a cell says, to compare; and without tags and breaks
 write_text    write a file whole or not at all
 GIVEN         the files that a learner reads and runs, in `make lab` and in the book
 """
@@ -131,7 +132,7 @@ def differences(old, new):
     for before, after in zip(code_cells(old), code_cells(new)):
         texts = "", ""
         if not varies(before):
-            texts = _outputs(before), _outputs(after)
+            texts = outputs_as_text(before), outputs_as_text(after)
         numbered_alike = before.execution_count == after.execution_count
         if texts[0] != texts[1] or not numbered_alike:
             found[before.id] = texts
@@ -161,7 +162,7 @@ def outdated(old, new):
         {
             number.replace(",", "")
             for cell in code_cells(nb)
-            for number in _numbers(plain_text(_outputs(cell)))
+            for number in _numbers(plain_text(outputs_as_text(cell)))
         }
         for nb in (old, new)
     )
@@ -207,7 +208,7 @@ def _charts(cell):
     return charts
 
 
-def _outputs(cell):
+def outputs_as_text(cell):
     """Return all that a cell printed and showed as one text, without rounding."""
     kinds = {}
     for output in cell.outputs:

@@ -410,6 +410,42 @@ def test_texts_that_quote_a_number_which_is_gone_are_named(tmp_path, capsys):
     assert "read" not in run(tmp_path, capsys, "refresh")[2]
 
 
+def test_words_are_found_over_line_breaks_and_in_pictures(tmp_path, capsys):
+    report = "  x1  each rank\n      drew its own weights\n"
+    picture = "<svg><text>each rank</text> <text>drew &amp; sent</text></svg>"
+    lesson(
+        tmp_path / "00_report.ipynb",
+        "print(each)  # rank drew",
+        "1",
+        outputs={"c0": [stream(report)], "c1": [shown(**{"svg+xml": picture})]},
+    )
+    lesson(tmp_path / "exercises/source/ps1/ps1.ipynb", "'each rank  drew'")
+
+    def find(*words):
+        status = program.main([*words, "--notebooks", str(tmp_path)])
+        return status, [
+            " ".join(row.split()) for row in capsys.readouterr()[0].splitlines()
+        ]
+
+    assert find("find", "each rank drew") == (
+        0,
+        [
+            "ps1 c0",
+            "00_report output of c0, output of c1",
+            'To store them anew: make refresh LESSON="00"',
+        ],
+    )
+    assert find("find", "drew & sent")[1][0] == "00_report output of c1"
+    assert find("find", "no such words") == (
+        1,
+        ["No lesson and no set has these words."],
+    )
+    for words in (["find"], ["check", "some words"]):
+        with pytest.raises(SystemExit):
+            find(*words)
+        assert 'find "three words"' in capsys.readouterr().err
+
+
 def test_a_file_that_is_no_notebook_is_named(tmp_path, capsys):
     lesson(tmp_path / "00_all.ipynb", "6 * 7")
     (tmp_path / "01_torn.ipynb").write_text('{"cells": [')
