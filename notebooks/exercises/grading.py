@@ -36,6 +36,8 @@ TOO_SLOW = "CellTimeoutError"  # nbgrader's, in a cell that was interrupted
 NOT_JUDGED = "not_judged"  # in a cell's metadata: why its answer has 0 points
 NOT_RUN = "# not run: this is not an answer cell"  # written above such a cell
 UNDEFINED = r"name '(\w+)' is not defined"  # a NameError, of a rank's, too
+# the lines around what nbgrader takes out of the notebooks that are handed out
+HIDDEN_MARK = r"^### (?:BEGIN|END) HIDDEN TESTS\n?"
 TEXT_ELSEWHERE = "text stands in another cell: read it there"
 BUSY = rf"\A\S+ {UNFINISHED}\."
 NO_MARKS = (
@@ -99,7 +101,8 @@ class OverwriteCells(preprocessors.OverwriteCells):
     def preprocess(self, nb, resources):
         """Put all cells back; keep in a cell below what a learner wrote into each.
 
-        Of code that is a function: it may be the answer, in the cell of its check.
+        Of code that is a function: it may be the answer, in the cell of its check. The
+        marks of hidden tests go: a learner's page and the tracebacks show these cells.
         """
         self.edited = {}
         nb, resources = super().preprocess(nb, resources)
@@ -111,6 +114,10 @@ class OverwriteCells(preprocessors.OverwriteCells):
                     else new_markdown_cell
                 )
                 nb.cells.insert(nb.cells.index(cell) + 1, new(text))
+        for cell in filter(is_locked, nb.cells):
+            cell.source = re.sub(
+                HIDDEN_MARK, "", cell.source, flags=re.M
+            ).rstrip()
         return nb, resources
 
     def preprocess_cell(self, cell, resources, index):

@@ -372,6 +372,7 @@ def test_what_is_wrong_gets_nothing_and_a_sentence_and_what_is_right_its_points(
     ):
         assert sentence in said
     assert f"ps1/{ONE}: right" not in said
+    assert "HIDDEN TESTS" not in said
     assert "is not defined" not in said  # a check repeats why its answer did not run
 
 
