@@ -75,8 +75,10 @@ def _tree(source):
     """Parse a cell, magics too; return an empty module for what is not Python."""
     from IPython.core.inputtransformer2 import TransformerManager  # slow, on a rank
 
+    text = TransformerManager().transform_cell(source)
     try:
-        return ast.parse(TransformerManager().transform_cell(source))
+        symtable.symtable(text, "answer", "exec")  # such as def f(a, a), which parses
+        return ast.parse(text)
     except (SyntaxError, ValueError):
         return ast.Module([], [])
 

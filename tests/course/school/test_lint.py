@@ -27,6 +27,7 @@ GRADED = {
     "a model's own words": "net.eval()\nfor m in net.modules():\n    m.weight = None",
     "torch's settings": "with torch.no_grad():\n    p.grad = None",
     "no Python": "def f(:",
+    "no Python, though it parses": "def f(a, a):\n    return a",
     "another language": "%%bash\necho import gc",
 }
 REFUSED = {
