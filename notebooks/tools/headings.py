@@ -3,8 +3,9 @@
     mend   write them into headings, titles, the table of sets, and all that names one
 
 An exercise's points stand in its check (`@exercise(..., points=3)`), those of a text in
-its cell. Its number is its place in the set. A page names it by its function, or by its
-heading, such as "2.5 (`tree_allreduce`)" or "2.7 (In words)": then its number can follow.
+its cell. One with 0 points is left out of its set, and its heading says so. Its number
+is its place in the set. A page names it by its function, or by its heading, such as
+"2.5 (`tree_allreduce`)" or "2.7 (In words)": then its number can follow.
 """
 
 import re
@@ -15,7 +16,7 @@ from stored import LESSONS, SETS, find_files, write_text
 from course.school.checks import find
 
 PAGES = [LESSONS, SETS, "book/*.md", "exercises/*.md"]
-HEADING = r"## (\d+\.\d+) (.+?)( \([\d.]+ points?([^)]*)\))?$"
+HEADING = r"## (\d+\.\d+) (.+?)( \((?:left out, )?[\d.]+ points?([^)]*)\))?$"
 # "2.5 (`tree_allreduce`": a number, and a name; in the hints of a set, in HTML
 NAMED = (
     r"\b(\d)\.\d+(?= \((?:`(\w+)`|<code>(\w+)</code>|([A-Z][^()]*?))[,);])"
@@ -84,6 +85,8 @@ def _number(nb, name):
             for function in [check[2], *check[3].split(", ")]:
                 numbers[digit, function] = number
         worth = f"{meta.points:g} point{'s' * (meta.points != 1)}"
+        if not meta.points:
+            worth = f"left out, {worth}"
         _head(heading, f"## {number} {title} ({worth}{more or ''})")
         heading = None
     return numbers

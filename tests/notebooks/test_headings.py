@@ -89,6 +89,26 @@ def test_points_are_those_of_the_check(folder, monkeypatch):
     assert check.metadata.nbgrader.points == 2.5
 
 
+def test_an_exercise_with_0_points_is_called_left_out_until_it_has_points_again(
+    folder, monkeypatch
+):
+    real, before = headings.find, first_lines(folder)
+
+    class LeftOut:
+        points = 0
+
+    monkeypatch.setattr(
+        headings, "find", lambda n: LeftOut if n == "ps1/clipped_sgd" else real(n)
+    )
+    headings.mend(folder)
+    [line] = [line for line in first_lines(folder) if "## 1.4" in line]
+    assert line.endswith(" (left out, 0 points, about 20 minutes)")
+    assert headings.mend(folder) == []
+    monkeypatch.setattr(headings, "find", real)
+    headings.mend(folder)
+    assert first_lines(folder) == before
+
+
 def test_what_names_no_exercise_stays(folder):
     text = "torch 2.5 (released), 3.2 (Two links) 1.3 MB"
     (folder / "03_sum.ipynb").write_text(text)

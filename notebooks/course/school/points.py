@@ -41,7 +41,7 @@ def points(path):
     """Run the answers and checks of a notebook; return rows (check, points, most, why).
 
     Points are None where nobody can know them yet: of words, and of checks that did not
-    run, or not to the end.
+    run, or not to the end. An exercise with 0 points is left out of its set: no row.
     """
     import nbformat
     from jupyter_client.manager import AsyncKernelManager
@@ -71,7 +71,7 @@ def points(path):
     return [
         _row(cell, "" if cell.id in ran else f"not run: {stopped}", refused)
         for cell in nb.cells
-        if _meta(cell).get("grade")
+        if _meta(cell).get("grade") and _meta(cell)["points"]
     ]
 
 

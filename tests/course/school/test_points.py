@@ -58,10 +58,14 @@ def test_answers_are_run_as_they_are_graded_up_to_one_that_ends_the_kernel(
 
 def test_an_answer_that_grading_refuses_is_not_run_and_it_is_told(handed_out, tmp_path):
     first, answer, check, other, its_check, words = handed_out.cells
+    its_check.metadata.nbgrader.points = 0  # left out of its set: it has no row
+    nbformat.write(handed_out, tmp_path / "release" / "ps1" / "ps1.ipynb")
     answer.source = f"import inspect\n{RIGHT}"
     handed_out.cells = [first, answer, check]
     nbformat.write(handed_out, tmp_path / "ps1.ipynb")
-    name, earned, most, why = points.points(tmp_path / "ps1.ipynb")[0]
+    row, of_the_words = points.points(tmp_path / "ps1.ipynb")
+    assert of_the_words[0] == "words"
+    name, earned, most, why = row
     assert (name, earned, most) == ("largest_difference", 0, 2)
     assert why.startswith("not graded: it imports inspect, ")
 
