@@ -51,7 +51,7 @@ class Table(ExportPlugin):
                 if self.assignment and assignment.name not in self.assignment:
                     continue
                 for student in self._students(gradebook, assignment.name):
-                    table.writerow(self._row(gradebook, assignment, student))
+                    table.writerow(self.row(gradebook, assignment, student))
         self.log.info("Wrote %s", to)
 
     def penalty(self, points, days):
@@ -66,7 +66,8 @@ class Table(ExportPlugin):
         }
         return sorted(names.intersection(map(str, self.student or names)))
 
-    def _row(self, gradebook, assignment, student):
+    def row(self, gradebook, assignment, student):
+        """Return a student's row of one set, by the names of COLUMNS."""
         name, row = assignment.name, dict.fromkeys(COLUMNS, "")
         row |= {
             "student_id": student,

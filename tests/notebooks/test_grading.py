@@ -32,6 +32,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from nbgrader import preprocessors
 from nbgrader.api import Gradebook
 from nbgrader.utils import compute_checksum, is_grade, is_locked, is_solution
+from page import NO_TOTAL, total
 from table import Table
 
 ROOT = Path(__file__).parents[2]
@@ -568,6 +569,26 @@ def test_who_handed_in_the_same_code_is_listed_and_blank_ones_are_not():
         "ed": answers(blank, blank, words="mine"),
     }
     assert mistakes.same(graded) == ["the same code  al, cy: all that they wrote"]
+
+
+# the sentence at the top of a learner's page
+
+
+@pytest.mark.parametrize(
+    "numbers, said",
+    [
+        ({"total": 17.0}, "You have 17 of 19 points: 14.5 for code and 2.5 for words."),
+        (
+            {"total": 15.3, "penalty": 1.7},
+            "You have 15.3 of 19 points: 14.5 for code and 2.5 for words, less 1.7 "
+            "because your set came late.",
+        ),
+        ({"total": "", "words": ""}, NO_TOTAL),
+    ],
+)
+def test_a_learner_reads_the_total_or_that_there_is_none_yet(numbers, said):
+    row = {"checks": 14.5, "words": 2.5, "penalty": 0.0, "of": 19.0}
+    assert total(row | numbers) == said
 
 
 # what a learning platform hands over

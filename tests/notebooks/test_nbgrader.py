@@ -354,6 +354,7 @@ def test_warnings_prints_bars_magics_and_split_cells_cost_nothing(course):
         ("words", "1.7 In words"),
     ):
         assert f'<a href="#{name}">{heading}</a> (Score' in said
+    assert said.count("You have no total yet") == 1  # nobody has read the words
     assert "Test cell" not in said and "Written response" not in said
     assert "not run: this is not an answer cell" in said
     assert "ZeroDivisionError" not in said
