@@ -5,6 +5,7 @@ python collect.py ps1     downloaded/ps1/*.zip -> submitted/NAME/ps1/ps1.ipynb
 Beside the notebook it writes handed_in.json, with the id by which Canvas or Moodle knows
 the student, and timestamp.txt, if Canvas says that it is late. Zips that come later add
 to what is there: a newer hand-in takes the place of an older one, all others stay.
+What it skips is named once: downloaded/ps1/skipped.txt has the names.
 """
 
 import hashlib
@@ -13,10 +14,10 @@ import re
 import shutil
 import sys
 import zipfile
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from grading import points_by_hand
 from nbgrader.api import Gradebook, MissingEntry
 
 # Canvas: NAME_98123_1234567_ps1.ipynb and NAME_LATE_98123_1234567_ps1.ipynb
@@ -43,7 +44,7 @@ def collect(name, folder=Path(), due=None):
 
     due: when it was due, as nbgrader keeps it: in UTC.
     """
-    newest, lines = {}, []
+    newest, lines, skipped = {}, [], []
     for path in sorted(folder.glob(f"downloaded/{name}/**/*.zip")):
         with zipfile.ZipFile(path) as archive:
             here = {}  # what each student has in this zip
@@ -53,11 +54,7 @@ def collect(name, folder=Path(), due=None):
                     key = found["name"], found["id"]
                     here.setdefault(key, []).append(found)
                 elif not member.is_dir():
-                    lines.append(
-                        f"skipped    {member.filename}: by its name no notebook of "
-                        f"{name}; if it is one, put it there by hand: "
-                        f"submitted/NAME/{name}/{name}.ipynb"
-                    )
+                    skipped.append(member)
             for key, files in here.items():
                 *left, found = sorted(files, key=_preferred)
                 lines += [
@@ -71,8 +68,9 @@ def collect(name, folder=Path(), due=None):
                         **found,
                         "data": archive.read(found["member"]),
                     }
+    lines = _name_skipped(skipped, name, folder) + lines
     for _, found in sorted(newest.items()):
-        lines.append(_store(found, name, folder, due))
+        lines += _store(found, name, folder, due)
     if any(found["moodle"] for found in newest.values()):
         lines.append(NO_TIMES)
     return lines
@@ -114,8 +112,36 @@ def _preferred(found):
     return bool(asked), not folders, found["version"]
 
 
+def _name_skipped(members, name, folder):
+    """Return a line for each file of a zip that is skipped, when it is seen first.
+
+    The file skipped.txt keeps what was named. Another file of the same name is named.
+    """
+    path = folder / "downloaded" / name / "skipped.txt"
+    before = path.read_text("utf-8").splitlines() if path.exists() else []
+    found = {
+        f"{member.CRC:08x} {member.filename}": member for member in members
+    }
+    new = [entry for entry in found if entry not in before]
+    if new:
+        path.write_text(
+            "".join(f"{entry}\n" for entry in before + new), "utf-8"
+        )
+    lines = [
+        f"skipped    {found[entry].filename}: by its name no notebook of {name}; if "
+        f"it is one, put it there by hand: submitted/NAME/{name}/{name}.ipynb"
+        for entry in new
+    ]
+    if len(new) < len(found):
+        lines.append(
+            f"skipped    {len(found) - len(new)} that an earlier run has named: see "
+            f"{path}"
+        )
+    return lines
+
+
 def _store(found, name, folder, due):
-    """Write a hand-in where nbgrader looks for it; return what was done, in a line."""
+    """Write a hand-in where nbgrader looks for it; return lines: what was done."""
     place = folder / "submitted" / found["name"] / name
     if _id(place) not in (None, found["id"]):  # another student of this name
         place = (
@@ -131,16 +157,16 @@ def _store(found, name, folder, due):
     if notebook.exists():
         before = _read(place)
         if "version" not in before:
-            return f"left       {who}, which was put there by hand"
+            return [f"left       {who}, which was put there by hand"]
         # Moodle's next zip has the same files, with a newer time
         same = before.get("sha256") == record["sha256"]
         if same or before["version"] >= found["version"]:
-            return f"was there  {who}"
+            return [f"was there  {who}"]
     word = "newer" if notebook.exists() else "new"
     # no points of an older hand-in for a newer one, and no page
     for made in "autograded", "feedback":
         shutil.rmtree(folder / made / who / name, ignore_errors=True)
-    _remove_points(name, who, folder)
+    gone = _remove_points(name, who, folder)
     place.mkdir(parents=True, exist_ok=True)
     notebook.write_bytes(found["data"])
     (place / "handed_in.json").write_text(json.dumps(record))
@@ -148,7 +174,13 @@ def _store(found, name, folder, due):
     (place / "timestamp.txt").unlink(missing_ok=True)
     if time:
         (place / "timestamp.txt").write_text(time.isoformat(" ", "seconds"))
-    return f"{word:9}  {who}{', late' if found['late'] else ''}"
+    lines = [f"{word:9}  {who}{', late' if found['late'] else ''}"]
+    if gone:
+        lines.append(
+            f"gone       {who}'s points by hand, for the older hand-in: {gone}. "
+            "Give them again in Formgrader if they still hold"
+        )
+    return lines
 
 
 def _time(found, due):
@@ -163,10 +195,18 @@ def _time(found, due):
 
 
 def _remove_points(name, student, folder):
-    """Remove what the gradebook has of a student's set: points by hand, too."""
-    if (folder / "gradebook.db").exists():
-        with _gradebook(folder) as gradebook, suppress(MissingEntry):
+    """Remove what the gradebook has of a student's set; return the points by hand."""
+    if not (folder / "gradebook.db").exists():
+        return ""
+    with _gradebook(folder) as gradebook:
+        try:
+            by_hand = points_by_hand(gradebook, name, student)
             gradebook.remove_submission(name, student)
+        except MissingEntry:  # nothing of this student was graded
+            return ""
+    return ", ".join(
+        f"{asked} {number:g}" for asked, number in by_hand.items()
+    )
 
 
 def _gradebook(folder):

@@ -9,6 +9,7 @@ SayWhatIsMissing     say in a check why it does not find the answer's name
 SaveAutoGrades       leave a check without points that came to no judgement
 without_points       the checks of a graded notebook that have no points, and why
 not_judged           its answers that have 0 points, though no check looked at them
+points_by_hand       what somebody gave in Formgrader, by question
 errors               the errors of a cell, a line each
 by_reason            the same as texts, a reason each
 no_copy              why there is no graded notebook at all
@@ -406,6 +407,17 @@ def not_judged(nb):
                     f"{name} stands in a cell that is not run"
                 )
     return found
+
+
+def points_by_hand(gradebook, name, student):
+    """Return {question: points} that a student's set has by hand in the gradebook."""
+    submission = gradebook.find_submission(name, student)
+    return {
+        grade.name.removeprefix("check_"): grade.manual_score
+        for notebook in submission.notebooks
+        for grade in notebook.grades
+        if grade.manual_score is not None
+    }
 
 
 def errors(cell):

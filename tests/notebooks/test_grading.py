@@ -651,6 +651,24 @@ def test_a_hand_in_is_stored_with_its_students_id_and_when_it_came(tmp_path):
     ]
 
 
+def test_what_is_skipped_is_named_once_and_what_is_new_is_named(tmp_path):
+    def named():
+        lines = collect("ps1", tmp_path)
+        return [line.split(":")[0] for line in lines if line.startswith("skipped")]
+
+    zipped(tmp_path, "a.zip", {"al_1_10_notes.pdf": (4, "al's")})
+    assert named() == ["skipped    al_1_10_notes.pdf"]
+    assert named() == ["skipped    1 that an earlier run has named"]
+    again = {"al_1_10_notes.pdf": (9, "al's"), "bo_2_11_notes.pdf": (9, "bo's")}
+    zipped(tmp_path, "b.zip", again)
+    assert named() == [
+        "skipped    bo_2_11_notes.pdf",
+        "skipped    1 that an earlier run has named",
+    ]
+    zipped(tmp_path, "b.zip", {"bo_2_11_notes.pdf": (9, "another file")})
+    assert named()[0] == "skipped    bo_2_11_notes.pdf"
+
+
 def test_without_a_due_date_a_late_hand_in_has_the_time_of_its_zip(tmp_path):
     zipped(tmp_path, "all.zip", {"al_LATE_1_1_ps1.ipynb": (9, "late")})
     collect("ps1", tmp_path)
@@ -728,7 +746,13 @@ def test_points_by_hand_go_with_the_hand_in_for_which_they_were_given(
     }
     zipped(tmp_path, "b.zip", newer)
     lines = collect("ps1", tmp_path, DUE)  # cy has nothing in the gradebook
-    assert lines == ["was there  al", "newer      bo, late", "new        cy, late"]
+    assert lines == [
+        "was there  al",
+        "newer      bo, late",
+        "gone       bo's points by hand, for the older hand-in: words 3. Give them again "
+        "in Formgrader if they still hold",
+        "new        cy, late",
+    ]
     with Gradebook(f"sqlite:///{tmp_path / 'gradebook.db'}", "manual_dp") as book:
         left = [
             (name, one.student.id, one.score)
