@@ -19,6 +19,7 @@ No points are not 0 points: table.py leaves the total empty, and says why.
 
 import ast
 import re
+import symtable
 from collections import Counter
 
 import nbformat
@@ -102,7 +103,8 @@ class OverwriteCells(preprocessors.OverwriteCells):
     def preprocess(self, nb, resources):
         """Put all cells back; keep in a cell below what a learner wrote into each.
 
-        Of code that is a function: it may be the answer, in the cell of its check. The
+        Of code that gives a new name: an answer may stand in the cell of its check, and
+        need what the learner imported in the first cell, which is put back, too. The
         marks of hidden tests go: a learner's page and the tracebacks show these cells.
         """
         self.edited = {}
@@ -125,11 +127,11 @@ class OverwriteCells(preprocessors.OverwriteCells):
         """Put one cell back; take nbgrader's mark off one that this set does not have."""
         self.who = resources["nbgrader"].get("student", "?")
         self.as_handed_out = _grade_id(cell) is not None and _untouched(cell)
-        code = cell.cell_type == "code"
-        may_be_it = not code or _defined(cell.source)
-        if is_locked(cell) and not self.as_handed_out and may_be_it:
-            self.edited[_grade_id(cell)] = cell.source
+        code, own = cell.cell_type == "code", cell.source
+        edited = is_locked(cell) and not self.as_handed_out
         cell, resources = super().preprocess_cell(cell, resources, index)
+        if edited and (not code or _bound(own) - _bound(cell.source)):
+            self.edited[_grade_id(cell)] = own
         if _grade_id(cell) is None:
             cell.metadata.pop("nbgrader", None)
         return cell, resources
@@ -286,7 +288,7 @@ class SayWhatIsMissing(preprocessors.NbGraderPreprocessor):
                     name = _missing(output)
                     asked = name and _names(name, cell.source)
                     why = _why_missing(name, answers) if asked else ""
-                    if why and not _names(name, elsewhere):
+                    if why and name not in elsewhere:
                         # in place of Python's words, on the page and for mistakes.py
                         output.update(
                             ename="AssertionError",
@@ -402,7 +404,7 @@ def not_judged(nb):
                     )
                 asked = (one for one in elsewhere if _names(one, cell.source))
                 name = next(asked, None)
-            if name and _names(name, not_run):
+            if name in not_run:
                 found[_grade_id(cell)] = (
                     f"{name} stands in a cell that is not run"
                 )
@@ -467,10 +469,13 @@ def _no_marks(nb):
 
 
 def _not_run(nb):
-    """Return the text of all cells that are not run."""
-    return "\n".join(
-        cell.source for cell in nb.cells if cell.source.startswith(NOT_RUN)
-    )
+    """Return the names that the cells that are not run would have given."""
+    return {
+        name
+        for cell in nb.cells
+        if cell.source.startswith(NOT_RUN)
+        for name in _bound(cell.source)
+    }
 
 
 def _missing(output):
@@ -490,6 +495,20 @@ def _defined(text):
     kinds = ast.FunctionDef, ast.ClassDef
     nodes = ast.parse(TransformerManager().transform_cell(text)).body
     return [node.name for node in nodes if isinstance(node, kinds)]
+
+
+def _bound(text):
+    """Return all names that a cell gives to something, those of imports, too."""
+    code = TransformerManager().transform_cell(text)
+    try:
+        names = symtable.symtable(code, "cell", "exec").get_symbols()
+    except (SyntaxError, ValueError):  # not Python
+        return set()
+    return {
+        name.get_name()
+        for name in names
+        if name.is_assigned() or name.is_imported()
+    }
 
 
 def _untouched(cell):

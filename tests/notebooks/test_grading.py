@@ -171,6 +171,22 @@ def test_every_locked_code_cell_that_was_deleted_is_put_back_at_its_place(name):
         preprocessors.CheckCellMetadata().preprocess(alone, {})
 
 
+@pytest.mark.parametrize(
+    "own, kept", [("import numpy as np", True), ("x = 1", True), ("# mine", False)]
+)
+def test_what_gives_a_name_in_a_locked_cell_is_kept_below_it(monkeypatch, own, kept):
+    def put_back(self, cell, resources, index):
+        cell.source = "import torch"
+        return cell, resources
+
+    monkeypatch.setattr(preprocessors.OverwriteCells, "preprocess_cell", put_back)
+    text, step = f"import torch\n{own}", OverwriteCells()
+    cell = marked(text, "setup", solution=False, asked="import torch")
+    step.edited = {}
+    step.preprocess_cell(cell, {"nbgrader": {"student": "al"}}, 0)
+    assert step.edited == ({"setup": text} if kept else {})
+
+
 # what to teach again
 
 
@@ -326,10 +342,15 @@ def test_a_check_that_came_to_no_judgement_has_no_points(cells, whys):
 
 
 @pytest.mark.parametrize("said", ["", "RankError: rank 1: NameError: "])
-def test_a_helper_in_a_cell_that_is_not_run_is_the_reason_for_a_0(said):
+@pytest.mark.parametrize(
+    "given",
+    ["def helper(p):\n    return p", "import numpy as helper", "helper = 3"],
+)
+def test_a_helper_in_a_cell_that_is_not_run_is_the_reason_for_a_0(said, given):
     nb = new_notebook(
         cells=[
-            new_code_cell(f"{NOT_RUN}\ndef helper(p):\n    return p"),
+            new_code_cell(f"{NOT_RUN}\n{given}"),
+            new_code_cell(f"{NOT_RUN}\nprint(help)\nf(a=1, a=2)"),
             an_answer("sgd"),
             a_check("sgd", error=f"{said}name 'helper' is not defined"),
             a_check("sum", error="name 'help' is not defined"),
