@@ -241,5 +241,14 @@ if __name__ == "__main__":
         f"{sys.argv[1]} is due {due or 'at no date: nothing is late'} (UTC)"
     )
     lines = collect(sys.argv[1], due=due)
-    nothing = f"no zip, or nothing in it: downloaded/{sys.argv[1]}/*.zip"
-    print("\n".join(lines) or nothing)
+    if lines:
+        print("\n".join(lines))
+        print(
+            f"Next: nbgrader generate_assignment {sys.argv[1]} --force, then "
+            f"nbgrader autograde {sys.argv[1]}"
+        )
+    else:
+        print(
+            f"no zip, or nothing in it: downloaded/{sys.argv[1]}/*.zip\n"
+            "Next: put the zip of Canvas or Moodle there, and say this again"
+        )

@@ -172,3 +172,7 @@ if __name__ == "__main__":
     lines += ungraded(handed_in, notebooks, by_hand) + same(notebooks)
     all_right = f"{len(notebooks)} notebooks; every check gave all its points"
     print("\n".join(lines or [all_right]))
+    print(
+        "Next: give points for words, and for what has none, in Formgrader (jupyter "
+        f"lab, menu Nbgrader); then nbgrader generate_feedback {sys.argv[1]} --force"
+    )

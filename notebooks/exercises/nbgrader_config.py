@@ -54,6 +54,24 @@ c.Autograde.autograde_preprocessors = [
 # the list at the top of a learner's page names the exercises
 c.GenerateFeedback.exporter_class = "page.Page"
 
+
+def say_next(line):
+    """Return what nbgrader calls after each notebook: the command then ends with a line."""
+
+    def after_a_notebook(assignment, **_):
+        atexit.unregister(print)  # once, after many notebooks
+        atexit.register(print, f"Next: {line.format(assignment)}")
+
+    return after_a_notebook
+
+
+for command, line in {
+    "GenerateAssignment": "nbgrader autograde {}",
+    "Autograde": "when all are graded, nbgrader generate_feedback {}",
+    "GenerateFeedback": "nbgrader export",
+}.items():
+    c[command].post_convert_hook = say_next(line)
+
 # `nbgrader export` writes our table: what nobody knows yet is empty in it, and not 0
 c.ExportApp.plugin_class = "table.Table"
 # what each day costs that a set comes late, of the points that it has at the export

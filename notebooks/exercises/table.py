@@ -28,6 +28,7 @@ COLUMNS = (
     "reason",  # why a number is missing, or should be looked at
 )
 DAY = 24 * 60 * 60
+NOT_HANDED_IN = "nothing handed in"
 UNREAD = "nobody has read it yet"
 GRADED_SINCE = "points by hand, and graded anew since"
 OTHER_POINTS = "graded with other points: grade the class anew"
@@ -43,7 +44,7 @@ class Table(ExportPlugin):
 
     def export(self, gradebook):
         """Write the rows of all sets that were graded, or of those asked for."""
-        to = self.to or "grades.csv"
+        to, without_total = self.to or "grades.csv", {}
         with open(to, "w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, COLUMNS)
             table.writeheader()
@@ -51,8 +52,13 @@ class Table(ExportPlugin):
                 if self.assignment and assignment.name not in self.assignment:
                     continue
                 for student in self._students(gradebook, assignment.name):
-                    table.writerow(self.row(gradebook, assignment, student))
+                    row = self.row(gradebook, assignment, student)
+                    table.writerow(row)
+                    if row["total"] == "" and row["reason"] != NOT_HANDED_IN:
+                        found = without_total.setdefault(assignment.name, [])
+                        found.append(student)
         self.log.info("Wrote %s", to)
+        self.log.info(_next_step(to, without_total))
 
     def penalty(self, points, days):
         """Return what `days` begun cost of the `points` that stand at the export."""
@@ -76,7 +82,7 @@ class Table(ExportPlugin):
         }
         folder = Path("submitted", student, name)
         if not folder.exists():
-            return row | {"reason": "nothing handed in"}
+            return row | {"reason": NOT_HANDED_IN}
         record = {}
         if (folder / "handed_in.json").exists():
             record = json.loads((folder / "handed_in.json").read_text())
@@ -148,6 +154,20 @@ class Table(ExportPlugin):
             both = row["checks"] + row["words"]
             row["penalty"] = round(self.penalty(both, row["days_late"]), 2)
             row["total"] = round(both - row["penalty"], 2)
+
+
+def _next_step(to, without_total):
+    """Return the last line of an export. without_total: {set: students}."""
+    if not without_total:
+        return (
+            "Next: nbgrader generate_feedback SET --force, then give out feedback/ and "
+            f"the totals in {to}"
+        )
+    name, students = next(iter(without_total.items()))
+    return (
+        f"Next: python mistakes.py {name}; {len(students)} have no total in {name}, for "
+        f"the reasons in {to}"
+    )
 
 
 def _points(nb):

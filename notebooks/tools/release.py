@@ -49,6 +49,8 @@ def release(exercises):
                 "*",
                 "--force",
                 "--no-db",
+                # its next step is that of one set, and of a class
+                "--GenerateAssignment.post_convert_hook=None",
                 f"--CourseDirectory.release_directory={place}",
                 "--log-level=ERROR",
             ],
@@ -139,6 +141,10 @@ def pack(path):
             page.write_text(mend(page.read_text(encoding="utf-8")), "utf-8")
         shutil.make_archive(path.with_suffix(""), "zip", place)
     print(f"for learners: {path}")
+    print(
+        "Next: give it to your students; when they have handed in, see Collect in "
+        "notebooks/exercises/README.md"
+    )
 
 
 if __name__ == "__main__":

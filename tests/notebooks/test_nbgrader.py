@@ -383,6 +383,19 @@ def test_only_a_cell_that_somebody_edited_is_said_to_have_changed(course):
     assert found == [("words-task", "ended"), (f"check_{ONE}", "faulty")]
 
 
+def test_each_command_ends_with_what_to_say_next(course):
+    said = {command.split()[-1]: words for command, words in course[1].items()}
+    for command, then in {
+        "collect.py": "nbgrader generate_assignment ps1 --force, then nbgrader autograde",
+        "generate_assignment": "nbgrader autograde ps1",
+        "autograde": "when all are graded, nbgrader generate_feedback ps1",
+        "generate_feedback": "nbgrader export",
+        "export": "python mistakes.py ps1; 5 have no total in ps1",
+        "mistakes.py": "give points for words",
+    }.items():
+        assert f"Next: {then}" in said[command], command
+
+
 def test_what_to_teach_again_and_what_has_no_points_are_listed_apart(course):
     said = course[1]["mistakes.py"]
     assert re.search(rf"^1 of 3 +{TWO} +SyntaxError", said, re.M)
