@@ -91,6 +91,14 @@ def test_images_and_weights_meet_on_one_device_or_not(form, met):
     assert torch.is_grad_enabled()
 
 
+def test_images_that_all_come_to_the_first_device_do_not_meet_their_weights():
+    def work(X, y, replicas, devices):
+        for part, params in zip(X.to(devices[0]).chunk(2), replicas):
+            lenet(part, params)
+
+    assert together(work, init_params("he", dtype=torch.float64), random.Random(0))
+
+
 @pytest.mark.parametrize(
     "answer, said",
     [

@@ -3,6 +3,10 @@
 Answers stand in wrong/ and right/; test_hints.py has the wrong ones.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -144,6 +148,25 @@ def test_every_exercise_has_wrong_answers_and_right_ones_in_two_styles():
     assert [name for name in own if len(WRONG.get(name, {})) < 3] == []
     assert [name for name in own if len(RIGHT.get(name, {})) < 3] == []
     assert set(STYLES) <= set(TEMPLATES) <= set(NAMES)
+
+
+FIRST = """
+import sys
+from course.school.checks import check
+from tests.support.school import RIGHT, define
+for name in "dataparallel/forward", "train/evaluate_accuracy":
+    check(name, *define(name, RIGHT[name]["what wrong ones are made of"]))
+    assert "torch._dynamo" not in sys.modules, name
+"""
+
+
+def test_the_first_check_does_not_wait_for_an_import_of_torchs_compiler():
+    # 5 s: only a Python that has done nothing else has not imported it yet
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", FIRST], env=path, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 # the tables
