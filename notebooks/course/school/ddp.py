@@ -177,28 +177,27 @@ def send_full(random, send_full):
         ([3], True),
         ([random.randint(1, 3) for _ in range(4)], True),
     ):
-        order = [_Gradient(f"gradient {i}") for i in range(sum(sizes))]
-        compared = []
-        for p in order:
-            p.compared = compared
+        compared, sent, received = [], [], []
+        order = [_Noted(f"gradient {i}", compared) for i in range(sum(sizes))]
         ends = zip(sizes, accumulate(sizes))
         groups = [order[end - size : end] for size, end in ends]
         while shuffled and len(sizes) > 1 and not {order[-1]} & {*groups[0]}:
             random.shuffle(order)  # so that some are full before the first is
-        log, seen = [], []
-        boxes = [_Box(group, i, log) for i, group in enumerate(groups)]
-        buckets = list(boxes)
+        seen, all_buckets = [], [_Bucket(group, sent, received) for group in groups]
+        buckets = list(all_buckets)
         for p in order:
             send_full(buckets, p)
-            seen.append(list(log))
+            seen.append(list(map(all_buckets.index, sent)))
         right, eager = _sent(groups, order)
         backwards = [
-            [len(groups) - 1 - i for i in sent]
-            for sent in _sent(groups[::-1], order)[0]
+            [len(groups) - 1 - i for i in some]
+            for some in _sent(groups[::-1], order)[0]
         ]
         at_the_end = [[]] * (len(order) - 1) + [list(range(len(groups)))]
-        twice = any(len(set(sent)) < len(sent) for sent in seen)
-        stays = all(len(sent) <= len(full) for sent, full in zip(seen, right))
+        twice = any(len(set(some)) < len(some) for some in seen)
+        early = any({*some} - {*full} for some, full in zip(seen, eager))
+        unsent = any(bucket.work is None for bucket in sent)
+        stays = all(len(some) <= len(full) for some, full in zip(seen, right))
         say = about(f"buckets of {groups}; they get ready in the order {order}")
         yield say(
             "times that == was asked of two gradients",
@@ -211,13 +210,22 @@ def send_full(random, send_full):
         )
         yield say(
             "buckets in the list at the end",
-            [bucket.number for bucket in buckets],
+            list(map(all_buckets.index, buckets)),
             list(range(len(sizes))),
             {"the wrapper needs them again: leave them in the list": True},
         )
         yield say(
+            "buckets received by send_full",
+            list(map(all_buckets.index, received)),
+            [],
+            {
+                "`finish` receives, when backward is done: to wait here would hold "
+                "backward up": True
+            },
+        )
+        yield say(
             "gradients that are missing at the end",
-            [sorted(bucket.missing) for bucket in boxes],
+            [sorted(map(repr, bucket.missing)) for bucket in all_buckets],
             [[]] * len(sizes),
             {"p has come: take it out of its bucket's `missing`": True},
         )
@@ -227,12 +235,18 @@ def send_full(random, send_full):
             right,
             {
                 "nothing is sent: call bucket.send()": [[]] * len(order),
+                "p was still missing when the buckets were looked at: take it out first, "
+                "then send what is full": [[], *right[:-1]],
+                "a bucket was sent before it was full: its `missing` must be "
+                "empty": early,
                 "all are sent with the last gradient: a bucket leaves as soon as it "
                 "and those before it are full": at_the_end,
                 "these go as they fill up. Another rank fills them in another order: "
                 "stop at the first bucket that is not full": eager,
                 "these begin at the end of the list: it has the buckets in the order "
                 "in which they are sent": backwards,
+                "send() sets the bucket's `work` and returns None: do not assign what it "
+                "returns": unsent,
                 "a bucket was sent twice: its `work` is None only before it is "
                 "sent": twice,
                 "a full bucket stays behind. One that was sent before it is no "
@@ -254,14 +268,22 @@ def _sent(groups, order):
     return in_order, as_they_fill
 
 
-class _Gradient(str):
-    """Stand for a parameter, and note in `compared` when somebody asks for its `==`.
+class _Noted(nn.Parameter):
+    """A parameter that notes in `compared` when somebody asks for its `==`.
 
     Of tensors, `==` compares number by number, and `in` asks for it in a list. A set
     looks for the same object first.
     """
 
-    __hash__ = str.__hash__
+    __hash__ = nn.Parameter.__hash__
+
+    def __new__(cls, name, compared):  # a tensor is made here
+        p = super().__new__(cls, torch.ones(2))
+        p.called, p.compared, p.grad = name, compared, torch.ones(2)
+        return p
+
+    def __repr__(self):
+        return repr(self.called)
 
     def __eq__(self, other):
         self.compared.append(other)
@@ -271,16 +293,24 @@ class _Gradient(str):
         return not self == other
 
 
-class _Box:
-    """Stand for a bucket, which notes in `log` that it is sent."""
+class _Bucket:
+    """The lesson's Bucket, on one rank: it notes that it is sent, and received."""
 
-    def __init__(self, params, number, log):
-        self.params, self.missing, self.work = params, set(params), None
-        self.number, self.log = number, log
+    def __init__(self, params, sent, received):
+        self.params = params
+        self.missing, self.work = set(params), None
+        self._sent, self._received = sent, received
 
     def send(self):
-        self.work = self
-        self.log.append(self.number)
+        self.flat = torch.cat([p.grad.flatten() for p in self.params])
+        self.work = torch.futures.Future()  # which has a wait(), too
+        self.work.set_result([self.flat])
+        self._sent.append(self)
+
+    def receive(self):
+        self.work.wait()
+        self.missing, self.work = set(self.params), None
+        self._received.append(self)
 
 
 @exercise("how_often/local_sgd", seconds=60, cases=[(2, 3, 7), (1, 2, 3)])

@@ -14,6 +14,18 @@ def send_full(buckets, p):
             buckets[number].send()
         number += 1
 """,
+        "gradients and the flat tensor are looked at": """
+def send_full(buckets, p):
+    for bucket in buckets:
+        if id(p) in map(id, bucket.params):
+            bucket.missing -= {p}
+    for bucket in buckets:
+        if any(p.grad is None for p in bucket.params) or bucket.missing:
+            return
+        if bucket.work is None:
+            bucket.send()
+            assert bucket.flat.numel() == sum(p.numel() for p in bucket.params)
+""",
         "with takewhile": """
 def send_full(buckets, p):
     from itertools import takewhile

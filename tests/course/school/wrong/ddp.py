@@ -13,13 +13,21 @@ def send_full(buckets, p):
         if <<NEW: bucket.work is None>>:
             <<SEND: bucket.send()>>
             <<AFTER: pass>>
+    <<LATE: pass>>
 """,
         {
             "p has come": {"STRIKE": "pass"},
             "p is a tensor": {"FIND": "p in bucket.params"},
             "the wrapper needs": {"AFTER": "buckets.remove(bucket)"},
+            "`finish` receives, when": {"AFTER": "bucket.receive()"},
             "nothing is sent": {"SEND": "pass"},
             "these go as they fill up": {"STOP": "continue"},
+            "p was still missing": {
+                "STRIKE": "pass",
+                "LATE": "[b.missing.discard(p) for b in buckets]",
+            },
+            "a bucket was sent before": {"WAIT": "not bucket.missing"},
+            "send() sets the": {"SEND": "bucket.work = bucket.send()"},
             "a bucket was sent twice": {"NEW": "True"},
             "a full bucket stays behind": {"AFTER": "break"},
             "all are sent with the last": {
