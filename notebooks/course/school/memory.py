@@ -88,6 +88,7 @@ def _recomputed(random, recompute, n, every, width, before):
         return
     got = [p.grad for p in weights]
     last = every * (segments - 1)  # where the last segment begins
+    as_sum = [len(X) * grad + was for grad, was in zip(own, old)]
     yield say(
         "the gradients of the weights",
         got,
@@ -102,7 +103,11 @@ def _recomputed(random, recompute, n, every, width, before):
             "the last segment is right, those before it are not: from the last to "
             "the first, each begins with the .grad of the input of the segment behind "
             "it": close(numbers(got[last:]), numbers(wanted[last:])),
-            "begin with the last segment, whose output goes into cross_entropy": True,
+            "cross_entropy takes the mean over the rows, not their sum": as_sum,
+            "begin with the last segment, whose output goes into cross_entropy": last
+            not in [i for i, on, _ in runs if on][:1],
+            "run each segment from its own input, which the first forward has "
+            "kept": True,
         },
     )
     yield from same(say)

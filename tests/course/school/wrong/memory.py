@@ -15,7 +15,7 @@ def recompute(layers, X, y, every):
             <<KEEP: inputs.append(X)>>
             <<FORWARD: X = layers[i : i + every](X)>>
     X = <<LAST: X.detach().requires_grad_()>>
-    F.cross_entropy(X, y).backward()
+    F.cross_entropy(X, <<LABELS: y>>).backward()
     grad = X.grad
     <<BEFORE: pass>>
     for i in <<ORDER: reversed(starts)>>:
@@ -47,6 +47,10 @@ def recompute(layers, X, y, every):
             "begin with the last segment": {
                 "ORDER": "starts",
                 "INPUT": "inputs.pop(0).detach().requires_grad_()",
+            },
+            "cross_entropy takes the mean": {"LABELS": "y, reduction='sum'"},
+            "run each segment from its own": {
+                "INPUT": "inputs.pop(0).detach().requires_grad_()"
             },
             "requires_grad was switched": {"INPUT": "inputs.pop().requires_grad_()"},
             "twice is enough": {
