@@ -531,6 +531,12 @@ def _accuracy(say, found, right, sizes):
         found,
         [answer] * k,
         {
+            "return the accuracy, on every rank": [None] * k,
+            "this is rounded down: divide with /, not with //": [0] * k,
+            "these are the rows that are wrong: count those where argmax and y agree": [
+                1 - answer
+            ]
+            * k,
             "every rank has the accuracy of its own rows: add up over ranks": own,
             "this is the mean of the ranks' accuracies: a row of a rank with few "
             "counts more. Add up how many are right, and how many rows there "

@@ -237,7 +237,7 @@ def rows_to_go(order, seen, rank, world_size):
 def evaluate(model, X, y):
     was = model.training
     <<BEFORE: model.eval()>>
-    counts = torch.tensor([(model(X).argmax(dim=1) == y).sum().item(), len(y)])
+    counts = torch.tensor([(model(X).argmax(dim=1) <<AGREE: ==>> y).sum().item(), len(y)])
     <<AFTER: model.train(was)>>
     part = counts[0] / counts[1].clamp(min=1)
     <<REDUCE: dist.all_reduce(counts)>>
@@ -252,6 +252,9 @@ def evaluate(model, X, y):
             "all ranks must call": {
                 "BEFORE": "if len(X) == 0: return 0.0\n    model.eval()"
             },
+            "return the accuracy": {"RESULT": "None"},
+            "this is rounded down": {"RESULT": "right // rows"},
+            "these are the rows that are wrong": {"AGREE": "!="},
             "every rank has the accuracy of its own": {
                 "REDUCE": "counts[1].clamp_(min=1)"
             },
