@@ -62,6 +62,8 @@ def ddp_by_hand(random, MyDDP, *, k):
             "`finish` ran in the first hook, before other gradients came: hand "
             "over the function, queue_callback(self.finish)": "'NoneType' object has "
             "no attribute|callback",
+            "a part of the flat tensor has one dimension: give it the shape of its "
+            "gradient, with view_as": "size of tensor",
             "all_reduce returns None: it writes into the tensor that it is "
             "handed": "operand.*'NoneType'",
             "all ranks must call the same collectives: broadcast stands on those "
@@ -141,11 +143,14 @@ def _averaged(say, step, sent, grads, own):
     k = len(own)
     mean, four = sum(own) / k, len(sent[0]) == 4  # as many as there are parameters
     misplaced = close(sorted(grads[0]), sorted(mean.tolist()))
+    own_divided, added = [one / k for one in own], [one + mean for one in own]
     yield say(
         f"numbers in each message of backward {step + 1}",
         sent,
         [[14]],
         {
+            "`finish` divides, and nothing was summed: call dist.all_reduce(flat) "
+            "before": sent == [[]] and close(grads, numbers(own_divided)),
             "nothing was sent: the first hook of each backward asks for `finish`, with "
             "queue_callback": [[]] if step == 0 else False,
             "nothing was sent the second time: has `finish` made `queued` False "
@@ -160,6 +165,9 @@ def _averaged(say, step, sent, grads, own):
         [mean] * k,
         {
             "every rank holds its own: write the mean back into each p.grad": own,
+            "each rank divided its own: with async_op=True the sum is there after "
+            "wait()": own_divided,
+            "the mean was added to each rank's own: write over it, with copy_": added,
             "this is the sum over ranks: the mean is wanted": [mean * k] * k,
             "this is divided by the number of ranks twice": [mean / k] * k,
             "these numbers stand at other places: unpack them in the order in which "
@@ -235,7 +243,7 @@ def send_full(random, send_full):
             right,
             {
                 "nothing is sent: call bucket.send()": [[]] * len(order),
-                "p was still missing when the buckets were looked at: take it out first, "
+                "p was still missing when buckets were looked at: take it out first, "
                 "then send what is full": [[], *right[:-1]],
                 "a bucket was sent before it was full: its `missing` must be "
                 "empty": early,
@@ -245,8 +253,8 @@ def send_full(random, send_full):
                 "stop at the first bucket that is not full": eager,
                 "these begin at the end of the list: it has the buckets in the order "
                 "in which they are sent": backwards,
-                "send() sets the bucket's `work` and returns None: do not assign what it "
-                "returns": unsent,
+                "send() sets the bucket's `work` and returns None: do not assign what "
+                "it returns": unsent,
                 "a bucket was sent twice: its `work` is None only before it is "
                 "sent": twice,
                 "a full bucket stays behind. One that was sent before it is no "

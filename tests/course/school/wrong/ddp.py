@@ -132,6 +132,15 @@ class MyDDP(nn.Module):
             <<WRITE: p.grad.copy_(part.view_as(p))>>
 """,
         {
+            "a part of the flat tensor": {"WRITE": "p.grad.copy_(part)"},
+            "`finish` divides, and": {
+                "PACK": "flat = torch.cat([grad.flatten() for grad in grads])"
+            },
+            "each rank divided its own": {
+                "PACK": "flat = torch.cat([grad.flatten() for grad in grads]); "
+                "dist.all_reduce(flat.clone())"
+            },
+            "the mean was added": {"WRITE": "p.grad += part.view_as(p)"},
             "a hook was called": {"HOOK": "self.hook(p)"},
             "some parameter has no hook": {"HOOKED": "list(module.parameters())[-1:]"},
             "some parameter has no hook: each": {
