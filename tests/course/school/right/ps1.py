@@ -109,13 +109,13 @@ def stepwise(X, y, params, devices, lr, steps, step):
 """,
     },
     "ps1/largest_difference": {
-        "pairs, a tensor, prints": """%%time
+        "pairs, prints": """%%time
 from itertools import combinations
 def largest_difference(device_params):
     found = [torch.dist(p, q, p=float("inf")) for one, other in
              combinations(device_params, 2) for p, q in zip(one, other)]
     print(len(found), "pairs")
-    return max(found, default=torch.tensor(0.0))
+    return max(found, default=torch.tensor(0.0)).item()
 """,
         "float of what hangs on the graph": """
 def largest_difference(device_params):
