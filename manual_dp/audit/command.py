@@ -275,6 +275,10 @@ def _report(name, folder, world_size, steps, error):
             f"{name} came to its end, and no optimizer's step was heard while there "
             "was a process group: is it a script for torchrun, and does it train?"
         )
+    died = [end["text"] for end in ends.values() if end["kind"] == "killed"]
+    if died:  # after the last step that was asked for
+        words = f"why {died[0]} after these steps: repeat it with more --steps"
+        report.not_looked_at.insert(0, words)
     return report
 
 

@@ -56,7 +56,10 @@ def main(options):
         "them. To begin one afresh, delete it and say make lab again.",
         flush=True,
     )
-    os.execv(
+    # `!python` in a cell and `python` in a terminal of the lab: the course's own
+    course = os.path.dirname(sys.executable)
+    path = os.pathsep.join([course, os.environ.get("PATH", os.defpath)])
+    os.execve(
         sys.executable,
         [
             sys.executable,
@@ -71,6 +74,7 @@ def main(options):
             "--allow-root",
             *options,
         ],
+        os.environ | {"PATH": path},
     )
 
 

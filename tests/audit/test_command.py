@@ -4,6 +4,7 @@ New pythons run the right script and the one that is interrupted; the others are
 ranks that have imported torch. Two wait for a hang's deadline.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from manual_dp.audit import audit_script, command
+from manual_dp.audit.notes import Run, pack
 from manual_dp.audit.summary import BY_HAND, NO_END
+from manual_dp.ranks import RankError
 from tests.audit.scripts import SCRIPT
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +156,21 @@ def test_a_rank_that_aborts_is_known_by_what_it_printed(tmp_path, forked_audit):
     report = audit_script([tmp_path / "train.py"])
     assert [f.code for f in report.findings] == ["mismatch"]
     assert text in report.details
+
+
+def test_a_rank_that_dies_after_the_last_step_is_told(tmp_path):
+    run = pack(Run([], [], [], [], unjudged="the steps: not judged here"))
+    for rank, kind in enumerate(["ended", "killed"]):
+        end = {"kind": kind, "text": f"rank {rank} was {kind}", "details": ""}
+        Path(tmp_path, f"end-{rank}").write_text(json.dumps(end))
+        Path(tmp_path, f"run-{rank}").write_bytes(run)
+        Path(tmp_path, f"last-{rank}").touch()
+    error = RankError("rank 1 ended", 1, "", "raised")
+    report = command._report("train.py", tmp_path, 2, 3, error)
+    assert report.findings == []
+    assert report.not_looked_at[0] == (
+        "why rank 1 was killed after these steps: repeat it with more --steps"
+    )
 
 
 def test_a_script_that_wraps_nothing_is_refused_with_what_to_write(

@@ -193,6 +193,14 @@ def marked_so(path, grade_id):
     ]
 
 
+def test_python_in_the_lab_is_the_one_that_has_the_course(server):
+    _, said = server
+    begun = psutil.Process(said["pid"])
+    assert shutil.which("python", path=begun.environ()["PATH"]) == str(
+        Path(sys.executable).with_name("python")
+    )
+
+
 def test_a_learner_solves_1_1_splits_the_cell_saves_and_it_is_joined_again(server):
     folder, said = server
     notebook = folder / "exercises/release/ps1/ps1.ipynb"
