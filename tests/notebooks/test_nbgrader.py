@@ -19,6 +19,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import keep_points  # notebooks/exercises, on the path as table is
 import nbformat
 import nbgrader.apps  # noqa: F401, once, before the forks
 import pytest
@@ -467,6 +468,24 @@ def test_points_by_hand_fill_the_gaps_also_with_0(course):
     by_hand(course, "ended", **dict.fromkeys(CHECKS, 0))
     row = table(course)["ended"]
     assert (row["checks"], row["total"]) == ("0.0", "3.0")
+
+
+def test_points_by_hand_that_were_graded_anew_hold_if_somebody_says_so(course):
+    by_hand(course, HONEST, words=3)
+    by_hand(course, "ended", words=2)
+    with gradebook(course[0]) as book:  # as autograde marks what has points by hand
+        for learner in HONEST, "ended":
+            book.find_grade("words", "ps1", "ps1", learner).needs_manual_grade = True
+        book.db.commit()
+    marked = "words: points by hand, and graded anew since"
+    assert table(course)[HONEST]["reason"] == marked
+    with gradebook(course[0]) as book:
+        assert keep_points.keep(book, "ps1", ["ended"]) == ["kept  ended: words 2"]
+    assert table(course)[HONEST]["reason"] == marked
+    with gradebook(course[0]) as book:
+        assert keep_points.keep(book, "ps1", []) == [f"kept  {HONEST}: words 3"]
+    row = table(course)[HONEST]
+    assert (row["total"], row["reason"]) == ("17.0", "")
 
 
 def test_what_a_late_day_costs_is_of_the_points_that_stand_when_one_exports(course):
