@@ -66,7 +66,7 @@ lint: $(STAMP)
 	$(PY) -m ruff check --output-format=concise . || { fault=1; \
 	    echo 'Of these, ruff itself mends what has [*]: .venv/bin/ruff check --fix .'; }; \
 	$(PY) .venv/bin/lint-imports --no-cache --no-logo || { fault=1; \
-	    echo 'The layers stand in pyproject.toml: move the function down, or hand it in.'; }; \
+	    echo 'The layers stand in pyproject.toml: move the function down, or pass it as an argument.'; }; \
 	exit $$fault
 
 count: $(STAMP)

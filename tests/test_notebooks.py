@@ -220,6 +220,14 @@ def test_the_lessons_are_all_there():
     assert sorted(found)[: len(LESSONS)] == LESSONS
 
 
+def test_each_file_is_laid_out_as_refresh_stores_it():
+    # else a diff is the whole file
+    for path in FOLDER.glob("*.ipynb"):
+        text = path.read_text(encoding="utf-8")
+        stored = json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
+        assert text == stored, f"{path.name}: run `make refresh` for it"
+
+
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_keeps_every_rule(lesson):
     nb = stored(lesson)

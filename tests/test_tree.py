@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import manual_dp
+import manual_dp.ranks
 
 ROOT = Path(manual_dp.__file__).parents[1]
 
@@ -52,6 +53,14 @@ def test_the_page_of_checks_lists_each_of_them():
     listed = re.findall(r"^    (check_\w+) ", ast.get_docstring(page), re.M)
     there = sorted(n for n in checks if n.startswith("check_"))
     assert sorted(listed) == there, "list it, or drop it, at the top of checks.py"
+
+
+def test_the_first_page_of_a_file_names_what_the_file_gives_to_others():
+    for package in manual_dp, manual_dp.ranks:
+        for name in package.__all__:
+            page = sys.modules[getattr(package, name).__module__]
+            said = f"list {name} at the top of {page.__name__}, or drop it there"
+            assert re.search(rf"\b{name}\b", page.__doc__), said
 
 
 def test_import_manual_dp_loads_torch_and_nothing_else_of_weight():

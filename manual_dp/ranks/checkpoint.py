@@ -1,7 +1,8 @@
 """Checkpoints: files that stay whole if the run is killed (Linux, macOS).
 
     save   write a file; a kill leaves the old file or the new one, never half of it
-    load   check every byte of a file, then read its data; no code in it runs
+    load   check every byte of a file, then read its data; no code in it runs. Raises
+           CheckpointError for one that is not whole
 
 A file is one line, then `torch.save`'s bytes (`tail -n +2` gives them back):
 

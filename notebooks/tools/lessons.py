@@ -116,7 +116,13 @@ def compare(nb, run, args):
         other = other_charts(nb, run)
         return f"as stored, but now with {other}" if other else "as stored"
     lines = [f"DIFFERS in {', '.join(found)}"]
+    if any(before == now for before, now in found.values()):
+        lines.append(
+            "The stored execution counts are not those of one run from top to bottom."
+        )
     for name, (before, now) in found.items():
+        if before == now:
+            continue
         # begin a little before the first character that differs
         start = len(os.path.commonprefix([before, now])) - SHOWN // 3
         shown = slice(max(0, start), max(0, start) + SHOWN)

@@ -20,6 +20,10 @@ from tests.support.school import (
 )
 
 
+COMMON = "draws"  # its hints are of exercises of several files
+TRIED = {}  # file: (hints of COMMON that were tried, all hints that were told)
+
+
 def hint_of(name, cell, monkeypatch):
     """Return what a wrong answer is told, without a long wait for its ranks."""
     with monkeypatch.context() as patched:
@@ -40,7 +44,7 @@ def kind(hint):
 @pytest.fixture
 def declared(monkeypatch):
     """Return {file: set}, to which hints of sets' files are added as they are tried."""
-    found = {file: set() for file in FILES}
+    found = {file: set() for file in [*FILES, COMMON]}
 
     def spy(about, hints_of):
         def spying(given):
@@ -56,7 +60,7 @@ def declared(monkeypatch):
 
         return spying
 
-    for file in FILES:
+    for file in found:
         module = sys.modules[f"course.school.{file}"]
         monkeypatch.setattr(module, "about", spy(module.about, found[file]))
     return found
@@ -84,5 +88,17 @@ def test_each_hint_is_told_to_the_wrong_answer_of_its_name(file, declared, monke
         "{(exercise, how its hint should begin): the hint that it was told}. The first "
         "that fits is told: change the order, or another hint has the same numbers"
     )
-    told_to_nobody = set(map(kind, declared[file])) - set(map(kind, said.values()))
+    TRIED[file] = set(map(kind, declared[COMMON])), set(map(kind, said.values()))
+    told_to_nobody = set(map(kind, declared[file])) - TRIED[file][1]
     assert told_to_nobody == set(), f"write such an answer into wrong/{file}.py"
+
+
+def test_each_hint_that_files_have_in_common_is_told_to_a_wrong_answer_of_one():
+    if set(TRIED) != set(FILES):
+        pytest.skip("it looks at what the tests above have tried, of all files")
+    # one template: of tensors, of chunks, of parameters
+    tried, told_to_one = (
+        {re.sub(r"^.* on rank N", "PART", hint) for hints in sets for hint in hints}
+        for sets in zip(*TRIED.values())
+    )
+    assert tried - told_to_one == set(), "write such an answer into a file of wrong/"

@@ -159,6 +159,7 @@ def allreduce(data):
             "only rank 0 has the sum": {"WRITE": "data[0].copy_(total)"},
             "this is the mean": {"SUM": "sum(data) / len(data)"},
             "its memory is as it was": {"WRITE": "t.data = total.clone()"},
+            "the tensor on rank 0 holds zeros": {"WRITE": "t.zero_()"},
         },
     ),
     "ps1/weighted_allreduce": (
