@@ -606,7 +606,10 @@ def _mixed(us, one, step):
     says = "all ranks apply the same one, which is no mixture of theirs"
     if step.proof is False:
         return finding("gradient", f"{says}, nor one device's")
-    step.look_at.append(f"the gradients: {says}: right if it was changed on all alike")
+    words = "right if it was changed on all alike"
+    if any(u.clips for u in us):
+        words += "; wrong if clipped before the sum (lesson 26, clipped-alone)"
+    step.look_at.append(f"the gradients: {says}: {words}")
     return None
 
 

@@ -54,6 +54,15 @@ CLIPPED_EARLY = [
         "model.parameters(), 0.1)\n            loss.backward()",
     ),
 ]
+CLIPPED_OFTEN = [
+    ("i % 2 == 1", "i % 4 == 3"),
+    ("            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", ""),
+    (
+        "        if last:\n",
+        "        if not last:\n            nn.utils.clip_grad_norm_("
+        "model.parameters(), 0.01)\n        if last:\n",
+    ),
+]
 
 
 def before_step(line):
@@ -380,6 +389,7 @@ def said():
     cases = {name: edited(*edits) for name, (_, edits, *_) in PUBLIC.items()}
     cases |= {name: edited(*edits) for name, edits in NOT_ACCUSED.items()}
     cases["clipped early"] = edited(*CLIPPED_EARLY)
+    cases["clipped often"] = edited(*CLIPPED_OFTEN)
     return dict(zip(cases, watched(list(cases.values()))))
 
 
@@ -417,6 +427,10 @@ def test_a_clip_before_the_last_backward_is_of_a_ranks_own_gradient(said):
     findings, *_, report = said["clipped early"]
     assert [code for code, _ in findings] == ["clip"], report
     assert "clipped their own gradients, before the sum" in findings[0][1], report
+
+
+def test_clips_between_micro_batches_are_told_with_their_entry(said):
+    assert "clipped-alone" in str(said["clipped often"][-1])
 
 
 def test_that_the_same_rows_hide_a_missing_sum_is_said(said):
