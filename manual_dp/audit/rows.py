@@ -35,7 +35,11 @@ TOLD = ("num_replicas", "shuffle", "drop_last", "seed", "epoch")
 
 
 class Minibatch:
-    """Learn the rows of a nest; size: how many, 0 if not clear; whole: their hash."""
+    """Know the rows of a minibatch by their hashes, to find them again in a forward.
+
+    nest: tensors in lists, tuples and dicts, as a loader gives them. size: how many
+    rows there are, 0 if the tensors do not agree. whole: one hash of all of them.
+    """
 
     def __init__(self, nest):
         tensors = [t for t in leaves(nest) if torch.is_tensor(t) and t.dim()]
@@ -64,7 +68,7 @@ class Minibatch:
 
 def hashes(tensors):
     """Return a hash for each row of the largest of these, None if there is none."""
-    tensors = [t for t in tensors if t.dim() > 1 or t.dim() and t.is_floating_point()]
+    tensors = [t for t in tensors if t.dim() > 1 or (t.dim() and t.is_floating_point())]
     return row_hashes(max(tensors, key=torch.Tensor.numel)) if tensors else None
 
 
@@ -77,15 +81,23 @@ class Dealing:
 
     def __init__(self, at_work):
         self.at_work = at_work
-        self.told, self.samplers, self.loaders = [], [], {}
-        self.last, self.renewed = None, set()
-        self.streams = {}  # hashes of the first rows that a loader of a stream gave
-        self.empty = set()  # of loaders that have run out
-        self.begun = weakref.WeakSet()  # iterators that gave rows
+        # each time that a DistributedSampler deals: itself, and what it was told
+        self.samplers, self.told = [], []
+        self.renewed = set()  # ids of samplers whose set_epoch was called
+        # a loader is known by what draws its batches: (that, its data set), by its id
+        self.last = None  # the loader that gave rows last
+        self.loaders = {}  # those whose rows trained the model
+        self.empty = set()  # ids of those that have run out
+        self.streams = {}  # by id: hashes of the first rows that a stream gave
+        self.begun = weakref.WeakSet()  # iterators of loaders that gave rows
         self.workers = False  # has a loader some?
 
     def hooks(self):
-        """Yield patches; they note, and whatever goes wrong there does not matter."""
+        """Yield patches of torch's methods, which note what they are called for.
+
+        A sampler is told its epoch, and deals; a loader begins, gives rows, and ends.
+        Whatever goes wrong while this is noted does not matter.
+        """
         renew, deal = DistributedSampler.set_epoch, DistributedSampler.__iter__
         begin, iterator = DataLoader.__iter__, private("loader")
 
@@ -129,6 +141,8 @@ class Dealing:
             given.append(hashes([t for t in leaves(nest) if torch.is_tensor(t)]))
 
     def _around(self, real):
+        """Return a method of loaders that says before and after it: one is at work."""
+
         def call(one):
             first = one not in self.begun
             self.at_work(True, first)

@@ -607,8 +607,8 @@ def _mixed(us, one, step):
     if step.proof is False:
         return finding("gradient", f"{says}, nor one device's")
     words = "right if it was changed on all alike"
-    if any(u.clips for u in us):
-        words += "; wrong if clipped before the sum (lesson 26, clipped-alone)"
+    if any(u.clips for u in us):  # what came later was added to what was clipped
+        words += f", as by the {step.line('clip')} before the last backward"
     step.look_at.append(f"the gradients: {says}: {words}")
     return None
 

@@ -19,7 +19,6 @@ from tests.support.school import (
     told,
 )
 
-
 COMMON = "draws"  # its hints are of exercises of several files
 TRIED = {}  # file: (hints of COMMON that were tried, all hints that were told)
 
