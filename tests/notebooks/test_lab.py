@@ -101,13 +101,13 @@ def test_what_a_learner_wrote_stays_what_was_deleted_comes_back_and_it_is_said(
         path.write_text("mine")
     gone.unlink()
     called = []
-    monkeypatch.setattr(os, "execv", lambda *words: called.append(words))
+    monkeypatch.setattr(os, "execve", lambda *words: called.append(words))
     monkeypatch.chdir(tmp_path)
     lab.main(["--no-browser"])
     assert [path.read_text() for path in mine] == ["mine"] * 3 and gone.exists()
     [line] = capsys.readouterr().out.splitlines()
     assert f"build/lab: 1 new, {new - 1} kept" in line and "afresh" in line
-    [(program, command)] = called
+    [(program, command, environ)] = called
     assert program == sys.executable and command[:3] == [
         sys.executable,
         "-m",
@@ -115,6 +115,7 @@ def test_what_a_learner_wrote_stays_what_was_deleted_comes_back_and_it_is_said(
     ]
     assert "--LabApp.default_url=lab/tree/00_start_here.ipynb" in command
     assert command[-1] == "--no-browser"
+    assert environ["PATH"].startswith(os.path.dirname(sys.executable))
 
 
 # JupyterLab
