@@ -10,6 +10,7 @@ SaveAutoGrades       leave a check without points that came to no judgement
 without_points       the checks of a graded notebook that have no points, and why
 not_judged           its answers that have 0 points, though no check looked at them
 points_by_hand       what somebody gave in Formgrader, by question
+grades_by_hand       the same as nbgrader's grades, of one hand-in
 errors               the errors of a cell, a line each
 by_reason            the same as texts, a reason each
 no_copy              why there is no graded notebook at all
@@ -416,10 +417,18 @@ def points_by_hand(gradebook, name, student):
     submission = gradebook.find_submission(name, student)
     return {
         grade.name.removeprefix("check_"): grade.manual_score
+        for grade in grades_by_hand(submission)
+    }
+
+
+def grades_by_hand(submission):
+    """Return nbgrader's grades of a hand-in that have points by hand, in a list."""
+    return [
+        grade
         for notebook in submission.notebooks
         for grade in notebook.grades
         if grade.manual_score is not None
-    }
+    ]
 
 
 def errors(cell):

@@ -9,6 +9,7 @@ person can say that it is not, in Formgrader one by one, or here.
 
 import sys
 
+from grading import grades_by_hand
 from nbgrader.api import Gradebook
 
 
@@ -22,15 +23,11 @@ def keep(gradebook, name, students):
         if students and submission.student.id not in students:
             continue
         kept = []
-        for notebook in submission.notebooks:
-            for grade in notebook.grades:
-                if (
-                    grade.manual_score is not None
-                    and grade.needs_manual_grade
-                ):
-                    grade.needs_manual_grade = False
-                    asked = grade.name.removeprefix("check_")
-                    kept.append(f"{asked} {grade.manual_score:g}")
+        for grade in grades_by_hand(submission):
+            if grade.needs_manual_grade:
+                grade.needs_manual_grade = False
+                asked = grade.name.removeprefix("check_")
+                kept.append(f"{asked} {grade.manual_score:g}")
         if kept:
             lines.append(f"kept  {submission.student.id}: {', '.join(kept)}")
     gradebook.db.commit()

@@ -71,15 +71,20 @@ def test_an_exercise_that_goes_renumbers_what_comes_after_it(folder):
     assert row.endswith("| 12 | 4 |") and headings.mend(folder) == []
 
 
-def test_points_are_those_of_the_check(folder, monkeypatch):
+def is_worth(number, monkeypatch):
+    """Let exercise 1.4 have so many points."""
     real = headings.find
 
     class Worth:
-        points = 2.5
+        points = number
 
     monkeypatch.setattr(
         headings, "find", lambda n: Worth if n == "ps1/clipped_sgd" else real(n)
     )
+
+
+def test_points_are_those_of_the_check(folder, monkeypatch):
+    is_worth(2.5, monkeypatch)
     headings.mend(folder)
     [line] = [line for line in first_lines(folder) if "## 1.4" in line]
     assert "(2.5 points" in line
@@ -93,13 +98,7 @@ def test_an_exercise_with_0_points_is_called_left_out_until_it_has_points_again(
     folder, monkeypatch
 ):
     real, before = headings.find, first_lines(folder)
-
-    class LeftOut:
-        points = 0
-
-    monkeypatch.setattr(
-        headings, "find", lambda n: LeftOut if n == "ps1/clipped_sgd" else real(n)
-    )
+    is_worth(0, monkeypatch)
     headings.mend(folder)
     [line] = [line for line in first_lines(folder) if "## 1.4" in line]
     assert line.endswith(" (left out, 0 points, about 20 minutes)")
